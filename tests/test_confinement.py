@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 TESTS = """
 import gc
 import socket
@@ -59,7 +61,7 @@ def test_others_pass(plugin: str, counts: str, tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(Path(__file__).parents[1])},
     )
     assert counts in ran.stdout, ran.stdout + ran.stderr

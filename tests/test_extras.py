@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tidelog.errors import MissingPackageError, TidelogError
 from tidelog.extras import imported_from
 
@@ -33,7 +34,7 @@ except ImportError as error:
 )
 def test_an_import_names_the_extra(module: str, package: str, name: str) -> None:
     code = WITHOUT.format(package=package, module=module)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT)
     assert (done.stdout, done.stderr) == (f"MissingPackageError {name} is not installed: pip install 'tidelog[spark]'\n", "")
 
 
@@ -58,5 +59,5 @@ def test_the_extras_there_are() -> None:
 
 def test_windows_is_refused_in_one_sentence() -> None:
     code = "import os\nos.name = 'nt'\ntry:\n    import tidelog\nexcept ImportError as error:\n    print(error)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT)
     assert done.stdout.startswith("Tidelog runs on Linux and macOS, not on Windows") and done.stdout.count("\n") == 1, done.stderr

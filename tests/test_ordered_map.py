@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tidelog.ordered_map import ordered_map
 
 
@@ -35,7 +36,7 @@ def test_an_error_comes_in_its_turn() -> None:
 
     def work(number: int) -> int:
         if number == 0:
-            assert late.wait(30)
+            assert late.wait(PATIENCE_S)
         if number == 1:
             late.set()
             raise ValueError("one")

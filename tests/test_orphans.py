@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 STARTS = """
 import os, signal, subprocess, sys
 from tests import orphans
@@ -26,5 +28,5 @@ print("started", flush=True)
 def test_nothing_outlives(end: str) -> None:
     """The pipe of its output is at its end when none that has inherited it is alive."""
     command = [sys.executable, "-c", STARTS.format(end=end)]
-    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1], timeout=60)
+    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1], timeout=PATIENCE_S)
     assert ran.stdout == "started\n"

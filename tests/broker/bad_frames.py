@@ -7,6 +7,7 @@ import socket
 import struct
 from typing import NamedTuple
 
+from tests.patience import PATIENCE_S
 from tidelog.wire.headers import request_chunks
 from tidelog.wire.messages.api_versions import ApiVersionsRequest
 from tidelog.wire.messages.metadata import MetadataRequest
@@ -21,7 +22,6 @@ class Verdict(enum.Enum):
     SILENCE = enum.auto()
 
 
-PATIENCE_S = 20.0
 """More than any answer takes, however busy the machine is."""
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.broker.raw import RawClient
+from tests.patience import PATIENCE_S
 from tidelog.broker.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.running import Running, serve
@@ -21,7 +22,6 @@ from tidelog.broker.server.dispatch import APIS
 from tidelog.clock import Clock, SystemClock
 
 T = TypeVar("T")
-TIMEOUT_S = 20
 
 
 class RunningBroker:
@@ -60,7 +60,7 @@ class RunningBroker:
 
         self._thread = threading.Thread(target=run, name="broker")
         self._thread.start()
-        assert started.wait(TIMEOUT_S)
+        assert started.wait(PATIENCE_S)
         self._raise_failure()
 
     def _raise_failure(self) -> None:
@@ -72,7 +72,7 @@ class RunningBroker:
         thread, self._thread = self._thread, None
         if thread is not None:
             self._loop.call_soon_threadsafe(self._stop.set)
-            thread.join(TIMEOUT_S)
+            thread.join(PATIENCE_S)
             assert not thread.is_alive()
             self._raise_failure()
 
@@ -82,7 +82,7 @@ class RunningBroker:
         async def called() -> T:
             return call()
 
-        return asyncio.run_coroutine_threadsafe(called(), self._loop).result(TIMEOUT_S)
+        return asyncio.run_coroutine_threadsafe(called(), self._loop).result(PATIENCE_S)
 
     @property
     def node(self) -> Node:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.broker.raw import RawClient
 from tests.broker.test_scarce import batch, create, fetched, produce
+from tests.patience import PATIENCE_S
 from tidelog.records.builder import Producer
 from tidelog.testing import Broker
 from tidelog.wire.error_codes import ErrorCode
@@ -152,7 +153,7 @@ def main(disk: Path) -> None:
                     if code:
                         refused.add(name)
             (disk / "ballast").unlink()
-            left, end = set(kinds), time.monotonic() + 40
+            left, end = set(kinds), time.monotonic() + PATIENCE_S
             while left:
                 assert time.monotonic() < end, (number, {name: kinds[name]() for name in left})
                 left = {name for name in left if kinds[name]()}

@@ -14,16 +14,15 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, Self
 
+from tests.patience import PATIENCE_S
 from tidelog.wire.codec import Bytes, Message
 from tidelog.wire.headers import read_response, request_chunks
-
-TIMEOUT_S = 20
 
 
 class RawClient:
     """One connection. `timeout_s` bounds each call."""
 
-    def __init__(self, address: tuple[str, int], *, client_id: str | None = "raw", timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, address: tuple[str, int], *, client_id: str | None = "raw", timeout_s: float = PATIENCE_S) -> None:
         self.client_id = client_id
         self.socket = socket.create_connection(address, timeout=timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

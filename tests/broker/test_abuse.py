@@ -19,6 +19,7 @@ from tests.broker.bad_frames import BAD_FRAMES, BadFrame, sized, verdict_of
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
 from tests.examples import examples
+from tests.patience import PATIENCE_S
 from tidelog.broker.apis import api_versions
 from tidelog.broker.server import answer_writer, broker_server, connection
 from tidelog.broker.server.dispatch import APIS
@@ -83,7 +84,7 @@ def test_random_bytes(broker: RunningBroker, client: RawClient, log_end: None) -
     def run(data: bytes, has_size: bool, api_key: int, version: int) -> None:
         if has_size:
             data = sized(struct.pack(">hhih", api_key, version, 7, -1) + data)
-        with socket.create_connection(broker.address, timeout=10) as connection:
+        with socket.create_connection(broker.address, timeout=PATIENCE_S) as connection:
             connection.sendall(data)
 
     run()
@@ -104,7 +105,7 @@ def test_damaged_requests(broker: RunningBroker, client: RawClient) -> None:
             damaged = bytearray(frame)
             for _ in range(draw.choice([1, 1, 2, 5])):
                 damaged[draw.randrange(12, len(damaged))] = draw.choice([0, 1, 0x7F, 0x80, 0xFF, draw.randrange(256)])
-            with socket.create_connection(broker.address, timeout=10) as connection:
+            with socket.create_connection(broker.address, timeout=PATIENCE_S) as connection:
                 connection.sendall(damaged)
                 connection.shutdown(socket.SHUT_WR)
     serves(broker, client)
@@ -113,7 +114,7 @@ def test_damaged_requests(broker: RunningBroker, client: RawClient) -> None:
 def test_a_produce_that_breaks_off_writes_nothing(broker: RunningBroker, client: RawClient, log_end: None) -> None:
     frame = b"".join(request_chunks(produce(), 9, 7, "x"))
     for end in (1, 4, 20, len(frame) // 2, len(frame) - 1):
-        with socket.create_connection(broker.address, timeout=10) as connection:
+        with socket.create_connection(broker.address, timeout=PATIENCE_S) as connection:
             connection.sendall(frame[:end])
             connection.shutdown(socket.SHUT_WR)
             assert not connection.recv(1)
@@ -136,7 +137,7 @@ def test_what_is_announced_takes_no_memory(broker: RunningBroker, client: RawCli
     before = memory_bytes()
     with contextlib.ExitStack() as stack:
         for _ in range(200):
-            connection = stack.enter_context(socket.create_connection(broker.address, timeout=10))
+            connection = stack.enter_context(socket.create_connection(broker.address, timeout=PATIENCE_S))
             connection.sendall(struct.pack(">i", 104_857_600) + bytes(3000))
         serves(broker, client)
         assert memory_bytes() - before < 16 << 20
@@ -207,7 +208,7 @@ def test_two_thousand_connections(start_broker: StartBroker) -> None:
         before = memory_bytes()
         request = b"".join(request_chunks(ApiVersionsRequest(), 0, 7, "x"))
         with contextlib.ExitStack() as stack:
-            clients = [stack.enter_context(socket.create_connection(broker.address, timeout=10)) for _ in range(count)]
+            clients = [stack.enter_context(socket.create_connection(broker.address, timeout=PATIENCE_S)) for _ in range(count)]
             for client in clients:
                 client.sendall(request)
             for client in clients:
@@ -231,7 +232,7 @@ def test_connections_over_the_limit_wait(start_broker: StartBroker) -> None:
         with pytest.raises(TimeoutError):
             third.receive()
         first.close()
-        third.socket.settimeout(10)
+        third.socket.settimeout(PATIENCE_S)
         assert third.receive_frame()
         second.ask(ApiVersionsRequest(), 0)
 

@@ -23,6 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from tests.broker.conftest import RunningBroker
 from tests.broker.test_topic_admin import fill, topics_of
+from tests.patience import PATIENCE_S
 
 with warnings.catch_warnings():
     # kafka-python reads its own files in a way that Python 3.11 advises against.
@@ -33,14 +34,12 @@ with warnings.catch_warnings():
 
     from kafka import TopicPartition as PythonTopicPartition
 
-TIMEOUT_S = 20
-
 
 def test_librdkafka(broker: RunningBroker) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
 
     def done(futures: dict[object, object]) -> list[object]:
-        return [future.result(TIMEOUT_S) for future in futures.values()]  # type: ignore[attr-defined]
+        return [future.result(PATIENCE_S) for future in futures.values()]  # type: ignore[attr-defined]
 
     new = NewTopic("a", 2, 1, config={"retention.ms": "5000"})
     done(admin.create_topics([new]))
@@ -58,11 +57,11 @@ def test_librdkafka(broker: RunningBroker) -> None:
     change = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.APPEND)
     done(admin.incremental_alter_configs([ConfigResource(ConfigResource.Type.TOPIC, "a", incremental_configs=[change])]))
     assert topics_of(broker)["a"].properties == {"retention.ms": "5000", "cleanup.policy": "delete,compact"}
-    topic = admin.describe_topics(TopicCollection(["a"]))["a"].result(TIMEOUT_S)
+    topic = admin.describe_topics(TopicCollection(["a"]))["a"].result(PATIENCE_S)
     assert (topic.name, len(topic.partitions), topic.partitions[0].leader.id) == ("a", 3, 1)
-    cluster = admin.describe_cluster(include_authorized_operations=True).result(TIMEOUT_S)
+    cluster = admin.describe_cluster(include_authorized_operations=True).result(PATIENCE_S)
     assert (cluster.cluster_id, cluster.controller.id) == (broker.node.cluster_id, 1)
-    assert "a" in admin.list_topics(timeout=TIMEOUT_S).topics
+    assert "a" in admin.list_topics(timeout=PATIENCE_S).topics
     done(admin.delete_topics(["a"]))
     assert topics_of(broker) == {}
 

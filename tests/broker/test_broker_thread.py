@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tidelog.broker import broker_thread
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.storage.folder.clean_shutdown import CLEAN_SHUTDOWN_FILE
@@ -32,7 +33,7 @@ def test_by_several_threads_at_once() -> None:
     broker.produce("t", b"x")
     with ThreadPoolExecutor(4) as threads:
         held = threading.Event()
-        threads.submit(broker.call, lambda running: held.wait(20))
+        threads.submit(broker.call, lambda running: held.wait(PATIENCE_S))
         stops = [threads.submit(broker.stop) for _ in range(3)]
         held.set()
         results = [stop.result() for stop in stops]
@@ -68,7 +69,7 @@ def test_a_disk_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyP
     answers, real = threading.Event(), os.fsync
 
     def fsync(fd: int) -> None:
-        assert answers.wait(20)
+        assert answers.wait(PATIENCE_S)
         real(fd)
 
     broker = Broker(tmp_path).start()
@@ -88,7 +89,7 @@ def test_a_disk_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def ran(program: str, folder: Path, warnings: str = "error") -> None:
     """Run a program that prints nothing but "well", on an empty folder."""
     command = [sys.executable, "-W", warnings, "-c", textwrap.dedent(program), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout, done.stderr) == (0, "well\n", "")
 
 
@@ -154,11 +155,11 @@ def test_a_process_forked_off_has_no_broker(tmp_path: Path) -> None:
         assert broker.produce("t", b"y") == 1
         folder, port = broker.data_dir, broker.port
         broker.stop()
-        client.settimeout(20)
+        client.settimeout(PATIENCE_S)
         while client.recv(65536):
             pass
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=20)
+            socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
             raise AssertionError("somebody listens")
         except ConnectionRefusedError:
             pass

@@ -18,8 +18,8 @@ import tidelog
 from tests.kafka.clients import NewRow, Row, alter_topic, consume, create_topics, produce
 from tests.kafka.java import wait_until
 from tests.kafka.real_clients import PYTHON_CLIENTS, AioKafka, Client, KafkaPython, Librdkafka, Sent, Write
+from tests.patience import PATIENCE_S
 
-TIMEOUT_S = 60
 NOW_MS = int(time.time() * 1000)
 LIBRARIES: tuple[Client, ...] = (Librdkafka(), KafkaPython(), AioKafka())
 
@@ -151,13 +151,13 @@ def test_a_consumer_goes_on_where_the_log_begins_now(bootstrap: str) -> None:
     produce(bootstrap, "shortened", rows(20), batch_records=5)
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     place = TopicPartition("shortened", 0, 12)
-    assert admin.delete_records([place])[place].result(TIMEOUT_S).low_watermark == 12
+    assert admin.delete_records([place])[place].result(PATIENCE_S).low_watermark == 12
     settings = {"bootstrap.servers": bootstrap, "group.id": "tests", "enable.auto.commit": False, "log_level": 0}
     for reset, first in (("earliest", 12), ("error", None)):
         consumer = Consumer(settings | {"auto.offset.reset": reset})
         try:
             consumer.assign([TopicPartition("shortened", 0, 3)])
-            message = consumer.poll(TIMEOUT_S)
+            message = consumer.poll(PATIENCE_S)
             if message is None:
                 raise TimeoutError("neither a record nor an error")
             error = message.error()
@@ -212,12 +212,12 @@ def test_many_partitions_in_one_fetch_session(bootstrap: str) -> None:
     def write(prefix: bytes) -> None:
         for number in range(120):
             producer.produce("wide", b"%s-%d" % (prefix, number), partition=number)
-        assert producer.flush(TIMEOUT_S) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
     def read(count: int) -> None:
-        came = consumer.consume(count, TIMEOUT_S)
+        came = consumer.consume(count, PATIENCE_S)
         if len(came) < count:
-            raise TimeoutError(f"{len(came)} of {count} records within {TIMEOUT_S} s")
+            raise TimeoutError(f"{len(came)} of {count} records within {PATIENCE_S} s")
         for message in came:
             assert message.error() is None, message.error()
             seen.setdefault(int(message.partition() or 0), []).append(bytes(message.value() or b""))
@@ -260,8 +260,8 @@ def test_all_write_to_one_partition_while_all_read_it(bootstrap: str) -> None:
         writing = [threads.submit(write, library) for library in LIBRARIES]
         reading = [threads.submit(read, library) for library in LIBRARIES]
         for each in writing:
-            each.result(60)
-        first, *others = [each.result(60) for each in reading]
+            each.result(PATIENCE_S)
+        first, *others = [each.result(PATIENCE_S) for each in reading]
     assert [row.offset for row in first] == list(range(count * len(LIBRARIES)))
     for library in LIBRARIES:
         assert [row.value for row in first if row.key == library.name.encode()] == [b"%d" % number for number in range(count)]

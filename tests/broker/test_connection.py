@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
 from tests.examples import examples
+from tests.patience import PATIENCE_S
 from tidelog.broker.api import Api
 from tidelog.broker.apis import api_versions
 from tidelog.broker.node import Node
@@ -206,7 +207,7 @@ def test_what_comes_behind_a_request_that_is_answered_later_waits(broker: Runnin
         client.send(put(b"d", LATER), VERSION)
         client.send(put(b"e"), VERSION)
         assert checksum(client.receive()) == zlib.crc32(b"a")
-        assert api.came.acquire(timeout=10)
+        assert api.came.acquire(timeout=PATIENCE_S)
         handled = api.handled
         with broker.client() as other:  # Whatever the loop was going to do with the rest, it has done by now.
             other.ask(put(b""), VERSION)
@@ -214,21 +215,21 @@ def test_what_comes_behind_a_request_that_is_answered_later_waits(broker: Runnin
         answer_later(broker, api)
         assert checksum(client.receive()) == zlib.crc32(b"b")
         assert checksum(client.receive()) == zlib.crc32(b"c" * 200_000)
-        assert api.came.acquire(timeout=10)
+        assert api.came.acquire(timeout=PATIENCE_S)
         answer_later(broker, api)
         assert checksum(client.receive()) == zlib.crc32(b"d")
         assert checksum(client.receive()) == zlib.crc32(b"e")
-        assert api.sent.acquire(timeout=10)
-        assert api.sent.acquire(timeout=10)
+        assert api.sent.acquire(timeout=PATIENCE_S)
+        assert api.sent.acquire(timeout=PATIENCE_S)
 
 
 def test_who_waits_for_an_answer_and_goes_is_noticed(broker: RunningBroker, api: Put) -> None:
     client = broker.client()
     client.send(put(b"b", WAIT), VERSION)
-    assert api.came.acquire(timeout=10)
+    assert api.came.acquire(timeout=PATIENCE_S)
     client.close()
-    assert api.gone.acquire(timeout=10)
-    assert api.sent.acquire(timeout=10)
+    assert api.gone.acquire(timeout=PATIENCE_S)
+    assert api.sent.acquire(timeout=PATIENCE_S)
     answer_later(broker, api)  # Nothing happens.
     assert broker.on_loop(lambda: len(broker.running.server.connections)) == 0
 
@@ -244,7 +245,7 @@ def test_who_does_not_read_gets_nothing_further_done(broker: RunningBroker, api:
     for _ in range(4):
         assert len(client.receive().responses) == 1000
     for _ in range(4):
-        assert api.sent.acquire(timeout=10)
+        assert api.sent.acquire(timeout=PATIENCE_S)
 
 
 # --- ending
@@ -263,7 +264,7 @@ def test_a_handler_ends_the_connection(broker: RunningBroker, client: RawClient,
 def test_a_stop_lets_requests_come_to_their_end(broker: RunningBroker, api: Put, client: RawClient) -> None:
     idle = broker.client()
     client.send(put(b"b", LATER), VERSION)
-    assert api.came.acquire(timeout=10)
+    assert api.came.acquire(timeout=PATIENCE_S)
     stopping = threading.Thread(target=broker.stop)
     stopping.start()
     assert idle.closed()
@@ -272,7 +273,7 @@ def test_a_stop_lets_requests_come_to_their_end(broker: RunningBroker, api: Put,
     answer_later(broker, api)
     assert checksum(client.receive()) == zlib.crc32(b"b")
     assert client.closed()
-    stopping.join(10)
+    stopping.join(PATIENCE_S)
     assert not stopping.is_alive()
     assert broker.is_clean
     idle.close()
@@ -280,10 +281,10 @@ def test_a_stop_lets_requests_come_to_their_end(broker: RunningBroker, api: Put,
 
 def test_a_stop_does_not_wait_for_who_only_waits(broker: RunningBroker, api: Put, client: RawClient) -> None:
     client.send(put(b"b", WAIT), VERSION)
-    assert api.came.acquire(timeout=10)
+    assert api.came.acquire(timeout=PATIENCE_S)
     broker.stop()
     assert client.closed()
-    assert api.gone.acquire(timeout=10)
+    assert api.gone.acquire(timeout=PATIENCE_S)
     assert broker.is_clean
 
 

@@ -25,6 +25,7 @@ from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.groups.offset_requests import Offset, commit
 from tests.broker.test_scarce import eventually
 from tests.broker.transactions.producers import TransactionalProducer
+from tests.patience import PATIENCE_S
 
 NEVER = ("fsync", "fdatasync", "sync", "posix_fallocate", "rmdir", "mkdir", "listdir", "scandir")
 SELDOM = ("rename", "replace", "unlink", "remove", "truncate", "open")
@@ -141,7 +142,7 @@ def in_a_group(bootstrap: str) -> None:
     settings = {"bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False}
     consumer = Consumer(settings)
     consumer.subscribe(["often", "compact"])
-    read, until = 0, time.monotonic() + 10
+    read, until = 0, time.monotonic() + PATIENCE_S
     while read < 20 and time.monotonic() < until:
         message = consumer.poll(0.2)
         if message is not None and message.error() is None:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.broker.conftest import StartBroker
 from tests.broker.test_scarce import batch, codes, eventually, fetched, produce
+from tests.patience import PATIENCE_S
 from tidelog.clock import ManualClock, SystemClock
 from tidelog.records.builder import Producer
 from tidelog.wire.error_codes import ErrorCode
@@ -34,7 +35,7 @@ class Disk:
             path = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115
             self.calls.append((threading.current_thread().name, path))
             if "/t-" in path:
-                assert self.answers.wait(20)
+                assert self.answers.wait(PATIENCE_S)
             if self.error is not None and path.endswith(".log"):
                 raise OSError(self.error, os.strerror(self.error), path)
             original(fd)

@@ -11,6 +11,7 @@ import pytest
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
 from tests.broker.test_configs import BROKER, DEFAULT, DELETE, SET, STATIC_BROKER, change, describe, replace, synonyms
+from tests.patience import PATIENCE_S
 from tidelog.broker.settings.dynamic_settings import FOLLOWER_RATE, LEADER_RATE
 from tidelog.metadata.records import BROKER_RESOURCE
 from tidelog.wire.error_codes import ErrorCode
@@ -108,7 +109,7 @@ def test_what_is_not_of_topics(broker: RunningBroker, client: RawClient) -> None
 
 def test_a_limit_of_connections_holds_at_once(broker: RunningBroker, client: RawClient) -> None:
     set_on(client, "", max_connections_per_ip="1")
-    with socket.create_connection(broker.address, timeout=10) as refused:
+    with socket.create_connection(broker.address, timeout=PATIENCE_S) as refused:
         assert refused.recv(1) == b""
     set_on(client, "", max_connections_per_ip="2")
     with broker.client() as another:

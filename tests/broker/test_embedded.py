@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 import tidelog
+from tests.patience import PATIENCE_S
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError, StorageError, TopicExistsError, UnknownTopicOrPartitionError
 from tidelog.records.batch import CREATE_TIME
@@ -28,7 +29,6 @@ from tidelog.testing import Broker
 from tidelog.wire.headers import request_chunks
 from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
-TIMEOUT_S = 20
 HOUR_MS = 3600 * 1000
 NOW_MS = 1_700_000_000_000
 DAY_MS = 24 * HOUR_MS
@@ -46,7 +46,7 @@ def produce(bootstrap: str, topic: str, values: list[bytes], timestamps: list[in
             timestamp=timestamps[index] if timestamps else 0,
             on_delivery=lambda error, message: offsets.append(-1 if error else message.offset()),
         )
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
     return offsets
 
 
@@ -55,7 +55,7 @@ def consume(bootstrap: str, topic: str, count: int) -> list[bytes]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False, "log_level": 0})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        messages = consumer.consume(count, TIMEOUT_S)
+        messages = consumer.consume(count, PATIENCE_S)
         assert [message.error() for message in messages] == [None] * count
         return [message.value() for message in messages]
     finally:
@@ -65,14 +65,14 @@ def consume(bootstrap: str, topic: str, count: int) -> list[bytes]:
 def earliest(bootstrap: str, topic: str) -> int:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     partition = TopicPartition(topic, 0)
-    found = admin.list_offsets({partition: OffsetSpec.earliest()})[partition].result(TIMEOUT_S)
+    found = admin.list_offsets({partition: OffsetSpec.earliest()})[partition].result(PATIENCE_S)
     return int(found.offset)
 
 
 def create_topic(bootstrap: str, name: str, **config: object) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     wanted = NewTopic(name, 1, 1, config={key.replace("_", "."): str(value) for key, value in config.items()})
-    admin.create_topics([wanted], request_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
+    admin.create_topics([wanted], request_timeout=PATIENCE_S)[name].result(PATIENCE_S)
 
 
 def has_clean_mark(folder: Path) -> bool:
@@ -234,7 +234,7 @@ def waiting_consumer(bootstrap: str) -> Iterator[None]:
         }
     )
     consumer.assign([TopicPartition("quiet", 0, 0)])
-    assert consumer.poll(TIMEOUT_S).value() == b"one"  # type: ignore[union-attr]
+    assert consumer.poll(PATIENCE_S).value() == b"one"  # type: ignore[union-attr]
     yield
     consumer.close()
 
@@ -252,7 +252,7 @@ def test_all_that_was_begun_is_answered_though_the_client_is_slow_and_sends_more
             slow.setblocking(False)
             while select.select([], [slow], [], 0.2)[1]:
                 slow.send(request * 20)
-            slow.settimeout(TIMEOUT_S)
+            slow.settimeout(PATIENCE_S)
             ended = threading.Thread(target=broker.stop)
             ended.start()
             answers = b"".join(iter(lambda: slow.recv(65536), b""))
@@ -267,14 +267,14 @@ def test_every_interface_and_several_listeners() -> None:
         hosts = ["127.0.0.1", "::1"] if socket.has_dualstack_ipv6() else ["127.0.0.1"]
         assert broker.bootstrap_servers == f"localhost:{broker.port}"
         for host in hosts:
-            socket.create_connection((host, broker.port), timeout=TIMEOUT_S).close()
+            socket.create_connection((host, broker.port), timeout=PATIENCE_S).close()
     names = {"listeners": "A://127.0.0.1:0,B://127.0.0.1:0", "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}
     with Broker(**names) as broker:  # type: ignore[arg-type]
         first, second = broker.call(lambda running: running.listeners)
         assert first.port != second.port
         for listener in (first, second):
             metadata = AdminClient({"bootstrap.servers": f"127.0.0.1:{listener.port}", "log_level": 0}).list_topics(
-                timeout=TIMEOUT_S
+                timeout=PATIENCE_S
             )
             assert [one.port for one in metadata.brokers.values()] == [listener.port]
 
@@ -309,7 +309,7 @@ class TestWithoutAClient:
             for number in range(20):
                 broker.produce("t", b"ours", key=f"key {number}")
                 client.produce("t", b"theirs", key=f"key {number}")
-            assert client.flush(TIMEOUT_S) == 0
+            assert client.flush(PATIENCE_S) == 0
             for partition in range(7):
                 records = broker.records("t", partition)
                 keys = {value: [one.key for one in records if one.value == value] for value in (b"ours", b"theirs")}
@@ -349,7 +349,7 @@ def test_a_group_begins_though_the_clock_stands_still(delay_ms: int | None) -> N
         )
         try:
             consumer.subscribe(["t"])
-            assert [message.value() for message in consumer.consume(2, TIMEOUT_S)] == [b"a", b"b"]
+            assert [message.value() for message in consumer.consume(2, PATIENCE_S)] == [b"a", b"b"]
         finally:
             consumer.close()
 
@@ -364,7 +364,7 @@ class TestDropped:
             gc.collect()
         assert not folder.exists()
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
+            socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
 
     def test_a_folder_of_ones_own_stays_and_is_clean(self, tmp_path: Path) -> None:
         broker = Broker(tmp_path).start()
@@ -382,7 +382,7 @@ class TestDropped:
         assert serving is not None
         with pytest.warns(ResourceWarning):
             serving.call(lambda running: held.clear())
-            serving._thread.join(TIMEOUT_S)
+            serving._thread.join(PATIENCE_S)
         assert not serving._thread.is_alive()
         assert not folder.exists()
 
@@ -415,7 +415,7 @@ def test_a_hole_in_a_log_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureF
     with tidelog.Broker(tmp_path):
         for thread in threading.enumerate():
             if thread.name == "tidelog-holes":
-                thread.join(20)
+                thread.join(PATIENCE_S)
         warned = [one.getMessage() for one in caplog.records if "consumers go on" in one.getMessage()]
     assert len(warned) == 1
     assert warned[0].startswith("t-0: offsets [1, 2) missing")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.conftest import RunningBroker, StartBroker
+from tests.patience import PATIENCE_S
 from tidelog.broker.server.event_loop import LoopThreads
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
@@ -37,9 +38,9 @@ def test_a_finished_segment_is_forced_to_the_disk_elsewhere(broker: RunningBroke
     with broker.client() as client:
         for _ in range(2):
             broker.on_loop(lambda: broker.node.manager.log("t", 0).append_as_leader(bytearray(BATCH), 0))
-        assert is_flushed.wait(10)
+        assert is_flushed.wait(PATIENCE_S)
         client.ask(ApiVersionsRequest(), 0)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while broker.on_loop(lambda: broker.node.manager.log("t", 0).recovery_point) < 1:
             assert time.monotonic() < deadline
     assert [thread.startswith("tidelog-syncing") for thread, _ in synced] == [True]
@@ -59,8 +60,8 @@ def test_work_elsewhere_comes_back_with_what_it_raised(broker: RunningBroker) ->
 
     broker.on_loop(lambda: broker.node.blocking.run(lambda: threading.current_thread().name, done))
     broker.on_loop(lambda: broker.node.blocking.run(fail, done))
-    assert came.acquire(timeout=10)
-    assert came.acquire(timeout=10)
+    assert came.acquire(timeout=PATIENCE_S)
+    assert came.acquire(timeout=PATIENCE_S)
     assert {str(result).rpartition("_")[0] or str(result) for result in results} == {"tidelog-blocking", "no"}
 
 
@@ -76,7 +77,7 @@ def test_timers(broker: RunningBroker) -> None:
         timers.call_later(0, lambda: ran.append(0))
 
     broker.on_loop(start)
-    assert came.wait(10)
+    assert came.wait(PATIENCE_S)
     assert ran == [0, 2]
 
 
@@ -100,14 +101,14 @@ def test_background_work_goes_on_by_itself(start_broker: StartBroker) -> None:
             broker.node.timers.call_later(10, look)
 
     broker.on_loop(look)
-    assert deleted.wait(10)
+    assert deleted.wait(PATIENCE_S)
 
 
 def test_a_thread_that_does_not_come_back(broker: RunningBroker, caplog: pytest.LogCaptureFixture) -> None:
     may_end = threading.Event()
 
     def slow() -> None:
-        may_end.wait(20)
+        may_end.wait(PATIENCE_S)
 
     threads = LoopThreads(broker._loop)
     threads.run(slow, lambda _: None)

@@ -14,6 +14,7 @@ from tests.broker.cold import ColdDisk, forget
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.produce_helpers import message_set, produce_request, some_records
 from tests.broker.raw import RawClient
+from tests.patience import PATIENCE_S
 from tidelog.model import TopicPartition
 from tidelog.records.batch import CREATE_TIME, iter_headers
 from tidelog.records.builder import Producer, build_batch_v2
@@ -71,7 +72,7 @@ def is_waiting(broker: RunningBroker, topic: str) -> bool:
 
 
 def wait_until_waiting(broker: RunningBroker, topic: str, *, expected: bool = True) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while is_waiting(broker, topic) != expected:
         assert time.monotonic() < deadline
 
@@ -202,7 +203,7 @@ class TestWaiting:
         clients = [shared.client() for _ in range(50)]
         for client in clients:
             client.send(of("crowd", 0, max_wait_ms=LONG_MS), 12)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         key = TopicPartition("crowd", 0)
         while shared.on_loop(lambda: len(shared.node.delayed_fetches._watches.get(key, ()))) < len(clients):
             assert time.monotonic() < deadline
@@ -350,7 +351,7 @@ class TestColdRecords:
         monkeypatch.setattr(shared.node.blocking, "run", hold)
         with shared.client() as client:
             client.send(of(cold, 0), 12)
-            assert asked.wait(10)
+            assert asked.wait(PATIENCE_S)
         monkeypatch.undo()
         shared.on_loop(lambda: run(*held[0]))
         with shared.client() as client:

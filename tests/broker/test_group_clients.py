@@ -36,6 +36,7 @@ from tests.kafka.group_members import (
     wait_until_settled,
 )
 from tests.kafka.numbered_rows import FIRST_MS
+from tests.patience import PATIENCE_S
 
 with warnings.catch_warnings():
     # kafka-python reads its own files in a way that Python 3.11 advises against.
@@ -45,7 +46,6 @@ with warnings.catch_warnings():
 
     from kafka import TopicPartition as PythonTopicPartition
 
-TIMEOUT_S = 30
 PARTITIONS = 4
 STATIC_SESSION_MS = 6000
 """Long enough for who comes back at once, though the machine may stand still between the two."""
@@ -275,7 +275,7 @@ def test_what_admins_see_and_do(peer: Peer) -> None:
     def offsets() -> dict[int, int]:
         """What all three say."""
         (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-        by_librdkafka = {each.partition: each.offset for each in future.result(TIMEOUT_S).topic_partitions}
+        by_librdkafka = {each.partition: each.offset for each in future.result(PATIENCE_S).topic_partitions}
         by_python = {place.partition: each.offset for place, each in python_admin.list_group_offsets(group)[group].items()}
         by_aiokafka = asyncio.run(aio_offsets(peer.bootstrap, group))
         assert by_librdkafka == by_python == by_aiokafka
@@ -284,7 +284,7 @@ def test_what_admins_see_and_do(peer: Peer) -> None:
     def refused(call: Callable[[], dict[Any, Any]]) -> str:
         with pytest.raises(KafkaException) as raised:
             for future in call().values():
-                future.result(TIMEOUT_S)
+                future.result(PATIENCE_S)
         return str(raised.value.args[0].name())
 
     with contextlib.closing(python_admin):
@@ -293,7 +293,7 @@ def test_what_admins_see_and_do(peer: Peer) -> None:
             member.commit()
             assert offsets() == dict.fromkeys(range(PARTITIONS), 4)
             told = admin.describe_consumer_groups([group, none])
-            description, unknown = told[group].result(TIMEOUT_S), told[none].result(TIMEOUT_S)
+            description, unknown = told[group].result(PATIENCE_S), told[none].result(PATIENCE_S)
             assert (description.state, description.partition_assignor) == (ConsumerGroupState.STABLE, "range")
             assert (unknown.state, list(unknown.members)) == (ConsumerGroupState.DEAD, [])
             (one,) = description.members
@@ -303,18 +303,18 @@ def test_what_admins_see_and_do(peer: Peer) -> None:
             assert (by_python["group_state"], by_python["protocol_type"]) == ("Stable", "consumer")
             assert by_python["members"][0]["member_id"] == one.member_id
             (future,) = admin.alter_consumer_group_offsets(target).values()
-            (altered,) = future.result(TIMEOUT_S).topic_partitions
+            (altered,) = future.result(PATIENCE_S).topic_partitions
             assert altered.error.name() == "UNKNOWN_MEMBER_ID"
             assert refused(lambda: admin.delete_consumer_groups([group])) == "NON_EMPTY_GROUP"
             subscribed = python_admin.delete_group_offsets(group, [PythonTopicPartition(topic, 0)])
             assert [error.__name__ for error in subscribed.values()] == ["GroupSubscribedToTopicError"]
         removed = python_admin.remove_group_members(group, [MemberToRemove(group_instance_id="static")])
         assert [error.__name__ for error in removed.values()] == ["NoError"]
-        listed = admin.list_consumer_groups(states={ConsumerGroupState.EMPTY}).result(TIMEOUT_S).valid
+        listed = admin.list_consumer_groups(states={ConsumerGroupState.EMPTY}).result(PATIENCE_S).valid
         assert [each.state for each in listed if each.group_id == group] == [ConsumerGroupState.EMPTY]
         assert group in {each["group_id"] for each in python_admin.list_groups()}
         for future in admin.alter_consumer_group_offsets(target).values():
-            future.result(TIMEOUT_S)
+            future.result(PATIENCE_S)
         assert offsets() == {0: 1, 1: 4, 2: 4, 3: 4}
         by_time = {PythonTopicPartition(topic, 1): OffsetTimestamp(FIRST_MS + 1500), PythonTopicPartition(topic, 2): 99}
         reset = python_admin.reset_group_offsets(group, by_time)
@@ -325,7 +325,7 @@ def test_what_admins_see_and_do(peer: Peer) -> None:
             wait_until_read([reader], 3 + 2 + 0 + 4)
             assert len(reader.rows) == 9
         for future in admin.delete_consumer_groups([group]).values():
-            future.result(TIMEOUT_S)
+            future.result(PATIENCE_S)
         assert refused(lambda: admin.delete_consumer_groups([group])) == "GROUP_ID_NOT_FOUND"
         assert offsets() == {}
 

@@ -12,6 +12,7 @@ import pytest
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.produce_helpers import LATEST, NOW_MS, Answer, answer, produce_request, some_records
 from tests.broker.raw import RawClient
+from tests.patience import PATIENCE_S
 from tidelog import Broker
 from tidelog.broker.node import Node
 from tidelog.clock import ManualClock
@@ -167,10 +168,10 @@ class TestLibrdkafka:
                 producer.produce("t", value, partition=0, on_delivery=count)
                 if i in (1000, 2000):
                     while delivered < i - 900:
-                        assert producer.poll(20)
+                        assert producer.poll(PATIENCE_S)
                     broker.kill()
                     broker.start()
-            assert producer.flush(20) == 0
+            assert producer.flush(PATIENCE_S) == 0
             stored, epochs = broker.call(lambda running: _stored(running.node))
         assert stored == values
         assert (epochs, epochs[0], epochs[-1]) == (sorted(epochs), 0, 2)
@@ -179,7 +180,7 @@ class TestLibrdkafka:
         broker.create_topic("t")
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True})
         producer.produce("t", b"value")
-        assert producer.flush(20) == 0
+        assert producer.flush(PATIENCE_S) == 0
         data = broker.on_loop(lambda: bytes(broker.node.manager.log("t", 0).read(0, 10_000).data))
         (header,) = iter_headers(data)
         assert header.producer_id >= LOWEST_ID

@@ -16,9 +16,10 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 import tidelog
-from tests.kafka.clients import TIMEOUT_S, consume
+from tests.kafka.clients import consume
 from tests.kafka.golden_rows import RELEASES, golden, has_transactions, log_folder, rows
 from tests.kafka.real_clients import AioKafka, Client, KafkaPython, Librdkafka
+from tests.patience import PATIENCE_S
 
 
 class Served(NamedTuple):
@@ -77,9 +78,9 @@ def test_by_time(served: Served) -> None:
     while any(asked.values()):
         turn = {place: targets.pop() for place, targets in asked.items() if targets}
         specs = {place: OffsetSpec.for_timestamp(target) for place, (target, *_) in turn.items()}
-        for place, future in admin.list_offsets(specs, request_timeout=TIMEOUT_S).items():
+        for place, future in admin.list_offsets(specs, request_timeout=PATIENCE_S).items():
             target, *kafka = turn[place]
-            error = future.exception(TIMEOUT_S)
+            error = future.exception(PATIENCE_S)
             answer = ["error", error.args[0].code()] if error else [future.result().offset, future.result().timestamp]
             if answer != kafka:
                 assert kafka in ([-1, -1], ["error", 43]), f"{place} at {target}"

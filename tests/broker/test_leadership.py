@@ -7,6 +7,7 @@ from pathlib import Path
 
 import confluent_kafka
 
+from tests.patience import PATIENCE_S
 from tidelog import Broker
 from tidelog.broker.flushes import Flushes
 from tidelog.broker.leadership import SingleLeadership
@@ -107,9 +108,9 @@ def test_a_consumer_goes_on_after_a_kill(tmp_path: Path) -> None:
         for life in range(2):
             for i in range(100):
                 producer.produce("t", b"%d %d" % (life, i), partition=0)
-            assert producer.flush(20) == 0
+            assert producer.flush(PATIENCE_S) == 0
             while len(values) < 100 * (life + 1):
-                message = consumer.poll(20)
+                message = consumer.poll(PATIENCE_S)
                 assert message is not None
                 error = message.error()
                 if error is None:

@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tests.broker.raw import RawClient
 from tests.broker.test_scarce import batch, codes, fetched, produce
+from tests.patience import PATIENCE_S
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError
 from tidelog.testing import Broker
@@ -29,7 +30,6 @@ from tidelog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsets
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW_MS = 1_700_000_000_000
-TIMEOUT_S = 20
 
 
 def state(folder: Path) -> dict[str, Any]:
@@ -103,9 +103,9 @@ def test_no_byte_changes(tmp_path: Path, damage: Callable[[Path], None]) -> None
             {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "enable.auto.commit": False, "log_level": 0}
         )
         try:
-            assert consumer.committed([TopicPartition("t", 0)], TIMEOUT_S)[0].offset == 7
+            assert consumer.committed([TopicPartition("t", 0)], PATIENCE_S)[0].offset == 7
             consumer.subscribe(["t"])
-            message = consumer.consume(1, TIMEOUT_S)[0]
+            message = consumer.consume(1, PATIENCE_S)[0]
             assert (message.error(), message.partition() in (0, 1)) == (None, True)
             with pytest.raises(KafkaException, match="GROUP_AUTHORIZATION_FAILED"):
                 consumer.commit(message=message, asynchronous=False)
@@ -163,7 +163,7 @@ def test_the_command(tmp_path: Path) -> None:
     with RawClient(("127.0.0.1", port)) as client:
         assert fetched(client, "t", 0) == list(range(15))
     os.kill(process.pid, signal.SIGTERM)
-    _, log = process.communicate(timeout=TIMEOUT_S)
+    _, log = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert "is served read-only, as it is now" in log
     assert state(folder) == before

@@ -22,6 +22,7 @@ import pytest
 from tests.broker.conftest import StartBroker
 from tests.broker.produce_helpers import produce_request
 from tests.broker.raw import RawClient
+from tests.patience import PATIENCE_S
 from tidelog.model import TopicPartition
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import Producer, build_batch_v2
@@ -66,11 +67,11 @@ def served(folder: Path, open_files: int, *options: str) -> Iterator[tuple[str, 
         yield host, int(port)
     finally:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=20)
+        process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0
 
 
-def eventually(attempt: Callable[[], bool], timeout_s: float = 20) -> None:
+def eventually(attempt: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
     end = time.monotonic() + timeout_s
     while not attempt():
         assert time.monotonic() < end
@@ -87,7 +88,7 @@ class TestOpenFiles:
             created = first.ask(CreateTopicsRequest([CreatableTopic("t", partitions, 1)], 10_000), 5)
             assert created.topics[0].error_code == 0
             for _ in range(idle):
-                stack.enter_context(socket.create_connection(address, timeout=10))
+                stack.enter_context(socket.create_connection(address, timeout=PATIENCE_S))
             for offset in range(3):
                 assert produce(first, "t", every, batch()) == dict.fromkeys(every, (0, offset))
 
@@ -278,7 +279,7 @@ FULL_DISK = """
                         assert offset == acknowledged[partition]
                         acknowledged[partition] += 1
             os.unlink(disk / "ballast")
-            end = time.monotonic() + 30
+            end = time.monotonic() + PATIENCE_S
             back = set()
             while len(back) < 4:
                 assert time.monotonic() < end, broker.call(lambda running: running.node.manager.offline_partitions())
@@ -306,7 +307,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     fill = f"mount -t tmpfs -o size=8m tmpfs {disk} && head -c 4000000 /dev/zero > {disk}/ballast"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = ["unshare", "-rm", "sh", "-c", f"{fill} && exec {sys.executable} {script} {disk}"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False, timeout=PATIENCE_S)
     if "mount:" in done.stderr:
         pytest.skip(done.stderr)
     assert (done.returncode, done.stdout) == (0, "all of them\n"), done.stderr

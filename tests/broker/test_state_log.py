@@ -11,6 +11,7 @@ import pytest
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.groups.offset_requests import Offset, commit
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 from tests.storage.known_topics import forget
 from tidelog.broker.state_log import READ_BYTES, StateLog
 from tidelog.clock import ManualClock, SystemClock, steady
@@ -51,7 +52,7 @@ def loaded(broker: RunningBroker) -> tuple[StateLog, dict[int, list[StateBatch]]
             done.set()
 
     broker.on_loop(lambda: log.load(list, install))
-    assert done.wait(20)
+    assert done.wait(PATIENCE_S)
     return log, found
 
 
@@ -104,7 +105,7 @@ def test_loading_and_failing_are_told(start_broker: StartBroker, caplog: pytest.
 
     def read(batches: Any) -> None:
         waiting.set()
-        may_go.wait(20)
+        may_go.wait(PATIENCE_S)
         raise ValueError("no table")
 
     def begin() -> StateLog:
@@ -115,7 +116,7 @@ def test_loading_and_failing_are_told(start_broker: StartBroker, caplog: pytest.
         return log
 
     log = broker.on_loop(begin)
-    assert waiting.wait(20)
+    assert waiting.wait(PATIENCE_S)
     assert broker.on_loop(lambda: log.readiness(1)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert broker.on_loop(lambda: log.readiness(0)) is ErrorCode.NONE
     may_go.set()
@@ -173,7 +174,7 @@ class TestDelays:
             broker.node.delays.call_later(5, done.set)
 
         broker.on_loop(arrange)
-        assert done.wait(20)
+        assert done.wait(PATIENCE_S)
         assert not never.is_set()
 
     def test_a_clock_that_is_set_does_not_matter(self) -> None:

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+from tests.patience import PATIENCE_S
+
 TESTS = """
 import socket
 
@@ -14,7 +16,7 @@ DAY_MS = 24 * 3600 * 1000
 
 def connects(broker):
     host, _, port = broker.bootstrap_servers.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=10):
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S):
         return True
 
 
@@ -63,7 +65,7 @@ def test_the_fixtures(tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )
     assert "4 passed" in ran.stdout, ran.stdout + ran.stderr
@@ -73,5 +75,5 @@ def test_the_plugin_costs_nothing_before_it_is_used():
     code = (
         "import sys, tidelog.testing.plugin; print([m for m in ('asyncio', 'tidelog.storage.log_manager') if m in sys.modules])"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)
     assert ran.stdout == "[]\n", ran.stderr

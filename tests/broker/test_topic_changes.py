@@ -13,6 +13,7 @@ import pytest
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
 from tests.broker.test_topic_admin import new
+from tests.patience import PATIENCE_S
 from tidelog.broker.topic_changes import Job
 from tidelog.errors import StorageError
 from tidelog.formats.names import parse_topic_partition_name
@@ -38,7 +39,7 @@ class Disk:
 
         def slow(store: MetadataStore, changes: Any) -> None:
             self.begun.set()
-            assert self.free.wait(20)
+            assert self.free.wait(PATIENCE_S)
             self.flushes += 1
             if self.has_failed:
                 raise OSError(5, "the disk is sick")
@@ -95,25 +96,25 @@ def folders(broker: RunningBroker) -> list[str]:
 def test_others_are_served_while_the_disk_waits(broker: RunningBroker, disk: Disk, threads: ThreadPoolExecutor) -> None:
     with disk.held():
         waiting = threads.submit(create, broker, "a")
-        assert disk.begun.wait(20)
+        assert disk.begun.wait(PATIENCE_S)
         assert seen(broker, "a") == {"a": (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)}
         assert not waiting.done()
         assert folders(broker) == []
-    assert waiting.result(20) == {"a": OK}
+    assert waiting.result(PATIENCE_S) == {"a": OK}
     assert seen(broker, "a") == {"a": (OK, 2)}
 
 
 def test_changes_of_one_name_come_one_after_the_other(broker: RunningBroker, disk: Disk, threads: ThreadPoolExecutor) -> None:
     with disk.held():
         first = threads.submit(create, broker, "a.b")
-        assert disk.begun.wait(20)
+        assert disk.begun.wait(PATIENCE_S)
         others = [threads.submit(create, broker, name) for name in ("a.b", "a_b", "a.b")]
         automatic = threads.submit(seen, broker, "a.b", creates=True)
         assert not any(one.done() for one in (*others, automatic))
-    assert first.result(20) == {"a.b": OK}
-    codes = [code for one in others for code in one.result(20).values()]
+    assert first.result(PATIENCE_S) == {"a.b": OK}
+    codes = [code for one in others for code in one.result(PATIENCE_S).values()]
     assert sorted(codes) == sorted([ErrorCode.INVALID_TOPIC_EXCEPTION, *[ErrorCode.TOPIC_ALREADY_EXISTS] * 2])
-    automatic.result(20)
+    automatic.result(PATIENCE_S)
     assert folders(broker) == ["a.b-0", "a.b-1"]
 
 
@@ -124,13 +125,13 @@ def test_a_topic_that_is_created_while_it_is_deleted_is_a_new_one(
     before = broker.on_loop(lambda: broker.node.manager.topics()["a"].topic_id)
     with disk.held():
         deleted = threads.submit(delete, broker, "a")
-        assert disk.begun.wait(20)
+        assert disk.begun.wait(PATIENCE_S)
         assert seen(broker, "a") == {"a": (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)}
         created = threads.submit(create, broker, "a")
         again = threads.submit(delete, broker, "nothing")
-        assert again.result(20) == {"nothing": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        assert again.result(PATIENCE_S) == {"nothing": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
         assert not created.done()
-    assert deleted.result(20) == created.result(20) == {"a": OK}
+    assert deleted.result(PATIENCE_S) == created.result(PATIENCE_S) == {"a": OK}
     assert seen(broker, "a") == {"a": (OK, 2)}
     assert broker.on_loop(lambda: broker.node.manager.topics()["a"].topic_id) != before
 
@@ -150,15 +151,15 @@ def test_changes_that_wait_together_share_a_flush_and_its_failure(
     create(broker, "there")
     with disk.held():
         first = threads.submit(create, broker, "a")
-        assert disk.begun.wait(20)
+        assert disk.begun.wait(PATIENCE_S)
         others = [threads.submit(create, broker, f"b{number}", "x") for number in range(3)]
         while broker.on_loop(lambda: len(broker.node.topic_changes._unflushed)) < 4:
             pass
         before = disk.flushes
         disk.has_failed = True
-    assert first.result(20) == {"a": ErrorCode.KAFKA_STORAGE_ERROR}
+    assert first.result(PATIENCE_S) == {"a": ErrorCode.KAFKA_STORAGE_ERROR}
     for one in others:
-        assert set(one.result(20).values()) == {ErrorCode.KAFKA_STORAGE_ERROR}
+        assert set(one.result(PATIENCE_S).values()) == {ErrorCode.KAFKA_STORAGE_ERROR}
     assert disk.flushes - before <= 4
     assert folders(broker) == ["there-0", "there-1"]
     disk.has_failed = False
@@ -172,7 +173,7 @@ def test_changes_that_wait_together_share_a_flush_and_its_failure(
 def test_who_asks_and_goes_leaves_a_whole_topic(broker: RunningBroker, disk: Disk) -> None:
     with disk.held(), RawClient(broker.address) as client:
         client.send(CreateTopicsRequest(topics=[new("a", 3)]), 5)
-        assert disk.begun.wait(20)
+        assert disk.begun.wait(PATIENCE_S)
     assert create(broker, "a") == {"a": ErrorCode.TOPIC_ALREADY_EXISTS}
     assert seen(broker, "a") == {"a": (OK, 3)}
 
@@ -224,10 +225,10 @@ def test_what_waits_when_the_broker_ends_is_given_up(broker: RunningBroker, disk
         node = broker.node
         broker.on_loop(lambda: node.topic_changes.begin(Job("a", node.topics.creation("a", 2, {})), answers.append))
         broker.on_loop(lambda: node.topic_changes.begin(Job("a", node.topics.creation("a", 2, {})), answers.append))
-        assert disk.begun.wait(20)
+        assert disk.begun.wait(PATIENCE_S)
         stopping = threading.Thread(target=broker.stop)
         stopping.start()
-    stopping.join(20)
+    stopping.join(PATIENCE_S)
     assert len(answers) == 2
     assert all(isinstance(one, StorageError) for one in answers) or folders(broker)
     broker.start()

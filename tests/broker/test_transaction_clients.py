@@ -24,6 +24,7 @@ import tidelog
 from tests.kafka import Kafka391
 from tests.kafka.clients import consume, create_topics
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 
 with warnings.catch_warnings():
     # kafka-python reads files of its package in a way that Python 3.11 calls old.
@@ -34,7 +35,6 @@ with warnings.catch_warnings():
 
     import kafka
 
-TIMEOUT_S = 30
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
@@ -84,7 +84,7 @@ class Librdkafka(Transactional):
         self.producer = Producer(
             {"bootstrap.servers": self.bootstrap, "transactional.id": self.transactional_id, "linger.ms": 0, "log_level": 0}
         )
-        self.producer.init_transactions(TIMEOUT_S)
+        self.producer.init_transactions(PATIENCE_S)
 
     def begin(self) -> None:
         self.producer.begin_transaction()
@@ -94,21 +94,21 @@ class Librdkafka(Transactional):
         self.producer.produce(
             topic, value, partition=0, on_delivery=lambda error, message: told.append(error or message.offset())
         )
-        self.producer.flush(TIMEOUT_S)
+        self.producer.flush(PATIENCE_S)
         assert isinstance(told[0], int), told
         return told[0]
 
     def send_offset(self, group: str, topic: str, offset: int) -> None:
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})
         place = TopicPartition(topic, 0, offset)
-        self.producer.send_offsets_to_transaction([place], consumer.consumer_group_metadata(), TIMEOUT_S)
+        self.producer.send_offsets_to_transaction([place], consumer.consumer_group_metadata(), PATIENCE_S)
         consumer.close()
 
     def commit(self) -> None:
-        self.producer.commit_transaction(TIMEOUT_S)
+        self.producer.commit_transaction(PATIENCE_S)
 
     def abort(self) -> None:
-        self.producer.abort_transaction(TIMEOUT_S)
+        self.producer.abort_transaction(PATIENCE_S)
 
     def close(self) -> None:
         del self.producer
@@ -127,8 +127,8 @@ class KafkaPython(Transactional):
 
     def send(self, topic: str, value: bytes) -> int:
         future = self.producer.send(topic, value, partition=0)
-        self.producer.flush(TIMEOUT_S)
-        return int(future.get(TIMEOUT_S).offset)
+        self.producer.flush(PATIENCE_S)
+        return int(future.get(PATIENCE_S).offset)
 
     def send_offset(self, group: str, topic: str, offset: int) -> None:
         offsets = {kafka.TopicPartition(topic, 0): PythonOffset(offset, "", -1)}
@@ -141,7 +141,7 @@ class KafkaPython(Transactional):
         self.producer.abort_transaction()
 
     def close(self) -> None:
-        self.producer.close(TIMEOUT_S)
+        self.producer.close(PATIENCE_S)
 
 
 class AioKafka(Transactional):
@@ -161,7 +161,7 @@ class AioKafka(Transactional):
         return aiokafka.AIOKafkaProducer(bootstrap_servers=self.bootstrap, transactional_id=self.transactional_id)
 
     def _do(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(TIMEOUT_S)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
 
     def begin(self) -> None:
         self._do(self.producer.begin_transaction())
@@ -181,7 +181,7 @@ class AioKafka(Transactional):
     def close(self) -> None:
         self._do(self.producer.stop())
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(TIMEOUT_S)
+        self.thread.join(PATIENCE_S)
         self.loop.close()
 
 
@@ -204,7 +204,7 @@ def committed(bootstrap: str, topic: str) -> list[bytes | None]:
 def offset_of(bootstrap: str, group: str) -> int | None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-    return next((int(each.offset) for each in future.result(TIMEOUT_S).topic_partitions), None)
+    return next((int(each.offset) for each in future.result(PATIENCE_S).topic_partitions), None)
 
 
 @pytest.mark.parametrize("kind", [Librdkafka, KafkaPython, AioKafka], ids=lambda kind: kind.library)
@@ -230,7 +230,7 @@ def test_transactions(bootstrap: str, kind: type[Transactional]) -> None:
         assert (active.producer_id, active.current_transaction_start_offset) == (listed.producer_id, 0)
     first.commit()
     assert committed(bootstrap, topic) == [b"one"]
-    wait_until(lambda: offset_of(bootstrap, group) == 7, "the group's offset", TIMEOUT_S)
+    wait_until(lambda: offset_of(bootstrap, group) == 7, "the group's offset", PATIENCE_S)
     first.begin()
     first.send(topic, b"two")
     first.send_offset(group, topic, 9)

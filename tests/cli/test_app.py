@@ -13,6 +13,7 @@ import click
 import pytest
 
 from tests.cli.conftest import ROOT, run, run_ok, run_process, start
+from tests.patience import PATIENCE_S
 from tidelog.cli import app
 from tidelog.cli.printing import notices
 from tidelog.errors import CorruptBatchError, StorageError
@@ -128,7 +129,7 @@ def test_closed_standard_streams() -> None:
     for redirection in (">&-", "2>&-", ">&- 2>&-", "<&-"):
         command = f"'{sys.executable}' -m tidelog --version {redirection}"
         ran = subprocess.run(
-            ["sh", "-c", command], env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, capture_output=True, timeout=60
+            ["sh", "-c", command], env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, capture_output=True, timeout=PATIENCE_S
         )
         assert ran.returncode == 0, redirection
         assert ran.stderr == b""
@@ -165,7 +166,7 @@ def test_importing_tidelog_loads_nothing_heavy() -> None:
         "import sys, tidelog; print([m for m in ('numpy', 'pyarrow', 'pyspark', 'asyncio', 'rich', 'click') if m in sys.modules])"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
     assert (ran.stdout, ran.stderr) == ("[]\n", "")
 
 
@@ -176,7 +177,7 @@ def test_every_command_is_listed_without_loading_what_it_needs() -> None:
         "print([m for m in ('numpy', 'pyarrow', 'pyspark', 'asyncio', 'rich') if m in sys.modules], file=sys.stderr)"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
     assert ran.stderr == "[]\n"
 
 
@@ -189,7 +190,7 @@ def test_listing_the_commands_imports_none_of_them() -> None:
         "print(sorted(known & set(sys.modules)), 'tidelog.records.kernel' in sys.modules, file=sys.stderr)"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
     assert ran.stderr == "[] False\n"
 
 

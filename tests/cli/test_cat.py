@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.conftest import KAFKA_2, KAFKA_3, ROOT, run, run_ok, run_process, start
+from tests.patience import PATIENCE_S
 from tidelog.cli.printing import record_writers
 from tidelog.clock import ManualClock
 from tidelog.reader.time_map_file import rebuild_time_map
@@ -302,7 +303,7 @@ def test_a_closed_pipe_is_quiet() -> None:
 def test_head_takes_what_it_needs() -> None:
     command = f"'{sys.executable}' -m tidelog cat '{KAFKA_3}' v2-lz4-ct --format jsonl | head -n 2"
     ran = subprocess.run(
-        ["sh", "-c", command], env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, capture_output=True, timeout=60
+        ["sh", "-c", command], env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, capture_output=True, timeout=PATIENCE_S
     )
     assert len(ran.stdout.splitlines()) == 2
     assert ran.stderr == b""
@@ -395,7 +396,7 @@ def test_the_bar_is_for_a_terminal_and_for_long_work(tmp_path: Path) -> None:
     assert "1,500 records" in shown
     assert "rich" not in shown
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    ran = subprocess.run(patient(0), env=environment, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(patient(0), env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
     assert "1,500 records" in ran.stderr
     assert "rich" not in ran.stderr
 

@@ -11,6 +11,7 @@ import click
 import pytest
 
 from tests.cli.conftest import KAFKA_3, ROOT, run, run_ok
+from tests.patience import PATIENCE_S
 from tidelog.cli.app import cli
 from tidelog.cli.job import JOBS, SUBMIT_SCRIPT, command
 
@@ -48,7 +49,7 @@ def test_help_costs_no_spark() -> None:
         "for name in command.list_commands(context):\n    command.get_command(context, name).get_help(context)\n"
         "print(sorted({'pyspark', 'py4j', 'pandas'} & set(sys.modules)))\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE_S)
     assert done.stdout == "[]\n", done.stderr
 
 
@@ -73,7 +74,7 @@ def test_the_program_for_spark_submit() -> None:
     assert path.is_file()
     # Its folder is searched first for every import.
     assert sorted(one.name for one in path.parent.glob("*.py")) == ["__init__.py", "tidelog_job.py"]
-    done = subprocess.run([sys.executable, path, "--submit-script"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, path, "--submit-script"], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.stdout.strip() == str(path)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tidelog.cli.printing.output import open_output
 from tidelog.errors import InvalidArgumentError, StorageError
 
@@ -74,7 +75,7 @@ def test_what_is_no_regular_file_is_written_as_it_is(tmp_path: Path) -> None:
     reader = threading.Thread(target=lambda: got.append(fifo.read_bytes()))
     reader.start()
     write(fifo)
-    reader.join(timeout=10)
+    reader.join(timeout=PATIENCE_S)
     assert got == [b"new"]
 
 

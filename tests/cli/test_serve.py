@@ -22,10 +22,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.cli.conftest import KAFKA_3, ROOT, run, start
+from tests.patience import PATIENCE_S
 from tidelog.reader.log_dir import LogDir
 from tidelog.storage.folder.clean_shutdown import CLEAN_SHUTDOWN_FILE
-
-TIMEOUT_S = 30
 
 
 class Server:
@@ -37,7 +36,7 @@ class Server:
         with self.stderr.open("ab") as stderr:
             self.process = start("serve", "--data", data_dir, *arguments, stderr=stderr)
         assert self.process.stdout is not None
-        readable, _, _ = select.select([self.process.stdout], [], [], TIMEOUT_S)
+        readable, _, _ = select.select([self.process.stdout], [], [], PATIENCE_S)
         line = self.process.stdout.readline().decode() if readable else ""
         assert line.startswith("bootstrap.servers="), self.log
         self.bootstrap = line.strip().partition("=")[2]
@@ -56,7 +55,7 @@ class Server:
     def wait(self) -> int:
         assert self.process.stdout is not None
         self.process.stdout.close()
-        return self.process.wait(TIMEOUT_S)
+        return self.process.wait(PATIENCE_S)
 
 
 @contextmanager
@@ -98,7 +97,7 @@ def test_a_broker_from_its_start_to_its_end(tmp_path: Path) -> None:
         producer = Producer({"bootstrap.servers": one.bootstrap, "log_level": 0, "partitioner": "consistent"})
         for number in range(9):
             producer.produce("orders", b"%d" % number, partition=number % 3, timestamp=1373450400000)
-        assert producer.flush(TIMEOUT_S) == 0
+        assert producer.flush(PATIENCE_S) == 0
         metrics = scrape(one)
         assert metrics['tidelog_topic_records_total{topic="orders"}'] == 9
         appends = metrics['tidelog_topic_appends_total{topic="orders"}']
@@ -128,7 +127,7 @@ def test_a_broker_from_its_start_to_its_end(tmp_path: Path) -> None:
 def scrape(server: Server) -> dict[str, float]:
     found = re.search(r"metrics at (http://\S+)", server.log)
     assert found is not None
-    with urllib.request.urlopen(found[1], timeout=TIMEOUT_S) as answer:
+    with urllib.request.urlopen(found[1], timeout=PATIENCE_S) as answer:
         lines = answer.read().decode().splitlines()
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
 
@@ -155,7 +154,7 @@ def test_kill_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     assert len(before) < sent, "it was in the middle of it"
     with serving(tmp_path / "data", "--listen", str(first.port)) as second:
         assert "the last end was no clean one" in second.log
-        assert producer.flush(TIMEOUT_S) == 0
+        assert producer.flush(PATIENCE_S) == 0
         read = consume(second.bootstrap, sent)
         assert [read[offset] for offset in before] == list(before.values())
         assert list(read.values()) == [b"%d" % number for number in range(sent)], "each once, in order"
@@ -166,7 +165,7 @@ def test_kill_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
 def consume(bootstrap: str, count: int) -> dict[int, bytes]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False, "log_level": 0})
     consumer.assign([TopicPartition("orders", 0, 0)])
-    messages = consumer.consume(count, TIMEOUT_S)
+    messages = consumer.consume(count, PATIENCE_S)
     extra = consumer.consume(1, 0.2)
     consumer.close()
     assert extra == []
@@ -217,7 +216,7 @@ def test_a_start_loads_nothing_that_serving_does_not_need() -> None:
     imports = "sys, tidelog.cli.commands.serve, tidelog.cli.commands.serving"
     code = f"import {imports}; print([name for name in {unwanted!r} if name in sys.modules])"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
     assert (ran.stdout, ran.stderr) == ("[]\n", "")
 
 
@@ -273,7 +272,7 @@ def test_a_log_with_a_hole_is_served_with_a_warning(how: tuple[str, ...], tmp_pa
         path.unlink()
     server = Server(folder, *how)
     said = "v2-none-ct-0: offsets [160, 325) missing: no segment holds them"
-    until = time.monotonic() + TIMEOUT_S
+    until = time.monotonic() + PATIENCE_S
     while said not in server.log and time.monotonic() < until:
         time.sleep(0.05)
     server.signal(signal.SIGTERM)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import ROOT
+from tests.patience import PATIENCE_S
 from tests.storage.managers import managed
 from tests.storage.partition_logs import batch
 from tidelog.storage import close_logs as closing
@@ -55,12 +56,12 @@ class Server:
 
         producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
         producer.produce("t", b"value")
-        assert producer.flush(20) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
     def end(self) -> int:
         assert self.process.stdout is not None
         try:
-            return self.process.wait(20)
+            return self.process.wait(PATIENCE_S)
         finally:
             self.process.kill()
             self.process.stdout.close()
@@ -68,7 +69,7 @@ class Server:
 
 def wait_for(server: Server, *texts: str) -> None:
     """Wait until one of these is on the log."""
-    until = time.monotonic() + 20
+    until = time.monotonic() + PATIENCE_S
     while not any(text in server.stderr.read_text() for text in texts):
         assert time.monotonic() < until, server.stderr.read_text()
         time.sleep(0.02)

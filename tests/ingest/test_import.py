@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from tests.cli.conftest import Ran, run, run_ok, run_process, start
 from tests.examples import examples
 from tests.ingest.folders import bases, headers, records
+from tests.patience import PATIENCE_S
 from tidelog.clock import ManualClock, SystemClock
 from tidelog.errors import CorruptDataError
 from tidelog.ingest.importer import ImportOptions, import_file
@@ -474,11 +475,11 @@ def test_interrupted(number: signal.Signals, tmp_path: Path) -> None:
     file = big_file(tmp_path)
     directory = tmp_path / "d"
     with start(*command(directory, file, "--codec", "gzip", "--segment-bytes", 1 << 20)) as process:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while not list(directory.glob("*-delete/*.log")) and time.monotonic() < deadline:
             os.sched_yield()
         process.send_signal(number)
-        _, stderr = process.communicate(timeout=20)
+        _, stderr = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 128 + number
     assert b"Traceback" not in stderr
     assert not directory.exists()

@@ -30,9 +30,10 @@ from tests.interop.engine_writer import BUSY, KilledWriter, Written, write_and_c
 from tests.interop.live_topics import LiveTopic, Writer, wait_acknowledged
 from tests.interop.seen import COMMITTED, UNCOMMITTED, Seen, see, serve
 from tests.kafka import Kafka241, Kafka391
-from tests.kafka.clients import TIMEOUT_S, Row, flush, list_offsets
+from tests.kafka.clients import Row, flush, list_offsets
 from tests.kafka.java import wait_until
 from tests.kafka.wire import Produced, produce_batch
+from tests.patience import PATIENCE_S
 from tests.storage.managers import die
 from tidelog.clock import SystemClock
 from tidelog.formats import names
@@ -222,7 +223,7 @@ class Rounds:
             flush(producer)
         ends = {topic: seen.end + len(this.appended[topic]) for topic, seen in this.found.items()}
         transactional = KafkaProducer(config | {"transactional.id": word})
-        transactional.init_transactions(TIMEOUT_S)
+        transactional.init_transactions(PATIENCE_S)
         for end in (transactional.abort_transaction, transactional.commit_transaction):
             transactional.begin_transaction()
             for topic in this.found:
@@ -230,12 +231,12 @@ class Rounds:
                     self._produce(this, transactional, topic, f"{word} {end.__name__}", 3)
                     ends[topic] += 4
             flush(transactional)  # What is not sent yet, an abortion forgets.
-            end(TIMEOUT_S)
+            end(PATIENCE_S)
         # Markers are written a moment after the coordinator has said yes.
         latest = {topic: OffsetSpec.latest() for topic in this.found}  # type: ignore[no-untyped-call]
         wanted = {(topic, (end, -1)) for topic, end in ends.items()}
         try:
-            wait_until(lambda: list_offsets(self.broker.admin, latest).items() >= wanted, "the log ends", TIMEOUT_S)
+            wait_until(lambda: list_offsets(self.broker.admin, latest).items() >= wanted, "the log ends", PATIENCE_S)
         except TimeoutError:
             raise TimeoutError(f"log ends: {list_offsets(self.broker.admin, latest).items() ^ wanted}") from None
 
@@ -324,7 +325,7 @@ class Rounds:
             now = read_offset_checkpoint(checkpoint)
             return all(now.get(key, 0) > before.get(key, 0) for key in keys)
 
-        wait_until(is_compacted, "compaction", TIMEOUT_S)
+        wait_until(is_compacted, "compaction", PATIENCE_S)
         found = serve(self.broker, {topic: [EARLIEST] for topic in left})
         self.compacted += [(left[topic].rows[COMMITTED], found[topic].rows[COMMITTED]) for topic in left]
 

@@ -17,7 +17,6 @@ from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec  # type
 
 from tests.interop.spark_program import written
 from tests.kafka.clients import (
-    TIMEOUT_S,
     NewRow,
     consume,
     create_topics,
@@ -27,6 +26,7 @@ from tests.kafka.clients import (
     wait_until_ended,
 )
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 from tidelog.reader.log_dir import LogDir
 
 BEGIN_MS = 1_600_000_000_000
@@ -66,7 +66,7 @@ class GrowingTopics:
     def add_partition(self, topic: str) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         self.partitions[topic] += 1
-        admin.create_partitions([NewPartitions(topic, self.partitions[topic])])[topic].result(TIMEOUT_S)
+        admin.create_partitions([NewPartitions(topic, self.partitions[topic])])[topic].result(PATIENCE_S)
         wait_for_leaders(admin, {topic: self.partitions[topic]})
 
     def grow(self, count: int, topics: list[str] | None = None) -> None:
@@ -90,7 +90,7 @@ class GrowingTopics:
             "log_level": 0,
         }
         producer = Producer(config)
-        producer.init_transactions(TIMEOUT_S)
+        producer.init_transactions(PATIENCE_S)
         producer.begin_transaction()
         for row in self._rows(count):
             partition = self.chance.randrange(self.partitions[topic])
@@ -99,13 +99,13 @@ class GrowingTopics:
         if end == "open":
             self._open.append((name, producer))
         else:
-            (producer.commit_transaction if end == "commit" else producer.abort_transaction)(TIMEOUT_S)
+            (producer.commit_transaction if end == "commit" else producer.abort_transaction)(PATIENCE_S)
             wait_until_ended(self.bootstrap, name)
 
     def commit_open(self) -> None:
         while self._open:
             name, producer = self._open.pop()
-            producer.commit_transaction(TIMEOUT_S)
+            producer.commit_transaction(PATIENCE_S)
             wait_until_ended(self.bootstrap, name)
 
     def settle(self) -> None:
@@ -122,7 +122,7 @@ class GrowingTopics:
         keys = [TopicPartition(topic, partition) for topic, count in self.partitions.items() for partition in range(count)]
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         asked = admin.list_offsets({key: OffsetSpec.latest() for key in keys}, isolation_level=IsolationLevel.READ_UNCOMMITTED)
-        return {(key.topic, key.partition): found.result(TIMEOUT_S).offset for key, found in asked.items()}
+        return {(key.topic, key.partition): found.result(PATIENCE_S).offset for key, found in asked.items()}
 
     def rows(self, topic: str, *, isolation: str = "read_uncommitted") -> list[Seen]:
         """Return what a consumer is given, in order of partition and offset."""

@@ -16,7 +16,8 @@ from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from tests.kafka import Kafka391
-from tests.kafka.clients import TIMEOUT_S, Row
+from tests.kafka.clients import Row
+from tests.patience import PATIENCE_S
 
 T = 1_600_000_000_000
 SEGMENT_BYTES = 16_384
@@ -94,7 +95,7 @@ class LiveTopic:
         """Return where the log starts now. The broker takes a segment's files away a moment before it says so."""
         place = TopicPartition(self.name, 0)
         earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-        answered: int = broker.admin.list_offsets({place: earliest}, request_timeout=TIMEOUT_S)[place].result(TIMEOUT_S).offset
+        answered: int = broker.admin.list_offsets({place: earliest}, request_timeout=PATIENCE_S)[place].result(PATIENCE_S).offset
         return max(answered, min(int(path.stem) for path in broker.partition_folder(self.name).glob("*.log")))
 
 
@@ -124,8 +125,8 @@ class Writer:
 
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
-        self._thread.join(2 * TIMEOUT_S)
-        left = self._producer.flush(2 * TIMEOUT_S)
+        self._thread.join(2 * PATIENCE_S)
+        left = self._producer.flush(2 * PATIENCE_S)
         if self._failure is not None:
             raise self._failure
         if left:
@@ -140,7 +141,7 @@ class Writer:
                     topic.produce(self._producer, 1 + turn * 7 % 30)
                 self._producer.poll(0)
                 if turn % 5 == 0:
-                    self._producer.flush(TIMEOUT_S)
+                    self._producer.flush(PATIENCE_S)
                 turn += 1
         except BaseException as failure:
             self._failure = failure

@@ -16,9 +16,9 @@ from typing import Protocol
 
 from tests.kafka import Kafka241, Kafka391
 from tests.kafka.clients import create_topics
+from tests.patience import PATIENCE_S
 
 AGAINST = os.environ.get("TIDELOG_CLIENTS_AGAINST", "tidelog")
-TIMEOUT_S = 60
 _STARTED = "bootstrap.servers="
 
 
@@ -69,7 +69,7 @@ def served(folder: Path, properties: Mapping[str, str] | None = None) -> Iterato
             yield Tidelog(data, line.removeprefix(_STARTED).strip())
         finally:
             process.send_signal(signal.SIGTERM)
-            status = process.wait(TIMEOUT_S)
+            status = process.wait(PATIENCE_S)
     said_lines = (folder / "serve.err").read_text()
     assert status == 0, said_lines
     assert "Traceback" not in said_lines, said_lines

@@ -29,8 +29,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.broker.eos.processes import TIMEOUT_S, Program
+from tests.broker.eos.processes import Program
 from tests.interop.spark_program import is_starved
+from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
@@ -67,13 +68,13 @@ class Driver(Program):
         for each in _of_session(self.session):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(each, signal.SIGKILL)
-        self.process.wait(TIMEOUT_S)
+        self.process.wait(PATIENCE_S)
 
     def kill_driver(self) -> None:
         """Kill driver and JVM. Python's workers are left in the middle of what they do, a commit perhaps."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.session, signal.SIGKILL)
-        self.process.wait(TIMEOUT_S)
+        self.process.wait(PATIENCE_S)
 
 
 def _of_session(session: int) -> Iterator[int]:

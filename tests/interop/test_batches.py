@@ -15,10 +15,11 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.kafka import Kafka391, dump_log_segments, producer_performance
-from tests.kafka.clients import TIMEOUT_S, NewRow, Row, consume, flush, produce, watermarks
+from tests.kafka.clients import NewRow, Row, consume, flush, produce, watermarks
 from tests.kafka.java import wait_until
 from tests.kafka.tools import complaints
 from tests.kafka.wire import produce_batch
+from tests.patience import PATIENCE_S
 from tidelog.reader.log import Log
 from tidelog.records import builder
 from tidelog.records.batch import BatchHeader
@@ -97,13 +98,13 @@ def test_uncompressed_batches_of_transactions_and_their_markers(broker: Kafka391
     broker.create_topic("built-transactions")
     config = {"bootstrap.servers": broker.bootstrap, "transactional.id": "builder", "batch.num.messages": 5, "log_level": 0}
     producer = Producer(config)
-    producer.init_transactions(TIMEOUT_S)
+    producer.init_transactions(PATIENCE_S)
     for turn in range(6):
         producer.begin_transaction()
         for row in rows(20):
             producer.produce("built-transactions", row.value, row.key, 0, timestamp=row.timestamp)
         flush(producer)
-        (producer.commit_transaction if turn % 2 else producer.abort_transaction)(TIMEOUT_S)
+        (producer.commit_transaction if turn % 2 else producer.abort_transaction)(PATIENCE_S)
     # The last marker is written a moment after the coordinator has said yes.
     wait_until(lambda: watermarks(broker.bootstrap, "built-transactions")[1] == 6 * 21, "the last marker")
     assert expect_same_bytes(broker, "built-transactions") >= 6 * 5

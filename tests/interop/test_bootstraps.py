@@ -20,13 +20,13 @@ from tests.interop.spark_program import SparkProgram, written
 from tests.kafka.brokers import Kafka391
 from tests.kafka.clients import create_topics, flush, wait_until_ended
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 from tidelog.model import TopicPartition
 from tidelog.spark.bootstrap import take_cut
 
 NOON = 1_700_000_000_000
 START = NOON + 30_000
 PARTITIONS = 2
-TIMEOUT_S = 60
 LONG_TRANSACTION = 40
 """Records."""
 
@@ -45,8 +45,8 @@ class Writers:
 
     def wait_for(self, count: int) -> None:
         with self._written:
-            if not self._written.wait_for(lambda: len(self.committed) >= count or self._failed, TIMEOUT_S):
-                raise TimeoutError(f"waited {TIMEOUT_S} s for {count} records, {len(self.committed)} are committed")
+            if not self._written.wait_for(lambda: len(self.committed) >= count or self._failed, PATIENCE_S):
+                raise TimeoutError(f"waited {PATIENCE_S} s for {count} records, {len(self.committed)} are committed")
         self._check()
 
     def _check(self) -> None:
@@ -59,14 +59,14 @@ class Writers:
         name = f"{self._topic}-open"
         settings: dict[str, Any] = {"bootstrap.servers": self._bootstrap, "transactional.id": name}
         producer = Producer(settings)
-        producer.init_transactions(TIMEOUT_S)
+        producer.init_transactions(PATIENCE_S)
         producer.begin_transaction()
         rows = [(START + number, b"open-%d" % number) for number in range(PARTITIONS)]
         for number, row in enumerate(rows):
             producer.produce(self._topic, row[1], None, number, timestamp=row[0])
         flush(producer)
         yield
-        producer.commit_transaction(TIMEOUT_S)
+        producer.commit_transaction(PATIENCE_S)
         with self._written:
             self.committed += rows
         wait_until_ended(self._bootstrap, name)
@@ -80,7 +80,7 @@ class Writers:
         finally:
             self._done.set()
             for thread in self._threads:
-                thread.join(TIMEOUT_S)
+                thread.join(PATIENCE_S)
         self._check()
         if any(thread.is_alive() for thread in self._threads):
             raise TimeoutError("a writer does not end")
@@ -100,7 +100,7 @@ class Writers:
         settings: dict[str, Any] = {"bootstrap.servers": self._bootstrap, "linger.ms": 5, "enable.idempotence": True}
         producer = Producer(settings | ({"transactional.id": f"{self._topic}-{number}"} if is_transactional else {}))
         if is_transactional:
-            producer.init_transactions(TIMEOUT_S)
+            producer.init_transactions(PATIENCE_S)
         turn = 0
         while not self._done.is_set():
             rows = []
@@ -116,7 +116,7 @@ class Writers:
             is_committed = True
             if is_transactional:
                 is_committed = chance.random() < 0.7
-                producer.commit_transaction(TIMEOUT_S) if is_committed else producer.abort_transaction(TIMEOUT_S)
+                producer.commit_transaction(PATIENCE_S) if is_committed else producer.abort_transaction(PATIENCE_S)
             if is_committed:
                 with self._written:
                     self.committed += rows
@@ -151,7 +151,7 @@ def test_no_gap_and_no_repeat_while_producers_write(
             def are_stable() -> bool:
                 return sum(client.latest_offsets(keys, isolation="read_committed").values()) > 300
 
-            wait_until(are_stable, "records before the cut that no transaction holds back", TIMEOUT_S)
+            wait_until(are_stable, "records before the cut that no transaction holds back", PATIENCE_S)
             with writers.in_transaction():
                 cut = take_cut(bootstrap, [topic], START)
                 ends = client.latest_offsets(cut.cuts)

@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.jars import classpath
 from tests.kafka.java import free_port, run_java, wait_until
+from tests.patience import PATIENCE_S
 
 RELEASE = "3.9.1"
 TOPICS = "org.apache.kafka.tools.TopicCommand"
@@ -36,7 +37,6 @@ ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
 QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
 
-TIMEOUT_S = 60
 OURS = (1, 2)
 THEIRS = 5
 
@@ -70,7 +70,7 @@ class Members:
             process.send_signal(signal.SIGTERM)
         for process in self.processes:
             try:
-                process.wait(TIMEOUT_S)
+                process.wait(PATIENCE_S)
             finally:
                 process.kill()
 
@@ -130,7 +130,7 @@ def produce(members: Members, topic: str, partitions: int, count: int = 300) -> 
     producer = Producer({"bootstrap.servers": members.bootstraps[0], "acks": "all"})
     for number in range(count):
         producer.produce(topic, b"%d" % number, partition=number % partitions, on_delivery=delivered)
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert failed == []
 
 

@@ -19,6 +19,7 @@ from tests.broker.eos.copying import GROUP, Copying, Launch, python_copier
 from tests.interop.test_exactly_once import java_copier
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 from tidelog.groups.offsets_topic import java_hash
 from tidelog.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
@@ -34,7 +35,6 @@ PROPERTIES = {
 }
 PARTITIONS = 2
 """Of each of the internal topics: see `KafkaCluster`."""
-TIMEOUT_S = 60
 
 
 class Coordinators:
@@ -61,7 +61,7 @@ class Coordinators:
         assert self._away is not None
         away = self._away.node_id
         wait_until(
-            lambda: away not in self._leaders(OFFSETS_TOPIC) + self._leaders(TRANSACTIONS_TOPIC), "others to lead", TIMEOUT_S
+            lambda: away not in self._leaders(OFFSETS_TOPIC) + self._leaders(TRANSACTIONS_TOPIC), "others to lead", PATIENCE_S
         )
         self._away.start()
 
@@ -75,7 +75,7 @@ class Coordinators:
     def _leaders(self, topic: str) -> list[int]:
         living = [node for node in self._nodes.values() if node is not self._away]
         admin = AdminClient({"bootstrap.servers": ",".join(node.bootstrap for node in living), "log_level": 0})
-        found = admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
+        found = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
         return [found[number].leader for number in range(PARTITIONS)]
 
 

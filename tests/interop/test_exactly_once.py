@@ -17,11 +17,12 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from tests.broker.eos.copying import GROUP, SOURCE, TARGET, Copying, Launch, python_copier
-from tests.broker.eos.processes import TIMEOUT_S, Endpoint, Program, Served
+from tests.broker.eos.processes import Endpoint, Program, Served
 from tests.kafka.brokers import Kafka391
 from tests.kafka.clients import NewRow, create_topics, produce
 from tests.kafka.jars import classpath
 from tests.kafka.java import java_command
+from tests.patience import PATIENCE_S
 
 SOURCES = Path(__file__).parents[1] / "kafka" / "java_sources"
 QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
@@ -142,7 +143,7 @@ def count_words(broker: Endpoint, folder: Path, disturbances: int) -> None:
                 seen[word] += 1
                 assert message.value() == b"%d" % seen[word], f"{word}: {message.value()!r}, after {seen[word] - 1}"
             silent = 0 if messages else silent + 1
-            if silent > TIMEOUT_S:
+            if silent > PATIENCE_S:
                 raise TimeoutError(f"{seen.total()} of {records}: {streams.look()[-3:]} {streams.tail()}")
             assert streams.ended() is None, streams.tail()
 

@@ -14,10 +14,10 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import wait_until
 from tests.kafka.members import TidelogMember
+from tests.patience import PATIENCE_S
 from tidelog.check.replicas.replicas_verify import verify_replicas
 
 THEIRS, OURS = 1, 2
-TIMEOUT_S = 60
 RACK_AWARE = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
 
 
@@ -43,22 +43,22 @@ class Cluster:
         replicas = [[leader, THEIRS + OURS - leader] for leader in leaders]
         settings = {key.replace("_", "."): value for key, value in config.items()}
         topic = NewTopic(name, len(leaders), replica_assignment=replicas, config=settings)
-        self.admin.create_topics([topic])[name].result(TIMEOUT_S)
+        self.admin.create_topics([topic])[name].result(PATIENCE_S)
         self.wait(name, lambda leader, isr: len(isr) == 2)
 
     def wait(self, topic: str, condition: Callable[[int, list[int]], bool]) -> None:
         def is_so() -> bool:
-            partitions = self.admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions.values()
+            partitions = self.admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions.values()
             return bool(partitions) and all(condition(one.leader, one.isrs) for one in partitions)
 
-        wait_until(is_so, f"{topic}", TIMEOUT_S)
+        wait_until(is_so, f"{topic}", PATIENCE_S)
 
     def produce(self, topic: str, values: list[bytes], partition: int = 0, **settings: Any) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0, "linger.ms": 2, **settings})
         for value in values:
             producer.produce(topic, value, key=value[:5], partition=partition)
             producer.poll(0)
-        assert producer.flush(TIMEOUT_S) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
     def check_equal(self, topic: str, partitions: int) -> None:
         """Both folders have the same bytes, up to the last record; and epochs and log starts."""
@@ -67,7 +67,7 @@ class Cluster:
             logs = [[self._bytes(node.data, topic, number) for number in range(partitions)] for node in self.nodes.values()]
             return logs[0] == logs[1] and all(logs[0])
 
-        wait_until(is_equal, f"equal replicas of {topic}", TIMEOUT_S)
+        wait_until(is_equal, f"equal replicas of {topic}", PATIENCE_S)
         report = verify_replicas([self.theirs.data, self.ours.data], [topic], threads=1)
         assert report.is_equal and len(report.partitions) == partitions
 
@@ -87,7 +87,7 @@ class Cluster:
         )
         consumer.assign([TopicPartition(topic, 0, 0)])
         values = []
-        while (message := consumer.poll(TIMEOUT_S)) is not None and not message.error():
+        while (message := consumer.poll(PATIENCE_S)) is not None and not message.error():
             values.append(message.value())
         consumer.close()
         return values
@@ -112,13 +112,13 @@ def test_what_is_stored_is_the_leaders(cluster: Cluster) -> None:
             for codec in ("none", "gzip", "lz4", "zstd", "snappy"):
                 cluster.produce(topic, values, partition, **{"compression.type": codec, "acks": "all"})
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "me", "log_level": 0})
-    producer.init_transactions(TIMEOUT_S)
+    producer.init_transactions(PATIENCE_S)
     for is_kept in (True, False, True):
         producer.begin_transaction()
         for partition in range(2):
             producer.produce("mixed", b"in a transaction", partition=partition)
-        producer.flush(TIMEOUT_S)
-        (producer.commit_transaction if is_kept else producer.abort_transaction)(TIMEOUT_S)
+        producer.flush(PATIENCE_S)
+        (producer.commit_transaction if is_kept else producer.abort_transaction)(PATIENCE_S)
     cluster.check_equal("mixed", 2)
     cluster.check_equal("appended", 2)
 
@@ -162,5 +162,5 @@ def test_a_consumer_reads_in_its_rack(cluster: Cluster, rack: str, leader: int, 
 
     settings = {"client.rack": rack, "statistics.interval.ms": 50, "stats_cb": note, "fetch.message.max.bytes": 1000}
     found: list[bytes] = []
-    wait_until(lambda: found.extend(cluster.read(topic, **settings)) or expected in brokers, "a fetch from there", TIMEOUT_S)
+    wait_until(lambda: found.extend(cluster.read(topic, **settings)) or expected in brokers, "a fetch from there", PATIENCE_S)
     assert found[:500] == values

@@ -38,6 +38,7 @@ from tests.interop.test_handover import hand_over
 from tests.kafka import Kafka241, Kafka391
 from tests.kafka.clients import create_topics
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 from tidelog.broker.groups.group_records import group_entry, read_groups
 from tidelog.groups.offset_records import offset_entry
 from tidelog.records.batch import iter_headers
@@ -59,7 +60,6 @@ GROUPS = ["simple", "joined", "static", "left", "transactions", "only-open", "so
 SUBSCRIPTION = {"range": encode_versioned(ConsumerProtocolSubscription(["events"]), 1)}
 SESSION_MS = 300_000
 TRANSACTION_MS = 600_000
-TIMEOUT_S = 60
 
 NOT_YET = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -92,7 +92,7 @@ OF_2_4 = Versions(join=4, commit=8, fetch=6, txn_commit=2, describe=5, list_grou
 
 def insist(ask: Callable[[], Any], code_of: Callable[[Any], int] = lambda answer: int(answer.error_code)) -> Any:
     """Ask until the coordinator is ready; return its answer, which is no error."""
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         answer = ask()
         code = ErrorCode(code_of(answer))
@@ -177,8 +177,8 @@ class Side:
 
     def settled(self, *committed: tuple[str, tuple[str, int], int]) -> None:
         """Wait until transactions have committed these (group, partition, offset), and none but the open one is to end."""
-        wait_until(lambda: all(self.is_told(*one) for one in committed), f"{committed}, as committed", TIMEOUT_S)
-        deadline = time.monotonic() + TIMEOUT_S
+        wait_until(lambda: all(self.is_told(*one) for one in committed), f"{committed}, as committed", PATIENCE_S)
+        deadline = time.monotonic() + PATIENCE_S
         while self.versions.fetch >= 7:
             found = fetch(self.client, "transactions", EVENTS[:2], self.versions.fetch, require_stable=True)
             if isinstance(found, dict) and not any(one.error_code for one in found.values()):

@@ -14,8 +14,9 @@ from confluent_kafka import TopicPartition as Place
 import tidelog
 from tests.cli.conftest import run, run_ok
 from tests.kafka import Kafka241, Kafka391
-from tests.kafka.clients import TIMEOUT_S, consume, create_topics, flush, offset_for_time, wait_until_ended
+from tests.kafka.clients import consume, create_topics, flush, offset_for_time, wait_until_ended
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 from tidelog.client.client import Client
 from tidelog.client.consumer_groups.groups import commit_offsets
 from tidelog.clock import ManualClock, SystemClock
@@ -40,7 +41,7 @@ def write_transactions(bootstrap: str, topic: str, chance: random.Random) -> Pro
     ids = [f"{topic}-{n}" for n in range(3)]
     producers = [Producer(config | {"transactional.id": each}) for each in ids]
     for producer in producers:
-        producer.init_transactions(TIMEOUT_S)
+        producer.init_transactions(PATIENCE_S)
         producer.begin_transaction()
     for _ in range(RECORDS):
         producer = chance.choice(producers)
@@ -133,7 +134,7 @@ def committed_by_a_consumer(bootstrap: str, topic: str, group: str, count: int) 
     consumer.subscribe([topic])
     read = 0
     while read < count:
-        message = consumer.poll(TIMEOUT_S)
+        message = consumer.poll(PATIENCE_S)
         if message is None:
             raise TimeoutError(f"{group}: nothing after {read} records")
         assert message.error() is None, message.error()

@@ -30,6 +30,7 @@ from tests.kafka.java_tools import (
     JavaTools,
     Said,
 )
+from tests.patience import PATIENCE_S
 
 VERIFIABLE_CONSUMER = "org.apache.kafka.tools.VerifiableConsumer"
 NOW_MS = int(time.time() * 1000)
@@ -40,7 +41,6 @@ ROWS = 10
 
 PARTITIONS = 3
 PROPERTIES = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}
-TIMEOUT_S = 60
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _PORT = re.compile(r"127\.0\.0\.1:\d+")
@@ -72,7 +72,7 @@ class Scenario:
         self.topic, self.other = f"orders-{self.mark}", f"others-{self.mark}"
         self.group, self.lone = f"readers-{self.mark}", f"lone-{self.mark}"
         self.step = "before"
-        self.server = ("--bootstrap-server", bootstrap, "--timeout", str(TIMEOUT_S * 1000))
+        self.server = ("--bootstrap-server", bootstrap, "--timeout", str(PATIENCE_S * 1000))
 
     def run(self) -> Transcript:
         for topic in (self.topic, self.other):
@@ -154,7 +154,7 @@ class Scenario:
 
     @staticmethod
     def wait(condition: Callable[[], bool], what: str) -> None:
-        end = time.monotonic() + TIMEOUT_S
+        end = time.monotonic() + PATIENCE_S
         while not condition():
             if time.monotonic() > end:
                 raise TimeoutError(what)

@@ -19,9 +19,9 @@ from tests.kafka.clients import consume, wait_until_decided
 from tests.kafka.group_members import AioKafkaMember, LibrdkafkaMember, Member, Place, wait_until_settled
 from tests.kafka.java import wait_until
 from tests.kafka.java_members import MEMBER_RELEASES, TRANSACTION_RELEASES, JavaClientError, JavaClients
+from tests.patience import PATIENCE_S
 
 PARTITIONS = 6
-TIMEOUT_S = 60
 SESSION_MS = 10_000
 """Who has no time for longer loses what it has read and not committed; who goes without a word is waited for as long."""
 
@@ -45,7 +45,7 @@ def java() -> Iterator[JavaClients]:
 def committed(bootstrap: str, group: str) -> dict[Place, int]:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-    return {Place(each.topic, each.partition): each.offset for each in future.result(TIMEOUT_S).topic_partitions}
+    return {Place(each.topic, each.partition): each.offset for each in future.result(PATIENCE_S).topic_partitions}
 
 
 @pytest.mark.parametrize("first", ["0.9.0.1", "4.4.0"])
@@ -62,14 +62,14 @@ def test_releases_share_a_group(peer: Peer, java: JavaClients, first: str) -> No
             members.append(open_members.enter_context(member))
             fill(peer, topic, 2, start=rows)
             rows += 2
-            wait_until_settled(members, places(topic), TIMEOUT_S)
+            wait_until_settled(members, places(topic), PATIENCE_S)
         check_once(members, topic, rows)
         assert all(len(member.assigned) == 1 for member in members)
         for gone in range(len(members) - 1):
             members[gone].close()
             fill(peer, topic, 1, start=rows)
             rows += 1
-            wait_until_settled(members[gone + 1 :], places(topic), TIMEOUT_S)
+            wait_until_settled(members[gone + 1 :], places(topic), PATIENCE_S)
         check_once(members, topic, rows)
         members[-1].close()
     assert committed(peer.bootstrap, group) == dict.fromkeys(places(topic), rows)
@@ -83,13 +83,13 @@ def test_cooperative_and_with_others(peer: Peer, java: JavaClients) -> None:
     cooperative = {"assignors": ["cooperative-sticky"]}
     with ExitStack() as open_members:
         oldest = open_members.enter_context(java.member("2.4.1", peer.bootstrap, group, [topic], **cooperative))
-        wait_until_settled([oldest], places(topic), TIMEOUT_S)
+        wait_until_settled([oldest], places(topic), PATIENCE_S)
         # It may take a while until it is back: nobody is to give its partitions away before.
         static = {"instance_id": "static", "client_id": "static", "session_timeout_ms": 60_000} | cooperative
         newest = open_members.enter_context(java.member("4.4.0", peer.bootstrap, group, [topic], **static))
-        wait_until_settled([oldest, newest], places(topic), TIMEOUT_S)
+        wait_until_settled([oldest, newest], places(topic), PATIENCE_S)
         other = open_members.enter_context(LibrdkafkaMember(peer.bootstrap, group, [topic], assignors=["cooperative-sticky"]))
-        wait_until_settled([oldest, newest, other], places(topic), TIMEOUT_S)
+        wait_until_settled([oldest, newest, other], places(topic), PATIENCE_S)
         fill(peer, topic, 3, start=3)
         check_once([oldest, newest, other], topic, 6)
         # Nobody gave everything away.
@@ -110,7 +110,7 @@ def test_cooperative_and_with_others(peer: Peer, java: JavaClients) -> None:
             LibrdkafkaMember(peer.bootstrap, group, [topic], assignors=["range"]),
         ]
         members = [open_members.enter_context(member) for member in kinds]
-        wait_until_settled(members, places(topic), TIMEOUT_S)
+        wait_until_settled(members, places(topic), PATIENCE_S)
         check_once(members, topic, 9)
 
 
@@ -134,7 +134,7 @@ def test_transactions(peer: Peer, java: JavaClients, release: str) -> None:
     assert committed(peer.bootstrap, group) == {}
     assert first.commit() == []
     # Kafka answers before it has told the group's partition.
-    wait_until(lambda: committed(peer.bootstrap, group) == {Place(topic, 0): 5}, "the offset of the transaction", TIMEOUT_S)
+    wait_until(lambda: committed(peer.bootstrap, group) == {Place(topic, 0): 5}, "the offset of the transaction", PATIENCE_S)
     first.begin()
     first.send(topic, 0, "two")
     first.send_offsets(group, topic, 0, 9)
@@ -162,7 +162,7 @@ def test_transactions(peer: Peer, java: JavaClients, release: str) -> None:
     assert values("read_uncommitted") == [b"one", b"two", b"three", b"four", b"five"]
     assert values("read_committed", 1) == [b"one"]
     both = {Place(topic, 0): 5, Place(topic, 1): 7}
-    wait_until(lambda: committed(peer.bootstrap, group) == both, "the second offset", TIMEOUT_S)
+    wait_until(lambda: committed(peer.bootstrap, group) == both, "the second offset", PATIENCE_S)
 
 
 def test_a_member_reads_committed_only(peer: Peer, java: JavaClients) -> None:

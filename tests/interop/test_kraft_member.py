@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from tests.kafka.clusters import KafkaCluster, KafkaNode
 from tests.kafka.java import free_port, wait_until
 from tests.kafka.members import TidelogMember
+from tests.patience import PATIENCE_S
 
-TIMEOUT_S = 60
 KAFKAS = 1
 OURS = (2, 3)
 
@@ -36,18 +36,18 @@ class Cluster:
 
     def create(self, name: str, assignment: list[list[int]], **config: str) -> None:
         topic = NewTopic(name, len(assignment), replica_assignment=assignment, config=config)
-        self.admin.create_topics([topic])[name].result(TIMEOUT_S)
+        self.admin.create_topics([topic])[name].result(PATIENCE_S)
 
     def partitions(self, topic: str) -> dict[int, tuple[int, list[int]]]:
         """Leader and in-sync replicas of each partition."""
-        found = self.admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
+        found = self.admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
         return {number: (one.leader, sorted(one.isrs)) for number, one in found.items()}
 
     def wait_in_sync(self, topic: str, replicas: list[int]) -> None:
         wait_until(
             lambda: all(isr == replicas for _, isr in self.partitions(topic).values()) and bool(self.partitions(topic)),
             f"{replicas} to be in sync with {topic}",
-            TIMEOUT_S,
+            PATIENCE_S,
         )
 
     def produce(self, topic: str, partition: int, values: list[bytes]) -> list[int]:
@@ -62,7 +62,7 @@ class Cluster:
         for value in values:
             producer.produce(topic, value, partition=partition, on_delivery=done)
             producer.poll(0)
-        assert producer.flush(TIMEOUT_S) == 0
+        assert producer.flush(PATIENCE_S) == 0
         return offsets
 
     def values(self, topic: str, partition: int) -> list[bytes]:
@@ -78,7 +78,7 @@ class Cluster:
         )
         consumer.assign([TopicPartition(topic, partition, 0)])
         values = []
-        while (message := consumer.poll(TIMEOUT_S)) is not None and not message.error():
+        while (message := consumer.poll(PATIENCE_S)) is not None and not message.error():
             values.append(message.value())
         consumer.close()
         return values
@@ -92,7 +92,7 @@ class Cluster:
 
     def check_same(self, topic: str, partition: int, replicas: list[int]) -> None:
         """Replicas are the same, byte for byte, once the last follower has fetched the last record."""
-        wait_until(lambda: len({self.digest(one, topic, partition) for one in replicas}) == 1, f"equal {topic}", TIMEOUT_S)
+        wait_until(lambda: len({self.digest(one, topic, partition) for one in replicas}) == 1, f"equal {topic}", PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -129,13 +129,13 @@ def test_follows_leads_and_takes_over(cluster: Cluster) -> None:
     produce("first")
     ours = cluster.members[OURS[0]]
     assert ours.stop() == 0
-    wait_until(lambda: {leader for leader, _ in cluster.partitions("orders").values()} == {KAFKAS}, "Kafka's to lead", TIMEOUT_S)
+    wait_until(lambda: {leader for leader, _ in cluster.partitions("orders").values()} == {KAFKAS}, "Kafka's to lead", PATIENCE_S)
     produce("without ours")
     ours.start()
     cluster.wait_in_sync("orders", replicas)
     theirs = cluster.kafka.brokers[KAFKAS]
     theirs.kill()
-    wait_until(lambda: {leader for leader, _ in cluster.partitions("orders").values()} == {OURS[0]}, "ours to lead", TIMEOUT_S)
+    wait_until(lambda: {leader for leader, _ in cluster.partitions("orders").values()} == {OURS[0]}, "ours to lead", PATIENCE_S)
     produce("without Kafka's")
     theirs.start()
     cluster.wait_in_sync("orders", replicas)

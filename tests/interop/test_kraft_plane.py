@@ -12,12 +12,11 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import free_port, wait_until
+from tests.patience import PATIENCE_S
 from tidelog.broker.cluster.kraft.kraft_plane import KraftPlane
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.errors import BrokerUnreachableError, InvalidArgumentError
 from tidelog.storage.folder.data_folder import new_topic_id
-
-TIMEOUT_S = 60
 
 SMALL_LOG = {
     "metadata.log.max.record.bytes.between.snapshots": "2000",
@@ -65,7 +64,7 @@ async def plane_of(
 
 
 async def until(plane: KraftPlane, condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             if plane.failure.done():
                 plane.failure.result()
@@ -90,7 +89,7 @@ def create(cluster: KafkaCluster, *names: str, partitions: int = 3) -> None:
     for created in admin.create_topics(
         [NewTopic(name, partitions, 1, config={"retention.ms": "1234"}) for name in names]
     ).values():
-        created.result(TIMEOUT_S)
+        created.result(PATIENCE_S)
 
 
 def check_topics(cluster: KafkaCluster, plane: KraftPlane) -> None:
@@ -98,7 +97,7 @@ def check_topics(cluster: KafkaCluster, plane: KraftPlane) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.brokers[1].bootstrap, "log_level": 0})
 
     def theirs() -> dict[str, set[object]]:
-        topics = admin.list_topics(timeout=TIMEOUT_S).topics
+        topics = admin.list_topics(timeout=PATIENCE_S).topics
         return {
             name: {(p.id, p.leader, tuple(p.replicas), tuple(p.isrs)) for p in topic.partitions.values()}
             for name, topic in topics.items()
@@ -110,7 +109,7 @@ def check_topics(cluster: KafkaCluster, plane: KraftPlane) -> None:
             for name, topic in plane.image.topics.items()
         }
 
-    wait_until(lambda: theirs() == ours(), "both to have the same metadata", TIMEOUT_S)
+    wait_until(lambda: theirs() == ours(), "both to have the same metadata", PATIENCE_S)
 
 
 def test_the_leader_of_the_controllers_dies(cluster: KafkaCluster, tmp_path: Path) -> None:
@@ -172,7 +171,7 @@ def test_a_life_in_a_cluster(cluster: KafkaCluster, tmp_path: Path) -> None:
             assert len(first) == len(second) == 1000
             assert not set(first) & set(second)
             await unfenced(plane)
-            assert await plane.lifecycle.shut_down_controlled(TIMEOUT_S)
+            assert await plane.lifecycle.shut_down_controlled(PATIENCE_S)
 
     asyncio.run(go())
 

@@ -26,15 +26,15 @@ from tests.interop import live_topics
 from tests.interop.live_topics import LiveTopic, Writer, wait_acknowledged
 from tests.interop.rows import rows_of
 from tests.kafka import Kafka391
-from tests.kafka.clients import TIMEOUT_S, Row, consume
+from tests.kafka.clients import Row, consume
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 from tidelog.errors import SegmentChangedError
 from tidelog.sources.plan import plan
 from tidelog.sources.reader import read_split
 
 SECONDS = 20
 """How long each topic is read while it changes, at least."""
-PATIENCE_S = 180
 ROLLED = 20
 """Segments that it must have had meanwhile."""
 
@@ -228,7 +228,7 @@ def filled(broker: Kafka391, name: str, **config: str) -> LiveTopic:
 
 def delete_up_to(broker: Kafka391, topic: LiveTopic, offset: int) -> None:
     place = TopicPartition(topic.name, 0, offset)
-    broker.admin.delete_records([place])[place].result(TIMEOUT_S)
+    broker.admin.delete_records([place])[place].result(PATIENCE_S)
 
 
 def test_segments_deleted_after_the_plan_are_read_as_long_as_they_lie_there(live_broker: Kafka391) -> None:

@@ -12,8 +12,9 @@ from tests.interop import live_topics
 from tests.interop.live_topics import LiveTopic, Writer, wait_acknowledged
 from tests.interop.rows import rows_of
 from tests.kafka import Kafka391
-from tests.kafka.clients import TIMEOUT_S, NewRow, consume, offset_for_time, offset_of_max_timestamp, produce, watermarks
+from tests.kafka.clients import NewRow, consume, offset_for_time, offset_of_max_timestamp, produce, watermarks
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 
 T = live_topics.T
 
@@ -31,11 +32,11 @@ def test_an_open_transaction_is_withheld(broker: Kafka391, ends_well: bool) -> N
     produce(broker.bootstrap, topic, [NewRow(b"k", b"before %d" % n, T + n) for n in range(300)])
     config = {"bootstrap.servers": broker.bootstrap, "transactional.id": topic, "log_level": 0}
     producer = Producer(config | {"transaction.timeout.ms": 600_000})
-    producer.init_transactions(TIMEOUT_S)
+    producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
     for n in range(300):
         producer.produce(topic, b"inside %d" % n, b"k", 0, timestamp=T + 1000 + n)
-    producer.flush(TIMEOUT_S)
+    producer.flush(PATIENCE_S)
     produce(broker.bootstrap, topic, [NewRow(b"k", b"after %d" % n, T + 2000 + n) for n in range(300)])
 
     def expect_the_same(committed: int) -> None:
@@ -53,7 +54,7 @@ def test_an_open_transaction_is_withheld(broker: Kafka391, ends_well: bool) -> N
         inside = tidelog.find_offset(log, T + 1000)
         assert inside is not None
         assert inside.offset == 300
-    (producer.commit_transaction if ends_well else producer.abort_transaction)(TIMEOUT_S)
+    (producer.commit_transaction if ends_well else producer.abort_transaction)(PATIENCE_S)
     # The marker is written a moment after the coordinator has said yes.
     wait_checkpointed(broker, topic, 901)
     expect_the_same(committed=900 if ends_well else 600)

@@ -35,11 +35,12 @@ from confluent_kafka import Producer
 
 import tidelog
 from tests.broker.eos.copier import insist
-from tests.broker.eos.processes import TIMEOUT_S, Served
+from tests.broker.eos.processes import Served
 from tests.interop.pipeline_program import Driver, Query
 from tests.kafka.brokers import Kafka391
 from tests.kafka.clients import consume, create_topics, wait_until_decided
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 
 SOAK = bool(os.environ.get("TIDELOG_SOAK"))
 PARTITIONS = 2
@@ -69,7 +70,7 @@ class Source:
         self.written = 0
         config = {"transactional.id": "source", "linger.ms": 5, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200}
         self._producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0} | config)
-        insist(self._producer.init_transactions, TIMEOUT_S)
+        insist(self._producer.init_transactions, PATIENCE_S)
 
     def grow(self, records: int) -> None:
         """Add so many records to each partition."""
@@ -79,8 +80,8 @@ class Source:
                 for partition in range(PARTITIONS):
                     value = b"%d:%d" % (partition, number) if wanted else b"aborted"
                     self._producer.produce(SOURCE, value, b"key-%d" % number, partition, headers=[("n", b"%d" % number)])
-            self._producer.flush(TIMEOUT_S)
-            insist(self._producer.commit_transaction if wanted else self._producer.abort_transaction, TIMEOUT_S)
+            self._producer.flush(PATIENCE_S)
+            insist(self._producer.commit_transaction if wanted else self._producer.abort_transaction, PATIENCE_S)
         self.written += records
 
 
@@ -212,7 +213,7 @@ class Pipelines:
         self._start(drain=True)
         assert self.driver is not None
         self.driver.expect("drained", SETTLE_TIMEOUT_S)
-        self.driver.process.wait(TIMEOUT_S)
+        self.driver.process.wait(PATIENCE_S)
         self._end()
 
     # --- the count ---

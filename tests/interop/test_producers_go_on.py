@@ -16,8 +16,8 @@ from pathlib import Path
 from tests.kafka.clients import consume, create_topics, watermarks
 from tests.kafka.jars import classpath
 from tests.kafka.java import JavaProcess, free_port, wait_until
+from tests.patience import PATIENCE_S
 
-TIMEOUT_S = 60
 MESSAGES = 6000
 A_SECOND = 2000
 
@@ -45,7 +45,7 @@ def serving(data: Path, port: int, ends_by: signal.Signals) -> Iterator[str]:
             yield f"127.0.0.1:{port}"
         finally:
             process.send_signal(ends_by)
-            status = process.wait(TIMEOUT_S)
+            status = process.wait(PATIENCE_S)
     assert status == (-ends_by if ends_by == signal.SIGKILL else 0)
 
 
@@ -67,9 +67,10 @@ def test_every_acknowledged_record_is_there_once(tmp_path: Path) -> None:
                 producer = producer or JavaProcess(
                     classpath("3.9.1"), "org.apache.kafka.tools.VerifiableProducer", arguments, output=output, heap_mb=128
                 )
-                wait_until(lambda: watermarks(bootstrap, "kept")[1] >= MESSAGES * share, f"{share:.0%} of the records", TIMEOUT_S)  # noqa: B023
+                least = MESSAGES * share
+                wait_until(lambda: watermarks(bootstrap, "kept")[1] >= least, f"{least:.0f} records", PATIENCE_S)  # noqa: B023
                 if share == 1.0:
-                    wait_until(lambda: not producer.is_running(), "the producer's end", TIMEOUT_S)  # noqa: B023
+                    wait_until(lambda: not producer.is_running(), "the producer's end", PATIENCE_S)  # noqa: B023
                     rows = consume(bootstrap, "kept")
     finally:
         if producer is not None:

@@ -25,6 +25,7 @@ from tests.interop.spark_program import is_starved
 from tests.kafka.brokers import Kafka391
 from tests.kafka.clients import create_topics, flush, wait_until_decided
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 from tidelog.copying.offset_map import OffsetMap
 
 NOON = 1_700_000_000_000
@@ -33,7 +34,6 @@ PARTITIONS = 2
 RECORDS = 12_000
 KILLS = 4
 CHUNK_BYTES = 50_000
-TIMEOUT_S = 60
 
 
 class Produced(NamedTuple):
@@ -57,7 +57,7 @@ def fill(bootstrap: str, topic: str, seed: int) -> dict[int, list[Produced]]:
                 "batch.num.messages": chance.choice([10, 300, 1000]),
             }
         )
-        producer.init_transactions(TIMEOUT_S)
+        producer.init_transactions(PATIENCE_S)
         for _ in range(4):
             producer.begin_transaction()
             is_committed = chance.random() < 0.75
@@ -74,7 +74,7 @@ def fill(bootstrap: str, topic: str, seed: int) -> dict[int, list[Produced]]:
                     committed[partition].append(row)
                 producer.poll(0)
             flush(producer)
-            producer.commit_transaction(TIMEOUT_S) if is_committed else producer.abort_transaction(TIMEOUT_S)
+            producer.commit_transaction(PATIENCE_S) if is_committed else producer.abort_transaction(PATIENCE_S)
     return committed
 
 
@@ -94,9 +94,9 @@ def consume(bootstrap: str, topic: str) -> dict[int, dict[int, Produced]]:
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
         at_end: set[int] = set()
         while len(at_end) < PARTITIONS:
-            message = consumer.poll(TIMEOUT_S)
+            message = consumer.poll(PATIENCE_S)
             if message is None:
-                raise TimeoutError(f"{topic}: nothing for {TIMEOUT_S} s; only {sorted(at_end)} are at their ends")
+                raise TimeoutError(f"{topic}: nothing for {PATIENCE_S} s; only {sorted(at_end)} are at their ends")
             error = message.error()
             if error is not None:
                 assert error.code() == KafkaError._PARTITION_EOF
@@ -185,7 +185,7 @@ def _wait_for_high_watermark(broker: Kafka391, topic: str) -> None:
         known = {tuple(line.split()[:2]): int(line.split()[2]) for line in lines if line}
         return all(known.get((topic, str(number)), 0) >= end for (_, number), end in ends.items())
 
-    wait_until(written, "the high watermark to be written down", TIMEOUT_S)
+    wait_until(written, "the high watermark to be written down", PATIENCE_S)
 
 
 def test_a_job_whose_driver_is_killed_goes_on(broker: Kafka391, tidelog_broker: tidelog.Broker, tmp_path: Path) -> None:
@@ -213,9 +213,9 @@ def test_a_job_whose_driver_is_killed_goes_on(broker: Kafka391, tidelog_broker: 
         return has_chunk
 
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as killed:
-        wait_until(has_begun, "the first chunk", 2 * TIMEOUT_S)
+        wait_until(has_begun, "the first chunk", 2 * PATIENCE_S)
         killed.kill()
-    done = subprocess.run([*command, "--rows", str(tmp_path / "map.csv")], capture_output=True, text=True, timeout=2 * TIMEOUT_S)
+    done = subprocess.run([*command, "--rows", str(tmp_path / "map.csv")], capture_output=True, text=True, timeout=2 * PATIENCE_S)
     if done.returncode and is_starved(done.stderr):
         raise TimeoutError(done.stderr)
     assert done.returncode == 0, done.stderr

@@ -32,6 +32,7 @@ from tests.interop.counting import GROUP, PARTITIONS, TOPIC, count
 from tests.kafka import Kafka241, Kafka391
 from tests.kafka.clients import consume, create_topics, wait_until_decided
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 from tidelog.client import transactions_supported
 from tidelog.client.client import Client
 from tidelog.client.consumer_groups.committed import committed_offsets
@@ -53,7 +54,6 @@ PROPERTIES = {
     # The records are years old.
     "log.retention.ms": "-1",
 }
-TIMEOUT_S = 60
 PEERS = ("3.9.1", "2.4.1", "tidelog")
 
 AnyBroker = Kafka391 | Kafka241 | Served
@@ -90,7 +90,7 @@ def check(peer: AnyBroker, topic: str) -> int:
             # It shows an offset a moment after the transaction's end, and cannot be asked whether one is still to come (KIP-447).
             position = sum(map(len, read))
             wait_until(
-                lambda: committed_offsets(client.cluster, GROUP, [key])[key][0] == position, f"offset {position}", TIMEOUT_S
+                lambda: committed_offsets(client.cluster, GROUP, [key])[key][0] == position, f"offset {position}", PATIENCE_S
             )
     assert all(values == sorted(values) for values in read)
     assert sorted(value for values in read for value in values) == list(range(position))
@@ -161,7 +161,7 @@ def test_a_transaction_that_takes_too_long(peer: AnyBroker) -> None:
             appender.begin()
             appender.append(key, build_batch_v2([Record(0, 1, 0, None, b"late")]))
             appender.flush()  # Which says so itself on a machine that takes that long.
-            wait_until(lambda: _end(client, key) > 1, "the coordinator's marker", TIMEOUT_S)
+            wait_until(lambda: _end(client, key) > 1, "the coordinator's marker", PATIENCE_S)
             appender.commit()
     assert consume(peer.bootstrap, "slow", isolation="read_committed") == []
 
@@ -180,7 +180,7 @@ def test_a_commit_that_takes_too_long_says_what_to_turn(peer: AnyBroker, monkeyp
 
         def slowly(appender: BatchAppender) -> None:
             appender.flush()
-            wait_until(lambda: _end(client, key) > 1, "the coordinator's marker", TIMEOUT_S)
+            wait_until(lambda: _end(client, key) > 1, "the coordinator's marker", PATIENCE_S)
             commit(appender)
 
         with monkeypatch.context() as patched:
@@ -209,9 +209,9 @@ def test_writers_that_are_killed(peer: AnyBroker) -> None:
                 if not process.stdout.readline():
                     raise RuntimeError("the writer has ended")
             process.send_signal(signal.SIGKILL)
-            process.wait(TIMEOUT_S)
+            process.wait(PATIENCE_S)
     with writer(peer.bootstrap, 1) as process:  # ends what the last one left open
-        assert process.wait(TIMEOUT_S) == 0
+        assert process.wait(PATIENCE_S) == 0
     assert check(peer, TOPIC) > 0
 
 
@@ -236,12 +236,12 @@ def test_brokers_that_are_killed(peer: AnyBroker) -> None:
     try:
         for _ in range(2):
             wanted = len(positions) + rng.randrange(3, 10)
-            wait_until(partial(_has_come, wanted, positions, failures), "progress", TIMEOUT_S)
+            wait_until(partial(_has_come, wanted, positions, failures), "progress", PATIENCE_S)
             peer.kill()
             peer.start()
     finally:
         until.set()
-        writer.join(TIMEOUT_S)
+        writer.join(PATIENCE_S)
     if writer.is_alive():
         raise TimeoutError("the writer does not end")
     for failure in failures:

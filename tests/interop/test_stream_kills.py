@@ -22,13 +22,13 @@ from tests.interop.peers import served
 from tests.interop.spark_program import SparkProgram, written
 from tests.interop.test_stream_agreement import assert_exactly, source
 from tests.kafka import Kafka391
-from tests.kafka.clients import TIMEOUT_S, watermarks
+from tests.kafka.clients import watermarks
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 
 KILLS = 3
 WAYS = ("broker", "folder")
 EVERY = {"processingTime": "50 milliseconds"}
-PATIENCE_S = 300
 
 
 @pytest.fixture(params=["kafka", "tidelog"])
@@ -89,7 +89,7 @@ class Writer:
         admin = AdminClient({"bootstrap.servers": self._topics.bootstrap, "log_level": 0})
         wanted = [TopicPartition(topic, number, offset) for (topic, number), offset in both.items()]
         for deleted in admin.delete_records(wanted).values() if wanted else ():
-            deleted.result(TIMEOUT_S)
+            deleted.result(PATIENCE_S)
 
 
 def positions(sink: Path) -> dict[tuple[str, int], int]:

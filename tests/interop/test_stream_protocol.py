@@ -23,8 +23,8 @@ from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 from tests.interop.growing_topics import BEGIN_MS, GrowingTopics
 from tests.interop.peers import served
 from tests.kafka import Kafka391
-from tests.kafka.clients import TIMEOUT_S
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 from tests.spark.stream_query import Query, Rows
 from tidelog.errors import OffsetOutOfRangeError
 from tidelog.reader.log_dir import LogDir
@@ -149,7 +149,7 @@ def trim(topics: GrowingTopics, positions: dict[tuple[str, int], int]) -> None:
     wanted = [TopicPartition(topic, number, offset) for (topic, number), offset in positions.items()]
     admin = AdminClient({"bootstrap.servers": topics.bootstrap, "log_level": 0})
     for deleted in admin.delete_records(wanted).values():
-        deleted.result(TIMEOUT_S)
+        deleted.result(PATIENCE_S)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

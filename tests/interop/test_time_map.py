@@ -18,8 +18,9 @@ from tests.interop.rows import rows_of
 from tests.interop.test_live_folder import read_at_rest
 from tests.interop.test_open_folder import wait_for_retention
 from tests.kafka import Kafka391
-from tests.kafka.clients import TIMEOUT_S, Row, consume
+from tests.kafka.clients import Row, consume
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 from tidelog.reader.time_map_file import read_time_map, rebuild_time_map, remove_stale_time_maps, time_map_path, write_time_map
 
 SETTINGS = {
@@ -38,7 +39,7 @@ def append(broker: Kafka391, topics: list[LiveTopic], count: int) -> None:
     for topic in topics:
         topic.produce(producer, count)
         producer.poll(0)
-    producer.flush(TIMEOUT_S)
+    producer.flush(PATIENCE_S)
     wait_acknowledged(topics, topics[0].produced)
 
 
@@ -116,8 +117,8 @@ def test_kafka_passes_time_maps_by(tmp_path_factory: pytest.TempPathFactory) -> 
 
         # A deleted topic's folder goes whole.
         assert list(folders["grows"].glob("*.timemap"))
-        for deleted in broker.admin.delete_topics(["grows"], request_timeout=TIMEOUT_S).values():
-            deleted.result(TIMEOUT_S)
+        for deleted in broker.admin.delete_topics(["grows"], request_timeout=PATIENCE_S).values():
+            deleted.result(PATIENCE_S)
         broker.topics.pop("grows", None)
         wait_until(
             lambda: not list(broker.data.glob("grows-*")) and not list(broker.data.glob("grows*-delete")), "the folder to go"

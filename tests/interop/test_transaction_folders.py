@@ -25,6 +25,7 @@ from tests.broker.transactions.producers import TransactionalProducer, committed
 from tests.interop.test_handover import hand_over
 from tests.kafka import Kafka391
 from tests.kafka.clients import create_topics
+from tests.patience import PATIENCE_S
 from tidelog.broker.state_log import read_batches
 from tidelog.broker.transactions.transaction import Transaction, TransactionState
 from tidelog.broker.transactions.transaction_records import read_transaction, read_transactions, transaction_entry
@@ -49,7 +50,6 @@ NOT_YET = {
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.NOT_ENOUGH_REPLICAS,
 }
-TIMEOUT_S = 60
 
 
 def insist(ask: Callable[[], int]) -> None:
@@ -58,10 +58,10 @@ def insist(ask: Callable[[], int]) -> None:
 
 
 def until(look: Callable[[], Any], is_over: Callable[[Any], bool], expected: Any) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + PATIENCE_S
     while not is_over(found := look()):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {TIMEOUT_S} s for {expected!r}: {found!r}")
+            raise TimeoutError(f"waited {PATIENCE_S} s for {expected!r}: {found!r}")
         time.sleep(0.02)
     assert found == expected
 

@@ -14,11 +14,12 @@ import pytest
 
 from tests.broker.transactions.producers import TransactionalProducer, committed, find_coordinator, offset_of, producers
 from tests.interop.peers import Peer, served
-from tests.interop.test_transaction_folders import TIMEOUT_S, end, insist
+from tests.interop.test_transaction_folders import end, insist
 from tests.kafka import Kafka391
 from tests.kafka.clients import create_topics
 from tests.kafka.java import wait_until
 from tests.kafka.java_tools import RELEASES, TRANSACTIONS, JavaTools, Said
+from tests.patience import PATIENCE_S
 from tidelog.wire.messages.init_producer_id import InitProducerIdRequest
 
 PROPERTIES = {
@@ -63,7 +64,7 @@ class Scenario:
         opened: TransactionalProducer,
     ) -> None:
         topic, broker = self.topic, ("--broker-id", "1")
-        wait_until(lambda: found(none), "the coordinator", TIMEOUT_S)
+        wait_until(lambda: found(none), "the coordinator", PATIENCE_S)
         for _ in range(1000):  # Kafka's ids are to be reported from epochs.
             none.client.ask(InitProducerIdRequest(None), 4)
         for one in (hangs, none, done, opened):

@@ -12,8 +12,8 @@ from confluent_kafka import Producer
 from tests.interop import live_topics
 from tests.interop.live_topics import Writer, wait_acknowledged
 from tests.kafka import Kafka391
-from tests.kafka.clients import TIMEOUT_S
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 from tidelog.check.folder_verify import FolderReport, verify_folder
 from tidelog.errors import SegmentChangedError
 from tidelog.reader.log_dir import LogDir
@@ -47,12 +47,12 @@ def missing(folder: Path) -> list[str]:
 
 def transact(broker: Kafka391, topic: str) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic, "log_level": 0})
-    producer.init_transactions(TIMEOUT_S)
+    producer.init_transactions(PATIENCE_S)
     for number in range(6):
         producer.begin_transaction()
         for n in range(20):
             producer.produce(topic, b"value %d" % n, b"key", 0, timestamp=live_topics.T + n)
-        (producer.abort_transaction if number % 2 else producer.commit_transaction)(TIMEOUT_S)
+        (producer.abort_transaction if number % 2 else producer.commit_transaction)(PATIENCE_S)
 
 
 def test_a_brokers_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -77,7 +77,7 @@ def test_a_brokers_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
             broker.start()
         assert killed == [False, [], []]
         assert [text.split(":")[0] for text in lost] == ["transactions-0"]
-        broker.admin.delete_topics(["transactions"])["transactions"].result(TIMEOUT_S)
+        broker.admin.delete_topics(["transactions"])["transactions"].result(PATIENCE_S)
         wait_until(lambda: not broker.partition_folder("transactions").exists(), "the topic to go")
         assert verified(broker.data) == []
         broker.stop()

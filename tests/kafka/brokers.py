@@ -34,6 +34,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from tests.kafka.jars import class_archive, classpath, made_once
 from tests.kafka.java import JavaProcess, free_port, is_listening, run_java, wait_until
+from tests.patience import PATIENCE_S
 
 ADMIN_TIMEOUT_S = 60
 
@@ -327,7 +328,7 @@ class Kafka241(_Broker):
 
     def _is_forgotten(self) -> bool:
         """Whether no session of a killed broker holds its id any more; a new one could not register beside it."""
-        with socket.create_connection(("127.0.0.1", self.zookeeper_port), timeout=5) as connection:
+        with socket.create_connection(("127.0.0.1", self.zookeeper_port), timeout=PATIENCE_S) as connection:
             connection.sendall(b"dump")
             with connection.makefile("rb") as answer:
                 try:

@@ -25,8 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from tests.kafka.java import wait_until
-
-TIMEOUT_S = 60
+from tests.patience import PATIENCE_S
 
 
 class Row(NamedTuple):
@@ -85,16 +84,16 @@ def produce(
             except BufferError:
                 producer.poll(0.05)
         producer.poll(0)
-    left = producer.flush(TIMEOUT_S)
+    left = producer.flush(PATIENCE_S)
     if left or failed:
         raise RuntimeError(f"{topic}-{partition}: {left} records unacknowledged, {len(failed)} refused: {failed[:3]}")
 
 
 def flush(producer: Producer) -> None:
     """Wait until all that was handed to it is acknowledged, or refused."""
-    left = producer.flush(TIMEOUT_S)
+    left = producer.flush(PATIENCE_S)
     if left:
-        raise TimeoutError(f"{left} records have no answer after {TIMEOUT_S} s")
+        raise TimeoutError(f"{left} records have no answer after {PATIENCE_S} s")
 
 
 def wait_until_ended(bootstrap: str, *transactional_ids: str) -> None:
@@ -104,15 +103,15 @@ def wait_until_ended(bootstrap: str, *transactional_ids: str) -> None:
     """
     for transactional_id in transactional_ids:
         config = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "log_level": 0}
-        Producer(config).init_transactions(TIMEOUT_S)
+        Producer(config).init_transactions(PATIENCE_S)
 
 
 def create_topics(bootstrap: str, configs: Mapping[str, Mapping[str, str]], partitions: int = 1, replicas: int = 1) -> None:
     """Create topics with these settings, and wait for their leaders."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     wanted = [NewTopic(name, partitions, replicas, config=dict(config)) for name, config in configs.items()]
-    for created in admin.create_topics(wanted, request_timeout=TIMEOUT_S).values():
-        created.result(TIMEOUT_S)
+    for created in admin.create_topics(wanted, request_timeout=PATIENCE_S).values():
+        created.result(PATIENCE_S)
     wait_for_leaders(admin, dict.fromkeys(configs, partitions))
 
 
@@ -122,8 +121,8 @@ def wait_for_leaders(admin: AdminClient, topics: Mapping[str, int]) -> None:
 
     def all_lead() -> bool:
         try:
-            for answer in admin.list_offsets(ends, request_timeout=TIMEOUT_S).values():
-                answer.result(TIMEOUT_S)
+            for answer in admin.list_offsets(ends, request_timeout=PATIENCE_S).values():
+                answer.result(PATIENCE_S)
         except KafkaException:
             return False
         return True
@@ -137,12 +136,14 @@ def wait_until_decided(bootstrap: str, topic: str, partitions: int) -> None:
     asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}  # type: ignore[no-untyped-call]
 
     def ends(isolation: IsolationLevel) -> list[int]:
-        told = admin.list_offsets(asked, isolation_level=isolation, request_timeout=TIMEOUT_S)
-        return [told[place].result(TIMEOUT_S).offset for place in asked]
+        told = admin.list_offsets(asked, isolation_level=isolation, request_timeout=PATIENCE_S)
+        return [told[place].result(PATIENCE_S).offset for place in asked]
 
     # In this order: what comes meanwhile makes a difference.
     wait_until(
-        lambda: ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED), f"the markers in {topic}", TIMEOUT_S
+        lambda: ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED),
+        f"the markers in {topic}",
+        PATIENCE_S,
     )
 
 
@@ -155,8 +156,8 @@ def commit_offsets(bootstrap: str, group: str, offsets: Iterable[TopicPartition]
     wanted = ConsumerGroupTopicPartitions(group, list(offsets))
 
     def is_committed() -> bool:
-        (answer,) = admin.alter_consumer_group_offsets([wanted], request_timeout=TIMEOUT_S).values()
-        return all(place.error is None for place in answer.result(TIMEOUT_S).topic_partitions)
+        (answer,) = admin.alter_consumer_group_offsets([wanted], request_timeout=PATIENCE_S).values()
+        return all(place.error is None for place in answer.result(PATIENCE_S).topic_partitions)
 
     wait_until(is_committed, f"offsets of {group}, as committed")
 
@@ -166,14 +167,14 @@ def alter_topic(bootstrap: str, topic: str, settings: Mapping[str, str]) -> None
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()]
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
-    admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+    admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
 
 
 def watermarks(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
     """Return (log start offset, high watermark)."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests", "log_level": 0})
     try:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_S)
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=PATIENCE_S)
         return low, high
     finally:
         consumer.close()
@@ -197,12 +198,12 @@ def consume(
     rows: list[Row] = []
     try:
         if start is None:
-            start = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_S)[0]
+            start = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=PATIENCE_S)[0]
         consumer.assign([TopicPartition(topic, partition, start)])
         while True:
-            message = consumer.poll(TIMEOUT_S)
+            message = consumer.poll(PATIENCE_S)
             if message is None:
-                raise RuntimeError(f"{topic}-{partition}: the broker sent nothing for {TIMEOUT_S} s after {len(rows)} records")
+                raise RuntimeError(f"{topic}-{partition}: the broker sent nothing for {PATIENCE_S} s after {len(rows)} records")
             error = message.error()
             if error is None:
                 rows.append(_row(message))
@@ -233,9 +234,9 @@ def consume_all(bootstrap: str, topics: Iterable[str], *, isolation: str = "read
     try:
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in rows])
         while waiting:
-            messages = consumer.consume(1000, 0.2) or consumer.consume(1, TIMEOUT_S)
+            messages = consumer.consume(1000, 0.2) or consumer.consume(1, PATIENCE_S)
             if not messages:
-                raise RuntimeError(f"the broker sent nothing for {TIMEOUT_S} s; {sorted(waiting)} are not at their ends")
+                raise RuntimeError(f"the broker sent nothing for {PATIENCE_S} s; {sorted(waiting)} are not at their ends")
             for message in messages:
                 error = message.error()
                 if error is None:
@@ -268,7 +269,7 @@ def offset_of_max_timestamp(admin: AdminClient, topic: str, partition: int) -> t
 def _list_offsets(admin: AdminClient, topic: str, partition: int, spec: OffsetSpec) -> tuple[int, int] | int:
     place = TopicPartition(topic, partition)
     try:
-        answer = admin.list_offsets({place: spec}, request_timeout=TIMEOUT_S)[place].result(TIMEOUT_S)
+        answer = admin.list_offsets({place: spec}, request_timeout=PATIENCE_S)[place].result(PATIENCE_S)
     except KafkaException as error:
         return int(error.args[0].code())
     return answer.offset, answer.timestamp
@@ -280,9 +281,9 @@ def list_offsets(
     """Return the broker's answers for topics of one partition, in one request: (offset, timestamp), or an error code."""
     asked = {TopicPartition(topic, 0): spec for topic, spec in specs.items()}
     answers: dict[str, tuple[int, int] | int] = {}
-    for place, future in admin.list_offsets(asked, isolation_level=isolation, request_timeout=TIMEOUT_S).items():
+    for place, future in admin.list_offsets(asked, isolation_level=isolation, request_timeout=PATIENCE_S).items():
         try:
-            answer = future.result(TIMEOUT_S)
+            answer = future.result(PATIENCE_S)
         except KafkaException as error:
             answers[place.topic] = int(error.args[0].code())
         else:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer, TopicPartition
 
-from tests.kafka.clients import TIMEOUT_S, NewRow, watermarks
+from tests.kafka.clients import NewRow, watermarks
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.kafka.brokers import Kafka241, Kafka391
@@ -117,7 +118,7 @@ def send(producer: Producer, topic: str, rows: list[NewRow], partition: int = 0)
             headers=list(row.headers) or None,
             on_delivery=lambda error, _message: failed.append(error) if error else None,
         )
-    if producer.flush(TIMEOUT_S) or failed:
+    if producer.flush(PATIENCE_S) or failed:
         raise RuntimeError(f"{topic}-{partition} refused records: {failed[:3]}")
 
 
@@ -177,7 +178,7 @@ def _deleted_prefix(filler: Filler, topic: str) -> None:
     filler.create(topic)
     filler.fill(topic, 600)
     place = TopicPartition(topic, 0, 333)
-    filler.broker.admin.delete_records([place])[place].result(TIMEOUT_S)
+    filler.broker.admin.delete_records([place])[place].result(PATIENCE_S)
 
 
 def _compacted(filler: Filler, topic: str) -> None:
@@ -201,10 +202,10 @@ def _transactions(filler: Filler, topic: str) -> None:
     chance = filler.random
     producers = [filler.producer(transactional_id=f"writer-{n}-{filler.seed}", batch_num_messages=100) for n in range(3)]
     for producer in producers:
-        producer.init_transactions(TIMEOUT_S)
+        producer.init_transactions(PATIENCE_S)
 
     def end(producer: Producer, commit: bool) -> None:
-        (producer.commit_transaction if commit else producer.abort_transaction)(TIMEOUT_S)
+        (producer.commit_transaction if commit else producer.abort_transaction)(PATIENCE_S)
 
     for turn in range(24):
         producer = producers[turn % 3]

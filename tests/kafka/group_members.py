@@ -42,6 +42,8 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor as AioSticky
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 
+from tests.patience import PATIENCE_S
+
 with warnings.catch_warnings():
     # kafka-python reads files of its package in a way that Python 3.11 calls old.
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -51,7 +53,6 @@ with warnings.catch_warnings():
 
     import kafka
 
-TIMEOUT_S = 60
 POLL_S = 0.05
 HEARTBEAT_MS = 100
 """How soon a member hears of a rebalance."""
@@ -123,7 +124,7 @@ class Member(abc.ABC):
 
     # --- what tests ask
 
-    def wait_for(self, condition: Callable[[Self], bool], what: str, timeout_s: float = TIMEOUT_S) -> None:
+    def wait_for(self, condition: Callable[[Self], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
         """Wait until it holds; raises what ended the member, TimeoutError after the time."""
         with self.changed:
             self.changed.wait_for(lambda: condition(self) or self.error is not None, timeout_s)
@@ -140,7 +141,7 @@ class Member(abc.ABC):
         self._work.put((work, done))
         if not self._thread.is_alive():
             raise self.error or AssertionError(f"{self} has ended")
-        return done.result(TIMEOUT_S)
+        return done.result(PATIENCE_S)
 
     def commit(self) -> None:
         """What it has read, and wait for the answer."""
@@ -157,7 +158,7 @@ class Member(abc.ABC):
     def close(self) -> None:
         """End it; it leaves the group, if it is not a static member."""
         self._ending.set()
-        self._thread.join(TIMEOUT_S)
+        self._thread.join(PATIENCE_S)
         if self._thread.is_alive():
             raise TimeoutError(f"{self} does not end")
 
@@ -269,7 +270,7 @@ class LibrdkafkaMember(Member):
 
     def committed(self) -> dict[Place, int]:
         def ask(consumer: Consumer) -> dict[Place, int]:
-            answers = consumer.committed(consumer.assignment(), timeout=TIMEOUT_S)
+            answers = consumer.committed(consumer.assignment(), timeout=PATIENCE_S)
             return {Place(each.topic, each.partition): each.offset for each in answers if each.offset != OFFSET_INVALID}
 
         answered: dict[Place, int] = self.on_thread(ask)
@@ -279,9 +280,9 @@ class LibrdkafkaMember(Member):
         def seek(consumer: Consumer) -> dict[Place, int]:
             asked = [TopicPartition(place.topic, place.partition, timestamp) for place in consumer.assignment()]
             went = {}
-            for found in consumer.offsets_for_times(asked, timeout=TIMEOUT_S):
+            for found in consumer.offsets_for_times(asked, timeout=PATIENCE_S):
                 if found.offset < 0:
-                    found.offset = consumer.get_watermark_offsets(found, timeout=TIMEOUT_S)[1]
+                    found.offset = consumer.get_watermark_offsets(found, timeout=PATIENCE_S)[1]
                 consumer.seek(found)
                 went[Place(found.topic, found.partition)] = found.offset
             return went
@@ -347,7 +348,7 @@ class KafkaPythonMember(Member):
                     self._add([Read(Place(*place), record.offset, record.value) for record in records])
 
     def _commit(self, consumer: Any) -> None:
-        consumer.commit(timeout_ms=TIMEOUT_S * 1000)
+        consumer.commit(timeout_ms=PATIENCE_S * 1000)
 
     def committed(self) -> dict[Place, int]:
         def ask(consumer: Any) -> dict[Place, int]:
@@ -436,7 +437,7 @@ class AioKafkaMember(Member):
 MEMBERS: tuple[type[Member], ...] = (LibrdkafkaMember, KafkaPythonMember, AioKafkaMember)
 
 
-def wait_until_settled(members: Sequence[Member], places: Iterable[Place], timeout_s: float = TIMEOUT_S) -> None:
+def wait_until_settled(members: Sequence[Member], places: Iterable[Place], timeout_s: float = PATIENCE_S) -> None:
     """Wait until each partition is one member's, and each member has one, if there are enough."""
     wanted = sorted(places)
 
@@ -450,7 +451,7 @@ def wait_until_settled(members: Sequence[Member], places: Iterable[Place], timeo
     _wait(members, is_settled, "partitions that are distributed", timeout_s)
 
 
-def wait_until_read(members: Sequence[Member], rows: int, timeout_s: float = TIMEOUT_S) -> None:
+def wait_until_read(members: Sequence[Member], rows: int, timeout_s: float = PATIENCE_S) -> None:
     """Wait until they have so many rows between them."""
 
     def is_read() -> bool:

@@ -25,7 +25,11 @@ STOP_TIMEOUT_S = 120
 POLL_S = 0.05
 
 # Below the range that Linux gives to outgoing connections, so that none of those can hold a port when its broker starts again.
-_PORTS = range(20000, 32000)
+# Workers of one run have ports of their own: one that was given away, or whose broker starts again, looks free to all others.
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_PORTS = range(20000 + _WORKER, 32000, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+_chance = random.SystemRandom()
+"""Not of `random`: Hypothesis seeds that, and all processes would try the same ports in the same order."""
 
 _given: set[int] = set()
 """Ports that have been given away: who has one may not listen on it yet."""
@@ -36,7 +40,7 @@ _LOG4J = Path(__file__).parent / "log4j.properties"
 def free_port() -> int:
     """Return a port of 127.0.0.1 that nobody listens on now, and that nobody was given before."""
     for _ in range(200):
-        port = random.choice(_PORTS)
+        port = _chance.choice(_PORTS)
         if port in _given:
             continue
         with socket.socket() as probe, contextlib.suppress(OSError):

@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from tests.kafka.group_members import HEARTBEAT_MS, TIMEOUT_S, Member, Place, Read
+from tests.kafka.group_members import HEARTBEAT_MS, Member, Place, Read
 from tests.kafka.jars import classpath
 from tests.kafka.java import end_input, java_command
+from tests.patience import PATIENCE_S
 
 SOURCES = Path(__file__).parent / "java_sources"
 MEMBER_RELEASES = ("0.9.0.1", "0.10.2.2", "0.11.0.3", "2.4.1", "3.9.1", "4.4.0")
@@ -57,7 +58,7 @@ class JavaClients:
         try:
             end_input(self._process)
         finally:
-            self._reader.join(TIMEOUT_S)
+            self._reader.join(PATIENCE_S)
             self._process.stdout.close()
             self._folder.cleanup()
 
@@ -157,7 +158,7 @@ class JavaMember(Member):
 
     def commit(self) -> None:
         self.clients.say("do", self._name, "commit")
-        if not self._done.acquire(timeout=TIMEOUT_S):
+        if not self._done.acquire(timeout=PATIENCE_S):
             raise TimeoutError(f"{self} does not commit")
         if self.error is not None:
             raise self.error
@@ -165,7 +166,7 @@ class JavaMember(Member):
     def close(self) -> None:
         if not self._ended.is_set():
             self.clients.say("do", self._name, "close")
-            if not self._ended.wait(TIMEOUT_S):
+            if not self._ended.wait(PATIENCE_S):
                 raise TimeoutError(f"{self} does not end")
 
     def committed(self) -> dict[Place, int]:
@@ -229,12 +230,12 @@ class JavaProducer:
 
     def close(self) -> None:
         self.clients.say("do", self._name, "close")
-        while self._answers.get(timeout=TIMEOUT_S)[0] != "ended":
+        while self._answers.get(timeout=PATIENCE_S)[0] != "ended":
             pass
 
     def _do(self, *command: str) -> list[str]:
         self.clients.say("do", self._name, *command)
-        fields = self._answers.get(timeout=TIMEOUT_S)
+        fields = self._answers.get(timeout=PATIENCE_S)
         if fields[0] == "done":
             return fields[2:]
         raise JavaClientError(" ".join(fields[1:]) + ("" if fields[0] == "failed" else self.clients.log()))

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from tests import orphans
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import free_port, wait_until
-
-TIMEOUT_S = 60
+from tests.patience import PATIENCE_S
 
 
 class TidelogMember:
@@ -45,7 +44,7 @@ class TidelogMember:
     def start(self) -> None:
         before = self.said().count("is RUNNING")
         self.begin()
-        wait_until(lambda: self.is_over() or self.said().count("is RUNNING") > before, f"broker {self.node_id}", TIMEOUT_S)
+        wait_until(lambda: self.is_over() or self.said().count("is RUNNING") > before, f"broker {self.node_id}", PATIENCE_S)
         assert not self.is_over(), self.said()
 
     def is_over(self) -> bool:
@@ -56,14 +55,14 @@ class TidelogMember:
 
     def wait_for(self, words: str) -> None:
         """Wait until it has logged that."""
-        wait_until(lambda: words in self.said() or self.is_over(), f"broker {self.node_id} to say {words!r}", TIMEOUT_S)
+        wait_until(lambda: words in self.said() or self.is_over(), f"broker {self.node_id} to say {words!r}", PATIENCE_S)
         assert words in self.said(), self.said()
 
     def ended(self) -> int:
         """Wait until it has ended by itself, and return its exit code."""
         process, self.process = self.process, None
         assert process is not None
-        code = process.wait(TIMEOUT_S)
+        code = process.wait(PATIENCE_S)
         orphans.ended(process)
         return code
 

@@ -26,7 +26,8 @@ import aiokafka
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from tests.kafka.clients import TIMEOUT_S, NewRow, Row, consume_all, flush, list_offsets
+from tests.kafka.clients import NewRow, Row, consume_all, flush, list_offsets
+from tests.patience import PATIENCE_S
 
 with warnings.catch_warnings():
     # kafka-python reads files of its package in a way that Python 3.11 calls old.
@@ -162,7 +163,7 @@ class Librdkafka(Client):
                 answered = {topic: answer for topic, answer in found.items() if not isinstance(answer, int)}
                 assert {found[topic] for topic in found.keys() - answered} <= {KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT}
                 places = [TopicPartition(topic, 0, wanted[topic]) for topic in answered]
-                for place in consumer.offsets_for_times(places, timeout=TIMEOUT_S):
+                for place in consumer.offsets_for_times(places, timeout=PATIENCE_S):
                     assert place.offset == answered[place.topic][0], f"{place.topic}: {answered[place.topic]}, but {place.offset}"
                 for topic in wanted:
                     offset, timestamp = answered.get(topic, (-1, -1))
@@ -206,13 +207,13 @@ class KafkaPython(Client):
                 headers = list(row.headers) or None
                 futures.append(producer.send(write.topic, row.value, row.key, headers, partition=0, timestamp_ms=row.timestamp))
                 if number % write.batch == 0:
-                    producer.flush(TIMEOUT_S)
-            producer.flush(TIMEOUT_S)
-            told = [future.get(TIMEOUT_S) for future in futures]
+                    producer.flush(PATIENCE_S)
+            producer.flush(PATIENCE_S)
+            told = [future.get(PATIENCE_S) for future in futures]
         except kafka.errors.KafkaError as error:
             return type(error).__name__
         finally:
-            producer.close(TIMEOUT_S)
+            producer.close(PATIENCE_S)
         return [Sent(each.offset, each.timestamp) for each in told]
 
     def read(self, bootstrap: str, topics: Iterable[str], isolation: str = "read_uncommitted") -> dict[str, list[Row]]:
@@ -222,7 +223,7 @@ class KafkaPython(Client):
             rows: dict[str, list[Row]] = {topic: [] for topic in places.values()}
             consumer.assign(list(places))
             consumer.seek_to_beginning(*places)
-            deadline = time.monotonic() + TIMEOUT_S
+            deadline = time.monotonic() + PATIENCE_S
             while any(consumer.position(place) < end for place, end in ends.items()):
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"{self.name} never got to the ends")
@@ -298,7 +299,7 @@ class AioKafka(Client):
             consumer.assign(list(places))
             ends = await consumer.end_offsets(list(places))
             await consumer.seek_to_beginning(*places)
-            deadline = time.monotonic() + TIMEOUT_S
+            deadline = time.monotonic() + PATIENCE_S
             while any([await consumer.position(place) < end for place, end in ends.items()]):
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"{self.name} never got to the ends")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import KAFKA_3
+from tests.patience import PATIENCE_S
 from tidelog.reader.hole_search import HoleSearch
 from tidelog.reader.log_dir import LogDir
 
@@ -28,5 +29,5 @@ def test_what_is_gone_after_the_end_is_no_news(tmp_path: Path, caplog: pytest.Lo
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(HoleSearch, "_look_at", late)
         search.start()
-        search._thread.join(20)
+        search._thread.join(PATIENCE_S)
     assert ("is missing, the log is read instead" in caplog.text) is not is_stopped

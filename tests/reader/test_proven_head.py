@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.patience import PATIENCE_S
 from tests.storage.partition_logs import batch
 from tidelog.errors import CorruptBatchError
 from tidelog.formats import walk_ahead
@@ -29,7 +30,7 @@ class PatientWalk(WalkAhead):
     def take(self, *place: int) -> object:  # type: ignore[override]
         for thread in threading.enumerate():
             if thread.name == "walk-ahead":
-                thread.join(20)
+                thread.join(PATIENCE_S)
         return super().take(*place)
 
 

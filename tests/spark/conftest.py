@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.spark.golden import Row, log_dir
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def spark() -> Iterator[SparkSession]:
     SparkContext._gateway = SparkContext._jvm = None
     gateway.shutdown()
     gateway.proc.stdin.close()
-    gateway.proc.wait(timeout=30)
+    gateway.proc.wait(timeout=PATIENCE_S)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.storage.crash_states import CrashStates
 from tests.storage.partition_logs import batch
 from tidelog.clock import ManualClock
@@ -139,7 +140,7 @@ def test_writers_wait_for_each_other(tmp_path: Path) -> None:
         one.commit()
         one.__exit__(None, None, None)
         for other in waiting:
-            other.result(timeout=60)
+            other.result(timeout=PATIENCE_S)
     found = times(tmp_path)[KEYS[1]]
     assert found[0] == 5
     assert sorted(zip(found[1::2], found[2::2], strict=True)) == [(10, 20), (11, 21), (12, 22)]

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.broker.conftest import TIMEOUT_S, RunningBroker
+from tests.broker.conftest import RunningBroker
+from tests.patience import PATIENCE_S
 from tidelog.broker.cluster.metadata_plane import ANONYMOUS
 from tidelog.broker.running import running
 from tidelog.broker.settings.server_properties import sort_properties
@@ -112,7 +113,7 @@ class Member(RunningBroker):
 
         self._thread = threading.Thread(target=run, name="member")
         self._thread.start()
-        assert started.wait(TIMEOUT_S)
+        assert started.wait(PATIENCE_S)
         self._raise_failure()
 
     def replay(self, *records: Message) -> MetadataDelta:

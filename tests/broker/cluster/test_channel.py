@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 import tidelog
+from tests.patience import PATIENCE_S
 from tidelog.broker.cluster.channel import Channel
 from tidelog.broker.cluster.peer_connection import MAX_FIRST_RESPONSE_BYTES
 from tidelog.errors import BrokerUnreachableError, ProtocolError, SecurityProtocolError, UnsupportedVersionError
@@ -32,17 +33,16 @@ from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
-TIMEOUT_S = 10.0
 
 VERSIONS = [ApiVersion(ApiVersionsRequest.API_KEY, 0, 4), ApiVersion(MetadataRequest.API_KEY, 0, 12)]
 
 
 def channel_to(broker: tidelog.Broker) -> Channel:
-    return Channel("127.0.0.1", broker.port, client_id="test", timeout_s=TIMEOUT_S)
+    return Channel("127.0.0.1", broker.port, client_id="test", timeout_s=PATIENCE_S)
 
 
 @contextlib.asynccontextmanager
-async def peer(serve: Serve, *, timeout_s: float = TIMEOUT_S, **options: float) -> AsyncIterator[Channel]:
+async def peer(serve: Serve, *, timeout_s: float = PATIENCE_S, **options: float) -> AsyncIterator[Channel]:
     """A channel to a server that does what the test wants."""
 
     served_ones: list[asyncio.Task[None] | None] = []
@@ -408,7 +408,7 @@ def test_nobody_listens() -> None:
         _, port = server.sockets[0].getsockname()
         server.close()
         await server.wait_closed()
-        channel = Channel("127.0.0.1", port, client_id="test", timeout_s=TIMEOUT_S)
+        channel = Channel("127.0.0.1", port, client_id="test", timeout_s=PATIENCE_S)
         with pytest.raises(BrokerUnreachableError, match="no connection"):
             await channel.call(MetadataRequest(topics=None))
         channel.close()

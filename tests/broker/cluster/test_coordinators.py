@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.broker.replicas.small_cluster import SmallCluster, only
+from tests.patience import PATIENCE_S
 from tidelog.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.records import Record
@@ -60,7 +61,7 @@ def a_living(cluster: SmallCluster) -> int:
 
 async def coordinator_of(cluster: SmallCluster, name: str, kind: int = GROUP) -> int:
     """Ask a broker until it knows."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             answer = await cluster.ask(a_living(cluster), FindCoordinatorRequest(key_type=kind, coordinator_keys=[name]), 4)
             (found,) = answer.coordinators
@@ -138,7 +139,7 @@ class Transactional:
 
     async def until_done(self, request: Any, version: int) -> Any:
         """Ask the coordinator, wherever it is, until it has nothing to wait for."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 answer = await self.cluster.ask(await self.coordinator(), request, version)
                 code = getattr(answer, "error_code", 0)
@@ -159,7 +160,7 @@ class Transactional:
             v3_and_below_producer_epoch=self.epoch,
             v3_and_below_topics=topics,
         )
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 answer = await self.cluster.ask(await self.coordinator(), request, 3)
                 codes = {
@@ -243,7 +244,7 @@ class TestGroups:
                 await cluster.until(lambda: groups.get("g") is not None)
                 key = kept_in(cluster, "g")
                 cluster.controller.elect(key, next(iter({1, 2, 3} - {there})))
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(PATIENCE_S):
                     assert (await waiting).error_code == ErrorCode.NOT_COORDINATOR
                 assert groups.get("g") is None and not groups.all()
                 assert await group.heartbeat(there) == ErrorCode.NOT_COORDINATOR
@@ -431,7 +432,7 @@ class TestTransactions:
                 await cluster.kill(await coordinator_of(cluster, "g"))
                 assert await producer.end() == 0
                 there = await coordinator_of(cluster, "g")
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(PATIENCE_S):
                     while await fetched(cluster, there, "g") != (0, 5):
                         await asyncio.sleep(0.01)
 

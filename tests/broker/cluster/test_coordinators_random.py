@@ -13,6 +13,7 @@ import pytest
 
 from tests.broker.cluster.test_coordinators import KEY, Transactional, cluster_of, commit, fetched, kept_in, run
 from tests.broker.replicas.small_cluster import SmallCluster
+from tests.patience import PATIENCE_S
 from tidelog.broker.state_log import read_batches
 from tidelog.errors import BrokerUnreachableError
 from tidelog.model import TopicPartition
@@ -42,7 +43,7 @@ async def disturb(cluster: SmallCluster, key: TopicPartition, rng: random.Random
 
 
 async def leader_of(cluster: SmallCluster, key: TopicPartition) -> int:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while cluster.record(key).leader not in cluster.members:
             await asyncio.sleep(0.005)
     return cluster.record(key).leader
@@ -91,7 +92,7 @@ def test_committed_offsets(tmp_path: Path, seed: int) -> None:
             for _ in range(ROUNDS):
                 await disturb(cluster, key, rng)
                 before = acknowledged
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(PATIENCE_S):
                     while acknowledged == before and not any(task.done() for task in tasks):
                         await asyncio.sleep(0.005)
             is_over = True
@@ -121,7 +122,7 @@ def test_transactions(tmp_path: Path, seed: int) -> None:
                 disturbing = asyncio.create_task(disturb(cluster, rng.choice([coordinated, *keys]), rng))
                 is_commit = rng.random() < 0.7
                 try:
-                    async with asyncio.timeout(30):
+                    async with asyncio.timeout(PATIENCE_S):
                         await produce_all(producer, keys, value)
                         code = await insisting(lambda is_commit=is_commit: producer.end(is_commit=is_commit))
                 except _LostError:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.broker.cluster.fake_controller import CLUSTER_ID, FakeController, FakeQuorum
+from tests.patience import PATIENCE_S
 from tidelog.broker.cluster.kraft.broker_lifecycle import BrokerLifecycle, BrokerState
 from tidelog.broker.cluster.kraft.features import KNOWN, announced
 from tidelog.broker.cluster.kraft.kraft_plane import KraftPlane
@@ -27,8 +28,6 @@ from tidelog.wire.messages.allocate_producer_ids import AllocateProducerIdsReque
 from tidelog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from tidelog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from tidelog.wire.messages.envelope import DefaultPrincipalData, EnvelopeRequest, EnvelopeResponse
-
-TIMEOUT_S = 10
 
 
 class Controllers:
@@ -96,7 +95,7 @@ async def plane_of(controllers: Controllers, tmp_path: Path, **properties: Any) 
 
 
 async def until(plane: KraftPlane, condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             if plane.failure.done():
                 plane.failure.result()
@@ -263,7 +262,7 @@ def test_controlled_shutdown_waits_for_leave(tmp_path: Path) -> None:
         controllers = Controllers()
         async with plane_of(controllers, tmp_path) as plane:
             await unfenced(plane)
-            ending = asyncio.ensure_future(plane.lifecycle.shut_down_controlled(TIMEOUT_S))
+            ending = asyncio.ensure_future(plane.lifecycle.shut_down_controlled(PATIENCE_S))
             beats = controllers.controller.requests
             await until(plane, lambda: sum(one.want_shut_down for one in beats(BrokerHeartbeatRequest)) > 1)
             assert not ending.done()

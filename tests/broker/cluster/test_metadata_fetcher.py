@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.broker.cluster.fake_controller import CLUSTER_ID, FakeController, FakeQuorum
+from tests.patience import PATIENCE_S
 from tidelog.broker.cluster.kraft import metadata_fetcher
 from tidelog.broker.cluster.kraft.channels import Channels
 from tidelog.broker.cluster.kraft.metadata_copy import MetadataCopy
@@ -30,7 +31,6 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages import fetch as f
 from tidelog.wire.messages import fetch_snapshot as s
 
-TIMEOUT_S = 10
 TOPIC = uuid.UUID(int=77)
 
 
@@ -60,7 +60,7 @@ class Follower:
         self.deltas.append(repr(delta))
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while not condition():
                 if self.task.done():
                     self.task.result()
@@ -441,7 +441,7 @@ def test_the_next_start_goes_on_from_the_copy(tmp_path: Path) -> None:
         assert len(image.topics) == 701
         controller.seen.clear()
         task = asyncio.ensure_future(fetcher.run())
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while "newer" not in image.topics:
                 await asyncio.sleep(0.002)
         task.cancel()

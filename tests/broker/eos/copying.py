@@ -38,9 +38,10 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from tests.broker.eos.copier import FENCED, STUCK, insist
-from tests.broker.eos.processes import TIMEOUT_S, Endpoint, Program
+from tests.broker.eos.processes import Endpoint, Program
 from tests.kafka.clients import commit_offsets, create_topics
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 
 GROUP = "copiers"
 SOURCE, TARGET = "source", "target"
@@ -77,7 +78,7 @@ class Copying:
                 "log_level": 0,
             }
         )
-        insist(self.writer.init_transactions, TIMEOUT_S)
+        insist(self.writer.init_transactions, PATIENCE_S)
         self.written = 0
         self.seen = [0] * partitions
         self.watcher = Consumer(
@@ -136,7 +137,7 @@ class Copying:
             before = sum(self.seen)
             self._watch_for(LOOK_S)
             silent_s = 0.0 if sum(self.seen) > before else silent_s + LOOK_S
-            if silent_s > TIMEOUT_S:
+            if silent_s > PATIENCE_S:
                 for each in self.copiers.values():
                     each.show_stacks()
                 self._watch_for(1)
@@ -168,17 +169,17 @@ class Copying:
         specs = {place: OffsetSpec.latest() for place in places}  # type: ignore[no-untyped-call]
 
         def ends_of(isolation: IsolationLevel) -> dict[TopicPartition, int]:
-            told = admin.list_offsets(specs, isolation_level=isolation, request_timeout=TIMEOUT_S)
-            return {place: future.result(TIMEOUT_S).offset for place, future in told.items()}
+            told = admin.list_offsets(specs, isolation_level=isolation, request_timeout=PATIENCE_S)
+            return {place: future.result(PATIENCE_S).offset for place, future in told.items()}
 
         def is_settled() -> bool:
             return ends_of(IsolationLevel.READ_UNCOMMITTED) == ends_of(IsolationLevel.READ_COMMITTED)
 
         # Markers may come after the answer to whoever has ended a transaction.
-        wait_until(is_settled, "the end of all transactions", TIMEOUT_S)
+        wait_until(is_settled, "the end of all transactions", PATIENCE_S)
         ends = ends_of(IsolationLevel.READ_UNCOMMITTED)
-        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)], request_timeout=TIMEOUT_S)
-        committed = {each.partition: each.offset for each in asked[GROUP].result(TIMEOUT_S).topic_partitions}
+        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)], request_timeout=PATIENCE_S)
+        committed = {each.partition: each.offset for each in asked[GROUP].result(PATIENCE_S).topic_partitions}
         assert committed.keys() == set(range(self.partitions))
         left = self._read([TopicPartition(SOURCE, partition, offset) for partition, offset in committed.items()])
         assert left == [], f"committed {committed}, and these are behind it: {left[:3]}"
@@ -193,7 +194,7 @@ class Copying:
         try:
             consumer.assign(places)
             while len(ends) < len(places):
-                message = consumer.poll(TIMEOUT_S)
+                message = consumer.poll(PATIENCE_S)
                 if message is None:
                     raise TimeoutError(f"the broker sent nothing; {ends} are at their ends")
                 error = message.error()
@@ -279,13 +280,13 @@ class Copying:
         insist(self.writer.begin_transaction)
         for partition in range(self.partitions):
             self.writer.produce(SOURCE, b"aborted:0", partition=partition)
-        self.writer.flush(TIMEOUT_S)
-        insist(self.writer.abort_transaction, TIMEOUT_S)
+        self.writer.flush(PATIENCE_S)
+        insist(self.writer.abort_transaction, PATIENCE_S)
         insist(self.writer.begin_transaction)
         for partition in range(self.partitions):
             for number in range(self.written, records):
                 self.writer.produce(SOURCE, b"%d:%d" % (partition, number), b"key-%d" % number, partition)
-        insist(self.writer.commit_transaction, TIMEOUT_S)
+        insist(self.writer.commit_transaction, PATIENCE_S)
         self.written = records
 
 

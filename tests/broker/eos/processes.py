@@ -16,9 +16,9 @@ from typing import Protocol, Self
 
 from tests import orphans
 from tests.kafka.java import free_port
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
-TIMEOUT_S = 60
 
 
 class Endpoint(Protocol):
@@ -76,7 +76,7 @@ class Served:
             return 0
         assert process.stdout is not None
         process.send_signal(by)
-        status = process.wait(TIMEOUT_S)
+        status = process.wait(PATIENCE_S)
         orphans.ended(process)
         process.stdout.close()
         return status
@@ -109,7 +109,7 @@ class Program:
                 self._lines.put(line)
         self._lines.put(None)
 
-    def expect(self, event: str, timeout_s: float = TIMEOUT_S) -> list[str]:
+    def expect(self, event: str, timeout_s: float = PATIENCE_S) -> list[str]:
         """Wait until it reports an event; return its particulars. AssertionError if it ends before, TimeoutError in vain."""
         while True:
             try:
@@ -158,11 +158,11 @@ class Program:
             self.process.send_signal(by)
             self.process.send_signal(signal.SIGCONT)
         try:
-            status = self.process.wait(TIMEOUT_S)
+            status = self.process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait(TIMEOUT_S)
+            self.process.wait(PATIENCE_S)
             raise TimeoutError(f"it did not end when it was asked to: {self.tail()}") from None
-        self._reader.join(TIMEOUT_S)
+        self._reader.join(PATIENCE_S)
         self.look()
         return status

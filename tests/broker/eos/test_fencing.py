@@ -10,8 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 import tidelog
 from tests.kafka.clients import NewRow, consume, create_topics, produce
-
-TIMEOUT_S = 60
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -24,13 +23,13 @@ def bootstrap() -> Iterator[str]:
 
 def producer_of(bootstrap: str, transactional_id: str) -> Producer:
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "linger.ms": 0, "log_level": 0})
-    producer.init_transactions(TIMEOUT_S)
+    producer.init_transactions(PATIENCE_S)
     return producer
 
 
 def read(consumer: Consumer, count: int) -> None:
     """Wait until it was given so many records."""
-    found = len(consumer.consume(count, TIMEOUT_S))
+    found = len(consumer.consume(count, PATIENCE_S))
     if found < count:
         raise TimeoutError(f"{found} of {count} records")
 
@@ -49,15 +48,15 @@ def test_two_of_one_id_fence_each_other(bootstrap: str) -> None:
         producer.begin_transaction()
         producer.produce("pingpong", b"%d" % number)
         if number % 2:
-            producer.flush(TIMEOUT_S)  # It is in the log; else perhaps not.
+            producer.flush(PATIENCE_S)  # It is in the log; else perhaps not.
         if before is not None:
             with pytest.raises(KafkaException) as raised:
-                before.commit_transaction(TIMEOUT_S)
+                before.commit_transaction(PATIENCE_S)
             assert failed(raised).fatal()
             assert failed(raised).code() == KafkaError._FENCED
         before = producer
     assert before is not None
-    before.commit_transaction(TIMEOUT_S)
+    before.commit_transaction(PATIENCE_S)
     assert [row.value for row in consume(bootstrap, "pingpong", isolation="read_committed")] == [b"3"]
 
 
@@ -92,15 +91,15 @@ def test_who_was_left_behind_commits_nothing(bootstrap: str) -> None:
     try:
         read(new, 10)  # Nothing was committed yet.
         with pytest.raises(KafkaException) as raised:
-            old_producer.send_offsets_to_transaction([TopicPartition("in", 0, 10)], stale, TIMEOUT_S)
+            old_producer.send_offsets_to_transaction([TopicPartition("in", 0, 10)], stale, PATIENCE_S)
         assert failed(raised).txn_requires_abort()
         assert failed(raised).code() in (KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID)
-        old_producer.abort_transaction(TIMEOUT_S)
+        old_producer.abort_transaction(PATIENCE_S)
         new_producer.begin_transaction()
         new_producer.produce("out", b"of new")
-        new_producer.send_offsets_to_transaction([TopicPartition("in", 0, 10)], new.consumer_group_metadata(), TIMEOUT_S)
-        new_producer.commit_transaction(TIMEOUT_S)
+        new_producer.send_offsets_to_transaction([TopicPartition("in", 0, 10)], new.consumer_group_metadata(), PATIENCE_S)
+        new_producer.commit_transaction(PATIENCE_S)
         assert [row.value for row in consume(bootstrap, "out", isolation="read_committed")] == [b"of new"]
-        assert [each.offset for each in new.committed([TopicPartition("in", 0)], TIMEOUT_S)] == [10]
+        assert [each.offset for each in new.committed([TopicPartition("in", 0)], PATIENCE_S)] == [10]
     finally:
         new.close()

@@ -22,6 +22,7 @@ from tests.broker.eos.crash_points import PROPERTIES, CrashPoint, CrashPoints
 from tests.broker.groups.offset_requests import NOTHING, Offset, commit_in_transaction, fetch
 from tests.broker.produce_helpers import answers, produce_request
 from tests.broker.raw import RawClient
+from tests.patience import PATIENCE_S
 from tidelog.records.batch import CREATE_TIME, iter_headers
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.records import Record, iter_records
@@ -38,7 +39,6 @@ ID, GROUP = "transactional", "group"
 TOPICS = ("a", "b")
 SOURCE = ("a", 0)
 NOW_MS = int(time.time() * 1000)  # As markers have it: all is in one segment, and one fetch has it.
-TIMEOUT_S = 60
 AGAIN: set[int] = {
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -54,7 +54,7 @@ DONE: set[int] = {ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER}
 
 def insist(ask: Callable[[], int]) -> int:
     """Ask until there is an answer other than to ask again; return it."""
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + PATIENCE_S
     while (code := ask()) in AGAIN:
         if time.monotonic() > deadline:
             raise TimeoutError(ErrorCode(code).name)
@@ -156,7 +156,7 @@ def is_settled(client: RawClient) -> bool:
 
 def transactions(client: RawClient) -> list[int]:
     """Return the numbers of the transactions that happened; they did so everywhere, and nothing is open."""
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + PATIENCE_S
     while not is_settled(client):
         if time.monotonic() > deadline:
             raise TimeoutError("a transaction is open")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from tests.broker.conftest import RunningBroker
 from tests.broker.raw import RawClient
+from tests.patience import PATIENCE_S
 from tidelog.broker.groups.groups import Groups
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.delete_groups import DeleteGroupsRequest
@@ -180,7 +181,7 @@ def delete_groups(client: RawClient, *groups: str, version: int = 2) -> dict[str
 def loaded(broker: RunningBroker) -> Groups:
     """Wait until a broker has loaded all its groups, and return them."""
     groups = broker.node.groups
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while any(
         broker.on_loop(lambda one=one: groups.log.readiness(one)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # type: ignore[misc]
         for one in range(groups.log.partitions)

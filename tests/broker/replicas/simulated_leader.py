@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+from tests.patience import PATIENCE_S
 from tidelog.broker.fetch.fetch_sessions import NO_SESSION, FetchedPartition, FetchSession, FetchSessions
 from tidelog.broker.replicas.fetchers import Fetchers, Followed
 from tidelog.broker.replicas.replication_quota import NO_LIMIT
@@ -294,7 +295,7 @@ class Simulation:
         await self.fetchers.stop()
 
 
-async def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
+async def until(condition: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
     """Let the loop go round until something is so."""
     async with asyncio.timeout(timeout_s):
         while not condition():

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.patience import PATIENCE_S
 from tidelog.broker.cluster.channel import Channel
 from tidelog.broker.node import Node
 from tidelog.broker.server.broker_server import BrokerServer
@@ -49,7 +50,6 @@ from tidelog.wire.messages.alter_partition import (
 from tidelog.wire.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 
 CLUSTER_ID = "cluster-of-the-tests--"
-WAIT_S = 10.0
 
 
 class Controller:
@@ -377,7 +377,7 @@ class SmallCluster:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until something is true. Raises TimeoutError."""
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while not condition():
                 await asyncio.sleep(0.002)
 
@@ -388,7 +388,7 @@ class SmallCluster:
         member = self.members[node_id]
         channel = self._channels.get(node_id)
         if channel is None:
-            channel = self._channels[node_id] = Channel("127.0.0.1", member.port, client_id="test", timeout_s=WAIT_S)
+            channel = self._channels[node_id] = Channel("127.0.0.1", member.port, client_id="test", timeout_s=PATIENCE_S)
         return await channel.call(request, version=version)
 
     async def produce(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.broker.replicas.small_cluster import SmallCluster, only
+from tests.patience import PATIENCE_S
 from tidelog.broker.replicas.replica_numbers import ReplicaNumbers, counted
 from tidelog.broker.settings.dynamic_settings import FOLLOWER_RATE, LEADER_RATE
 from tidelog.metadata import records as r
@@ -26,7 +27,7 @@ TIME_MS = 1_700_000_000_000
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 60))
+    asyncio.run(asyncio.wait_for(work, 2 * PATIENCE_S))
 
 
 async def throttled(folder: Path, rate_name: str, replicas_name: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.broker.replicas.simulated_leader import LEADER, SimulatedLeader, Simulation, until
+from tests.patience import PATIENCE_S
 from tests.storage.partition_logs import NOW_MS, batch, messages, offsets, open_log
 from tidelog.broker.replicas.fetchers import Followed
 from tidelog.broker.replicas.following.followed_partition import FollowerState
@@ -26,7 +27,7 @@ KEY = TopicPartition("orders", 0)
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 30))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(test(), 2 * PATIENCE_S))  # type: ignore[arg-type]
 
 
 @pytest.fixture

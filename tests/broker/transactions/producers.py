@@ -17,8 +17,9 @@ from types import TracebackType
 from typing import Self
 
 from tests.broker.produce_helpers import NOW_MS, answers, produce_request, some_records
-from tests.broker.raw import TIMEOUT_S, RawClient
+from tests.broker.raw import RawClient
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 from tidelog.records.batch import iter_headers
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.wire.error_codes import ErrorCode
@@ -144,7 +145,7 @@ class TransactionalProducer:
 
 def wait_until_loaded(client: RawClient) -> None:
     """Wait until the coordinator knows all transactional ids."""
-    wait_until(lambda: not client.ask(ListTransactionsRequest(), 0).error_code, "the coordinator's table", TIMEOUT_S)
+    wait_until(lambda: not client.ask(ListTransactionsRequest(), 0).error_code, "the coordinator's table", PATIENCE_S)
 
 
 def find_coordinator(client: RawClient, transactional_id: str) -> None:

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple, TypeAlias
 from tests.broker.raw import RawClient
 from tests.interop.differential.deliberate import may_be_silent, reason_for
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 from tidelog.errors import CorruptBatchError
 from tidelog.records.batch import LOG_APPEND_TIME_BIT, BatchHeader, compute_crc, iter_headers, read_header
 from tidelog.records.scanner import unwrap
@@ -66,7 +67,6 @@ HASHED = {
 }
 """What Kafka keeps in hash maps on its way to the answer, and the field that it is sorted by here."""
 TEXTS = {"error_message", "batch_index_error_message", "documentation"}
-TIMEOUT_S = 60
 """Who has not answered by then has not answered: TimeoutError."""
 SILENCE_S = 5
 """How long is waited for an answer that Kafka never gives."""
@@ -102,7 +102,7 @@ class Side:
         if self._client is None:
             self._client = RawClient(self.address)
         try:
-            self._client.socket.settimeout(SILENCE_S if may_be_silent else TIMEOUT_S)
+            self._client.socket.settimeout(SILENCE_S if may_be_silent else PATIENCE_S)
             self._client.send(message, version)
             if has_answer:
                 self.last = self._client.receive()
@@ -116,7 +116,7 @@ class Side:
         except TimeoutError:
             self.close()
             if not may_be_silent:
-                raise TimeoutError(f"{self.name} has not answered {message} v{version} within {TIMEOUT_S} s") from None
+                raise TimeoutError(f"{self.name} has not answered {message} v{version} within {PATIENCE_S} s") from None
             return "silent"
         return "nothing"
 
