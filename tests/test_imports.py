@@ -15,9 +15,6 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 
 CIRCLES_OF_TYPES = (
-    # A node's parts are made by it and ask it for each other.
-    """groups.groups, groups.rebalance, node, state_log, transactions.completion, transactions.markers,
-    transactions.transactions of tidelog.broker""",
     # A connection, its writer and its server.
     "server.answer_writer, server.broker_server, server.connection, server.dispatch of tidelog.broker",
     # A member waits for a result, which lists members.

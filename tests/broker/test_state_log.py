@@ -13,7 +13,7 @@ from tests.broker.groups.offset_requests import Offset, commit
 from tests.kafka.java import wait_until
 from tests.patience import PATIENCE_S
 from tests.storage.known_topics import forget
-from tidelog.broker.state_log import READ_BYTES, StateLog
+from tidelog.broker.state_log import READ_BYTES, InternalTopic, StateLog
 from tidelog.clock import ManualClock, SystemClock, steady
 from tidelog.groups.offsets_topic import java_hash
 from tidelog.records.builder import Producer, build_end_txn_marker
@@ -26,13 +26,9 @@ TOPIC = "__test_state"
 
 
 def state_log(broker: RunningBroker, partitions: int = 3, replication_factor: int = 1) -> StateLog:
-    return StateLog(
-        broker.node,
-        TOPIC,
-        partitions=partitions,
-        replication_factor=replication_factor,
-        properties={"cleanup.policy": "compact"},
-    )
+    node = broker.node
+    wanted = InternalTopic(TOPIC, partitions, replication_factor, {"cleanup.policy": "compact"})
+    return StateLog(node, node.leadership, node.topics, node.topic_changes, node.topic_creation, wanted)
 
 
 def made(broker: RunningBroker, log: StateLog) -> ErrorCode:

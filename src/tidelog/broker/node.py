@@ -17,7 +17,7 @@ from tidelog.broker.cluster.topic_creation import TopicCreation
 from tidelog.broker.core import Core
 from tidelog.broker.fetch.fetch_reader import FetchReader
 from tidelog.broker.fetch.fetch_sessions import FetchSessions
-from tidelog.broker.groups.groups import Groups
+from tidelog.broker.groups.groups import Groups, offsets_topic
 from tidelog.broker.leadership import Leadership, SingleLeadership
 from tidelog.broker.replicas.cluster_leadership import ClusterLeadership
 from tidelog.broker.replicas.fetchers import Fetchers
@@ -30,11 +30,13 @@ from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.cluster_config import ReplicaSelector
 from tidelog.broker.settings.config_entries import ConfigEntries
 from tidelog.broker.settings.dynamic_settings import LEADER_RATE
+from tidelog.broker.state_log import InternalTopic, StateLog
 from tidelog.broker.timers import Blocking, Timers
 from tidelog.broker.topic_changes import TopicChanges
 from tidelog.broker.topics import Topics
+from tidelog.broker.transactions.markers import Markers
 from tidelog.broker.transactions.producer_id_source import ClusterProducerIds, ProducerIdSource
-from tidelog.broker.transactions.transactions import Transactions
+from tidelog.broker.transactions.transactions import Transactions, transactions_topic
 from tidelog.clock import Clock
 from tidelog.metadata.delta import MetadataDelta
 from tidelog.metadata.records import BROKER_RESOURCE
@@ -84,8 +86,10 @@ class Node(Core):
             self.topic_creation = TopicCreation(plane, self._creatable)
         self.configs = ConfigEntries(self)
         self.producer_ids: ProducerIdSource = manager.producer_ids if plane is None else ClusterProducerIds(plane)
-        self.groups = Groups(self)
-        self.transactions = Transactions(self)
+        self.groups = Groups(self, self._state_log(offsets_topic(config)))
+        self.markers = Markers(self, self.leadership, self.groups)
+        log = self._state_log(transactions_topic(config))
+        self.transactions = Transactions(self, log, self.markers, self.producer_ids)
         self._have_coordinators_follow()
         manager.offline.returned = self._returned
         self.served: Mapping[int, Versions] = {}
@@ -102,6 +106,9 @@ class Node(Core):
         quota = ReplicationQuota.of(cluster, lambda: self.dynamic_settings.throttled_rate(LEADER_RATE))
         return ClusterLeadership(self.replicas, wake_fetches, when_flushed, quota=quota, has_selector=has_selector)
 
+    def _state_log(self, wanted: InternalTopic) -> StateLog:
+        return StateLog(self, self.leadership, self.topics, self.topic_changes, self.topic_creation, wanted)
+
     def _have_coordinators_follow(self) -> None:
         self.topics.on_deleted += [self.groups.topic_deleted, self.transactions.topic_deleted]
         if self.replicas is not None:
@@ -117,7 +124,7 @@ class Node(Core):
     def _creatable(self, name: str) -> CreatableTopic:
         for log in (self.groups.log, self.transactions.log):
             if name == log.topic:
-                return log.creatable
+                return log.wanted.creatable
         return CreatableTopic(name, self.config.num_partitions, self.config.default_replication_factor)
 
     def metadata_changed(self, delta: MetadataDelta) -> None:

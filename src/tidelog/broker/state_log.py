@@ -23,11 +23,14 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from tidelog.broker.leadership import Committed
+from tidelog.broker.cluster.topic_creation import TopicCreation
+from tidelog.broker.core import Core
+from tidelog.broker.leadership import Committed, Leadership
 from tidelog.broker.server.slices import Elsewhere, Until
-from tidelog.broker.topic_changes import Job
+from tidelog.broker.topic_changes import Job, TopicChanges
+from tidelog.broker.topics import Topics
 from tidelog.config import PropertyValue
 from tidelog.errors import RecordTooLargeError, TidelogError
 from tidelog.groups.offsets_topic import java_hash
@@ -41,9 +44,6 @@ from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 from tidelog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
 
 T = TypeVar("T")
 
@@ -82,33 +82,49 @@ class AppendRefusedError(TidelogError):
         self.code = code
 
 
+class InternalTopic(NamedTuple):
+    """A coordinator's topic as the broker is configured to make it."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    properties: Mapping[str, PropertyValue]
+    """Its own ones."""
+    codec: Codec = Codec.NONE
+    """What its batches are compressed with."""
+    commit_timeout_ms: int = COMMIT_TIMEOUT_MS
+    """How long an answer waits for the other replicas."""
+
+    @property
+    def creatable(self) -> CreatableTopic:
+        """How a controller is to create the topic where it is missing."""
+        configs = [CreatableTopicConfig(name, str(value)) for name, value in self.properties.items()]
+        return CreatableTopic(self.name, self.partitions, self.replication_factor, configs=configs)
+
+
 class StateLog:
-    """One internal topic of a coordinator, read and appended to. `properties` are the topic's own, `replication_factor` what the
-    broker is configured to give it, `commit_timeout_ms` how long an answer waits for the other replicas.
-    """
+    """One internal topic of a coordinator, read and appended to. `creation` asks the controllers for it in a cluster."""
 
     def __init__(
         self,
-        node: Node,
-        topic: str,
-        *,
-        partitions: int,
-        replication_factor: int,
-        properties: Mapping[str, PropertyValue],
-        codec: Codec = Codec.NONE,
-        commit_timeout_ms: int = COMMIT_TIMEOUT_MS,
+        core: Core,
+        leadership: Leadership,
+        topics: Topics,
+        changes: TopicChanges,
+        creation: TopicCreation | None,
+        wanted: InternalTopic,
     ) -> None:
-        self.topic = topic
-        self._node = node
-        self._partitions = partitions
-        self._replication_factor = replication_factor
-        self._properties = properties
-        self._codec = codec
-        self._commit_timeout_ms = commit_timeout_ms
+        self.topic = wanted.name
+        self.wanted = wanted
+        self._core = core
+        self._leadership = leadership
+        self._topics = topics
+        self._changes = changes
+        self._creation = creation
         self._loads: dict[int, object] = {}
         """What stands for the load of each partition that is under way."""
         self._failed: set[int] = set()
-        self._epochs: dict[int, int] | None = None if node.plane is None else {}
+        self._epochs: dict[int, int] | None = None if core.plane is None else {}
         """In a cluster: the partitions that are led here, and the epochs in which their tables are loaded."""
         self._begin: Callable[[int, PartitionLog], object] | None = None
         self._drop: Callable[[int], object] = lambda _: None
@@ -121,13 +137,13 @@ class StateLog:
     @property
     def partitions(self) -> int:
         """How many partitions the topic has, or will have. Of a cluster's topic a folder may have some: the last one says."""
-        view = self._node.topics.get(self.topic)
-        return self._partitions if view is None else view.partitions[-1].partition + 1
+        view = self._topics.get(self.topic)
+        return self.wanted.partitions if view is None else view.partitions[-1].partition + 1
 
     @property
     def is_there(self) -> bool:
         """Whether the topic exists."""
-        return self._node.topics.get(self.topic) is not None
+        return self._topics.get(self.topic) is not None
 
     @property
     def leads_all(self) -> bool:
@@ -137,12 +153,6 @@ class StateLog:
     def epoch_of(self, partition: int) -> int | None:
         """Return the epoch of a partition's coordinator, which its markers bear; None for a broker alone: it has none."""
         return None if self._epochs is None else self._epochs.get(partition, -1)
-
-    @property
-    def creatable(self) -> CreatableTopic:
-        """How a controller is to create the topic where it is missing."""
-        configs = [CreatableTopicConfig(name, str(value)) for name, value in self._properties.items()]
-        return CreatableTopic(self.topic, self._partitions, self._replication_factor, configs=configs)
 
     def partition_of(self, identity: str) -> int:
         """Return the partition that keeps what belongs to an id."""
@@ -192,24 +202,26 @@ class StateLog:
         """
         if self.is_there:
             return ErrorCode.NONE
-        if self._node.topic_creation is not None:
-            self._node.topic_creation.ask_own(self.topic)
+        if self._creation is not None:
+            self._creation.ask_own(self.topic)
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         code: ErrorCode
-        (code,) = yield from self._node.topic_changes.side_by_side([Job(self.topic, self.making())])
+        (code,) = yield from self._changes.side_by_side([Job(self.topic, self.making())])
         return code
 
     def making(self) -> Steps[ErrorCode]:
         """Do the same in steps of their own."""
         if self.is_there:
             return ErrorCode.NONE
-        if self._replication_factor > 1:
+        if self.wanted.replication_factor > 1:
             logger.error(
-                "%s is not created: it is to have %d replicas, and there is one broker", self.topic, self._replication_factor
+                "%s is not created: it is to have %d replicas, and there is one broker",
+                self.topic,
+                self.wanted.replication_factor,
             )
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         try:
-            yield from self._node.topics.creation(self.topic, self._partitions, self._properties)
+            yield from self._topics.creation(self.topic, self.wanted.partitions, self.wanted.properties)
         except TidelogError as error:
             logger.error("%s is not created: %s", self.topic, error)
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -217,7 +229,10 @@ class StateLog:
 
     def check_size(self, partition: int, size_bytes: int) -> None:
         """Raise RecordTooLargeError, UnknownTopicOrPartitionError, where so many bytes are refused anyway."""
-        if self._codec is Codec.NONE and size_bytes > self._node.manager.log(self.topic, partition).config.max_message_bytes:
+        if (
+            self.wanted.codec is Codec.NONE
+            and size_bytes > self._core.manager.log(self.topic, partition).config.max_message_bytes
+        ):
             raise RecordTooLargeError("a group's record is larger than max.message.bytes", found=f"at least {size_bytes}")
 
     def append(
@@ -231,13 +246,13 @@ class StateLog:
 
     def build(self, entries: Sequence[Entry], *, producer: Producer = NO_PRODUCER, is_transactional: bool = False) -> bytearray:
         """Build a batch of entries, for `append_batch`. On any thread."""
-        now_ms = self._node.clock.now_ms()
+        now_ms = self._core.clock.now_ms()
         return build_batch_v2_from_columns(
             array("q", (now_ms,)) * len(entries),
             binary_column([key for key, _ in entries]),
             binary_column([value for _, value in entries]),
             base_offset=0,
-            codec=self._codec,
+            codec=self.wanted.codec,
             producer=producer,
             is_transactional=is_transactional,
         ).data
@@ -245,10 +260,10 @@ class StateLog:
     def append_batch(self, partition: int, batch: bytearray) -> int:
         """Append a batch that was built, and return its offset. Raises as `append`."""
         key = self.key(partition)
-        if not self._node.manager.is_configuration_known(self.topic):
+        if not self._core.manager.is_configuration_known(self.topic):
             self._configure()
-        leadership = self._node.leadership
-        log = self._node.manager.log(self.topic, partition)
+        leadership = self._leadership
+        log = self._core.manager.log(self.topic, partition)
         epoch = leadership.epoch_of(key)
         if self._epochs is not None and (epoch < 0 or self._epochs.get(partition) != epoch):
             raise AppendRefusedError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -263,21 +278,21 @@ class StateLog:
     @property
     def may_be_uncommitted(self) -> bool:
         """Whether anything that was written here may not be committed."""
-        return self._epochs is not None or self._node.flushes.pending > 0
+        return self._epochs is not None or self._core.flushes.pending > 0
 
     def when_committed(self, partition: int, done: Committed) -> None:
         """Have `done` called once what a partition holds is committed, at once if it is; else with why it is not."""
-        log = self._node.manager.logs.get(self.key(partition))
+        log = self._core.manager.logs.get(self.key(partition))
         if log is None:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        elif self._node.leadership.when_committed(log, log.log_end_offset, self._commit_timeout_ms, done):
+        elif self._leadership.when_committed(log, log.log_end_offset, self.wanted.commit_timeout_ms, done):
             done(ErrorCode.NONE)
 
     def _configure(self) -> None:
         """Have the topic get its properties, on another thread; until then it keeps everything."""
-        changes = self._node.topic_changes
+        changes = self._changes
         if not changes.is_changing(self.topic):
-            changes.begin(Job(self.topic, self._node.topics.configuration(self.topic, self._properties)), self._configured)
+            changes.begin(Job(self.topic, self._topics.configuration(self.topic, self.wanted.properties)), self._configured)
 
     def _configured(self, result: object) -> None:
         if isinstance(result, Exception):
@@ -300,8 +315,8 @@ class StateLog:
         self._drop = drop
         if self._epochs is not None:
             return
-        for key in self._node.manager.partitions_of(self.topic):
-            log = self._node.manager.logs.get(key)
+        for key in self._core.manager.partitions_of(self.topic):
+            log = self._core.manager.logs.get(key)
             if log is None:
                 self._failed.add(key.partition)  # It is offline: when it is back, its table is to be read first.
             elif log.log_start_offset < log.log_end_offset:
@@ -353,11 +368,11 @@ class StateLog:
             del self._loads[partition]
             install(partition, result)
 
-        self._node.blocking.run(lambda: read(read_batches(log, start, end)), done)
+        self._core.blocking.run(lambda: read(read_batches(log, start, end)), done)
 
     def _log(self, partition: int) -> PartitionLog | None:
         # A pair is as good as a TopicPartition, and sooner made: each request of a group comes by here.
-        log = self._node.manager.logs.get((self.topic, partition))  # type: ignore[call-overload]
+        log = self._core.manager.logs.get((self.topic, partition))  # type: ignore[call-overload]
         return None if log is None or log.is_offline else log
 
 

@@ -260,11 +260,12 @@ class TestGroups:
                 others = sorted({1, 2, 3} - {there})
                 for other in others:
                     await cluster.kill(other, is_noticed=False)
-                cluster.members[there].node.groups.log._commit_timeout_ms = 300
+                log = cluster.members[there].node.groups.log
+                log.wanted = log.wanted._replace(commit_timeout_ms=300)
                 assert await commit(cluster, there, "g", 2) == ErrorCode.COORDINATOR_NOT_AVAILABLE
                 assert (await fetched(cluster, there, "g"))[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE, "it may be lost yet"
                 waiting = asyncio.create_task(commit(cluster, there, "g", 3))
-                cluster.members[there].node.groups.log._commit_timeout_ms = 10_000
+                log.wanted = log.wanted._replace(commit_timeout_ms=10_000)
                 await asyncio.sleep(0)
                 for other in others:
                     await cluster.start(other)
@@ -304,7 +305,7 @@ class TestGroups:
                 node = cluster.members[there].node
                 log, key = node.groups.log, kept_in(cluster, "g")
                 loads: list[tuple[Any, Any]] = []
-                node.groups.log._node = _Blocked(node, loads)  # type: ignore[assignment]
+                node.groups.log._core = _Blocked(node, loads)  # type: ignore[assignment]
                 epoch = node.leadership.epoch_of(key)
                 log.lead(node.manager.logs[key], epoch)
                 assert log.readiness(key.partition) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -257,11 +257,11 @@ class TestKept:
         one.enter()
         coordinator.pass_time(DELAY_MS)
         one.joined()
-        groups = coordinator.broker.node.groups
-        store, groups.store = groups.store, lambda group: ErrorCode.NOT_COORDINATOR  # type: ignore[method-assign]
+        rebalance = coordinator.broker.node.groups.rebalance
+        store, rebalance._store = rebalance._store, lambda group: ErrorCode.NOT_COORDINATOR
         one.sync({one.member_id: b"x"})
         answer = one.synced()
-        groups.store = store  # type: ignore[method-assign]
+        rebalance._store = store
         assert (answer.error_code, answer.assignment) == (ErrorCode.NOT_COORDINATOR, b"")
         assert one.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
         one.join()

@@ -21,7 +21,6 @@ from tests.broker.groups.offset_requests import (
     loaded,
 )
 from tests.broker.raw import RawClient
-from tidelog.broker.transactions.markers import write_marker
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
 from tidelog.wire.error_codes import ErrorCode
@@ -209,7 +208,7 @@ def test_a_start_in_between(broker: RunningBroker) -> None:
             group = groups.get("given up")
             assert group is not None
             groups.log._loads.update({partition: object()})
-            write_marker(broker.node, groups.log.key(partition), Producer(*other.producer), ControlType.COMMIT, 0)
+            broker.node.markers.write(groups.log.key(partition), Producer(*other.producer), ControlType.COMMIT, 0)
             assert group.offsets.has_pending
             groups.log._loads.pop(partition)
             groups._install(partition, {})

@@ -14,7 +14,6 @@ from tidelog.broker.api import Api
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Until, Work, elements
 from tidelog.broker.server.wide_requests import discarded
-from tidelog.broker.transactions.markers import when_written, write_marker
 from tidelog.model import TopicPartition
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
@@ -46,7 +45,7 @@ def handle(node: Node, message: WriteTxnMarkersRequest, request: Request) -> Wor
         yield None
         for count, (topic, partition) in enumerate(elements(marker.topics, "partition_indexes")):
             key = TopicPartition(topic.name, partition)
-            of_producer[key] = write_marker(node, key, producer, control_type, marker.coordinator_epoch)
+            of_producer[key] = node.markers.write(key, producer, control_type, marker.coordinator_epoch)
             if count % 8 == 7:
                 yield None
     yield from _committed(node, codes)
@@ -74,7 +73,7 @@ def _committed(node: Node, codes: dict[int, dict[TopicPartition, ErrorCode]]) ->
                 go_on(None)
 
         for key in written:
-            when_written(node, key, partial(done, key))
+            node.markers.when_written(key, partial(done, key))
 
     if written:
         yield Until(begin)

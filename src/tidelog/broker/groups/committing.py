@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from tidelog.broker.groups.group import Group, GroupState
 from tidelog.broker.groups.membership import check_member
-from tidelog.broker.groups.rebalance import touch
 from tidelog.broker.groups.results import UNKNOWN_MEMBER
 from tidelog.broker.server.slices import Elsewhere, Until
 from tidelog.broker.state_log import code_of
@@ -105,7 +104,7 @@ def commit(node: Node, committer: Committer, offsets: Mapping[TopicPartition, Co
                 code = ErrorCode.REBALANCE_IN_PROGRESS
             if code is ErrorCode.NONE:
                 if group.state is not GroupState.EMPTY:
-                    touch(node, group, group.members[committer.member_id])
+                    node.groups.rebalance.touch(group, group.members[committer.member_id])
                 code = _store(node, group, kept, None)
                 return (yield from _codes(offsets, kept.offsets, code))
     return dict.fromkeys(offsets, code)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.groups.group import Group, GroupState
 from tidelog.broker.groups.group_records import group_entry, least_bytes, read_groups
-from tidelog.broker.groups.rebalance import give_up, resume
+from tidelog.broker.groups.rebalance import Rebalance, give_up
 from tidelog.broker.groups.subscriptions import subscribed_topics
-from tidelog.broker.state_log import TOMBSTONES_AT_ONCE, StateLog, refusal
+from tidelog.broker.state_log import TOMBSTONES_AT_ONCE, InternalTopic, StateLog, refusal
 from tidelog.errors import TidelogError
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.groups.offset_records import group_key, offset_key
@@ -30,45 +30,50 @@ from tidelog.wire.coordinator.consumer_protocol import PROTOCOL_TYPE
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from tidelog.broker.node import Node
+    from tidelog.broker.core import Core
+    from tidelog.broker.settings.broker_config import BrokerConfig
 
 logger = logging.getLogger("tidelog.broker")
 
 
-class Groups:
-    """The group coordinator."""
+def offsets_topic(config: BrokerConfig) -> InternalTopic:
+    """Return ``__consumer_offsets`` as a broker makes it."""
+    return InternalTopic(
+        OFFSETS_TOPIC,
+        config.offsets_topic_num_partitions,
+        config.offsets_topic_replication_factor,
+        {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": config.offsets_topic_segment_bytes,
+        },
+        Codec(config.offsets_topic_compression_codec),
+        config.offsets_commit_timeout_ms,
+    )
 
-    def __init__(self, node: Node) -> None:
-        config = node.config
-        self._node = node
+
+class Groups:
+    """The group coordinator. `log` is that of `offsets_topic`."""
+
+    def __init__(self, core: Core, log: StateLog) -> None:
+        self.log = log
+        self.rebalance = Rebalance(core, self.store)
+        self._core = core
         self._groups: dict[str, Group] = {}
         self._kept_in: dict[int, set[str]] = {}
         """Their ids, by the partitions that they are kept in."""
         self._open: dict[int, set[str]] = {}
         self._ended_while_loading: dict[int, list[tuple[int, bool]]] = {}
-        self.log = StateLog(
-            node,
-            OFFSETS_TOPIC,
-            partitions=config.offsets_topic_num_partitions,
-            replication_factor=config.offsets_topic_replication_factor,
-            properties={
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": config.offsets_topic_segment_bytes,
-            },
-            codec=Codec(config.offsets_topic_compression_codec),
-            commit_timeout_ms=config.offsets_commit_timeout_ms,
-        )
 
     def start(self) -> None:
         """Load what the folder has, and begin to look for what expires."""
-        now_ms = self._node.clock.now_ms()
+        now_ms = self._core.clock.now_ms()
 
         def read(batches: Iterator[StateBatch]) -> dict[str, Group]:
             return read_groups(batches, now_ms)
 
         self.log.load(read, self._install, self._unload)
-        self._node.delays.every(self._node.config.offsets_retention_check_interval_ms, self.expire, "expired offsets")
+        self._core.delays.every(self._core.config.offsets_retention_check_interval_ms, self.expire, "expired offsets")
 
     def _install(self, partition: int, loaded: dict[str, Group]) -> None:
         for group_id, group in loaded.items():
@@ -85,7 +90,7 @@ class Groups:
             self.complete_transaction(partition, producer_id, is_commit)
         for group in loaded.values():
             if group.members and self._groups.get(group.group_id) is group:
-                resume(self._node, group)
+                self.rebalance.resume(group)
 
     # --- asking
 
@@ -107,7 +112,7 @@ class Groups:
         """Return a group, made if there is none."""
         group = self._groups.get(group_id)
         if group is None:
-            group = self._groups[group_id] = Group(group_id, self._node.clock.now_ms())
+            group = self._groups[group_id] = Group(group_id, self._core.clock.now_ms())
             self._kept_in.setdefault(self.log.partition_of(group_id), set()).add(group_id)
         return group
 
@@ -144,7 +149,7 @@ class Groups:
         """Forget a group and its offsets, in the log as well; it is DEAD then. NONE, or why it stays."""
         code = self._forget(group, group.offsets.partitions(), with_group=True)
         if code is ErrorCode.NONE:
-            group.move(GroupState.DEAD, self._node.clock.now_ms())
+            group.move(GroupState.DEAD, self._core.clock.now_ms())
             self._groups.pop(group.group_id, None)
             self._kept_in.get(self.log.partition_of(group.group_id), set()).discard(group.group_id)
         return code
@@ -203,7 +208,7 @@ class Groups:
 
     def _open_producer(self, group_id: str, producer_id: int) -> Producer | None:
         """Return the producer whose transaction is open in the group's partition, as its coordinator writes for it."""
-        log = self._node.manager.logs.get(self.log.key(self.log.partition_of(group_id)))
+        log = self._core.manager.logs.get(self.log.key(self.log.partition_of(group_id)))
         entry = None if log is None else log.producer_state.last_entry(producer_id)
         return Producer(producer_id, entry.producer_epoch, 0) if entry is not None and entry.has_open_transaction else None
 
@@ -226,10 +231,10 @@ class Groups:
 
         In a folder from elsewhere nothing expires, as nothing else is deleted there, until somebody commits.
         """
-        if not self._node.manager.is_configuration_known(OFFSETS_TOPIC):
+        if not self._core.manager.is_configuration_known(OFFSETS_TOPIC):
             return 0
-        now_ms = self._node.clock.now_ms()
-        retention_ms = self._node.config.offsets_retention_minutes * 60_000
+        now_ms = self._core.clock.now_ms()
+        retention_ms = self._core.config.offsets_retention_minutes * 60_000
         removed = 0
         for group in self.all():
             if self.log.readiness(self.log.partition_of(group.group_id)) is not ErrorCode.NONE:

@@ -36,18 +36,7 @@ from tidelog.broker.groups.membership import (
     replace_static,
     supports,
 )
-from tidelog.broker.groups.rebalance import (
-    NEW_MEMBER_TIMEOUT_MS,
-    assign,
-    await_pending,
-    forget_pending_sync,
-    generation_of,
-    may_prepare,
-    prepare,
-    remove_member,
-    touch,
-    try_complete,
-)
+from tidelog.broker.groups.rebalance import NEW_MEMBER_TIMEOUT_MS, forget_pending_sync, generation_of
 from tidelog.broker.groups.results import UNKNOWN_MEMBER, Joining, JoinResult, Leaving, Syncing, SyncResult
 from tidelog.wire.error_codes import ErrorCode
 
@@ -79,7 +68,7 @@ def join(node: Node, group_id: str, joining: Joining) -> JoinResult | None:
         result = _join_new(node, group, joining)
     else:
         result = _join_known(node, group, joining)
-    try_complete(node, group)
+    node.groups.rebalance.try_complete(group)
     return result
 
 
@@ -101,7 +90,7 @@ def _join_new(node: Node, group: Group, joining: Joining) -> JoinResult | None:
         if current is not None:
             return _join_again_static(node, group, group.members[current], member_id, joining)
     elif joining.is_member_id_required:
-        await_pending(node, group, member_id, joining.session_timeout_ms)
+        node.groups.rebalance.await_pending(group, member_id, joining.session_timeout_ms)
         return JoinResult(member_id, ErrorCode.MEMBER_ID_REQUIRED)
     _add(node, group, member_id, joining)
     return None
@@ -128,7 +117,7 @@ def _join_known(node: Node, group: Group, joining: Joining) -> JoinResult | None
     what = "the leader joins again" if is_leader and not has_changed else "a member joins again"
     change(group, member, joining.protocols, joining.rebalance_timeout_ms, joining.session_timeout_ms)
     await_join(group, member, joining.answer)
-    may_prepare(node, group, f"{what}: {joining.reason}")
+    node.groups.rebalance.may_prepare(group, f"{what}: {joining.reason}")
     return None
 
 
@@ -148,8 +137,8 @@ def _add(node: Node, group: Group, member_id: str, joining: Joining) -> None:
         group.is_joined_by_more = True
     add(group, member)
     await_join(group, member, joining.answer)
-    touch(node, group, member, NEW_MEMBER_TIMEOUT_MS)
-    may_prepare(node, group, f"a member joins: {joining.reason}")
+    node.groups.rebalance.touch(group, member, NEW_MEMBER_TIMEOUT_MS)
+    node.groups.rebalance.may_prepare(group, f"a member joins: {joining.reason}")
 
 
 def _join_again_static(node: Node, group: Group, member: Member, member_id: str, joining: Joining) -> JoinResult | None:
@@ -157,14 +146,14 @@ def _join_again_static(node: Node, group: Group, member: Member, member_id: str,
     old_member_id, old_leader_id = member.member_id, group.leader_id
     old = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
     replace_static(group, member, member_id)
-    touch(node, group, member)
+    node.groups.rebalance.touch(group, member)
     change(group, member, joining.protocols, joining.rebalance_timeout_ms, joining.session_timeout_ms)
     if group.state is GroupState.STABLE and choose_protocol(group) == group.protocol_name:
         code = node.groups.store(group)
         if code:
             change(group, member, *old)
             replace_static(group, member, old_member_id)
-            touch(node, group, member)
+            node.groups.rebalance.touch(group, member)
             return generation_of(group, member)._replace(member_id=UNKNOWN_MEMBER, error_code=code)
         if joining.can_skip_assignment:
             is_leader = group.leader_id == member_id
@@ -174,10 +163,10 @@ def _join_again_static(node: Node, group: Group, member: Member, member_id: str,
         return generation_of(group, member)._replace(leader_id=old_leader_id)
     await_join(group, member, joining.answer)
     if group.state is GroupState.STABLE:
-        may_prepare(node, group, f"a static member is back, and changes the protocol: {joining.reason}")
+        node.groups.rebalance.may_prepare(group, f"a static member is back, and changes the protocol: {joining.reason}")
     elif group.state is GroupState.COMPLETING_REBALANCE:
         # The leader may know the old id already, and would assign to that.
-        prepare(node, group, f"a static member is back: {joining.reason}")
+        node.groups.rebalance.prepare(group, f"a static member is back: {joining.reason}")
     return None
 
 
@@ -194,10 +183,10 @@ def sync(node: Node, group: Group, syncing: Syncing) -> SyncResult | None:
         member.answer_sync = syncing.answer
         forget_pending_sync(group, member.member_id)
         if group.leader_id == member.member_id:
-            assign(node, group, syncing.assignments)
+            node.groups.rebalance.assign(group, syncing.assignments)
         return None
     forget_pending_sync(group, member.member_id)
-    touch(node, group, member)
+    node.groups.rebalance.touch(group, member)
     return SyncResult(ErrorCode.NONE, member.assignment, group.protocol_type, group.protocol_name)
 
 
@@ -232,7 +221,7 @@ def heartbeat(node: Node, group: Group, member_id: str, group_instance_id: str |
     code = check_generation(group, member_id, group_instance_id, generation_id)
     if code:
         return code
-    touch(node, group, group.members[member_id])
+    node.groups.rebalance.touch(group, group.members[member_id])
     return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING_REBALANCE else ErrorCode.NONE
 
 
@@ -249,11 +238,11 @@ def leave(node: Node, group: Group, leaving: Leaving) -> ErrorCode:
         member_id = current
     elif member_id in group.pending_members:
         forget_pending(group, member_id)
-        try_complete(node, group)
+        node.groups.rebalance.try_complete(group)
         return ErrorCode.NONE
     else:
         code = check_member(group, member_id, leaving.group_instance_id)
         if code:
             return code
-    remove_member(node, group, group.members[member_id], f"a member leaves: {leaving.reason}")
+    node.groups.rebalance.remove_member(group, group.members[member_id], f"a member leaves: {leaving.reason}")
     return ErrorCode.NONE

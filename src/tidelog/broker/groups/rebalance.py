@@ -24,6 +24,7 @@ each member has looks at it when it comes.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,7 @@ from tidelog.broker.groups.results import UNKNOWN_MEMBER, JoinResult, SyncResult
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from tidelog.broker.node import Node
+    from tidelog.broker.core import Core
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -51,98 +52,195 @@ NEW_MEMBER_TIMEOUT_MS = 5 * 60 * 1000
 _CAN_REBALANCE = (GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
 
 
-# --- joining phase
+class Rebalance:
+    """Rebalances of groups, and the sessions of their members. `store` writes a group's generation (`Groups.store`)."""
 
+    def __init__(self, core: Core, store: Callable[[Group], ErrorCode]) -> None:
+        self._core = core
+        self._store = store
 
-def may_prepare(node: Node, group: Group, reason: str) -> None:
-    """Begin a rebalance, unless one is under way."""
-    if group.state in _CAN_REBALANCE:
-        prepare(node, group, reason)
+    # --- joining phase
 
+    def may_prepare(self, group: Group, reason: str) -> None:
+        """Begin a rebalance, unless one is under way."""
+        if group.state in _CAN_REBALANCE:
+            self.prepare(group, reason)
 
-def prepare(node: Node, group: Group, reason: str) -> None:
-    """Begin a rebalance: members are to join again. `reason` is for the log."""
-    if group.state is GroupState.COMPLETING_REBALANCE:
-        _assign_nothing(node, group, ErrorCode.REBALANCE_IN_PROGRESS)
-    _stop_awaiting_syncs(group)
-    was_empty = group.state is GroupState.EMPTY
-    group.reason = reason
-    group.move(GroupState.PREPARING_REBALANCE, node.clock.now_ms())
-    if was_empty:
-        delay_ms = max(node.config.group_initial_rebalance_delay_ms, 0)
-        _await_more(node, group, delay_ms, max(rebalance_timeout_ms(group) - delay_ms, 0))
-    else:
-        _await_joins(node, group)
-        try_complete(node, group)
+    def prepare(self, group: Group, reason: str) -> None:
+        """Begin a rebalance: members are to join again. `reason` is for the log."""
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            self._assign_nothing(group, ErrorCode.REBALANCE_IN_PROGRESS)
+        _stop_awaiting_syncs(group)
+        was_empty = group.state is GroupState.EMPTY
+        group.reason = reason
+        group.move(GroupState.PREPARING_REBALANCE, self._core.clock.now_ms())
+        if was_empty:
+            delay_ms = max(self._core.config.group_initial_rebalance_delay_ms, 0)
+            self._await_more(group, delay_ms, max(rebalance_timeout_ms(group) - delay_ms, 0))
+        else:
+            self._await_joins(group)
+            self.try_complete(group)
 
+    def try_complete(self, group: Group) -> None:
+        """End the joining phase if nobody is missing."""
+        if group.state is GroupState.PREPARING_REBALANCE and not group.waits_for_more and has_joined(group):
+            self.complete_join(group)
 
-def try_complete(node: Node, group: Group) -> None:
-    """End the joining phase if nobody is missing."""
-    if group.state is GroupState.PREPARING_REBALANCE and not group.waits_for_more and has_joined(group):
-        complete_join(node, group)
+    def _await_joins(self, group: Group) -> None:
+        group.rebalance = self._core.delays.call_later(
+            rebalance_timeout_ms(group), partial(self.complete_join, group), "rebalance"
+        )
 
+    def _await_more(self, group: Group, delay_ms: int, left_ms: int) -> None:
+        group.waits_for_more = True
+        look = partial(self._look_for_more, group, delay_ms, left_ms)
+        if not delay_ms:
+            # It is done when the loop comes round: those are in that sent their requests together with the first.
+            group.rebalance = self._core.timers.call_later(0, look)
+            return
+        # It only lets members that start together come into one generation: a clock that stands still must not keep them.
+        group.rebalance = self._core.delays.call_at_last(delay_ms, look, "first rebalance")
 
-def _await_joins(node: Node, group: Group) -> None:
-    group.rebalance = node.delays.call_later(rebalance_timeout_ms(group), partial(complete_join, node, group), "rebalance")
+    def _look_for_more(self, group: Group, delay_ms: int, left_ms: int) -> None:
+        if group.is_joined_by_more and left_ms:
+            group.is_joined_by_more = False
+            next_ms = min(max(self._core.config.group_initial_rebalance_delay_ms, 0), left_ms)
+            self._await_more(group, next_ms, max(left_ms - delay_ms, 0))
+        else:
+            self.complete_join(group)
 
+    def complete_join(self, group: Group) -> None:
+        """End the joining phase with those who have joined."""
+        if group.rebalance is not None:
+            group.rebalance.cancel()
+            group.rebalance = None
+        group.waits_for_more = False
+        if group.state is not GroupState.PREPARING_REBALANCE:
+            return
+        missing = [one for one in group.members.values() if one.answer_join is None and not one.is_static]
+        for member in missing:
+            remove(group, member.member_id)
+        if missing:
+            logger.info("group %r: %d members have not joined again, and are removed", group.group_id, len(missing))
+        if not elect_leader(group) and group.members:
+            self._await_joins(group)
+            return
+        begin_generation(group, self._core.clock.now_ms())
+        self._core.metrics.counters.group_rebalances += 1
+        if not group.members:
+            logger.info("group %r: generation %d is empty (%s)", group.group_id, group.generation_id, group.reason)
+            code = self._store(group)
+            if code:
+                # The generation before comes back after a start, and ends with its members' sessions.
+                logger.warning("group %r: that it is empty could not be stored: %s", group.group_id, code.name)
+            return
+        logger.info(
+            "group %r: generation %d, members: %d (%s)", group.group_id, group.generation_id, len(group.members), group.reason
+        )
+        members = tuple(group.members.values())
+        for member in members:
+            answer_join(group, member, generation_of(group, member, members if group.leader_id == member.member_id else ()))
+            self.touch(group, member)
+            member.is_new = False
+            group.pending_syncs.add(member.member_id)
+        wait_ms = rebalance_timeout_ms(group)
+        late = partial(self._remove_late, group, group.generation_id)
+        group.sync_timeout = self._core.delays.call_later(wait_ms, late, "assignment")
 
-def _await_more(node: Node, group: Group, delay_ms: int, left_ms: int) -> None:
-    group.waits_for_more = True
-    look = partial(_look_for_more, node, group, delay_ms, left_ms)
-    if not delay_ms:
-        # It is done when the loop comes round: those are in that sent their requests together with the first.
-        group.rebalance = node.timers.call_later(0, look)
-        return
-    # It only lets members that start together come into one generation: a clock that stands still must not keep them for ever.
-    group.rebalance = node.delays.call_at_last(delay_ms, look, "first rebalance")
+    # --- assignments
 
-
-def _look_for_more(node: Node, group: Group, delay_ms: int, left_ms: int) -> None:
-    if group.is_joined_by_more and left_ms:
-        group.is_joined_by_more = False
-        next_ms = min(max(node.config.group_initial_rebalance_delay_ms, 0), left_ms)
-        _await_more(node, group, next_ms, max(left_ms - delay_ms, 0))
-    else:
-        complete_join(node, group)
-
-
-def complete_join(node: Node, group: Group) -> None:
-    """End the joining phase with those who have joined."""
-    if group.rebalance is not None:
-        group.rebalance.cancel()
-        group.rebalance = None
-    group.waits_for_more = False
-    if group.state is not GroupState.PREPARING_REBALANCE:
-        return
-    missing = [one for one in group.members.values() if one.answer_join is None and not one.is_static]
-    for member in missing:
-        remove(group, member.member_id)
-    if missing:
-        logger.info("group %r: %d members have not joined again, and are removed", group.group_id, len(missing))
-    if not elect_leader(group) and group.members:
-        _await_joins(node, group)
-        return
-    begin_generation(group, node.clock.now_ms())
-    node.metrics.counters.group_rebalances += 1
-    if not group.members:
-        logger.info("group %r: generation %d is empty (%s)", group.group_id, group.generation_id, group.reason)
-        code = node.groups.store(group)
+    def assign(self, group: Group, assignments: dict[str, bytes]) -> None:
+        """Give each member what the leader says, or nothing, and answer those that wait. Nobody gets any if storing fails."""
+        missing = 0
+        for member in group.members.values():
+            assignment = assignments.get(member.member_id)
+            if assignment is None:
+                missing += 1
+            member.assignment = assignment or b""
+        if missing:
+            logger.warning("group %r: %d members have no assignment from their leader", group.group_id, missing)
+        code = self._store(group)
         if code:
-            # The generation before comes back after a start, and ends with its members' sessions.
-            logger.warning("group %r: that it is empty could not be stored: %s", group.group_id, code.name)
-        return
-    logger.info(
-        "group %r: generation %d, members: %d (%s)", group.group_id, group.generation_id, len(group.members), group.reason
-    )
-    members = tuple(group.members.values())
-    for member in members:
-        answer_join(group, member, generation_of(group, member, members if group.leader_id == member.member_id else ()))
-        touch(node, group, member)
-        member.is_new = False
-        group.pending_syncs.add(member.member_id)
-    wait_ms = rebalance_timeout_ms(group)
-    late = partial(_remove_late, node, group, group.generation_id)
-    group.sync_timeout = node.delays.call_later(wait_ms, late, "assignment")
+            self._assign_nothing(group, code)
+            self.may_prepare(group, f"{code.name} when the assignment was stored")
+            return
+        for member in list(group.members.values()):
+            self._send_assignment(group, member, SyncResult(code, member.assignment, group.protocol_type, group.protocol_name))
+        group.move(GroupState.STABLE, self._core.clock.now_ms())
+
+    def _assign_nothing(self, group: Group, code: ErrorCode) -> None:
+        for member in list(group.members.values()):
+            member.assignment = b""
+            self._send_assignment(group, member, SyncResult(code))
+
+    def _send_assignment(self, group: Group, member: Member, result: SyncResult) -> None:
+        # A deadline that passed meanwhile was looked over, and nothing looks any more.
+        if answer_sync(member, result):
+            self.touch(group, member)
+
+    def _remove_late(self, group: Group, generation_id: int) -> None:
+        group.sync_timeout = None
+        is_current = generation_id == group.generation_id and group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
+        if is_current and group.pending_syncs:
+            late = [member_id for member_id in group.members if member_id in group.pending_syncs]
+            for member_id in late:
+                remove(group, member_id)
+            self.prepare(group, f"{len(late)} members have not asked for their assignment")
+
+    # --- sessions
+
+    def touch(self, group: Group, member: Member, timeout_ms: int | None = None) -> None:
+        """Note a sign of life: the member's session, or whatever `timeout_ms` is for, ends so much later than now."""
+        wait_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
+        member.deadline_ms = deadline_ms = self._core.delays.now_ms() + wait_ms
+        delay = member.delay
+        if delay is not None:
+            if member.looks_at_ms <= deadline_ms:
+                return
+            delay.cancel()
+        self._look_later(group, member, wait_ms)
+
+    def _look_later(self, group: Group, member: Member, wait_ms: int) -> None:
+        member.looks_at_ms = member.deadline_ms
+        member.delay = self._core.delays.call_later(wait_ms, partial(self._look_at_session, group, member), "session")
+
+    def _look_at_session(self, group: Group, member: Member) -> None:
+        member.delay = None
+        if group.members.get(member.member_id) is not member or group.state is GroupState.DEAD:
+            return
+        left_ms = member.deadline_ms - self._core.delays.now_ms()
+        if left_ms > 0:
+            self._look_later(group, member, left_ms)
+        elif member.is_new or (member.answer_join is None and member.answer_sync is None):
+            logger.info("group %r: the session of %r has ended", group.group_id, member.member_id)
+            self._core.metrics.counters.group_sessions_ended += 1
+            self.remove_member(group, member, "a session has ended")
+
+    def await_pending(self, group: Group, member_id: str, timeout_ms: int) -> None:
+        """Expect somebody to join with an id that was handed out; a rebalance waits for it."""
+
+        def forget() -> None:
+            forget_pending(group, member_id)
+            self.try_complete(group)
+
+        group.pending_members[member_id] = self._core.delays.call_later(timeout_ms, forget, "member id")
+
+    def remove_member(self, group: Group, member: Member, reason: str) -> None:
+        """Remove a member, and rebalance the others; requests of it that wait are answered UNKNOWN_MEMBER_ID."""
+        answer_join(group, member, JoinResult(UNKNOWN_MEMBER, ErrorCode.UNKNOWN_MEMBER_ID))
+        answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+        remove(group, member.member_id)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            self.try_complete(group)
+        elif group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+            self.prepare(group, reason)
+
+    def resume(self, group: Group) -> None:
+        """Go on with a group that was loaded: its members' sessions start over."""
+        if len(group.members) > self._core.config.group_max_size:
+            self.prepare(group, "it has more than group.max.size members")
+        for member in list(group.members.values()):
+            self.touch(group, member)
 
 
 def generation_of(group: Group, member: Member, members: tuple[Member, ...] = (), skip_assignment: bool = False) -> JoinResult:
@@ -160,41 +258,6 @@ def generation_of(group: Group, member: Member, members: tuple[Member, ...] = ()
     )
 
 
-# --- assignments
-
-
-def assign(node: Node, group: Group, assignments: dict[str, bytes]) -> None:
-    """Give each member what the leader says, or nothing, and answer those that wait. Nobody gets any if it cannot be stored."""
-    missing = 0
-    for member in group.members.values():
-        assignment = assignments.get(member.member_id)
-        if assignment is None:
-            missing += 1
-        member.assignment = assignment or b""
-    if missing:
-        logger.warning("group %r: %d members have no assignment from their leader", group.group_id, missing)
-    code = node.groups.store(group)
-    if code:
-        _assign_nothing(node, group, code)
-        may_prepare(node, group, f"{code.name} when the assignment was stored")
-        return
-    for member in list(group.members.values()):
-        _send_assignment(node, group, member, SyncResult(code, member.assignment, group.protocol_type, group.protocol_name))
-    group.move(GroupState.STABLE, node.clock.now_ms())
-
-
-def _assign_nothing(node: Node, group: Group, code: ErrorCode) -> None:
-    for member in list(group.members.values()):
-        member.assignment = b""
-        _send_assignment(node, group, member, SyncResult(code))
-
-
-def _send_assignment(node: Node, group: Group, member: Member, result: SyncResult) -> None:
-    # A deadline that passed meanwhile was looked over, and nothing looks any more.
-    if answer_sync(member, result):
-        touch(node, group, member)
-
-
 def forget_pending_sync(group: Group, member_id: str) -> None:
     """Note that a member has asked for its assignment."""
     group.pending_syncs.discard(member_id)
@@ -207,78 +270,6 @@ def _stop_awaiting_syncs(group: Group) -> None:
     if group.sync_timeout is not None:
         group.sync_timeout.cancel()
         group.sync_timeout = None
-
-
-def _remove_late(node: Node, group: Group, generation_id: int) -> None:
-    group.sync_timeout = None
-    is_current = generation_id == group.generation_id and group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
-    if is_current and group.pending_syncs:
-        late = [member_id for member_id in group.members if member_id in group.pending_syncs]
-        for member_id in late:
-            remove(group, member_id)
-        prepare(node, group, f"{len(late)} members have not asked for their assignment")
-
-
-# --- sessions
-
-
-def touch(node: Node, group: Group, member: Member, timeout_ms: int | None = None) -> None:
-    """Note a sign of life: the member's session, or whatever `timeout_ms` is for, ends so much later than now."""
-    wait_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
-    member.deadline_ms = deadline_ms = node.delays.now_ms() + wait_ms
-    delay = member.delay
-    if delay is not None:
-        if member.looks_at_ms <= deadline_ms:
-            return
-        delay.cancel()
-    _look_later(node, group, member, wait_ms)
-
-
-def _look_later(node: Node, group: Group, member: Member, wait_ms: int) -> None:
-    member.looks_at_ms = member.deadline_ms
-    member.delay = node.delays.call_later(wait_ms, partial(_look_at_session, node, group, member), "session")
-
-
-def _look_at_session(node: Node, group: Group, member: Member) -> None:
-    member.delay = None
-    if group.members.get(member.member_id) is not member or group.state is GroupState.DEAD:
-        return
-    left_ms = member.deadline_ms - node.delays.now_ms()
-    if left_ms > 0:
-        _look_later(node, group, member, left_ms)
-    elif member.is_new or (member.answer_join is None and member.answer_sync is None):
-        logger.info("group %r: the session of %r has ended", group.group_id, member.member_id)
-        node.metrics.counters.group_sessions_ended += 1
-        remove_member(node, group, member, "a session has ended")
-
-
-def await_pending(node: Node, group: Group, member_id: str, timeout_ms: int) -> None:
-    """Expect somebody to join with an id that was handed out; a rebalance waits for it."""
-
-    def forget() -> None:
-        forget_pending(group, member_id)
-        try_complete(node, group)
-
-    group.pending_members[member_id] = node.delays.call_later(timeout_ms, forget, "member id")
-
-
-def remove_member(node: Node, group: Group, member: Member, reason: str) -> None:
-    """Remove a member, and rebalance the others; requests of it that wait are answered UNKNOWN_MEMBER_ID."""
-    answer_join(group, member, JoinResult(UNKNOWN_MEMBER, ErrorCode.UNKNOWN_MEMBER_ID))
-    answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
-    remove(group, member.member_id)
-    if group.state is GroupState.PREPARING_REBALANCE:
-        try_complete(node, group)
-    elif group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-        prepare(node, group, reason)
-
-
-def resume(node: Node, group: Group) -> None:
-    """Go on with a group that was loaded: its members' sessions start over."""
-    if len(group.members) > node.config.group_max_size:
-        prepare(node, group, "it has more than group.max.size members")
-    for member in list(group.members.values()):
-        touch(node, group, member)
 
 
 def give_up(group: Group) -> None:

@@ -22,7 +22,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tidelog.broker.cluster.other_brokers import OtherBrokers
-from tidelog.broker.transactions.markers import when_written, write_marker
 from tidelog.broker.transactions.transaction import Transaction
 from tidelog.errors import TidelogError
 from tidelog.metadata.records import NO_LEADER
@@ -38,7 +37,8 @@ from tidelog.wire.messages.write_txn_markers import (
 )
 
 if TYPE_CHECKING:
-    from tidelog.broker.node import Node
+    from tidelog.broker.core import Core
+    from tidelog.broker.transactions.markers import Markers
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -63,11 +63,17 @@ class Completion:
     """
 
     def __init__(
-        self, node: Node, transaction: Transaction, coordinator_epoch: int | None, done: Callable[[Completion], bool]
+        self,
+        core: Core,
+        markers: Markers,
+        transaction: Transaction,
+        coordinator_epoch: int | None,
+        done: Callable[[Completion], bool],
     ) -> None:
         self.transaction = transaction
         self.is_cancelled = False
-        self._node = node
+        self._core = core
+        self._markers = markers
         self._coordinator_epoch = coordinator_epoch
         self._done = done
         self._left = sorted(transaction.partitions, reverse=True)
@@ -90,17 +96,17 @@ class Completion:
             if leader is not None:
                 elsewhere.setdefault(leader, []).append(key)
                 continue
-            code = write_marker(self._node, key, self._producer, self._type, self._coordinator_epoch)
+            code = self._markers.write(key, self._producer, self._type, self._coordinator_epoch)
             if code is ErrorCode.NONE:
                 self._awaited += 1
-                when_written(self._node, key, partial(self._answered, key))
+                self._markers.when_written(key, partial(self._answered, key))
             else:
                 self._note(key, code)
         for leader, keys in elsewhere.items():
             self._ask(leader, keys)
         self._is_writing = False
         if self._left:
-            self._node.blocking.run(_nothing, lambda _: self.go_on())
+            self._core.blocking.run(_nothing, lambda _: self.go_on())
         else:
             self._end_if_done()
 
@@ -109,7 +115,7 @@ class Completion:
             return
         if self._refused or not self._done(self):
             self._left = sorted(self._refused, reverse=True)
-            self._node.delays.call_at_last(RETRY_MS, self.go_on, "transaction markers")
+            self._core.delays.call_at_last(RETRY_MS, self.go_on, "transaction markers")
 
     def _answered(self, key: TopicPartition, code: ErrorCode) -> None:
         self._awaited -= 1
@@ -120,12 +126,12 @@ class Completion:
 
     def _leader_elsewhere(self, key: TopicPartition) -> int | None:
         """Return the other broker that leads a partition, NO_LEADER for none; None if it is this one's, or gone."""
-        brokers = self._node.peers
+        brokers = self._core.peers
         leader = None if brokers is None else brokers.leader_of(key)
-        return None if leader == self._node.node_id else leader
+        return None if leader == self._core.node_id else leader
 
     def _ask(self, leader: int, keys: list[TopicPartition]) -> None:
-        brokers = self._node.peers
+        brokers = self._core.peers
         assert brokers is not None
         if leader == NO_LEADER:
             for key in keys:

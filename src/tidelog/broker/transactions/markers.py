@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from tidelog.broker.leadership import Committed
+from tidelog.broker.leadership import Committed, Leadership
 from tidelog.errors import LogOfflineError, TidelogError
 from tidelog.model import OFFSETS_TOPIC, TopicPartition
 from tidelog.records.builder import Producer, build_end_txn_marker
@@ -14,58 +14,68 @@ from tidelog.records.validation import AppendOrigin
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 
 if TYPE_CHECKING:
-    from tidelog.broker.node import Node
+    from tidelog.broker.core import Core
+    from tidelog.broker.groups.groups import Groups
 
 logger = logging.getLogger("tidelog.broker")
 
 
-def write_marker(
-    node: Node, key: TopicPartition, producer: Producer, control_type: ControlType, coordinator_epoch: int | None = None
-) -> ErrorCode:
-    """End a producer's transaction in a log of this broker; NONE, or why not.
+class Markers:
+    """Writes markers into the logs that this broker leads."""
 
-    A marker for a producer without an open transaction is written as well, as by Kafka: it fences older epochs. In a log of
-    committed offsets it makes those of the transaction count, or drops them.
+    def __init__(self, core: Core, leadership: Leadership, groups: Groups) -> None:
+        self._core = core
+        self._leadership = leadership
+        self._groups = groups
 
-    A coordinator's epoch keeps those out that were coordinators before. A broker alone has one coordinator for ever: without an
-    epoch it is the one that the log knows, or 0. So a broker that takes the folder over, and counts from 0 on, is not refused.
-    """
-    refusal = node.leadership.refusal(key)
-    if refusal:
-        return refusal
-    try:
-        log = node.manager.log(*key)
-        if log.config.magic < 2:
-            return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
-        if producer.producer_epoch < 0:
-            return ErrorCode.UNKNOWN_SERVER_ERROR
-        if coordinator_epoch is None:
-            known = log.producer_state.last_entry(producer.producer_id)
-            coordinator_epoch = 0 if known is None else max(known.coordinator_epoch, 0)
-        batch = build_end_txn_marker(0, node.clock.now_ms(), control_type, producer, coordinator_epoch=coordinator_epoch)
-        code = node.leadership.check_in_sync(log)
-        if code:
-            return code
-        log.append_as_leader(batch, node.leader_epoch(key), origin=AppendOrigin.COORDINATOR)
-    except LogOfflineError:
-        return ErrorCode.KAFKA_STORAGE_ERROR
-    except TidelogError as error:
-        logger.warning("%s-%d: no %s marker: %s", *key, control_type.name, error)
-        return error_code_of(error)
-    log.producer_state.clear_verification(producer.producer_id)
-    node.leadership.appended(log)
-    if key.topic == OFFSETS_TOPIC:
-        node.groups.complete_transaction(key.partition, producer.producer_id, control_type is ControlType.COMMIT)
-    return ErrorCode.NONE
+    def write(
+        self, key: TopicPartition, producer: Producer, control_type: ControlType, coordinator_epoch: int | None = None
+    ) -> ErrorCode:
+        """End a producer's transaction in a log of this broker; NONE, or why not.
 
+        A marker for a producer without an open transaction is written as well, as by Kafka: it fences older epochs. In a log of
+        committed offsets it makes those of the transaction count, or drops them.
 
-def when_written(node: Node, key: TopicPartition, done: Committed) -> None:
-    """Have `done` called once a marker that was written is committed, at once if it is; else with why it is not."""
-    log = node.manager.logs.get(key)
-    if log is None:
-        done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return
-    cluster = node.config.cluster
-    timeout_ms = None if cluster is None else cluster.request_timeout_ms
-    if node.leadership.when_committed(log, log.log_end_offset, timeout_ms, done):
-        done(ErrorCode.NONE)
+        A coordinator's epoch fences former coordinators. A broker alone has one coordinator for ever: without an epoch it is the
+        one that the log knows, or 0. So a broker that takes the folder over, and counts from 0 on, is not refused.
+        """
+        refusal = self._leadership.refusal(key)
+        if refusal:
+            return refusal
+        try:
+            log = self._core.manager.log(*key)
+            if log.config.magic < 2:
+                return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+            if producer.producer_epoch < 0:
+                return ErrorCode.UNKNOWN_SERVER_ERROR
+            if coordinator_epoch is None:
+                known = log.producer_state.last_entry(producer.producer_id)
+                coordinator_epoch = 0 if known is None else max(known.coordinator_epoch, 0)
+            batch = build_end_txn_marker(
+                0, self._core.clock.now_ms(), control_type, producer, coordinator_epoch=coordinator_epoch
+            )
+            code = self._leadership.check_in_sync(log)
+            if code:
+                return code
+            log.append_as_leader(batch, self._leadership.epoch_of(key), origin=AppendOrigin.COORDINATOR)
+        except LogOfflineError:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        except TidelogError as error:
+            logger.warning("%s-%d: no %s marker: %s", *key, control_type.name, error)
+            return error_code_of(error)
+        log.producer_state.clear_verification(producer.producer_id)
+        self._leadership.appended(log)
+        if key.topic == OFFSETS_TOPIC:
+            self._groups.complete_transaction(key.partition, producer.producer_id, control_type is ControlType.COMMIT)
+        return ErrorCode.NONE
+
+    def when_written(self, key: TopicPartition, done: Committed) -> None:
+        """Have `done` called once a marker that was written is committed, at once if it is; else with why it is not."""
+        log = self._core.manager.logs.get(key)
+        if log is None:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        cluster = self._core.config.cluster
+        timeout_ms = None if cluster is None else cluster.request_timeout_ms
+        if self._leadership.when_committed(log, log.log_end_offset, timeout_ms, done):
+            done(ErrorCode.NONE)

@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.broker.server.slices import Until, awaited
-from tidelog.broker.state_log import COMMIT_TIMEOUT_MS, TOMBSTONES_AT_ONCE, StateLog, refusal
+from tidelog.broker.state_log import COMMIT_TIMEOUT_MS, TOMBSTONES_AT_ONCE, InternalTopic, StateLog, refusal
 from tidelog.broker.transactions.completion import RETRY_MS, Completion
 from tidelog.broker.transactions.transaction import (
     AT_REST,
@@ -42,7 +42,10 @@ from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from tidelog.broker.node import Node
+    from tidelog.broker.core import Core
+    from tidelog.broker.settings.broker_config import BrokerConfig
+    from tidelog.broker.transactions.markers import Markers
+    from tidelog.broker.transactions.producer_id_source import ProducerIdSource
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -52,12 +55,31 @@ _MAY_BE_COMMITTED_YET: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode
 NOBODY: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
-class Transactions:
-    """The transaction coordinator. Belongs to the loop's thread."""
+def transactions_topic(config: BrokerConfig) -> InternalTopic:
+    """Return ``__transaction_state`` as a broker makes it."""
+    return InternalTopic(
+        TRANSACTIONS_TOPIC,
+        config.transaction_state_log_num_partitions,
+        config.transaction_state_log_replication_factor,
+        {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "unclean.leader.election.enable": "false",
+            "min.insync.replicas": config.transaction_state_log_min_isr,
+            "segment.bytes": config.transaction_state_log_segment_bytes,
+        },
+        commit_timeout_ms=COMMIT_TIMEOUT_MS if config.cluster is None else config.cluster.request_timeout_ms,
+    )
 
-    def __init__(self, node: Node) -> None:
-        config = node.config
-        self._node = node
+
+class Transactions:
+    """The transaction coordinator. `log` is that of `transactions_topic`. Belongs to the loop's thread."""
+
+    def __init__(self, core: Core, log: StateLog, markers: Markers, producer_ids: ProducerIdSource) -> None:
+        self.log = log
+        self._core = core
+        self._markers = markers
+        self._producer_ids = producer_ids
         self._known: dict[str, Transaction] = {}
         self._kept_in: dict[int, set[str]] = {}
         """Their ids, by the partitions that they belong to."""
@@ -65,32 +87,18 @@ class Transactions:
         self._completions: dict[str, Completion] = {}
         self._strays: list[tuple[int, str]] = []
         self._verifications: Verifications | None = None
-        self.log = StateLog(
-            node,
-            TRANSACTIONS_TOPIC,
-            partitions=config.transaction_state_log_num_partitions,
-            replication_factor=config.transaction_state_log_replication_factor,
-            properties={
-                "cleanup.policy": "compact",
-                "compression.type": "uncompressed",
-                "unclean.leader.election.enable": "false",
-                "min.insync.replicas": config.transaction_state_log_min_isr,
-                "segment.bytes": config.transaction_state_log_segment_bytes,
-            },
-            commit_timeout_ms=COMMIT_TIMEOUT_MS if config.cluster is None else config.cluster.request_timeout_ms,
-        )
 
     def start(self) -> None:
         """Load what the folder has, and begin to look for what takes too long."""
         self.log.load(read_transactions, self._install, self._unload)
-        config = self._node.config
+        config = self._core.config
         interval_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
-        self._node.delays.every(interval_ms, self.abort_timed_out, "timed out transactions")
+        self._core.delays.every(interval_ms, self.abort_timed_out, "timed out transactions")
         interval_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
-        self._node.delays.every(interval_ms, self.expire, "expired transactional ids")
+        self._core.delays.every(interval_ms, self.expire, "expired transactional ids")
 
     def _install(self, partition: int, loaded: dict[str, Transaction]) -> None:
-        now_ms = self._node.clock.now_ms()
+        now_ms = self._core.clock.now_ms()
         for transactional_id, transaction in loaded.items():
             if self.log.partition_of(transactional_id) != partition:
                 if not self.log.leads_all:
@@ -104,7 +112,7 @@ class Transactions:
             self._keep(transaction)
             if transaction.state is TransactionState.ONGOING:
                 left_ms = min(max(transaction.started_ms + transaction.timeout_ms - now_ms, 0), transaction.timeout_ms)
-                self._deadlines[transactional_id] = self._node.delays.now_ms() + left_ms
+                self._deadlines[transactional_id] = self._core.delays.now_ms() + left_ms
             elif transaction.state in PREPARED:
                 self._complete(transaction)
         if self._strays and not self.log.is_loading:
@@ -167,12 +175,12 @@ class Transactions:
         self, transactional_id: str, producer_id: int, producer_epoch: int, keys: Collection[TopicPartition]
     ) -> Generator[Until, Any, dict[TopicPartition, ErrorCode]]:
         """Say the same of several partitions; the coordinator may be at another broker. A part of a work."""
-        brokers = self._node.peers
+        brokers = self._core.peers
         if brokers is not None and transactional_id:
             leader = brokers.leader_of(self.log.key(self.log.partition_of(transactional_id)))
             if leader is None or leader == NO_LEADER:
                 return dict.fromkeys(keys, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            if leader != self._node.node_id:
+            if leader != self._core.node_id:
                 if self._verifications is None:
                     self._verifications = Verifications(brokers)
                 codes = yield from awaited(self._verifications.ask(leader, transactional_id, producer_id, producer_epoch, keys))
@@ -208,12 +216,12 @@ class Transactions:
         """Give a producer its id and epoch, and fence the others; `expected` is what it has, if it says so."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST, NOBODY
-        if not 0 < timeout_ms <= self._node.config.transaction_max_timeout_ms:
+        if not 0 < timeout_ms <= self._core.config.transaction_max_timeout_ms:
             return ErrorCode.INVALID_TRANSACTION_TIMEOUT, NOBODY
         code = self.code_for(transactional_id)
         if code is not ErrorCode.NONE:
             return code, NOBODY
-        new_id = self._node.producer_ids.next_id
+        new_id = self._producer_ids.next_id
         before = self._known.get(transactional_id)
         try:
             if before is None:
@@ -225,7 +233,7 @@ class Transactions:
             if before.state is TransactionState.ONGOING:
                 # The producer is to ask again, and gets an epoch above that of the abort.
                 return self._fence(before) or ErrorCode.CONCURRENT_TRANSACTIONS, NOBODY
-            after = initialized(before, timeout_ms, expected, self._node.clock.now_ms(), new_id)
+            after = initialized(before, timeout_ms, expected, self._core.clock.now_ms(), new_id)
         except StorageError as error:
             logger.error("no producer id for the transactional id %r: %s", transactional_id, error)
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NOBODY
@@ -248,7 +256,7 @@ class Transactions:
             return ErrorCode.CONCURRENT_TRANSACTIONS
         if transaction.state is TransactionState.ONGOING and transaction.partitions.issuperset(partitions):
             return ErrorCode.NONE
-        return self._store(transaction.with_partitions(partitions, self._node.clock.now_ms()))
+        return self._store(transaction.with_partitions(partitions, self._core.clock.now_ms()))
 
     def end(self, transactional_id: str, producer_id: int, producer_epoch: int, *, is_commit: bool) -> ErrorCode:
         """Commit or abort the open transaction. Once this returns NONE, that is what becomes of it."""
@@ -256,14 +264,14 @@ class Transactions:
         if isinstance(transaction, ErrorCode):
             return transaction
         if transaction.state is TransactionState.ONGOING:
-            return self._decide(transaction.prepared(is_commit=is_commit, now_ms=self._node.clock.now_ms()))
+            return self._decide(transaction.prepared(is_commit=is_commit, now_ms=self._core.clock.now_ms()))
         if transaction.state is TransactionState.EMPTY or transaction.is_commit != is_commit:
             return ErrorCode.INVALID_TXN_STATE
         # Its answer was lost, or the markers are on their way.
         return ErrorCode.CONCURRENT_TRANSACTIONS if transaction.state in PREPARED else ErrorCode.NONE
 
     def _fence(self, transaction: Transaction) -> ErrorCode:
-        return self._decide(transaction.fenced(self._node.clock.now_ms()))
+        return self._decide(transaction.fenced(self._core.clock.now_ms()))
 
     # --- writing
 
@@ -287,18 +295,18 @@ class Transactions:
         elif code in _MAY_BE_COMMITTED_YET:
             partition = self.log.partition_of(prepared.transactional_id)
             wait_on = partial(self.log.when_committed, partition, partial(self._decided, prepared))
-            self._node.delays.call_at_last(RETRY_MS, wait_on, "transaction's decision")
+            self._core.delays.call_at_last(RETRY_MS, wait_on, "transaction's decision")
 
     def _complete(self, prepared: Transaction) -> None:
         epoch = self.log.epoch_of(self.log.partition_of(prepared.transactional_id))
-        completion = Completion(self._node, prepared, epoch, self._completed)
+        completion = Completion(self._core, self._markers, prepared, epoch, self._completed)
         self._completions[prepared.transactional_id] = completion
         completion.go_on()
 
     def _completed(self, completion: Completion) -> bool:
         """Note that all markers of a transaction are written; False if that is to be tried again."""
         transaction = completion.transaction
-        code = self._store(transaction.completed(self._node.clock.now_ms()))
+        code = self._store(transaction.completed(self._core.clock.now_ms()))
         if code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
             return False  # A log that is offline comes back.
         self._completions.pop(transaction.transactional_id, None)
@@ -313,7 +321,7 @@ class Transactions:
             if transaction.state is not TransactionState.ONGOING:
                 self._deadlines.pop(transactional_id, None)
             elif transactional_id not in self._deadlines:
-                self._deadlines[transactional_id] = self._node.delays.now_ms() + transaction.timeout_ms
+                self._deadlines[transactional_id] = self._core.delays.now_ms() + transaction.timeout_ms
         return code
 
     def _append(self, partition: int, entries: Iterable[Entry]) -> ErrorCode:
@@ -338,7 +346,7 @@ class Transactions:
 
     def abort_timed_out(self) -> int:
         """Abort transactions that are open for longer than their producers asked for; return how many."""
-        now_ms = self._node.delays.now_ms()
+        now_ms = self._core.delays.now_ms()
         late = [transactional_id for transactional_id, deadline_ms in self._deadlines.items() if deadline_ms < now_ms]
         aborted = 0
         for transactional_id in late:
@@ -351,7 +359,7 @@ class Transactions:
 
     def expire(self) -> int:
         """Forget the ids that had no transaction for long; return how many."""
-        oldest_ms = self._node.clock.now_ms() - self._node.config.transactional_id_expiration_ms
+        oldest_ms = self._core.clock.now_ms() - self._core.config.transactional_id_expiration_ms
         expired: dict[int, list[str]] = {}
         for transactional_id, transaction in self._known.items():
             if transaction.state in AT_REST and transaction.updated_ms <= oldest_ms:
