@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.replicas.small_cluster import SmallCluster, only
+from tests.broker.replicas.small_cluster import LONG_MS, SmallCluster, only
 from tests.patience import PATIENCE_S
 from tidelog.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from tidelog.records.builder import Producer, build_batch_v2
@@ -42,6 +42,7 @@ PROPERTIES = {
     "transaction_state_log_min_isr": 1,
     "group_initial_rebalance_delay_ms": 0,
     "group_min_session_timeout_ms": 100,
+    "offsets_commit_timeout_ms": LONG_MS,
 }
 GROUP, TRANSACTION = 0, 1
 RETRIABLE = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
@@ -112,7 +113,7 @@ class Group:
 
     def join_request(self) -> JoinGroupRequest:
         protocols = [JoinGroupRequestProtocol("range", b"mine")]
-        return JoinGroupRequest(self.name, 10_000, 10_000, self.member, None, "consumer", protocols)
+        return JoinGroupRequest(self.name, LONG_MS, LONG_MS, self.member, None, "consumer", protocols)
 
     async def join(self, node_id: int) -> None:
         answer = await self.cluster.ask(node_id, self.join_request(), 3)
@@ -148,7 +149,7 @@ class Transactional:
                 await asyncio.sleep(0.01)
 
     async def begin(self) -> None:
-        answer = await self.until_done(InitProducerIdRequest(self.name, 60_000), 4)
+        answer = await self.until_done(InitProducerIdRequest(self.name, LONG_MS), 4)
         assert answer.error_code == 0
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
 
@@ -180,7 +181,7 @@ class Transactional:
         batch = bytes(build_batch_v2(records, producer=producer, is_transactional=True))
         data = [wire_produce.PartitionProduceData(key.partition, batch)]
         request = wire_produce.ProduceRequest(
-            self.name, -1, 5000, [wire_produce.TopicProduceData(key.topic, partition_data=data)]
+            self.name, -1, LONG_MS, [wire_produce.TopicProduceData(key.topic, partition_data=data)]
         )
         answer = only(await self.cluster.ask(node_id or self.cluster.record(key).leader, request, 10))
         if not answer.error_code:
@@ -265,7 +266,7 @@ class TestGroups:
                 assert await commit(cluster, there, "g", 2) == ErrorCode.COORDINATOR_NOT_AVAILABLE
                 assert (await fetched(cluster, there, "g"))[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE, "it may be lost yet"
                 waiting = asyncio.create_task(commit(cluster, there, "g", 3))
-                log.wanted = log.wanted._replace(commit_timeout_ms=10_000)
+                log.wanted = log.wanted._replace(commit_timeout_ms=LONG_MS)
                 await asyncio.sleep(0)
                 for other in others:
                     await cluster.start(other)

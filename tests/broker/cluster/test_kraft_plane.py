@@ -178,8 +178,8 @@ def test_a_node_id_that_stays_taken_ends_it(tmp_path: Path) -> None:
     async def go() -> None:
         controllers = Controllers()
         controllers.refusals = [ErrorCode.DUPLICATE_BROKER_REGISTRATION] * 100
-        async with plane_of(controllers, tmp_path, initial_broker_registration_timeout_ms=300) as plane:
-            with pytest.raises(BrokerUnreachableError, match=r"not registered within 0.3 s: another broker with node.id=9"):
+        async with plane_of(controllers, tmp_path, initial_broker_registration_timeout_ms=2000) as plane:
+            with pytest.raises(BrokerUnreachableError, match=r"not registered within 2 s: another broker with node.id=9"):
                 await unfenced(plane)
 
     asyncio.run(go())
@@ -220,7 +220,7 @@ def test_a_feature_that_is_not_known_ends_it_before_it_registers(tmp_path: Path)
 def test_no_controller_ends_it_in_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def go() -> None:
         controllers = Controllers()
-        async with plane_of(controllers, tmp_path, initial_broker_registration_timeout_ms=200, request_timeout_ms=150) as plane:
+        async with plane_of(controllers, tmp_path, initial_broker_registration_timeout_ms=1000, request_timeout_ms=900) as plane:
             await controllers.controller.stop()
             with pytest.raises(BrokerUnreachableError, match="not registered within"):
                 await unfenced(plane)
@@ -306,8 +306,8 @@ def test_calls_find_the_active_controller(tmp_path: Path) -> None:
             controllers.controller.answers[AllocateProducerIdsRequest] = AllocateProducerIdsResponse(
                 error_code=ErrorCode.NOT_CONTROLLER
             )
-            with pytest.raises(BrokerUnreachableError, match=r"within 0\.2 s: 127.* is not the active controller"):
-                await plane.call(AllocateProducerIdsRequest(9, 1), timeout_s=0.2)
+            with pytest.raises(BrokerUnreachableError, match=r"within 2 s: 127.* is not the active controller"):
+                await plane.call(AllocateProducerIdsRequest(9, 1), timeout_s=2)
             await controllers.controller.stop()
             with pytest.raises(BrokerUnreachableError, match=r"within 0\.2 s"):
                 await plane.call(AllocateProducerIdsRequest(9, 1), timeout_s=0.2)

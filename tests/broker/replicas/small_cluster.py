@@ -49,6 +49,9 @@ from tidelog.wire.messages.alter_partition import (
 )
 from tidelog.wire.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 
+LONG_MS = 600_000
+"""Of timeouts that are not to run out."""
+
 CLUSTER_ID = "cluster-of-the-tests--"
 
 
@@ -396,7 +399,7 @@ class SmallCluster:
         key: TopicPartition,
         *values: bytes,
         acks: int = -1,
-        timeout_ms: int = 5000,
+        timeout_ms: int = LONG_MS,
         node_id: int | None = None,
         version: int = 10,
     ) -> wire_produce.ProduceResponse:
@@ -404,7 +407,9 @@ class SmallCluster:
         return await self.ask(node_id, produce_request(key, *values, acks=acks, timeout_ms=timeout_ms), version)  # type: ignore[no-any-return]
 
 
-def produce_request(key: TopicPartition, *values: bytes, acks: int = -1, timeout_ms: int = 5000) -> wire_produce.ProduceRequest:
+def produce_request(
+    key: TopicPartition, *values: bytes, acks: int = -1, timeout_ms: int = LONG_MS
+) -> wire_produce.ProduceRequest:
     batch = build_batch_v2([Record(index, 1_700_000_000_000, 0, None, value) for index, value in enumerate(values)])
     data = wire_produce.PartitionProduceData(key.partition, bytes(batch))
     topic = wire_produce.TopicProduceData(key.topic, partition_data=[data])

@@ -521,7 +521,7 @@ def test_a_throttle_holds_what_is_behind_and_lets_pass_what_is_in_sync(logs: Any
             fill(log, *[0] * 20, count=50)
             log.update_high_watermark(log.log_end_offset)
         async with Simulation(leader, replica_fetch_max_bytes=500) as simulation:
-            simulation.throttled_rate = 1000
+            simulation.throttled_rate = 10
             simulation.fetchers.follow(LEADER, [leader.followed(key, log) for key, log in copies.items()])
             await until(lambda: same(sources[other], copies[other]))
             assert copies[KEY].log_end_offset < 200, "the others pass"

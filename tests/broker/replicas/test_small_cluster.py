@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from tests.broker.replicas.small_cluster import SmallCluster, only
+from tests.broker.replicas.small_cluster import LONG_MS, SmallCluster, only
 from tidelog.errors import BrokerUnreachableError
 from tidelog.metadata.records import RemoveTopicRecord
 from tidelog.model import TopicPartition
@@ -52,7 +52,7 @@ def test_a_dead_follower_leaves_and_comes_back(tmp_path: Path) -> None:
             await cluster.produce(KEY, b"a")
             await cluster.kill(3, is_noticed=False)
             answer = only(await cluster.produce(KEY, b"b"))
-            assert answer.error_code == 0 and set(cluster.record(KEY).isr) == {1, 2}, "the leader has dropped it"
+            assert answer.error_code == 0 and 3 not in cluster.record(KEY).isr, "the leader has dropped it"
             await cluster.start(3)
             await cluster.until_isr(KEY, 1, 2, 3)
             assert only(await cluster.produce(KEY, b"c")).base_offset == 2
@@ -160,7 +160,7 @@ def test_delete_records_waits_for_all_replicas(tmp_path: Path) -> None:
             await cluster.create_topic("orders", [1, 2])
             for _ in range(3):
                 await cluster.produce(KEY, b"a")
-            request = DeleteRecordsRequest([DeleteRecordsTopic("orders", [DeleteRecordsPartition(0, 2)])], 5000)
+            request = DeleteRecordsRequest([DeleteRecordsTopic("orders", [DeleteRecordsPartition(0, 2)])], LONG_MS)
             answer = (await cluster.ask(1, request)).topics[0].partitions[0]
             assert (answer.error_code, answer.low_watermark) == (0, 2)
             assert cluster.members[2].log(KEY).log_start_offset == 2
@@ -180,7 +180,7 @@ def test_delete_records_times_out(tmp_path: Path) -> None:
             request = DeleteRecordsRequest([DeleteRecordsTopic("orders", [DeleteRecordsPartition(0, 1)])], 50)
             answer = (await cluster.ask(1, request)).topics[0].partitions[0]
             assert (answer.error_code, answer.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, -1)
-            waiting = asyncio.create_task(cluster.ask(1, DeleteRecordsRequest(request.topics, 5000)))
+            waiting = asyncio.create_task(cluster.ask(1, DeleteRecordsRequest(request.topics, LONG_MS)))
             await cluster.until(lambda: KEY in cluster.members[1].node.replicas.deleted)  # type: ignore[union-attr]
             cluster.controller.fence(2)
             answer = (await waiting).topics[0].partitions[0]
