@@ -15,7 +15,7 @@ import pytest
 from tests.patience import PATIENCE_S
 from tidelog.broker import broker_thread
 from tidelog.errors import InvalidArgumentError, StorageError
-from tidelog.storage.folder.clean_shutdown import CLEAN_SHUTDOWN_FILE
+from tidelog.formats.names import CLEAN_SHUTDOWN_FILE
 from tidelog.testing import Broker
 
 

@@ -21,10 +21,10 @@ import tidelog
 from tests.patience import PATIENCE_S
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError, StorageError, TopicExistsError, UnknownTopicOrPartitionError
+from tidelog.formats.names import CLEAN_SHUTDOWN_FILE
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
-from tidelog.storage.folder.clean_shutdown import CLEAN_SHUTDOWN_FILE
 from tidelog.testing import Broker
 from tidelog.wire.headers import request_chunks
 from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -23,8 +23,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.cli.conftest import KAFKA_3, ROOT, run, start
 from tests.patience import PATIENCE_S
+from tidelog.formats.names import CLEAN_SHUTDOWN_FILE
 from tidelog.reader.log_dir import LogDir
-from tidelog.storage.folder.clean_shutdown import CLEAN_SHUTDOWN_FILE
 
 
 class Server:

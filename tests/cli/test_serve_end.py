@@ -15,8 +15,8 @@ from tests.cli.conftest import ROOT
 from tests.patience import PATIENCE_S
 from tests.storage.managers import managed
 from tests.storage.partition_logs import batch
+from tidelog.formats.names import CLEAN_SHUTDOWN_FILE
 from tidelog.storage import close_logs as closing
-from tidelog.storage.folder.clean_shutdown import CLEAN_SHUTDOWN_FILE
 
 SERVE = """
 import os, pathlib, runpy, sys, time

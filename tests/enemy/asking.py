@@ -81,7 +81,8 @@ Question = Callable[[Asked], Iterator[Answer]]
 
 
 def _ran(question: list[object], true: Any, read: Callable[[list[Any]], Any]) -> Answer:
-    ran = run(*question, clock=CLOCK)
+    with _heard():
+        ran = run(*question, clock=CLOCK)
     lines = [line for line in ran.stderr.splitlines() if line.startswith(("note: ", "tidelog: ", "missing: ", "fault: "))]
     told = [line for line in lines if not any(one in line for one in HARMLESS)]
     loudness = 2 if ran.exit_code else int(bool(told))
@@ -214,6 +215,18 @@ def retention(asked: Asked) -> Iterator[Answer]:
 
 
 @contextmanager
+def _heard() -> Iterator[logging.Logger]:
+    """Let warnings through, whatever level the tests have set for loggers above: commands print them, too."""
+    logger = logging.getLogger("tidelog")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield logger
+    finally:
+        logger.setLevel(level)
+
+
+@contextmanager
 def _listening() -> Iterator[list[str]]:
     """Collect what is logged and warned."""
     said: list[str] = []
@@ -223,18 +236,15 @@ def _listening() -> Iterator[list[str]]:
             said.append(record.getMessage())
 
     handler = Handler(logging.WARNING)
-    logger = logging.getLogger("tidelog")
-    logger.addHandler(handler)
-    level = logger.level
-    logger.setLevel(logging.WARNING)  # Whatever the level of those above it is.
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            yield said
-        said += [f"WARNING {one.message}" for one in caught]
-    finally:
-        logger.setLevel(level)
-        logger.removeHandler(handler)
+    with _heard() as logger:
+        logger.addHandler(handler)
+        try:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                yield said
+            said += [f"WARNING {one.message}" for one in caught]
+        finally:
+            logger.removeHandler(handler)
 
 
 def _called(question: str, true: Any, ask: Callable[[], tuple[Any, bool]]) -> Answer:
@@ -362,7 +372,8 @@ def served(asked: Asked) -> Iterator[Answer]:
 def verify(asked: Asked) -> Iterator[Answer]:
     """What verify says is no answer by itself: whether it finds a fault is the caller's to judge."""
     path = asked.folder.path
-    ran = run("verify", path, "--json", *_maps(asked), clock=CLOCK)
+    with _heard():
+        ran = run("verify", path, "--json", *_maps(asked), clock=CLOCK)
     found = (
         [one for one in ran.json_lines if one.get("type") in ("missing", "fault")] if ran.exit_code in (0, 3) else [ran.stderr]
     )

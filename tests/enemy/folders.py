@@ -156,14 +156,15 @@ def _shift_one_batch(folder: Folder, rng: random.Random) -> None:
     logs = [log for log in sorted(folder.other.rglob(f"*{names.LOG_SUFFIX}")) if log.stat().st_size]
     log = rng.choice(logs)
     data = bytearray(log.read_bytes())
-    headers = [header for header in iter_headers(data) if header.magic == 2]
+    # A first record without a timestamp is -1, from which those of the others are counted.
+    headers = [header for header in iter_headers(data) if header.magic == 2 and header.base_timestamp >= FIRST_MS]
     if not headers:
         return
     header = rng.choice(headers)
     shift = rng.choice([-7, -1, 1, 7, 3600]) * 1000
     for at in (27, 35):  # Base and largest timestamp; records have the difference to the first.
         place = slice(header.position + at, header.position + at + 8)
-        data[place] = max(0, int.from_bytes(data[place], "big", signed=True) + shift).to_bytes(8, "big", signed=True)
+        data[place] = (int.from_bytes(data[place], "big", signed=True) + shift).to_bytes(8, "big", signed=True)
     from crc32c import crc32c
 
     start = header.position + 17

@@ -20,6 +20,8 @@ from tests.enemy.damage import Damage
 from tests.enemy.folders import Folder
 from tests.enemy.truth import read_folder
 from tests.examples import IS_SOAK
+from tidelog.formats import names
+from tidelog.formats.checkpoints import write_offset_checkpoint
 
 DAMAGES_PER_FOLDER = 12
 FOLDERS = 900 if IS_SOAK else 4
@@ -121,6 +123,17 @@ def put_back(kept: Path, target: Path) -> None:
             path = target / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
+
+
+def test_what_commands_and_functions_say_is_heard(tmp_path: Path) -> None:
+    """Here tests silence all loggers; a note that is not heard looks like an answer that is wrong in silence."""
+    folder = folders.make("imported", tmp_path, random.Random(1))
+    truths = read_folder(folder.path, folder.keys)
+    write_offset_checkpoint(folder.path / names.HIGH_WATERMARK_CHECKPOINT, dict.fromkeys(folder.keys, 3))
+    for question in (asking.cat, asking.scan):
+        answers = [answer for seed in range(6) for answer in question(Asked(folder, truths, random.Random(seed)))]
+        assert [one for one in answers if wrong(one, Damage("a high watermark", "told"))] == []
+        assert any(one.came != one.true for one in answers)
 
 
 @pytest.mark.parametrize("part", range(PARTS if IS_SOAK else 1))

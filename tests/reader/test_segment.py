@@ -317,8 +317,7 @@ class TestTornTail:
         for name, garbage in (
             ("a-0", b"hi"),
             ("b-0", b"hello there"),
-            ("c-0", bytes(range(1, 200))),
-            ("d-0", messages([20])[0][:-1]),
+            ("c-0", messages([20])[0][:-1]),
         ):
             segment = segment_of(tmp_path / name, messages(range(20)))
             with segment.log_path.open("ab") as file:
@@ -339,9 +338,7 @@ class TestTornTail:
         assert not caplog.records
 
     def test_recovery_with_corrupt_message(self, tmp_path: Path) -> None:
-        """LogSegmentTest.testRecoveryWithCorruptMessage: of a flipped message at the end nothing is left; one with messages
-        after it
-        is reported as damage, not taken for the end"""
+        """LogSegmentTest.testRecoveryWithCorruptMessage: a flipped message is reported as damage, not taken for the end"""
         for k in range(20):
             segment = segment_of(tmp_path / f"t-{k}", messages(range(20)))
             data = bytearray(segment.log_path.read_bytes())
@@ -349,10 +346,8 @@ class TestTornTail:
             segment.log_path.write_bytes(data)
             segment.index_path(".index").write_bytes(b"")
             segment = Segment.open(segment.log_path)
-            if k == 19:
-                assert offsets(segment) == list(range(19))
-                continue
-            with pytest.raises(CorruptBatchError, match=r"checksum.*sound batch follows") as raised:
+            follows = "and no crash leaves a batch like this" if k == 19 else "and a sound batch follows"
+            with pytest.raises(CorruptBatchError, match=f"checksum.*{follows}") as raised:
                 offsets(segment)
             assert (raised.value.path, raised.value.position) == (str(segment.log_path), k * SIZE)
 

@@ -78,12 +78,12 @@ def test_batch_and_stream_say_the_same_of_a_growing_folder(tmp_path: Path, caplo
     second = words(caplog)
     assert ["[60, 65)" in one for one in second] == [True]
     assert [*first, *second] == words_of_a_batch(tmp_path, caplog)
-    # The newest batch: a torn tail until something sound lies after it.
+    # The newest batch: the position waits before it until something sound lies after it.
     fill(builder, 10)
     damage(tmp_path, 95)
     assert offsets(stream.run()) == list(range(90, 95))
     assert stream.run() is None
-    assert words(caplog) == []
+    assert ["[95, 100)" in one for one in words(caplog)] == [True]
     fill(builder, 5)
     assert offsets(stream.run()) == list(range(100, 105))
     third = words(caplog)

@@ -16,8 +16,8 @@ from tests.storage.partition_logs import NOW_MS, batch, offsets
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError, LogOfflineError, StorageError, UnknownTopicOrPartitionError
 from tidelog.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from tidelog.formats.names import CLEAN_SHUTDOWN_FILE
 from tidelog.model import TopicPartition
-from tidelog.storage.folder.clean_shutdown import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.loading.loader import RecoveryProgress
 from tidelog.storage.log_manager import LoadProgress, LogManager
 from tidelog.storage.scheduler import Scheduler

@@ -15,7 +15,7 @@ from tests.storage.partition_logs import NOW_MS, offsets, records
 from tidelog.clock import ManualClock
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError
 from tidelog.formats.checkpoints import read_offset_checkpoint
-from tidelog.storage.folder.clean_shutdown import CLEAN_SHUTDOWN_FILE
+from tidelog.formats.names import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.folder.folder_topics import read_topics
 from tidelog.storage.folder.meta_properties import read_meta_properties
 from tidelog.storage.log_manager import LogManager

@@ -20,8 +20,8 @@ from tests.storage.partition_logs import NOW_MS, batch, offsets
 from tidelog.clock import ManualClock
 from tidelog.errors import LogOfflineError, TidelogError, UnknownTopicOrPartitionError
 from tidelog.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from tidelog.formats.names import CLEAN_SHUTDOWN_FILE
 from tidelog.model import TopicPartition
-from tidelog.storage.folder.clean_shutdown import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.folder.folder_topics import read_topics
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.removed_files import AT_ONCE, RemovedFiles

@@ -51,7 +51,6 @@ from tidelog.reader.log_dir import LogDir
 from tidelog.reader.metadata_log import MetadataLog, metadata_dir, read_metadata_log
 from tidelog.reader.missing import MissingOffsets, is_compacted_log
 from tidelog.reader.segment import Segment
-from tidelog.storage.folder.clean_shutdown import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.folder.dir_lock import is_locked
 from tidelog.storage.folder.meta_properties import META_PROPERTIES, read_meta_properties
 from tidelog.storage.folder.served_settings import SERVED_FILE, read_served_settings
@@ -137,7 +136,7 @@ class _Look:
         self._topics = topics
         self._only = only
         self._findings: list[Finding] = []
-        self._is_closed = (directory / CLEAN_SHUTDOWN_FILE).exists()
+        self._is_closed = (directory / names.CLEAN_SHUTDOWN_FILE).exists()
         # What the metadata and the checkpoints say comes before what is there.
         self._metadata = self._read_metadata()
         self._is_kraft = False

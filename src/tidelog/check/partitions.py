@@ -49,7 +49,6 @@ from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.producer_state import ProducerState
 from tidelog.reader.segment import Segment
-from tidelog.storage.folder.clean_shutdown import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.folder.folder_topics import read_topics
 from tidelog.storage.loading.log_scan import scan_log
 
@@ -183,7 +182,7 @@ class PartitionVerification:
         self._preferred = preferred_intervals(partition)
         self._given = interval_bytes
         interval = guess_interval(log.segments, self._preferred) if interval_bytes is None else interval_bytes
-        is_closed = (log.directory.parent / CLEAN_SHUTDOWN_FILE).exists()
+        is_closed = (log.directory.parent / names.CLEAN_SHUTDOWN_FILE).exists()
         self.tasks = [
             SegmentToVerify(segment, segment.size_bytes, segment.is_last and not is_closed, interval, time_map_dir)
             for segment in log.segments

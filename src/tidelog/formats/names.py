@@ -43,6 +43,7 @@ RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 
 MAX_NAME_LENGTH = 255
 _SUFFIXED_DIR = re.compile(r"^(\S+)-(\S+)\.(\S+)(-delete|-stray|-future)$")

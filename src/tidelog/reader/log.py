@@ -274,7 +274,12 @@ class Log:
         return list(missing_offsets(self, self._claims, start_offset, end_offset))
 
     def left_out(self, start_offset: int, end_offset: int) -> list[LeftOut]:
-        """Return what is left out of `[start_offset, end_offset)` because it is damaged; nothing without `skip_damaged`."""
+        """Return what is left out of `[start_offset, end_offset)` because it is damaged; nothing without `skip_damaged`.
+
+        To what ends with the log, damage after the last sound batch belongs, too.
+        """
+        if end_offset == self.log_end_offset:
+            end_offset = MAX_OFFSET
         return [
             one
             for segment in self.segments_from(start_offset)

@@ -122,6 +122,7 @@ class LogDir:
             self.log_start_offsets.get(key),
             self.cleaner_offsets.get(key),
             is_set_compacted=partial(self._is_set_compacted, key.topic),
+            was_closed=(self.path / names.CLEAN_SHUTDOWN_FILE).exists(),
         )
 
     def _is_set_compacted(self, topic: str) -> bool:

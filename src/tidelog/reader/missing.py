@@ -12,7 +12,8 @@ segments in the middle      a segment's base lies above the next offset of the o
 the head                    the first leader epoch begins below the first segment: who deletes a head moves both; or an
                             index file without its ``.log`` below the first segment
 the end                     the log ends below a checkpoint (recovery point, high watermark, log start), below a producer
-                            snapshot, below the newest leader epoch, or below an index file without its ``.log``
+                            snapshot, below the newest leader epoch, or below an index file without its ``.log``; or with
+                            a torn tail, in a folder with the mark of a clean end
 hidden, though there        records lie below the log start of the checkpoint, and the first leader epoch begins before it:
                             deleting records moves both. Where there are no epochs (formats v0 and v1) or they begin
                             later, nothing vouches for the checkpoint, and nothing contradicts it: perhaps deleted
@@ -131,6 +132,8 @@ class Claims(NamedTuple):
     """Read before the folder is listed, as everything here."""
     is_set_compacted: Callable[[], bool] | None = None
     """Looks up whether the topic's settings say that it is compacted; asked only where it matters."""
+    was_closed: bool = False
+    """The folder bears the mark of a clean end: nothing was torn then."""
 
 
 def missing_offsets(log: Log, claims: Claims, start_offset: int, end_offset: int | None) -> Iterator[MissingOffsets]:
@@ -270,6 +273,9 @@ def _end(log: Log, claims: Claims, orphans: _Orphans) -> Iterator[MissingOffsets
         said.append((claims.newest_epoch.start_offset, f"leader epoch {claims.newest_epoch.epoch} begins at offset {{}}"))
     if log.snapshots:
         said.append((log.snapshots[-1], "a producer snapshot is of offset {}"))
+    if claims.was_closed and end is not None and end.torn is not None:
+        at_least = end.torn.end_offset or next_offset + 1
+        said.append((at_least, f"the log was closed ({names.CLEAN_SHUTDOWN_FILE}), and {end.torn}, below {{}}"))
     lost = orphans.last()
     if lost is not None:
         said.append((_base(lost) + 1, f"{lost.name} is there, and its .log is not"))

@@ -10,7 +10,7 @@ searched for the next sound one:
 | an offset that does not fit its neighbours | the batch that is out of line is left out: no checksum covers an offset |
 
 A sound batch inside another one's value is so not taken for a batch of this log: what follows it in the value is none. Index
-entries are not asked. Only what was written after the last sound batch of the last segment, a torn tail, is no damage.
+entries are not asked. Only what a crash may have left after the last sound batch of the last segment, a torn tail, is no damage.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidelog.formats.batch_walk import check_crc_by_pieces
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.formats.index_entries import MAX_RELATIVE_OFFSET
 from tidelog.model import MAX_OFFSET
-from tidelog.reader.segment_end import candidates, last_nonzero
+from tidelog.reader.segment_end import candidates, last_nonzero, may_be_torn
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
 from tidelog.records.records import iter_records
 from tidelog.records.scanner import scan_batch
@@ -123,14 +123,21 @@ class _Salvage:
                 position = header.end_position
                 continue
             behind = self._next_sound(position)
-            if behind is None and self._is_last:
-                break  # A torn tail, or what checkpoints say is missing.
+            if behind is None and self._is_last and may_be_torn(self._file, position, self._size, self._next_offset):
+                break  # What checkpoints say of it is `missing`.
             end = self._size if behind is None else behind.position
-            before = self._sound[-1] if self._sound else None
-            first_behind = self._limit if behind is None else self._first_offset(behind)
-            self._damages.append(Damage(position, end, fault, before, behind, first_behind, self._header_at(position)))
+            before, claimed = self._sound[-1] if self._sound else None, self._header_at(position)
+            first_behind = self._offset_after(claimed) if behind is None else self._first_offset(behind)
+            self._damages.append(Damage(position, end, fault, before, behind, first_behind, claimed))
             position = end
         return Sound(self._sound, self._damages)
+
+    def _offset_after(self, claimed: BatchHeader | None) -> int:
+        """Return the offset after what is damaged up to the segment's end: the next segment's, or as the damaged header says."""
+        if not self._is_last:
+            return self._limit
+        is_near = claimed is not None and 0 <= claimed.last_offset - self._next_offset <= MAX_RELATIVE_OFFSET
+        return claimed.next_offset if claimed is not None and is_near else self._next_offset + 1
 
     def _first_offset(self, header: BatchHeader) -> int:
         """Return a batch's first offset; of a compressed v0 or v1 message only its records say."""

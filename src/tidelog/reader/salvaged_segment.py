@@ -13,7 +13,7 @@ from typing import TypeVar
 from tidelog.formats.index_entries import IndexEntries
 from tidelog.reader.salvage import LeftOut, Sound, left_out, salvage
 from tidelog.reader.segment import Segment
-from tidelog.reader.segment_end import SegmentEnd, last_nonzero
+from tidelog.reader.segment_end import SegmentEnd, last_nonzero, torn_tail
 from tidelog.records.batch import BatchHeader
 
 _Index = TypeVar("_Index", bound=IndexEntries)
@@ -31,20 +31,25 @@ class SalvagedSegment(Segment):
         """Return what is left out of the segment."""
         return list(left_out(self.sound.damages, topic, partition, str(self.log_path), self.base_offset))
 
+    @property
+    def is_damaged_at_end(self) -> bool:
+        """Whether damage is the last that is there. The last segment's end lies before it, as nobody knows how far it goes."""
+        return bool(self.sound.damages) and self.sound.damages[-1].behind is None
+
     def valid_end(self) -> SegmentEnd:
         if self._end is None:
             headers, damages = self.sound
-            last = headers[-1] if headers else None
+            last, torn = headers[-1] if headers else None, None
             position, next_offset = (0, self.base_offset) if last is None else (last.end_position, last.next_offset)
             if not self.is_last:
                 # Offsets after the last batch are left out, and reported: they are no gap.
-                if damages and damages[-1].behind is None:
+                if self.is_damaged_at_end:
                     next_offset = damages[-1].first_offset_behind
                 position = self.size_bytes
-            elif last_nonzero(self._file, position, self.size_bytes) is not None:
-                torn = f"{self.size_bytes - position} bytes after byte {position}"
-                self.notices.note(self.log_path, f"torn tail: {torn} are no whole batch, left out")
-            self._end = SegmentEnd(position, next_offset, last)
+            elif not self.is_damaged_at_end and last_nonzero(self._file, position, self.size_bytes) is not None:
+                torn = torn_tail(self._file, position, self.size_bytes, next_offset)
+                self.notices.note(self.log_path, str(torn))
+            self._end = SegmentEnd(position, next_offset, last, torn)
         return self._end
 
     def check_name(self) -> bool:

@@ -7,9 +7,17 @@ nothing                                 the end
 zeros to the end of the file            the end (a preallocated file; nothing was lost)
 a batch with a right checksum, whose    CorruptBatchError: no crash writes that
 offset does not fit
-bytes that are no whole, sound batch    the end, with a notice (an append that a crash tore) unless the file is growing
-the same, but a sound batch follows     CorruptBatchError: records were damaged, and others come after them
+a part of a batch, up to the file's     the end, with a notice (an append that a crash tore) unless the file is growing
+end; or one of which a block is zeros
+any other batch that is not sound       CorruptBatchError: no crash writes that
+whatever is no sound batch, but a       CorruptBatchError: records were damaged, and others come after them
+sound one follows
 ======================================  =================================================================================
+
+A process that is killed leaves the beginning of what it wrote. A machine that loses power leaves the file short, or some blocks
+of it as they were before the append: zeros. So a batch that is all there by its size, of which no block is zeros, was whole
+once, and is damaged. So is one whose length reaches past the file, while its checksum is that of the bytes that are there.
+What cannot be distinguished from a torn append is left out, and checked against the checkpoints (`missing`).
 
 A "sound batch" that follows has a right checksum and an offset that fits, so that a torn batch which carries another
 log's bytes in its value is not taken for damage.
@@ -19,15 +27,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from struct import Struct
 from typing import NamedTuple
 
 from tidelog.errors import CorruptBatchError
 from tidelog.formats.batch_walk import check_crc_by_pieces, walk
 from tidelog.formats.files import Notices, ReadOnlyFile
 from tidelog.formats.index_entries import MAX_RELATIVE_OFFSET
-from tidelog.records.batch import HEADER_BYTES, BatchHeader, read_header
+from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, MIN_HEADER_BYTES, MIN_LENGTH, BatchHeader, read_header
 
 WINDOW_BYTES = 4 * 1024 * 1024
+
+BLOCK_BYTES = 64
+"""No storage tears what it writes into smaller pieces: the line of a cache, where files lie in persistent memory."""
+
+_LENGTH = Struct(">i")
+_MAGIC_AT = 16
 
 
 class SegmentEnd(NamedTuple):
@@ -36,14 +51,33 @@ class SegmentEnd(NamedTuple):
     position: int
     next_offset: int
     last_header: BatchHeader | None
+    torn: TornTail | None = None
+
+
+class TornTail(NamedTuple):
+    """What a crash may have left after the last whole batch."""
+
+    position: int
+    end_position: int
+    first_offset: int
+    end_offset: int | None
+    """After the last record of the batch that was torn, by its header; None where no header is left."""
+
+    def __str__(self) -> str:
+        said = "" if self.end_offset is None else f", to {self.end_offset - 1} by a batch's header"
+        return (
+            f"torn tail: {self.end_position - self.position} bytes after byte {self.position} are no whole batch, left out: "
+            f"offsets from {self.first_offset}{said}"
+        )
 
 
 def find_end(file: ReadOnlyFile, size_bytes: int, position: int, min_offset: int, notices: Notices) -> SegmentEnd:
     """Walk from `position`, where a batch starts or the segment is empty, to the end; checksums are checked.
 
-    Raises CorruptBatchError where a damaged batch is followed by a sound one.
+    Raises CorruptBatchError for a damaged batch that no crash explains.
     """
     last: BatchHeader | None = None
+    torn: TornTail | None = None
     try:
         for header in walk(file, position, size_bytes, crc=True, min_offset=min_offset):
             last = header
@@ -56,17 +90,55 @@ def find_end(file: ReadOnlyFile, size_bytes: int, position: int, min_offset: int
         if last_byte is not None:
             follower = _sound_batch(file, position + 1, last_byte + 1, size_bytes, next_offset)
             if follower is not None:
-                raise CorruptBatchError(
-                    f"{error.message}, and a sound batch follows at byte {follower.position}",
-                    path=file.path,
-                    position=position,
-                    found=error.found,
-                    expected=error.expected,
-                ) from error
+                raise _damage(error, f"and a sound batch follows at byte {follower.position}", file, position) from error
             if file.size_bytes() == size_bytes:  # Else the owner is in the middle of an append.
-                torn = f"{size_bytes - position} bytes after byte {position}"
-                notices.note(file.path, f"torn tail: {torn} are no whole batch, left out")
-    return SegmentEnd(position, min_offset if last is None else last.next_offset, last)
+                if not may_be_torn(file, position, size_bytes, next_offset):
+                    raise _damage(error, "and no crash leaves a batch like this at the end", file, position) from error
+                torn = torn_tail(file, position, size_bytes, next_offset)
+                notices.note(file.path, str(torn))
+    return SegmentEnd(position, min_offset if last is None else last.next_offset, last, torn)
+
+
+def _damage(error: CorruptBatchError, why: str, file: ReadOnlyFile, position: int) -> CorruptBatchError:
+    text = f"{error.message}, {why}"
+    return CorruptBatchError(text, path=file.path, position=position, found=error.found, expected=error.expected)
+
+
+def torn_tail(file: ReadOnlyFile, position: int, size_bytes: int, next_offset: int) -> TornTail:
+    """Describe the bytes after the last whole batch."""
+    header = _header_at(file, position, size_bytes)
+    fits = header is not None and next_offset <= header.base_offset <= header.last_offset <= next_offset + MAX_RELATIVE_OFFSET
+    return TornTail(position, size_bytes, next_offset, header.next_offset if header is not None and fits else None)
+
+
+def may_be_torn(file: ReadOnlyFile, position: int, size_bytes: int, next_offset: int) -> bool:
+    """Return whether the bytes from `position` on, which are no sound batch, may be what a crash left of an append."""
+    head = file.read(position, min(HEADER_BYTES, size_bytes - position))
+    if len(head) < MIN_HEADER_BYTES:
+        return True
+    end_position = position + LOG_OVERHEAD + _LENGTH.unpack_from(head, 8)[0]
+    if end_position > size_bytes:
+        return head[_MAGIC_AT] <= 2 and not _checksum_is_right(file, position, size_bytes, has_length=False)
+    if end_position < position + LOG_OVERHEAD + MIN_LENGTH:
+        end_position = size_bytes
+    last_byte = last_nonzero(file, position, size_bytes)
+    if last_byte is None or (last_byte + 1 < end_position < size_bytes):
+        return True  # A preallocated file, of which the beginning of a batch was written.
+    return _has_block_of_zeros(file, position, end_position, next_offset)
+
+
+def _has_block_of_zeros(file: ReadOnlyFile, start: int, end: int, next_offset: int) -> bool:
+    """Return whether the part of [start, end) in some block is zeros, other than those that an offset begins with."""
+    while start < end:
+        window = file.read(start, min(WINDOW_BYTES, end - start))
+        at = 0
+        while at < len(window):
+            stop = min(at + BLOCK_BYTES - (start + at) % BLOCK_BYTES, len(window))
+            if not any(window[at:stop]) and window[at:stop] != next_offset.to_bytes(8, "big")[: stop - at]:
+                return True
+            at = stop
+        start += len(window)
+    return False
 
 
 def last_nonzero(file: ReadOnlyFile, start: int, end: int) -> int | None:
@@ -80,13 +152,20 @@ def last_nonzero(file: ReadOnlyFile, start: int, end: int) -> int | None:
     return None
 
 
-def _checksum_is_right(file: ReadOnlyFile, position: int, size_bytes: int) -> bool:
-    """Say whether a whole batch with a right checksum stands at `position`."""
+def _header_at(file: ReadOnlyFile, position: int, size_bytes: int) -> BatchHeader | None:
     try:
-        header = read_header(file.read(position, HEADER_BYTES), 0, position, file.path)
-        if header.end_position > size_bytes:
-            return False
-        check_crc_by_pieces(file, header)
+        return read_header(file.read(position, min(HEADER_BYTES, size_bytes - position)), 0, position, file.path)
+    except CorruptBatchError:
+        return None
+
+
+def _checksum_is_right(file: ReadOnlyFile, position: int, size_bytes: int, *, has_length: bool = True) -> bool:
+    """Say whether a whole batch with a right checksum stands at `position`; one that ends with the file, without its length."""
+    header = _header_at(file, position, size_bytes)
+    if header is None or (has_length and header.end_position > size_bytes):
+        return False
+    try:
+        check_crc_by_pieces(file, header if has_length else header._replace(size=size_bytes - position))
     except CorruptBatchError:
         return False
     return True

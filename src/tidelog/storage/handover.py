@@ -49,7 +49,6 @@ from tidelog.reader.segment import Segment
 from tidelog.reader.time_map_file import write_time_maps
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, iter_headers, read_header
 from tidelog.records.patch import set_leader_epoch
-from tidelog.storage.folder.clean_shutdown import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.folder.dir_checkpoints import DirCheckpoints
 from tidelog.storage.folder.dir_lock import DirLock
 from tidelog.storage.folder.write_journal import is_pending
@@ -102,7 +101,7 @@ def recover(source: Path, clock: Clock) -> bool:
 
     Raises what `LogManager` raises, also where someone else holds the folder.
     """
-    if (source / CLEAN_SHUTDOWN_FILE).exists() and not is_pending(source):
+    if (source / names.CLEAN_SHUTDOWN_FILE).exists() and not is_pending(source):
         return False
     LogDir(source)  # A folder that is none is not made one.
     with LogManager(source, clock):
@@ -133,7 +132,7 @@ def topics_to_hand(
     cleanly (`recover`), NotFoundError, and what reading the logs raises.
     """
     log_dir = LogDir(source)
-    if not (source / CLEAN_SHUTDOWN_FILE).exists():
+    if not (source / names.CLEAN_SHUTDOWN_FILE).exists():
         raise InvalidArgumentError("the folder was not shut down cleanly, and could not be recovered", path=source)
     found = []
     names_wanted = [*wanted] or [name for name in log_dir.topics() if not name.startswith("__")]

@@ -10,21 +10,21 @@ import json
 from pathlib import Path
 
 from tidelog.errors import StorageError
+from tidelog.formats import names
 from tidelog.formats.checkpoints import replace_file, sync_directory
 
-CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 NO_BROKER_EPOCH = -1
 
 
 def write_clean_shutdown(directory: Path, broker_epoch: int = NO_BROKER_EPOCH) -> None:
     """Say that everything was closed. Raises StorageError."""
     text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
-    replace_file(directory / CLEAN_SHUTDOWN_FILE, text.encode())
+    replace_file(directory / names.CLEAN_SHUTDOWN_FILE, text.encode())
 
 
 def read_broker_epoch(directory: Path) -> int:
     """Return the broker epoch at the last clean end, `NO_BROKER_EPOCH` where nothing says. Raises StorageError."""
-    path = directory / CLEAN_SHUTDOWN_FILE
+    path = directory / names.CLEAN_SHUTDOWN_FILE
     try:
         epoch = json.loads(path.read_bytes())["brokerEpoch"]
     except (FileNotFoundError, ValueError, KeyError, TypeError):
@@ -36,7 +36,7 @@ def read_broker_epoch(directory: Path) -> int:
 
 def take_clean_shutdown(directory: Path) -> bool:
     """Remove the mark; return whether it was there. It is gone on the disk before anything else happens. Raises StorageError."""
-    path = directory / CLEAN_SHUTDOWN_FILE
+    path = directory / names.CLEAN_SHUTDOWN_FILE
     try:
         path.unlink()
         sync_directory(directory)
