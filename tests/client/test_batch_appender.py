@@ -139,7 +139,7 @@ def short_pauses() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def appending(model: ModelBroker, timeout_ms: int = 2_000, max_in_flight: int = 5) -> Iterator[BatchAppender]:
+def appending(model: ModelBroker, timeout_ms: int = 60_000, max_in_flight: int = 5) -> Iterator[BatchAppender]:
     with (
         model,
         tidelog.connect(model.address, timeout_ms=timeout_ms) as client,
@@ -208,8 +208,9 @@ def test_a_producer_that_the_broker_lost_records_of() -> None:
 
 def test_time_is_up() -> None:
     model = ModelBroker(["not now"] * 1_000)
-    with appending(model, timeout_ms=100) as appender:
+    with appending(model) as appender:
         appender.append(KEYS[0], batch(1))
+        appender._pipeline._timer._timeout_ms = 100
         with pytest.raises(BrokerError, match="append to t-0"):
             appender.flush()
 

@@ -49,6 +49,10 @@ from tidelog.wire.messages.produce import (
 )
 
 SHORT_MS = 250
+"""Of calls on a connection that is there: that one waits for an answer for as long as before."""
+
+WAITING_MS = 2000
+"""Of calls that connect: long enough for an answer, and short, as what does not come is waited for."""
 
 
 def offsets(*found: tuple[int, int, int, int]) -> ListOffsetsResponse:
@@ -145,7 +149,8 @@ class TestLeaders:
     def test_a_partition_without_leader_is_waited_for(self, cluster: Cluster) -> None:
         cluster.leaders = {0: -1}
         cluster.on = {1: lambda *_: offsets((0, 0, 1, 1))}
-        with cluster.connect(SHORT_MS) as client, pytest.raises(BrokerError, match="has no leader") as error:
+        with cluster.connect() as client, pytest.raises(BrokerError, match="has no leader") as error:
+            client.cluster.timeout_ms = SHORT_MS
             client.offsets_for_times({("t", 0): 1})
         assert error.value.error_code == ErrorCode.LEADER_NOT_AVAILABLE
         assert len(cluster.asked(1, MetadataRequest)) > 2
@@ -171,9 +176,10 @@ class TestLeaders:
 
         with (
             ScriptedBroker(answer) as broker,
-            tidelog.connect(broker.address, timeout_ms=4 * SHORT_MS) as client,
+            tidelog.connect(broker.address) as client,
             pytest.raises(BrokerUnreachableError) as error,
         ):
+            client.cluster.timeout_ms = SHORT_MS
             client.offsets_for_times({("t", 0): 1})
         assert f"refused; it is what {broker.address} advertises (127.0.0.1:1)" in str(error.value)
 
@@ -415,7 +421,7 @@ class TestFetch:
 
     def test_records_that_never_come(self, cluster: Cluster) -> None:
         self.reading(cluster, *[fetched(b"")] * 100)
-        with cluster.connect(SHORT_MS) as client, pytest.raises(BrokerError, match=r"offsets \[0, 5\) of t-0 do not come"):
+        with cluster.connect(WAITING_MS) as client, pytest.raises(BrokerError, match=r"offsets \[0, 5\) of t-0 do not come"):
             list(client.read("t"))
 
 
@@ -433,7 +439,7 @@ class TestNonsense:
 
     def test_a_closed_connection(self) -> None:
         with ScriptedBroker(lambda *_: CLOSE) as broker, pytest.raises(BrokerUnreachableError, match="closed the connection"):
-            tidelog.connect(broker.address, timeout_ms=SHORT_MS)
+            tidelog.connect(broker.address, timeout_ms=WAITING_MS)
 
     @pytest.mark.parametrize(
         "said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x05\x03\x00\x02\x02\x50", b"\xff\xff\xff\xff", b"\0\0\0\0"]
@@ -474,7 +480,8 @@ class TestNonsense:
             ScriptedBroker(
                 lambda request, _: None if isinstance(request, ApiVersionsRequest) else struct.pack(">i", len(junk)) + junk
             ) as broker,
-            tidelog.connect(broker.address, timeout_ms=SHORT_MS) as client,
+            tidelog.connect(broker.address) as client,
             pytest.raises(TidelogError),
         ):
+            client.cluster.timeout_ms = SHORT_MS
             client.partitions("t")

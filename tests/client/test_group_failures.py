@@ -130,7 +130,8 @@ def test_what_does_not_pass(script: Script, client: Client, kind: type, answer: 
 def test_time_is_up(script: Script) -> None:
     script.answers[FindCoordinatorRequest] = [script.here(ErrorCode.COORDINATOR_NOT_AVAILABLE)]
     script.answers[ListGroupsRequest] = [CLOSE]
-    with tidelog.connect(script.broker.address, timeout_ms=SHORT_MS) as client:
+    with tidelog.connect(script.broker.address) as client:
+        client.cluster.timeout_ms = SHORT_MS  # The connection, which is there, waits for as long as before.
         with pytest.raises(BrokerError, match="coordinator of group"):
             describe_group(client.cluster, "g")
         with pytest.raises(BrokerUnreachableError):

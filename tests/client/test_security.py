@@ -24,8 +24,8 @@ from tidelog.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from tidelog.wire.messages.metadata import MetadataRequest
 from tidelog.wire.messages.sasl_handshake import SaslHandshakeResponse
 
-SECONDS = 3.0
-"""Far below the 30 s for which a broker that is away is waited for."""
+SECONDS = 20.0
+"""Below the 30 s for which a broker that is away is waited for."""
 
 Serve = Callable[[socket.socket], None]
 
