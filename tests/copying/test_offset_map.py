@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelog.copying.offset_map import MapRun, OffsetMap, OffsetMapWriter, PartitionMap, runs_of_records
+from tidelog.copying.offset_map import MapRun, OffsetMap, OffsetMapWriter, PartitionMap
 from tidelog.copying.offset_map_file import MapHead, add_run, chunk, map_path, read_state
 from tidelog.errors import CorruptDataError, InvalidArgumentError, NotFoundError, StorageError
 from tidelog.model import TopicPartition
@@ -30,6 +30,14 @@ def no_waiting_for_disks() -> Iterator[None]:
 chunks = st.lists(
     st.tuples(st.lists(st.integers(0, 2), min_size=0, max_size=6), st.integers(0, 3), st.integers(0, 2)), max_size=8
 )
+
+
+def runs_of_records(source_offsets: list[int], target_partition: int, target_offset: int) -> list[MapRun]:
+    """Return the runs of records that lie in the target without gaps: `source_offsets`, in order."""
+    runs: list[MapRun] = []
+    for number, offset in enumerate(source_offsets):
+        add_run(runs, MapRun(offset, offset, target_partition, target_offset + number, 1))
+    return runs
 
 
 def write(folder: Path, given_chunks: list[tuple[list[int], int, int]], start: int = 0) -> tuple[dict[int, int], int]:

@@ -18,7 +18,7 @@ from tests.sources.logs import TOPIC, LogBuilder, Row, expected
 from tests.sources.test_property import NOON, steps, write
 from tidelog.copying.column_rebuilding import BATCH_BYTES, TimeRule
 from tidelog.copying.planning import plan_copy
-from tidelog.copying.source_batches import CopiedBatch, CopyCounts, CopyRules, copied_batches
+from tidelog.copying.source_batches import CopiedBatch, CopyCounts, CopyRules, copied_or_skipped
 from tidelog.errors import CorruptBatchError, InvalidArgumentError
 from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, read_header
 from tidelog.records.compression import Codec
@@ -62,7 +62,7 @@ def copied(batches: list[CopiedBatch]) -> list[Plain]:
 def copy(folder: Path | str, rules: CopyRules | None = None, start_offset: int = 0, **asked: Any) -> list[CopiedBatch]:
     planned = plan_copy(open_source(folder), TOPIC, **asked)
     splits = [split for partition in planned for split in partition.splits]
-    return list(copied_batches(splits, rules or CopyRules(), start_offset))
+    return [one for one in copied_or_skipped(splits, rules or CopyRules(), start_offset) if one is not None]
 
 
 @pytest.mark.usefixtures("quiet")
@@ -126,7 +126,7 @@ def test_whole_batches_pass_as_bytes(tmp_path: Path) -> None:
     stored = builder.logs()[0].read_bytes()
     counts = CopyCounts()
     (partition,) = plan_copy(open_source(tmp_path), TOPIC)
-    batches = list(copied_batches(partition.splits, CopyRules(), 0, counts))
+    batches = [one for one in copied_or_skipped(partition.splits, CopyRules(), 0, counts) if one is not None]
     position = 0
     for batch in batches:
         header = read_header(stored, position)

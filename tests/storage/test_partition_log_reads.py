@@ -8,7 +8,7 @@ import pytest
 
 from tests.fields import check_fields
 from tests.storage.partition_logs import batch, end_txn, fetch, marker, offsets, open_log
-from tidelog.errors import InvalidArgumentError, LogOfflineError, OffsetOutOfRangeError
+from tidelog.errors import LogOfflineError, OffsetOutOfRangeError
 from tidelog.records.batch import iter_headers
 from tidelog.records.builder import Producer
 from tidelog.records.compression import Codec
@@ -125,7 +125,7 @@ class TestHighWatermark:
         assert_high_watermark(0)
         log.append_as_leader(batch(count=3), 0)
         assert_high_watermark(0)
-        log.watermarks.maybe_increment_high_watermark(LogOffsetMetadata(1))
+        log.update_high_watermark(LogOffsetMetadata(1))
         assert_high_watermark(1)
         assert log.update_high_watermark(2) == 2
         assert_high_watermark(2)
@@ -133,19 +133,13 @@ class TestHighWatermark:
         assert_high_watermark(3)
         log.truncate_to(2)
         assert_high_watermark(2)
-        with pytest.raises(InvalidArgumentError):
-            log.watermarks.maybe_increment_high_watermark(LogOffsetMetadata(3))
         log.truncate_fully_and_start_at(13)
         assert_high_watermark(13)
 
-    def test_it_moves_forward_only(self, tmp_path: Path) -> None:
+    def test_its_place_follows_a_roll(self, tmp_path: Path) -> None:
         log = open_log(tmp_path)
         log.append_as_leader(batch(count=3), 0)
-        assert log.watermarks.maybe_increment_high_watermark(LogOffsetMetadata(3)) == (0, 0, 0)
-        assert log.watermarks.maybe_increment_high_watermark(LogOffsetMetadata(2)) is None
-        assert log.watermarks.maybe_increment_high_watermark(log.log_end_offset_metadata) is None
-        end = log.log_end_offset_metadata
-        log.watermarks._set_high_watermark(end)
+        log.update_high_watermark(log.log_end_offset_metadata)
         assert log.watermarks.fetch_high_watermark_metadata() == (3, 0, len(batch(count=3)))
         log.roll()  # the same offset, on a newer segment
         assert log.watermarks.fetch_high_watermark_metadata() == (3, 3, 0)
@@ -159,7 +153,7 @@ class TestHighWatermark:
 
         log.append_as_leader(batch(count=3), 0)
         assert read(0) == 0
-        log.watermarks.maybe_increment_high_watermark(log.log_end_offset_metadata)
+        log.update_high_watermark(log.log_end_offset_metadata)
         assert read(0) == len(batch(count=3))
         log.roll()
         assert read(0) == len(batch(count=3))
@@ -171,21 +165,19 @@ class TestHighWatermark:
         log = open_log(tmp_path)
         for i in range(100):
             log.append_as_follower(batch(i))
-        moved = [log.watermarks.maybe_update_high_watermark(offset) for offset in (99, 100, 100, 101, 98)]
-        assert moved == [99, 100, None, None, 98]
+        moved = [log.update_high_watermark(offset) for offset in (99, 100, 100, 101, 98)]
+        assert moved == [99, 100, 100, 100, 98]
 
     def test_offset_snapshot(self, tmp_path: Path) -> None:
         """UnifiedLogTest.testOffsetSnapshot."""
         log = open_log(tmp_path)
         log.append_as_leader(batch(count=3), 0)
-        snapshot = log.watermarks.fetch_offset_snapshot()
-        assert (snapshot.log_start_offset, snapshot.high_watermark.message_offset) == (0, 0)
-        assert snapshot.log_end_offset == (3, 0, len(batch(count=3)))
+        assert (log.log_start_offset, log.high_watermark) == (0, 0)
+        assert log.log_end_offset_metadata == (3, 0, len(batch(count=3)))
         log.append_as_leader(batch(), 0)
         log.update_high_watermark(4)
         log.maybe_increment_log_start_offset(2)
-        snapshot = log.watermarks.fetch_offset_snapshot()
-        assert [snapshot.log_start_offset, *(one.message_offset for one in snapshot[1:])] == [2, 4, 4, 4]
+        assert (log.log_start_offset, log.high_watermark, log.last_stable_offset, log.log_end_offset) == (2, 4, 4, 4)
 
     def test_convert_to_offset_metadata_does_not_throw_offset_out_of_range_error(self, tmp_path: Path) -> None:
         """UnifiedLogTest.testConvertToOffsetMetadataDoesNotThrowOffsetOutOfRangeError."""

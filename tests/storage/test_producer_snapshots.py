@@ -15,7 +15,6 @@ from tidelog.errors import StorageError, TransactionCoordinatorFencedError
 from tidelog.formats.producer_snapshot import ProducerEntry, build_snapshot, read_snapshot
 from tidelog.records.control import ControlType
 from tidelog.records.validation import AppendOrigin
-from tidelog.storage.producers.producer_snapshots import flush_snapshot
 from tidelog.storage.producers.producer_state_entry import ProducerStateEntry
 from tidelog.storage.producers.producer_state_manager import ProducerStateManager
 
@@ -92,12 +91,9 @@ class TestTaking:
         append(state, batch(0, 0))
         path = state.take_snapshot(sync=False)
         assert path is not None and not synced
-        flush_snapshot(path)
-        assert len(synced) == 1
         append(state, batch(1, 1))
         assert state.take_snapshot() is not None
-        assert len(synced) == 2
-        flush_snapshot(tmp_path / "gone.snapshot")
+        assert len(synced) == 1
 
     def test_a_full_disk_leaves_no_torn_one(
         self, state: ProducerStateManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -340,7 +336,8 @@ class TestRemoving:
         state.take_snapshot()
         assert on_disk(tmp_path) == [2, 3]
         for before, left in ((2, [2, 3]), (3, [3]), (4, [])):
-            state.delete_snapshots_before(before)
+            for offset in [one for one in state.snapshot_offsets if one < before]:
+                state.remove_and_mark_snapshot_for_deletion(offset)
             assert on_disk(tmp_path) == left
 
     def test_truncate_fully_and_start_at(self, state: ProducerStateManager, tmp_path: Path) -> None:
@@ -368,15 +365,15 @@ class TestRemoving:
         state.truncate_and_reload(3, 5, clock.now_ms())
         assert on_disk(tmp_path) == [5]
         snapshot_path(tmp_path, 3).write_bytes(kept)
-        state.truncate_fully_and_reload_snapshots()
+        state.truncate_fully_and_start_at(0)
+        state.remove_stray_snapshots([3])
         assert state.latest_snapshot_offset == 3 and on_disk(tmp_path) == [3]
 
     def test_fetch_snapshot(self, state: ProducerStateManager, tmp_path: Path) -> None:
         """ProducerStateManagerTest.testFetchSnapshotEmptySnapShot; UnifiedLogTest.testOffsetFromProducerSnapshotFile"""
-        assert state.fetch_snapshot(1) is None
+        assert state.latest_snapshot_offset is None
         state.map_end_offset = 23423423
-        state.take_snapshot()
-        assert state.fetch_snapshot(23423423) == snapshot_path(tmp_path, 23423423)
+        assert state.take_snapshot() == snapshot_path(tmp_path, 23423423)
         assert state.latest_snapshot_offset == 23423423
 
     def test_a_renamed_folder(self, state: ProducerStateManager, tmp_path: Path) -> None:
@@ -387,7 +384,7 @@ class TestRemoving:
         snapshot_path(tmp_path, 1).rename(snapshot_path(moved, 1))
         state.update_parent_dir(moved)
         append(state, batch(1, 1))
-        assert state.take_snapshot() == snapshot_path(moved, 2) and state.fetch_snapshot(1) == snapshot_path(moved, 1)
+        assert state.take_snapshot() == snapshot_path(moved, 2) and state.snapshot_offsets == (1, 2)
 
     def test_other_files_are_left_alone(self, state: ProducerStateManager, tmp_path: Path) -> None:
         (tmp_path / "x.snapshot").touch()

@@ -34,7 +34,7 @@ class TestFiles:
         assert not any(path.exists() for path in (index, time_index))
         segment.change_file_suffixes("", ".deleted")
         assert [path.name for path in segment.paths] == [f"{p.name}.deleted" for p in (log, index, time_index, txn_index)]
-        assert segment.has_suffix(".deleted")
+        assert all(path.name.endswith(".deleted") for path in segment.paths)
         assert (log.exists(), segment.paths[0].exists()) == (False, True)
         _ = segment.offset_index.entries, segment.time_index.entries
         assert all(path.exists() for path in segment.paths[:3])

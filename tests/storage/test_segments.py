@@ -94,10 +94,15 @@ def test_higher_segments(made: list[LogSegment]) -> None:
     """LogSegmentsTest.testHigherSegments"""
     _, three, five, seven = made
     segments = LogSegments(made)
-    assert segments.higher_segments(0) == made
-    assert segments.higher_segments(1) == segments.higher_segments(2) == [three, five, seven]
-    assert segments.higher_segments(6) == [seven]
-    assert segments.higher_segments(7) == segments.higher_segments(9) == []
+
+    def above(offset: int) -> list[LogSegment]:
+        found = segments.higher(offset)
+        return [] if found is None else [found, *above(found.base_offset)]
+
+    assert above(0) == made
+    assert above(1) == above(2) == [three, five, seven]
+    assert above(6) == [seven]
+    assert above(7) == above(9) == []
 
 
 def test_size_for_large_logs(made: list[LogSegment]) -> None:

@@ -30,14 +30,10 @@ import contextlib
 import os
 import secrets
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidelog.copying.offset_map_file import (
     CONFIRM,
@@ -55,9 +51,9 @@ from tidelog.copying.offset_map_file import (
 )
 from tidelog.errors import InvalidArgumentError, NotFoundError, StorageError
 from tidelog.formats.checkpoints import replace_file
-from tidelog.model import NO_TIMESTAMP, TopicPartition
+from tidelog.model import TopicPartition
 
-__all__ = ["MapRun", "OffsetMap", "OffsetMapWriter", "PartitionMap", "TargetPosition", "runs_of_records"]
+__all__ = ["MapRun", "OffsetMap", "OffsetMapWriter", "PartitionMap", "TargetPosition"]
 
 
 class TargetPosition(NamedTuple):
@@ -315,26 +311,6 @@ class OffsetMapWriter:
                     os.ftruncate(self._fd, self._end_position)
                 raise
             self._end_position += len(data)
-
-
-def runs_of_records(
-    source_offsets: pa.Int64Array | Sequence[int], target_partition: int, target_offset: int, max_timestamp: int = NO_TIMESTAMP
-) -> list[MapRun]:
-    """Return the runs of records that lie in the target without gaps: `source_offsets`, in order.
-
-    For batches that were put together again, where a compaction or a bound had left gaps.
-    """
-    offsets = source_offsets if isinstance(source_offsets, pa.Array) else pa.array(source_offsets, pa.int64())
-    count = len(offsets)
-    if not count:
-        return []
-    steps = pc.subtract(offsets.slice(1), offsets.slice(0, count - 1))
-    begins = [0, *(index + 1 for index in pc.indices_nonzero(pc.not_equal(steps, 1)).to_pylist())]
-    runs = []
-    for begin, end in pairwise([*begins, count]):
-        first, last = offsets[begin].as_py(), offsets[end - 1].as_py()
-        runs.append(MapRun(first, last, target_partition, target_offset + begin, end - begin, max_timestamp))
-    return runs
 
 
 def _check_source(head: MapHead, source: TopicPartition, path: Path) -> None:

@@ -73,25 +73,19 @@ class CopyCounts:
     """Records left out because they have no time, where there is a bound of time."""
 
 
-def copied_batches(
+def copied_or_skipped(
     splits: Sequence[Split], rules: CopyRules, start_offset: int, counts: CopyCounts | None = None
-) -> Iterator[CopiedBatch]:
+) -> Iterator[CopiedBatch | None]:
     """Yield what becomes of the records of one partition's splits, in order, from `start_offset` on.
 
-    `splits` are those of a read_committed plan. `counts` is added to.
+    None comes after each batch of the source: gigabytes may lie between two that are wanted. `splits` are those of a
+    read_committed plan. `counts` is added to.
 
     Raises:
         SegmentChangedError, OffsetOutOfRangeError: the source lost what was planned. CorruptDataError: damaged batches.
         InvalidArgumentError: moved times would be negative.
         BrokerUnreachableError, BrokerError, ProtocolError
     """
-    return (batch for batch in copied_or_skipped(splits, rules, start_offset, counts) if batch is not None)
-
-
-def copied_or_skipped(
-    splits: Sequence[Split], rules: CopyRules, start_offset: int, counts: CopyCounts | None = None
-) -> Iterator[CopiedBatch | None]:
-    """The same, and None after each batch of the source: gigabytes may lie between two that are wanted."""
     counts = CopyCounts() if counts is None else counts
     with Reading() as reading:
         for split in splits:

@@ -236,11 +236,6 @@ class Columns:
         return self._rows.count
 
     @property
-    def rows_seen(self) -> int:
-        """Records looked at since `clear`; those of batches that the header alone ruled out are not among them."""
-        return self._rows.scanned
-
-    @property
     def without_timestamp(self) -> int:
         """Records that a time bound left out because they carry no timestamp, of those looked at and within the offset bounds."""
         return self._rows.without_timestamp

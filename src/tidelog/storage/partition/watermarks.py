@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import enum
 import logging
-from typing import NamedTuple
 
 from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from tidelog.storage.partition.local_log import LocalLog
@@ -33,15 +32,6 @@ class FetchIsolation(enum.Enum):
     LOG_END = "log_end"
     HIGH_WATERMARK = "high_watermark"
     TXN_COMMITTED = "txn_committed"
-
-
-class LogOffsetSnapshot(NamedTuple):
-    """A log's offsets at one moment."""
-
-    log_start_offset: int
-    log_end_offset: LogOffsetMetadata
-    high_watermark: LogOffsetMetadata
-    last_stable_offset: LogOffsetMetadata
 
 
 class Watermarks:
@@ -94,15 +84,6 @@ class Watermarks:
             return self.fetch_high_watermark_metadata()
         return self.fetch_last_stable_offset_metadata()
 
-    def fetch_offset_snapshot(self) -> LogOffsetSnapshot:
-        """Return all four, with their places."""
-        return LogOffsetSnapshot(
-            self.log_start_offset,
-            self._local.log_end_offset_metadata,
-            self.fetch_high_watermark_metadata(),
-            self.fetch_last_stable_offset_metadata(),
-        )
-
     # --- moving the high watermark
 
     def update_high_watermark(self, offset: int | LogOffsetMetadata) -> int:
@@ -125,31 +106,6 @@ class Watermarks:
         if self._first_unstable is not None or producer_state.has_undecided:
             producer_state.on_high_watermark_updated(local.log_end_offset)
             self.update_first_unstable_offset()
-
-    def maybe_increment_high_watermark(self, offset: LogOffsetMetadata) -> LogOffsetMetadata | None:
-        """Move the high watermark forward, as a leader does; return the old one, None if it stays where it is.
-
-        The same offset on a newer segment counts as forward. Raises InvalidArgumentError above the log end.
-        """
-        if offset.message_offset > self._local.log_end_offset:
-            raise InvalidArgumentError(
-                "a high watermark above the log end",
-                path=self._local.directory,
-                found=offset.message_offset,
-                expected=f"at most {self._local.log_end_offset}",
-            )
-        old = self.fetch_high_watermark_metadata()
-        same = old.message_offset == offset.message_offset
-        if old.message_offset < offset.message_offset or (same and old.on_older_segment(offset)):
-            self._set_high_watermark(offset)
-            return old
-        return None
-
-    def maybe_update_high_watermark(self, offset: int) -> int | None:
-        """Take over a leader's high watermark, as a follower does; return it within the log, None if that changes nothing."""
-        old = self.high_watermark
-        new = self.update_high_watermark(offset)
-        return None if new == old else new
 
     def on_log_end_moved(self) -> None:
         """Follow the log end where it was cut, or where its place changed: after an append, a roll, a truncation."""

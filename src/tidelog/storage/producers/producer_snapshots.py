@@ -118,20 +118,6 @@ class ProducerSnapshots:
         return True
 
 
-def flush_snapshot(path: Path) -> None:
-    """Make a snapshot durable that was taken with ``sync=False``; one that is gone needs none. Raises StorageError."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise StorageError(f"cannot sync a snapshot: {error.strerror}", path=path) from error
-
-
 def _list_offsets(directory: Path) -> list[int]:
     try:
         with os.scandir(directory) as entries:

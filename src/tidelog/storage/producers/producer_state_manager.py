@@ -219,11 +219,6 @@ class ProducerStateManager:
         self._last_snapshot_offset = 0
         self.map_end_offset = offset
 
-    def truncate_fully_and_reload_snapshots(self) -> None:
-        """Forget everything, delete the known snapshots, and look which ones the folder has now. Raises StorageError."""
-        self.truncate_fully_and_start_at(0)
-        self._snapshots.reload()
-
     def load_entry(self, entry: ProducerStateEntry) -> None:
         """Put a producer in as it was at `map_end_offset`, with its open transaction."""
         self._producers[entry.producer_id] = entry
@@ -262,7 +257,7 @@ class ProducerStateManager:
     def take_snapshot(self, *, sync: bool = True) -> Path | None:
         """Write the state at `map_end_offset` and return the file; None where there is a snapshot at or above it.
 
-        Without `sync` the caller makes it durable later (`flush_snapshot`). Raises StorageError.
+        Without `sync` the caller makes it durable later (`FlushJob`). Raises StorageError.
         """
         if self.map_end_offset <= self._last_snapshot_offset:
             return None
@@ -281,10 +276,6 @@ class ProducerStateManager:
         """The highest snapshot's offset."""
         return self._snapshots.latest
 
-    def fetch_snapshot(self, offset: int) -> Path | None:
-        """Return the path of the snapshot at `offset`, None if there is none."""
-        return self._snapshots.path(offset) if offset in self._snapshots.offsets else None
-
     def remove_stray_snapshots(self, segment_base_offsets: Iterable[int], found: Iterable[str] | None = None) -> None:
         """Look into the folder and delete the snapshots that belong to no segment; the highest of them stays if it lies
         above every segment's base, for it is that of a clean shutdown (spec §9.6). Raises StorageError.
@@ -298,11 +289,6 @@ class ProducerStateManager:
             strays.pop()
         for offset in strays:
             self._snapshots.delete(offset)
-
-    def delete_snapshots_before(self, offset: int) -> None:
-        """Delete the snapshots below `offset`. Raises StorageError."""
-        for snapshot in [one for one in self._snapshots.offsets if one < offset]:
-            self._snapshots.delete(snapshot)
 
     def remove_and_mark_snapshot_for_deletion(self, offset: int) -> Path | None:
         """Rename a snapshot to ``….deleted`` and return that path, for the caller to remove later; None if it is gone."""

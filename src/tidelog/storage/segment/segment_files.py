@@ -139,10 +139,6 @@ class SegmentFiles:
                 raise InvalidArgumentError(f"a file's name does not end in {old_suffix}", path=part.path)
             part.rename_to(part.path.with_name(name.removesuffix(old_suffix) + new_suffix))
 
-    def has_suffix(self, suffix: str) -> bool:
-        """Whether the files' names end in `suffix`."""
-        return all(path.name.endswith(suffix) for path in self.paths)
-
     def update_parent_dir(self, directory: Path) -> None:
         """Note that the folder was renamed."""
         for part in (self.log, self.offset_index, self.time_index, self.txn_index):

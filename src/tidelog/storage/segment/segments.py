@@ -89,10 +89,6 @@ class LogSegments:
         """Return the segment with the smallest base offset above `offset`."""
         return self._at(bisect_right(self._bases, offset))
 
-    def higher_segments(self, offset: int) -> list[LogSegment]:
-        """Return the segments with base offsets above `offset`."""
-        return self._slice(bisect_right(self._bases, offset), len(self._bases))
-
     def values(self, from_offset: int | None = None, to_offset: int | None = None) -> list[LogSegment]:
         """Return the segments from the one that holds `from_offset` (its floor, if there is one) to below `to_offset`.
 
