@@ -1,0 +1,79 @@
+"""A consumer of a group that reads all the time, and notes where what it is sent contradicts itself."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import defaultdict
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from tests.cluster_soak.topics import APPENDED, ORDERS, TRANSACTED, number_of
+
+
+class GroupReader:
+    """Reads with `read_committed`, and commits, until `stop`. Records of `ORDERS` and `APPENDED` come without gaps."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "readers",
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "auto.commit.interval.ms": 1000,
+                "session.timeout.ms": 30_000,
+                "topic.metadata.refresh.interval.ms": 5000,
+                "reconnect.backoff.max.ms": 500,
+                "check.crcs": True,
+                "log_level": 0,
+            }
+        )
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._read, name="reader", daemon=True)
+        self._next: dict[tuple[str, int], int] = {}
+        self._is_new: set[tuple[str, int]] = set()
+        self.seen: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+        """By partition: the number of the record at an offset. (Transactions: the hash of its value.)"""
+        self.count = 0
+        self.wrong: list[str] = []
+
+    def start(self) -> None:
+        self._consumer.subscribe([ORDERS, APPENDED, TRANSACTED], on_assign=self._assigned)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+        with contextlib.suppress(KafkaException):
+            self._consumer.close()
+
+    def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._is_new |= {(one.topic, one.partition) for one in partitions}
+
+    def _read(self) -> None:
+        while not self._stopped.is_set():
+            for message in self._consumer.consume(500, 0.2):
+                if message.error() is not None:
+                    continue
+                place, offset, value = (
+                    (str(message.topic()), int(message.partition() or 0)),
+                    int(message.offset() or 0),
+                    message.value(),
+                )
+                assert value is not None
+                self._check_order(place, offset)
+                known = self.seen[place]
+                what = hash(value) if place[0] == TRANSACTED else number_of(value)
+                if known.setdefault(offset, what) != what:
+                    self.wrong.append(f"{place} {offset}: another record than before")
+                self.count += 1
+
+    def _check_order(self, place: tuple[str, int], offset: int) -> None:
+        due = self._next.get(place, 0)
+        self._next[place] = offset + 1
+        is_back = offset < due and place not in self._is_new
+        is_gap = offset > due and place[0] != TRANSACTED
+        self._is_new.discard(place)
+        if is_back or is_gap:
+            self.wrong.append(f"{place}: {offset} was read where {due} comes next")
