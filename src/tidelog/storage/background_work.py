@@ -229,8 +229,7 @@ class BackgroundWork(LogEvents):
         if self.cleaner is not None:
             self.cleaner.went_offline(log.topic_partition)
         self._partitions.changed.add(log.topic_partition.topic)
-        self.offline.went_offline += 1
-        self.offline.arm()
+        self.offline.went(log.topic_partition)
 
 
 def _offline_is_reported() -> contextlib.suppress:

@@ -63,6 +63,8 @@ class OfflinePartitions:
         """How often one came back."""
         self.returned: Callable[[PartitionLog, bool], object] | None = None
         """Called with a log that came back, and whether the disk has lost records that were acknowledged."""
+        self.left: Callable[[TopicPartition], object] | None = None
+        """Called with a partition that went offline; it may be called within a write to it."""
         self._partitions = partitions
         self._clock = clock
         self._scheduler = scheduler
@@ -73,6 +75,13 @@ class OfflinePartitions:
         self._tries: list[TopicPartition] = []
         self._is_armed = False
         self._is_stopped = False
+
+    def went(self, key: TopicPartition) -> None:
+        """Note that a partition went offline, and look after it."""
+        self.went_offline += 1
+        if self.left is not None:
+            self.left(key)
+        self.arm()
 
     def arm(self) -> None:
         """Look after the partitions that are offline, from now on until none is."""

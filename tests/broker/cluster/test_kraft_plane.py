@@ -14,13 +14,14 @@ import pytest
 
 from tests.broker.cluster.fake_controller import CLUSTER_ID, FakeController, FakeQuorum
 from tests.patience import PATIENCE_S
-from tidelog.broker.cluster.kraft.broker_lifecycle import BrokerLifecycle, BrokerState
+from tidelog.broker.cluster.kraft.broker_lifecycle import LEFT_S, BrokerLifecycle, BrokerState
 from tidelog.broker.cluster.kraft.features import KNOWN, announced
 from tidelog.broker.cluster.kraft.kraft_plane import KraftPlane
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.transactions.producer_id_source import ClusterProducerIds
 from tidelog.errors import BrokerError, BrokerUnreachableError, InvalidArgumentError, StorageError, UnsupportedVersionError
 from tidelog.metadata import records as r
+from tidelog.model import TopicPartition
 from tidelog.wire.codec import decode
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Message
@@ -28,6 +29,8 @@ from tidelog.wire.messages.allocate_producer_ids import AllocateProducerIdsReque
 from tidelog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from tidelog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from tidelog.wire.messages.envelope import DefaultPrincipalData, EnvelopeRequest, EnvelopeResponse
+
+KEY = TopicPartition("orders", 3)
 
 
 class Controllers:
@@ -423,5 +426,61 @@ def test_an_end_in_any_state_is_the_end() -> None:
             lifecycle.end()
             lifecycle.end()
             assert lifecycle.state is None
+
+    asyncio.run(go())
+
+
+def test_a_broker_that_cannot_write_what_it_leads_asks_to_be_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only while it runs; and it stays fenced until all can be written again, or for so long."""
+
+    async def go() -> None:
+        asked: list[tuple[bool, bool]] = []
+        led: list[TopicPartition] = []
+        followed: list[TopicPartition] = []
+        now_s = 1000.0
+        monkeypatch.setattr("tidelog.broker.cluster.kraft.broker_lifecycle.monotonic", lambda: now_s)
+
+        async def call(request: Message, timeout_s: float) -> Message:
+            assert isinstance(request, BrokerHeartbeatRequest)
+            asked.append((request.want_fence, request.want_shut_down))
+            return BrokerHeartbeatResponse(
+                is_caught_up=True, is_fenced=request.want_fence, should_shut_down=request.want_shut_down
+            )
+
+        async def register(incarnation_id: uuid.UUID) -> BrokerRegistrationRequest:
+            raise AssertionError
+
+        async def wants_fence() -> bool:
+            await lifecycle._heartbeat()
+            assert lifecycle.is_fenced == asked[-1][0]
+            return asked[-1][0]
+
+        lifecycle = BrokerLifecycle(
+            9, call=call, register=register, metadata_offset=int, heartbeat_s=1, session_s=1, registration_timeout_s=1
+        )
+        lifecycle.unwritable = lambda is_led: next(iter(led if is_led else led + followed), None)
+        led.append(KEY)
+        lifecycle.state = BrokerState.STARTING
+        assert await wants_fence() and lifecycle.state is BrokerState.RECOVERY
+        lifecycle.ready_to_unfence()
+        assert not await wants_fence() and lifecycle.state is BrokerState.RUNNING, "before that it leads nothing"
+        assert await wants_fence() and lifecycle.state is BrokerState.RUNNING
+        followed[:], led[:] = led, []
+        assert await wants_fence(), "others lead it, but it cannot be written yet"
+        followed.clear()
+        assert not await wants_fence()
+        followed.append(KEY)
+        assert not await wants_fence(), "others lead it"
+        led.append(KEY)
+        assert await wants_fence()
+        led.clear()
+        now_s += LEFT_S - 1
+        assert await wants_fence()
+        now_s += 2
+        assert not await wants_fence() and not await wants_fence(), "the others are served"
+        led.append(KEY)
+        lifecycle.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+        await lifecycle._heartbeat()
+        assert asked[-1] == (False, True)
 
     asyncio.run(go())

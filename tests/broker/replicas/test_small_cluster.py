@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.broker.replicas.small_cluster import LONG_MS, SmallCluster, only
 from tidelog.errors import BrokerUnreachableError
-from tidelog.metadata.records import RemoveTopicRecord
+from tidelog.metadata.records import RemoveTopicRecord, UnfenceBrokerRecord
 from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Message
@@ -304,5 +304,63 @@ def test_in_sync_replicas_are_proposed_until_the_controller_answers(tmp_path: Pa
             await cluster.start(2)
             await cluster.until_isr(KEY, 1, 2)
             assert not answers and only(await cluster.produce(KEY, b"a")).error_code == 0
+
+    run(work())
+
+
+def test_who_cannot_write_what_it_leads_knows_it(tmp_path: Path) -> None:
+    """Where others could lead it, and until they do."""
+
+    async def work() -> None:
+        async with SmallCluster(tmp_path, 3, replica_lag_time_max_ms=300) as cluster:
+            await cluster.create_topic("orders", [1, 2, 3])
+            await cluster.produce(KEY, b"a")
+            replicas = {node_id: member.node.replicas for node_id, member in cluster.members.items()}
+            assert all(one is not None and one.unwritable(True) is None for one in replicas.values())
+            failed = cluster.members[1].log(KEY)
+            failed.go_offline("append", OSError("no"))
+            assert replicas[1] is not None and replicas[1].unwritable(True) == KEY
+            assert replicas[2] is not None and replicas[2].unwritable(False) is None
+            cluster.controller.fence(1)
+            epoch = cluster.members[1].plane.broker_epoch
+            cluster.controller.write(UnfenceBrokerRecord(1, epoch))
+            await cluster.until(lambda: cluster.leads(2, KEY) and replicas[1].unwritable(True) is None)  # type: ignore[union-attr]
+            assert replicas[1].unwritable(False) == KEY, "it is not well yet"
+            assert only(await cluster.produce(KEY, b"b")).base_offset == 1
+
+    run(work())
+
+
+def test_who_leads_alone_has_nobody_to_leave_it_to(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with SmallCluster(tmp_path, 2) as cluster:
+            await cluster.create_topic("orders", [1])
+            cluster.members[1].log(KEY).go_offline("append", OSError("no"))
+            replicas = cluster.members[1].node.replicas
+            assert replicas is not None and replicas.unwritable(True) is replicas.unwritable(False) is None
+
+    run(work())
+
+
+def test_a_replica_whose_disk_has_failed_is_not_in_sync(tmp_path: Path) -> None:
+    """Though it has all records, and its leader has no more of them: it could not lead."""
+
+    async def work() -> None:
+        async with SmallCluster(tmp_path, 3, replica_lag_time_max_ms=300) as cluster:
+            await cluster.create_topic("orders", [1, 2, 3])
+            await cluster.produce(KEY, b"a")
+            await cluster.until(lambda: same_everywhere(cluster))
+            third = cluster.members[3]
+            assert third.node.fetchers is not None and third.node.replicas is not None
+            third.log(KEY).go_offline("append", OSError("no"))
+            await cluster.until(lambda: third.node.fetchers.partition(KEY) is None)  # type: ignore[union-attr]
+            for leader in (1, 2):
+                cluster.controller.elect(KEY, leader) if leader == 2 else cluster.controller.fence(3)
+                cluster.controller.write(UnfenceBrokerRecord(3, third.plane.broker_epoch))
+                epoch = cluster.record(KEY).partition_epoch
+                await cluster.until(lambda epoch=epoch: third.node.replicas.get(KEY).partition_epoch >= epoch)  # type: ignore
+                assert third.node.fetchers.partition(KEY) is None, "whatever the metadata says"
+            assert only(await cluster.produce(KEY, b"b", node_id=2)).base_offset == 1
+            assert set(cluster.record(KEY).isr) == {1, 2}
 
     run(work())

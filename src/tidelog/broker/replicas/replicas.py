@@ -23,6 +23,7 @@ import logging
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
@@ -93,6 +94,7 @@ class Replicas:
         self._max_lag_ms = 30_000 if cluster is None else cluster.replica_lag_time_max_ms
         self._lag_timer: Timer | None = None
         self._turn = asyncio.Lock()
+        core.manager.offline.left = lambda key: core.slices.soon(partial(self._went_offline, key))
 
     # --- asking
 
@@ -104,6 +106,21 @@ class Replicas:
     def partitions(self) -> Iterable[Partition]:
         """All of them."""
         return self._partitions.values()
+
+    def unwritable(self, is_led: bool) -> TopicPartition | None:
+        """Return a partition that this broker cannot write, and of which there are other replicas; None: there is none.
+
+        If `is_led` one that it leads, and that another replica in sync could lead.
+        """
+        for key, partition in self._partitions.items():
+            log = None if partition.log is None else self._manager.logs.get(key)
+            if log is None or log.is_offline:
+                record = self.record(key)
+                if record is None or len(record.replicas) == 1:
+                    continue
+                if not is_led or (record.leader == self.plane.node_id and len(record.isr) > 1):
+                    return key
+        return None
 
     def record(self, key: TopicPartition) -> PartitionRecord | None:
         """Return what the metadata says of any partition of the cluster."""
@@ -235,7 +252,7 @@ class Replicas:
                 led(log, record.leader_epoch)
             return
         self._resigned(key, was_led=was_led)
-        if record.leader == NO_LEADER:
+        if record.leader == NO_LEADER or log.is_offline:
             self._fetchers.leave([key])
         else:
             following[record.leader].append(Followed(key, topic_id, log, record.leader_epoch))
@@ -343,6 +360,12 @@ class Replicas:
     def _isr_changed(self, partition: Partition, has_advanced: bool) -> None:
         if has_advanced:
             self._advanced(partition)
+
+    def _went_offline(self, key: TopicPartition) -> None:
+        """Follow a partition no more whose disk has failed: by its fetches the leader would take it for one in sync."""
+        log = self._manager.logs.get(key)
+        if log is not None and log.is_offline:
+            self._fetchers.leave([key])
 
     def on_return(self, log: PartitionLog, has_lost: bool) -> None:
         """Take up a partition whose log was loaded again after its disk had refused.

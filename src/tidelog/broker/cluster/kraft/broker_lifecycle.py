@@ -5,6 +5,9 @@ Every change is the outcome of a heartbeat, or of a call of the owner's; `TRANSI
 nothing, is in no ISR, and clients do
 not see it. The controller fences a broker that is silent for its session's time; once it is heard again it is unfenced.
 
+A broker whose disk refuses what it leads asks to be fenced, so that others lead, and stays fenced until its disk is well, or for
+`LEFT_S`. Kafka's ends then, if that was its only folder.
+
 | the controller answers | |
 |---|---|
 | DUPLICATE_BROKER_REGISTRATION | another process has the node id, or had it until just now: tried again until the deadline |
@@ -22,6 +25,7 @@ from enum import Enum
 from time import monotonic
 
 from tidelog.errors import BrokerUnreachableError, InvalidArgumentError, UnsupportedVersionError
+from tidelog.model import TopicPartition
 from tidelog.transitions import Transitions, checked
 from tidelog.wire.error_codes import ErrorCode, code_name
 from tidelog.wire.fields import Message
@@ -36,6 +40,9 @@ SOON_S = 0.05
 RETRY_S = 0.2
 MAX_RETRY_S = 2.0
 LOG_EVERY_S = 10.0
+LEFT_S = 30.0
+"""So long at most a broker stays fenced whose disk has refused. After that it serves what it can."""
+
 PATIENCE_S = 3.0
 """A broker that is ready and still fenced after so long says so."""
 
@@ -112,6 +119,11 @@ class BrokerLifecycle:
         """Done once the broker has replayed the metadata up to its registration."""
         self.unfenced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once it was unfenced for the first time."""
+        self.unwritable: Callable[[bool], TopicPartition | None] = lambda is_led: None
+        """Asked before each heartbeat: a partition that this broker cannot write, and of which there are other replicas; if
+        `is_led` one that it leads, and that others could lead.
+        """
+        self._left_until = 0.0
         self._call = call
         self._register = register
         self._metadata_offset = metadata_offset
@@ -221,7 +233,7 @@ class BrokerLifecycle:
             self.node_id,
             self.broker_epoch,
             self._metadata_offset(),
-            want_fence=not self._is_ready,
+            want_fence=not self._is_ready or (self.state is BrokerState.RUNNING and self._must_be_left()),
             want_shut_down=wants_shut_down,
         )
         response = await self._call(request, max(self._session_s / 2, SOON_S))
@@ -241,6 +253,17 @@ class BrokerLifecycle:
             self._log_waiting(f"the controller answers a heartbeat with {code_name(code)}")
         else:
             self._take(response)
+
+    def _must_be_left(self) -> bool:
+        """Say whether others are to lead what this broker leads. Unfenced too soon, it would lead again, and fail again."""
+        is_left = monotonic() < self._left_until
+        key = self.unwritable(not is_left)
+        if key is None:
+            self._left_until = 0.0
+        elif not is_left:
+            self._left_until = monotonic() + LEFT_S
+            logger.warning("%s-%d cannot be written: others are to lead what broker %d leads", *key, self.node_id)
+        return key is not None
 
     def _take(self, response: BrokerHeartbeatResponse) -> None:
         if self.state is BrokerState.STARTING and response.is_caught_up:

@@ -75,6 +75,8 @@ async def joined(
                 """Become what the metadata says, as it is now, and follow it from then on."""
                 stack.push_async_callback(_stop_replicas, node)
                 plane.publish = partial(_published, node)
+                assert node.replicas is not None
+                plane.lifecycle.unwritable = node.replicas.unwritable
                 await plane.publish(difference(MetadataImage(), plane.image))
                 _start_replicas(node)
                 await holding.aclose()
