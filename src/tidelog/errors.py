@@ -43,6 +43,8 @@ All of them are one small tree::
     ├── BrokerError                   a broker refused, with a code that has no class of its own here
     │   └── RequestTimedOutError
     ├── BrokerUnreachableError        a broker cannot be reached, or went away (also an OSError)
+    ├── SecurityProtocolError         a port speaks another security protocol, or has no such SASL mechanism
+    ├── AuthenticationError           a password, a certificate or a token is refused, by either side
     └── StorageError                  the file system refused (also an OSError)
         └── LogOfflineError           the partition was taken offline, or its log is closed
 
@@ -56,6 +58,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 __all__ = [
+    "AuthenticationError",
     "BrokerError",
     "BrokerUnreachableError",
     "CorruptBatchError",
@@ -355,7 +358,17 @@ class BrokerUnreachableError(TidelogError, OSError):
 
 
 class SecurityProtocolError(TidelogError):
-    """A port that wants TLS or SASL, which clients here do not speak; trying again does not help. `path` is its host:port."""
+    """A port speaks another security protocol than was asked for, or has no such SASL mechanism. `path` is its host:port.
+
+    Trying again does not help.
+    """
+
+
+class AuthenticationError(TidelogError):
+    """A password, a certificate or a token is refused, by the broker or of the broker; no secret is part of the message.
+
+    Trying again does not help. Kafka: SASL_AUTHENTICATION_FAILED.
+    """
 
 
 class StorageError(TidelogError, OSError):
@@ -389,6 +402,7 @@ KAFKA_ERROR_CODES: dict[type[TidelogError], tuple[int, str]] = {
     InvalidTxnStateError: (48, "INVALID_TXN_STATE"),
     TransactionCoordinatorFencedError: (52, "TRANSACTION_COORDINATOR_FENCED"),
     StorageError: (56, "KAFKA_STORAGE_ERROR"),
+    AuthenticationError: (58, "SASL_AUTHENTICATION_FAILED"),
     UnsupportedCompressionTypeError: (76, "UNSUPPORTED_COMPRESSION_TYPE"),
     InvalidRecordError: (87, "INVALID_RECORD"),
     ProducerFencedError: (90, "PRODUCER_FENCED"),

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from tidelog.broker.server.listeners import Listener, parse_address, parse_listeners
 from tidelog.broker.settings.broker_config import BrokerConfig
-from tidelog.broker.settings.server_properties import parse_properties, read_properties_file, sort_properties
+from tidelog.broker.settings.server_properties import sort_properties
 from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError, StorageError
+from tidelog.properties_file import parse_properties, read_properties_file
 
 FILE = r"""
 # The name of the broker \

@@ -15,9 +15,10 @@ from tests.kafka.jars import classpath
 from tests.kafka.java import run_java
 from tidelog.broker.settings.broker_config import BROKER_PROPERTIES
 from tidelog.broker.settings.cluster_config import CLUSTER_NUMBERS
-from tidelog.broker.settings.server_properties import parse_properties, sort_properties
+from tidelog.broker.settings.server_properties import sort_properties
 from tidelog.broker.settings.unused_properties import UNUSED_PROPERTIES
 from tidelog.errors import InvalidArgumentError
+from tidelog.properties_file import parse_properties
 
 JUDGE = Path(__file__).parent.parent / "kafka" / "java_sources" / "PropertiesJudge.java"
 FILES = 4000

@@ -101,7 +101,7 @@ def test_what_names_brokers() -> None:
     ("options", "said"),
     [
         ({"kafka.bootstrap.servers": "b"}, "option kafka.bootstrap.servers: no address"),
-        ({"kafka.bootstrap.servers": "b:1", "kafka.security.protocol": "SASL_SSL"}, "only PLAINTEXT"),
+        ({"kafka.bootstrap.servers": "b:1", "kafka.security.protocol": "SASL_SSL"}, "sasl.mechanism is missing"),
         ({"kafka.bootstrap.servers": "b:1", "timeMapDir": "/maps"}, "timeMapDir"),
         ({"path": "b:99999"}, "option path: no port"),
         ({"kafka.bootstrap.servers": " "}, "path is missing"),

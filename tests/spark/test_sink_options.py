@@ -84,7 +84,7 @@ def test_a_folders_new_topics() -> None:
         ({}, r"kafka.bootstrap.servers \(brokers\) or path"),
         ({"path": "s3://bucket/x"}, "option path: a folder that every worker can open"),
         ({"kafka.bootstrap.servers": "nonsense"}, "option kafka.bootstrap.servers"),
-        (BROKER | {"kafka.security.protocol": "SSL"}, "only PLAINTEXT"),
+        (BROKER | {"kafka.security.protocol": "TLS"}, "security.protocol: found TLS"),
         (BROKER | {"kafka.value.serializer": "x"}, "option kafka.value.serializer"),
         (BROKER | {"topik": "a"}, "unknown option topik: format tidelog writes with .*transactionalId"),
         (BROKER | {"topic": "a b"}, "option topic: 'a b' is no topic name"),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import click
 
+from tidelog.cli.client_options import client_options, reached
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import show_time
 from tidelog.clock import Clock, ManualClock, SystemClock
@@ -97,12 +98,12 @@ def directory_argument(function: Decorated) -> Decorated:
 
 def source_argument(function: Decorated) -> Decorated:
     """DIR|HOST:PORT, a data folder or brokers. A folder whose name looks like an address is written ./name."""
-    return click.argument("source", metavar="DIR|HOST:PORT", type=click.Path())(function)
+    return click.argument("source", metavar="DIR|HOST:PORT", callback=reached)(client_options(function))
 
 
 def brokers_argument(function: Decorated) -> Decorated:
     """HOST:PORT, for what only brokers do; a folder is refused with a sentence that says so."""
-    return click.argument("brokers", metavar="HOST:PORT", callback=_brokers)(function)
+    return click.argument("brokers", metavar="HOST:PORT", callback=_brokers)(client_options(function))
 
 
 def check_brokers(value: str, refusal: str) -> str:
@@ -118,6 +119,7 @@ def data_dir_of(source: str) -> str | None:
 
 
 def _brokers(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    value = reached(ctx, param, value) or ""
     return check_brokers(value, f"{ctx.info_name} needs brokers, HOST:PORT, not a folder: {value!r}.")
 
 
@@ -140,7 +142,7 @@ def broker_config_option(function: Decorated) -> Decorated:
 
 def broker_properties(path: Path | None) -> dict[str, str] | None:
     """Return what a broker's configuration file says, None without one. Raises InvalidArgumentError."""
-    from tidelog.broker.settings.server_properties import read_properties_file
+    from tidelog.properties_file import read_properties_file
 
     return None if path is None else read_properties_file(path)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from tidelog.client.connections.addresses import with_config
 from tidelog.client.connections.cluster import TIMEOUT_MS, Cluster, PartitionState
 from tidelog.client.produce.appender import BATCH_BYTES, Appender, Produced
 from tidelog.client.reading.offsets import NotFound, OffsetAnswer, list_offsets
@@ -287,19 +288,31 @@ class Client:
         return planned
 
 
-def connect(address: str, *, timeout_ms: int = TIMEOUT_MS, client_id: str = CLIENT_ID, clock: Clock | None = None) -> Client:
+def connect(
+    address: str,
+    *,
+    timeout_ms: int = TIMEOUT_MS,
+    client_id: str = CLIENT_ID,
+    clock: Clock | None = None,
+    **config: object,
+) -> Client:
     """Connect to a broker, `host:port`, or to a cluster by some of its brokers, `a:9092,b:9092`.
 
     Args:
-        address: Kafka's bootstrap.servers. PLAINTEXT only.
+        address: Kafka's bootstrap.servers.
         timeout_ms: how long one call may take, the retries while a leader is elected included.
         client_id: what the brokers know this client by.
         clock: what `now` means, and the timestamp of records that are produced without one; the machine's by default.
+        config: Kafka's properties of a client that say how brokers are reached, `**{"security.protocol": "SASL_SSL", …}`;
+            `_` in a keyword stands for a dot. `docs/client.md` has them.
 
     Raises:
-        InvalidArgumentError: no address. BrokerUnreachableError: none of the brokers answers; at once if all refuse.
+        InvalidArgumentError: no address, no such property. BrokerUnreachableError: none of the brokers answers; at once if all
+        refuse. SecurityProtocolError, AuthenticationError: at once.
     """
     if timeout_ms < 1:
         raise InvalidArgumentError("timeout_ms must be positive", found=timeout_ms)
+    if config:
+        address = with_config(address, config)
     cluster = Cluster.at(address, client_id, timeout_ms=timeout_ms)
     return Client(cluster.reach(), SystemClock() if clock is None else clock)

@@ -109,6 +109,8 @@ def prepare(request: ReplayRequest, map_dir: str | os.PathLike[str]) -> tuple[Re
             replay = _begin(request, target, folder)
         # The first of two that began at once has written the file, and that one counts.
         _check_same(replay, request, target, folder)
+        # What is asked for now says where both are, and how they are reached.
+        replay = replace(replay, request=replace(replay.request, source=request.source, target=request.target))
         _check_partitions(replay, target)
         positions = committed_positions(target, replay.job_id, replay.targets(), require_stable=False)
     return replay, _tasks(replay, folder, positions)

@@ -41,7 +41,7 @@ class Kind:
     """It is a path in this machine's file system."""
     is_cluster: bool = False
     """It is brokers: records can be sent there, and they coordinate groups."""
-    settled: Callable[[str], str] = str
+    settled: Callable[[str], str] = lambda address: address
     """Makes of an address one that means the same in another process, with another working folder."""
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
 import pyarrow as pa
 
+from tidelog.client.connections.addresses import with_config
 from tidelog.clock import Clock
+from tidelog.errors import InvalidArgumentError
 from tidelog.model import READ_UNCOMMITTED
 from tidelog.reader.time_map_file import AnyPath
 from tidelog.sources.arrow import coalesce
 from tidelog.sources.bounds import LOG_END, OffsetRanges, check_positive
-from tidelog.sources.opening import Address, open_source
+from tidelog.sources.opening import Address, kind_of, open_source
 from tidelog.sources.plan import scan_request
 from tidelog.sources.reader import read_rows
 from tidelog.sources.reading import BATCH_ROWS, Reading
@@ -48,6 +50,7 @@ def scan(
     report: ScanReport | None = None,
     clock: Clock | None = None,
     skip_damaged: bool = False,
+    config: Mapping[str, object] | None = None,
 ) -> pa.RecordBatchReader:
     """Return every record of a topic with `start <= timestamp < end`, however late it was appended.
 
@@ -72,6 +75,7 @@ def scan(
             which is logged, too.
         clock: what `now` means; the machine's clock by default.
         skip_damaged: read around damaged batches; `report.left_out` and the log say what that left out. Of a folder only.
+        config: Kafka's properties of a client, of brokers only: `{"security.protocol": "SSL", …}`, as `connect` takes them.
 
     Raises:
         InvalidArgumentError: an argument makes no sense.
@@ -98,6 +102,10 @@ def scan(
         time_map_dir=time_map_dir,
         clock=clock,
     )
+    if config:
+        if not isinstance(source, str) or not kind_of(source).is_cluster:
+            raise InvalidArgumentError("config is for brokers", found=f"{kind_of(source).name}: {source}")
+        source = with_config(source, config)
     opened = open_source(source, skip_damaged=skip_damaged)
     reading = opened.reading
     try:

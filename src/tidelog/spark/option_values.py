@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from tidelog.client.connections.addresses import parse_addresses
+from tidelog.client.connections.addresses import parse_addresses, secured
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError
 from tidelog.model import is_topic_name
+from tidelog.security.client_config import client_config, is_of_security
 from tidelog.times import parse_time
 
 BROKERS = "kafka.bootstrap.servers"
@@ -41,15 +42,22 @@ def folder(given: Mapping[str, str], option: str) -> str:
 
 
 def broker_addresses(given: Mapping[str, str], option: str, text: str) -> str:
-    """Return addresses, once they and the protocol that is asked for are known to be possible."""
+    """Return addresses with the configuration of the options `kafka.…`, once both are known to be possible."""
     try:
-        parse_addresses(text)
+        config = client_config({name.removeprefix(CLIENT): value for name, value in given.items() if name.startswith(CLIENT)})
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"options {CLIENT}…: {error}") from None
+    found = secured(text, config)
+    try:
+        parse_addresses(found)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"option {option}: {error}") from None
-    protocol = given.get(f"{CLIENT}security.protocol", "PLAINTEXT").strip()
-    if protocol.upper() != "PLAINTEXT":
-        raise InvalidArgumentError(f"option {CLIENT}security.protocol: only PLAINTEXT is spoken to brokers, not {protocol}")
-    return text
+    return found
+
+
+def is_of_connections(name: str) -> bool:
+    """Whether an option, in lower case, says how brokers are reached."""
+    return name.startswith(CLIENT) and is_of_security(name.removeprefix(CLIENT))
 
 
 def check_topic(option: str, topic: str) -> None:

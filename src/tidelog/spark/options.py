@@ -43,6 +43,7 @@ from tidelog.spark.option_values import (
     choice,
     folder,
     is_integer,
+    is_of_connections,
     json_object,
     positive,
     time,
@@ -101,7 +102,6 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timesta
 """Every column that can be asked for, in the connector's order; our own is last."""
 
 _ISOLATION_OF_CLIENT = "kafka.isolation.level"
-_USED_WITH_BROKERS = (BROKERS, "kafka.security.protocol")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ def _kind(given: Mapping[str, str]) -> Kind:
     path, brokers = given.get("path", "").strip(), given.get(BROKERS, "").strip()
     kind = opening.BROKERS if brokers and not path else opening.kind_of(path)
     if kind.is_cluster:
-        broker_addresses(given, *(("path", path) if path else (BROKERS, brokers)))
+        _brokers(given)
     if not kind.reads_files and "timemapdir" in given:
         raise InvalidArgumentError(f"option timeMapDir is for folders: of {kind.name} no segment files are seen")
     if not kind.reads_files and boolean(given, "skipDamaged", False):
@@ -220,12 +220,17 @@ def _kind(given: Mapping[str, str]) -> Kind:
 def _source(given: Mapping[str, str], kind: Kind) -> str:
     path = given.get("path", "").strip()
     if kind.is_cluster:
-        return path or given[BROKERS].strip()
+        return _brokers(given)
     if not path:
         raise InvalidArgumentError(
             'option path is missing: .option("path", the Kafka data folder), or .load(folder), or kafka.bootstrap.servers'
         )
     return folder(given, "path") if kind.is_local else kind.settled(path)
+
+
+def _brokers(given: Mapping[str, str]) -> str:
+    path = given.get("path", "").strip()
+    return broker_addresses(given, *(("path", path) if path else (BROKERS, given[BROKERS].strip())))
 
 
 class _NoClock:
@@ -240,7 +245,7 @@ def _refuse_unknown(given: Mapping[str, str], kind: Kind, is_stream: bool) -> tu
     harmless = {name.lower(): name for name in (_IGNORED_EVERYWHERE if is_stream else IGNORED)}
     ignored, unknown = [], []
     for key in given:
-        if key == _ISOLATION_OF_CLIENT or (kind.is_cluster and key in _USED_WITH_BROKERS):
+        if key == _ISOLATION_OF_CLIENT or (kind.is_cluster and (key == BROKERS or is_of_connections(key))):
             continue
         if key in harmless or key.startswith(CLIENT):
             ignored.append(harmless.get(key, key))

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
-from tidelog.broker.settings.server_properties import read_properties_file, sort_properties
+from tidelog.broker.settings.server_properties import sort_properties
 from tidelog.cli.printing import notices
 from tidelog.config import INT32_MAX
+from tidelog.properties_file import read_properties_file
 from tidelog.storage.folder.formatting import format_folder
 
 

@@ -19,12 +19,13 @@ import click
 
 from tidelog.broker.server.listeners import PLAINTEXT, Listener, joined, parse_address, parse_listeners
 from tidelog.broker.settings.broker_config import BrokerConfig
-from tidelog.broker.settings.server_properties import described, read_properties_file, sort_properties
+from tidelog.broker.settings.server_properties import described, sort_properties
 from tidelog.broker.settings.unused_properties import GUARDS
 from tidelog.cli.app import EXIT_ERROR
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.log_lines import log_lines
 from tidelog.clock import Clock, SystemClock
+from tidelog.properties_file import read_properties_file
 
 logger = logging.getLogger("tidelog.serve")
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tidelog.cli.client_options import client_options, reached
 from tidelog.cli.job.running import JobOptions, job_options, run_job
 from tidelog.cli.options import Moment, TimeType, check_brokers, echo_moment
 from tidelog.cli.printing import notices
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 
 @click.command("failover")
-@click.argument("target", metavar="HOST:PORT")
+@click.argument("target", metavar="HOST:PORT", callback=reached)
+@client_options
 @click.option("--group", required=True, metavar="GROUP", help="The group that moves over.")
 @click.option("--map", "map_dir", metavar="DIR", type=click.Path(), help="The mirror's folder.")
 @click.option("--source", metavar="DIR|HOST:PORT", help="What is left of the source. [default: what the mirror saw last]")

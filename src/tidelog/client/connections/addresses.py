@@ -3,18 +3,24 @@
 | text | is |
 |---|---|
 | `localhost:9092`, `10.0.0.1:9092`, `[::1]:9092`, `a:9092,b:9092` | brokers |
-| `PLAINTEXT://a:9092` | the same; other security protocols are refused, they are not spoken here |
+| `SASL_SSL://a:9093` | the same; refused where the configuration says another security protocol |
 | anything else | no address: where a folder may stand too, it is one |
 
 A folder whose name looks like an address is written `./name:9092`, or given as a `Path`.
+
+Where brokers are and how they are reached belong together, and go the same ways: from a command, an option or an argument
+through plans, splits and jobs to the executor that connects. `SecuredBrokers` is such a
+text: shown, compared and written down it is the addresses alone.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from tidelog.errors import InvalidArgumentError
+from tidelog.security.client_config import IN_PLAIN_TEXT, ClientConfig, check_names, client_config, dotted
 
 EXPECTED = "host:port, several with commas between"
 
@@ -36,6 +42,42 @@ class BrokerAddress(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+class SecuredBrokers(str):
+    """Addresses, and how to reach them. It can be pickled; shown, compared and written down it is the addresses alone."""
+
+    __slots__ = ("config",)
+    config: ClientConfig
+
+    def __new__(cls, text: str, config: ClientConfig) -> SecuredBrokers:
+        """Return the text of addresses, with a configuration beside it."""
+        made = super().__new__(cls, text)
+        made.config = config
+        return made
+
+    def __str__(self) -> str:
+        return "".join(self)
+
+    def __reduce__(self) -> tuple[type[SecuredBrokers], tuple[str, ClientConfig]]:
+        return SecuredBrokers, (str(self), self.config)
+
+
+def config_of(brokers: str) -> ClientConfig:
+    """Return how brokers are reached: in plain text, unless the text has a configuration beside it."""
+    return brokers.config if isinstance(brokers, SecuredBrokers) else IN_PLAIN_TEXT
+
+
+def secured(brokers: str, config: ClientConfig) -> str:
+    """Return the addresses with a configuration."""
+    return brokers if config == IN_PLAIN_TEXT else SecuredBrokers(brokers, config)
+
+
+def with_config(brokers: str, properties: Mapping[str, object]) -> str:
+    """Return the addresses with a configuration of Kafka's properties, or keywords. Raises InvalidArgumentError."""
+    named = dotted(properties)
+    check_names(named)
+    return secured(brokers, client_config(named))
+
+
 def is_address(source: object) -> bool:
     """Whether `source` is the text of one or more addresses; only texts are. It need not be a right one: the port may be."""
     return isinstance(source, str) and all(_ADDRESS.fullmatch(part.strip()) for part in source.split(","))
@@ -48,8 +90,9 @@ def parse_addresses(text: str) -> tuple[BrokerAddress, ...]:
         match = _ADDRESS.fullmatch(part.strip())
         if match is None:
             raise InvalidArgumentError("no address of a broker", found=repr(part.strip()), expected=EXPECTED)
-        if (match["protocol"] or "PLAINTEXT").upper() != "PLAINTEXT":
-            raise InvalidArgumentError("only PLAINTEXT is spoken to brokers", found=part.strip())
+        expected = config_of(text).protocol
+        if (match["protocol"] or expected).upper() != expected:
+            raise InvalidArgumentError("another security protocol is asked for", found=part.strip(), expected=expected)
         port = int(match["port"])
         if not 0 < port < 65_536:
             raise InvalidArgumentError("no port", found=port, expected="1 to 65535")

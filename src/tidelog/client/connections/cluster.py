@@ -16,7 +16,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self, TypeVar
 
-from tidelog.client.connections.addresses import BrokerAddress, parse_addresses
+from tidelog.client.connections.access import Access
+from tidelog.client.connections.addresses import BrokerAddress, config_of, parse_addresses
 from tidelog.client.connections.connection import Connection
 from tidelog.client.connections.failures import RETRIABLE, RetryTimer, error_for
 from tidelog.errors import BrokerError, BrokerUnreachableError, TidelogError, UnknownTopicOrPartitionError
@@ -64,12 +65,15 @@ class TopicState(NamedTuple):
 
 
 class Cluster:
-    """One cluster's brokers and leaders. `timeout_ms` bounds each call, its retries included."""
+    """One cluster's brokers and leaders. `timeout_ms` bounds each call, its retries included; `access` is how it is reached."""
 
-    def __init__(self, addresses: Sequence[BrokerAddress], *, timeout_ms: int, client_id: str) -> None:
+    def __init__(
+        self, addresses: Sequence[BrokerAddress], *, timeout_ms: int, client_id: str, access: Access | None = None
+    ) -> None:
         self.addresses = tuple(addresses)
         self.timeout_ms = timeout_ms
         self.client_id = client_id
+        self.access = Access() if access is None else access
         self.brokers: dict[int, BrokerAddress] = {}
         self.cluster_id: str | None = None
         self._topics: dict[str, TopicState] = {}
@@ -81,7 +85,8 @@ class Cluster:
 
         Raises InvalidArgumentError.
         """
-        return cls(parse_addresses(addresses), timeout_ms=timeout_ms, client_id=client_id)
+        access = Access(config_of(addresses))
+        return cls(parse_addresses(addresses), timeout_ms=timeout_ms, client_id=client_id, access=access)
 
     def __str__(self) -> str:
         return ",".join(map(str, self.addresses))
@@ -149,7 +154,7 @@ class Cluster:
                 return connection
             connection.close()
         try:
-            return Connection(address, timeout_ms=self.timeout_ms, client_id=self.client_id)
+            return Connection(address, timeout_ms=self.timeout_ms, client_id=self.client_id, access=self.access)
         except BrokerUnreachableError as error:
             if address not in self.addresses:
                 # The usual case: advertised.listeners names a host that means something else here.

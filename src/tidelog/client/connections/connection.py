@@ -6,25 +6,32 @@ each request. Nothing here retries: `cluster` does.
 | what happens | raises |
 |---|---|
 | no connection, connection lost, no answer in time | BrokerUnreachableError |
-| the port wants TLS or SASL, which are not spoken here | SecurityProtocolError |
+| the port wants TLS or SASL and the configuration does not, or the other way round | SecurityProtocolError |
+| a certificate, a password or a token is refused, by either side | AuthenticationError |
 | an answer that the protocol does not allow | ProtocolError |
 | the broker offers no version of a request known here, or none that is new enough | UnsupportedVersionError |
 
-After any of the first three a connection is of no more use: `is_usable` is False.
+A session that has an end (KIP-368) is renewed before it, when a request is sent: what is still to be received is read first.
+
+After any but the last a connection is of no more use: `is_usable` is False.
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
 from typing import TypeVar
 
+from tidelog.client.connections.access import Access
 from tidelog.client.connections.addresses import BrokerAddress
+from tidelog.client.connections.authentication import authenticate
 from tidelog.client.connections.security import is_tls_record, sasl_mechanisms, wants_tls
+from tidelog.client.connections.tls import alert_error, is_quiet, open_tls, refusal, send_joined
 from tidelog.errors import BrokerUnreachableError, ProtocolError, SecurityProtocolError, TidelogError, UnsupportedVersionError
 from tidelog.wire.codec import Message
 from tidelog.wire.headers import read_response, request_chunks
@@ -44,6 +51,9 @@ MAX_FIRST_RESPONSE_BYTES = 1 << 20
 CONNECT_MS = 10_000
 """How long a connection may take: where nobody answers at all, there may be another broker to ask."""
 
+RENEWAL_SHARE = 0.85
+"""After this share of its time a session is renewed, as by Kafka's clients."""
+
 _JOINED_BYTES = 1 << 16
 _MOST_CHUNKS = 512
 """Systems take 1,024 at once."""
@@ -53,8 +63,9 @@ _SIZE = Struct(">i")
 class Connection:
     """One connection. `timeout_ms` bounds the wait for a response that no request says more about."""
 
-    def __init__(self, address: BrokerAddress, *, timeout_ms: int, client_id: str) -> None:
+    def __init__(self, address: BrokerAddress, *, timeout_ms: int, client_id: str, access: Access) -> None:
         self.address = address
+        self._access = access
         self.is_usable = True
         self._place = str(address)
         self._timeout_ms = timeout_ms
@@ -63,13 +74,19 @@ class Connection:
         self._waiting: deque[tuple[int, type[Message], int]] = deque()
         self._size = bytearray(4)
         self._answers = 0
+        self._early: deque[memoryview] = deque()
+        self._offered: dict[int, tuple[int, int]] = {}
+        self._renewal_s = float("inf")
         try:
             self._socket = socket.create_connection(address, timeout=min(timeout_ms, CONNECT_MS) / 1000)
         except OSError as error:
             raise BrokerUnreachableError(f"no connection to a broker: {_reason(error)}", path=self._place) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
+            if access.tls is not None:
+                self._socket = open_tls(self._socket, address, access)
             self._offered = self._handshake()
+            self._authenticate()
         except BaseException:
             self.close()
             raise
@@ -90,6 +107,8 @@ class Connection:
         """Whether it may be used for something else: usable, every response received, and the broker still there."""
         if not self.is_usable or self._waiting:
             return False
+        if isinstance(self._socket, ssl.SSLSocket):
+            return is_quiet(self._socket)
         try:
             # A broker says nothing unasked. What can be read is the end, or nonsense.
             self._socket.settimeout(0)
@@ -125,6 +144,8 @@ class Connection:
 
     def send(self, message: Message, version: int, response: type[Message] | None) -> None:
         """Send a request; `receive` returns its response later. None: there will be none (Produce with acks=0)."""
+        if time.monotonic() >= self._renewal_s:
+            self._renew()
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         chunks = request_chunks(message, version, self._correlation_id, self._client_id)
         if response is not None:
@@ -133,6 +154,8 @@ class Connection:
             self._socket.settimeout(self._timeout_ms / 1000)
             if sum(map(len, chunks)) <= _JOINED_BYTES:
                 self._socket.sendall(b"".join(chunks))
+            elif isinstance(self._socket, ssl.SSLSocket):
+                send_joined(self._socket, [memoryview(chunk) for chunk in chunks])
             else:
                 self._send_uncopied([memoryview(chunk) for chunk in chunks])
         except OSError as error:
@@ -154,7 +177,7 @@ class Connection:
         correlation_id, kind, version = self._waiting[0]
         assert kind is response
         deadline = time.monotonic() + (self._timeout_ms + (wait_ms or 0)) / 1000
-        frame = self._read_frame(deadline, allocate)
+        frame = self._early.popleft() if self._early else self._read_frame(deadline, allocate)
         try:
             found_id, message = read_response(response, version, frame)
         except ProtocolError as error:
@@ -174,6 +197,45 @@ class Connection:
             raise ProtocolError("the broker does not report its versions", path=self._place, found=f"error {answer.error_code}")
         return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
+    # --- who one is
+
+    def ask_bare(self, message: bytes) -> bytes:
+        """Send bytes and a size before them, and return what is answered so: SASL before Kafka 1.0."""
+        try:
+            self._socket.settimeout(self._timeout_ms / 1000)
+            self._socket.sendall(_SIZE.pack(len(message)) + message)
+        except OSError as error:
+            raise self._lost(error) from None
+        deadline = time.monotonic() + self._timeout_ms / 1000
+        self._fill(memoryview(self._size), deadline)
+        (size,) = _SIZE.unpack(self._size)
+        if not 0 <= size <= MAX_FIRST_RESPONSE_BYTES:
+            self.close()
+            raise ProtocolError("no challenge of a broker: its size", path=self._place, found=size)
+        challenge = bytearray(size)
+        self._fill(memoryview(challenge), deadline)
+        return bytes(challenge)
+
+    def _authenticate(self) -> None:
+        client = self._access.sasl_client()
+        if client is None:
+            return
+        self._renewal_s = float("inf")
+        lifetime_ms = authenticate(self, client)
+        if lifetime_ms > 0:
+            self._renewal_s = time.monotonic() + RENEWAL_SHARE * lifetime_ms / 1000
+
+    def _renew(self) -> None:
+        """Authenticate again, once every response that is owed has come: they are received later, as if from the socket."""
+        waiting, self._waiting = self._waiting, deque()
+        deadline = time.monotonic() + self._timeout_ms / 1000
+        early = self._early
+        while len(early) < len(waiting):
+            early.append(self._read_frame(deadline, None))
+        self._early = deque()
+        self._authenticate()
+        self._waiting, self._early = waiting, early
+
     def _read_frame(self, deadline: float, allocate: Allocate | None) -> memoryview:
         self._fill(memoryview(self._size), deadline)
         (size,) = _SIZE.unpack(self._size)
@@ -182,7 +244,7 @@ class Connection:
         if not 4 <= size <= most:
             self.close()
             if not self._answers and is_tls_record(self._size):
-                raise _wants_tls(self._place)
+                raise _wants_tls(self._place, self._access.config.protocol)
             raise ProtocolError("no response of a Kafka broker: its size", path=self._place, found=size, expected=f"4 to {most}")
         frame = memoryview(bytearray(size)) if allocate is None else allocate(size)
         self._fill(frame, deadline)
@@ -205,23 +267,38 @@ class Connection:
 
     def _lost(self, error: OSError) -> TidelogError:
         self.close()
-        if not isinstance(error, TimeoutError):
-            # A port that is of another kind closes the connection: one of TLS at once, one of SASL after ApiVersions.
-            if not self._answers and wants_tls(self.address):
-                return _wants_tls(self._place)
-            if self._answers == 1 and (mechanisms := sasl_mechanisms(self.address)) is not None:
+        return self._meant_by(error) or BrokerUnreachableError(f"connection to a broker lost: {_reason(error)}", path=self._place)
+
+    def _meant_by(self, error: OSError) -> TidelogError | None:
+        """Return what the end of a connection says: an alert, or a port that is of another kind and ends it without a word."""
+        access = self._access
+        if access.tls is not None and (alert := alert_error(error, self.address, has_key=access.tls.settings.has_key)):
+            return alert
+        if isinstance(error, TimeoutError):
+            return None
+        if not self._answers:
+            # A port of TLS ends it at once.
+            if access.tls is not None:
+                return refusal(self.address, access)
+            return _wants_tls(self._place, access.config.protocol) if wants_tls(self.address) else None
+        if self._answers == 1 and access.config.sasl is None:
+            # One of SASL after ApiVersions.
+            wrap = None if access.tls is None else (lambda plain: open_tls(plain, self.address, access))
+            mechanisms = sasl_mechanisms(self.address, wrap=wrap)
+            if mechanisms is not None:
+                protocol = access.config.protocol
                 return SecurityProtocolError(
-                    "the port wants clients to authenticate by SASL, which comes in a later version",
+                    f"the port wants clients to authenticate by SASL (security.protocol=SASL_{protocol})",
                     path=self._place,
                     found=f"SASL: {', '.join(mechanisms)}",
-                    expected="PLAINTEXT",
+                    expected=protocol,
                 )
-        return BrokerUnreachableError(f"connection to a broker lost: {_reason(error)}", path=self._place)
+        return None
 
 
-def _wants_tls(place: str) -> SecurityProtocolError:
-    message = "the port wants TLS, which comes in a later version"
-    return SecurityProtocolError(message, path=place, found="SSL or SASL_SSL", expected="PLAINTEXT")
+def _wants_tls(place: str, protocol: str) -> SecurityProtocolError:
+    message = "the port wants TLS (security.protocol=SSL or SASL_SSL)"
+    return SecurityProtocolError(message, path=place, found="SSL or SASL_SSL", expected=protocol)
 
 
 def _reason(error: OSError) -> str:

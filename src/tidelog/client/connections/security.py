@@ -15,12 +15,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
 from tidelog.errors import TidelogError
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.headers import read_response, request_chunks
+from tidelog.wire.messages.api_versions import ApiVersionsRequest
 from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 PROBE_MS: Final = 2_000
@@ -32,6 +34,7 @@ _HANDSHAKE: Final = 22
 _ALERT: Final = 21
 _TLS_MAJOR: Final = 3
 _SIZE = Struct(">i")
+_ANSWER = Struct(">ii")
 _MOST_BYTES: Final = 1 << 16
 
 
@@ -56,11 +59,28 @@ def wants_tls(address: tuple[str, int], timeout_ms: int = PROBE_MS) -> bool:
         return False
 
 
-def sasl_mechanisms(address: tuple[str, int], timeout_ms: int = PROBE_MS) -> list[str] | None:
-    """Return the mechanisms of a port that wants SASL, None of one that does not, or does not say."""
-    request = b"".join(request_chunks(SaslHandshakeRequest(NO_MECHANISM), 0, 1, "tidelog"))
+def speaks_kafka(address: tuple[str, int], timeout_ms: int = PROBE_MS) -> bool:
+    """Whether a port answers ApiVersions in plain text."""
+    request = b"".join(request_chunks(ApiVersionsRequest(), 0, 1, "tidelog"))
     try:
         with socket.create_connection(address, timeout=timeout_ms / 1000) as probe:
+            probe.sendall(request)
+            size, correlation_id = _ANSWER.unpack(_exactly(probe, _ANSWER.size))
+    except OSError:
+        return False
+    return bool(0 < size <= _MOST_BYTES and correlation_id == 1)
+
+
+def sasl_mechanisms(
+    address: tuple[str, int], timeout_ms: int = PROBE_MS, wrap: Callable[[socket.socket], socket.socket] | None = None
+) -> list[str] | None:
+    """Return the mechanisms of a port that wants SASL, None of one that does not, or does not say. `wrap` adds TLS."""
+    request = b"".join(request_chunks(SaslHandshakeRequest(NO_MECHANISM), 0, 1, "tidelog"))
+    try:
+        with (
+            socket.create_connection(address, timeout=timeout_ms / 1000) as plain,
+            plain if wrap is None else wrap(plain) as probe,
+        ):
             probe.sendall(request)
             (size,) = _SIZE.unpack(_exactly(probe, _SIZE.size))
             if not 0 < size <= _MOST_BYTES:

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
+from tidelog.client.connections.addresses import config_of
 from tidelog.client.connections.cluster import Cluster
 from tidelog.client.reading.offsets import NotFound, OffsetAnswer, list_offsets
 from tidelog.client.reading.partition_bounds import bounds_for_times
@@ -43,7 +44,7 @@ class BrokerSource(OffsetSource):
 
     def __init__(self, brokers: str) -> None:
         super().__init__(brokers)
-        self.cluster = self.reading.connection(brokers, partial(scan_cluster, brokers))
+        self.cluster = self.reading.connection((brokers, config_of(brokers)), partial(scan_cluster, brokers))
         self._bytes_each: Mapping[TopicPartition, float] = {}
         self._sized_ms: int | None = None
         self._clock = SteadyClock()

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from tidelog.client.connections.addresses import config_of
 from tidelog.client.connections.cluster import Cluster
 from tidelog.client.reading.offsets import NotFound, list_offsets
 from tidelog.client.reading.partition_fetcher import PartitionFetcher
@@ -66,7 +67,7 @@ class BrokerSplit(Split):
         return TopicPartition(self.topic, self.partition)
 
     def _cluster(self, reading: Reading) -> Cluster:
-        return reading.connection(self.brokers, partial(scan_cluster, self.brokers))
+        return reading.connection((self.brokers, config_of(self.brokers)), partial(scan_cluster, self.brokers))
 
     def __str__(self) -> str:
         return f"{self.brokers} {self.topic}-{self.partition} offsets {self.start_offset:,}..{self.end_offset:,}"

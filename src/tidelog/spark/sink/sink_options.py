@@ -25,7 +25,7 @@ from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError
 from tidelog.records.compression import Codec
 from tidelog.sources.opening import kind_of
-from tidelog.spark.option_values import BROKERS, CLIENT, broker_addresses, check_topic, folder
+from tidelog.spark.option_values import BROKERS, CLIENT, broker_addresses, check_topic, folder, is_of_connections
 from tidelog.times import parse_duration
 
 DEFAULT_BATCH_BYTES = 65_536
@@ -148,14 +148,17 @@ def _target(given: Mapping[str, str]) -> tuple[str | None, str | None]:
 
 def _refuse_unknown(given: Mapping[str, str], path: str | None) -> tuple[str, ...]:
     known = {name.lower() for name in (*SINK_OPTIONS, *ALIASES.values(), *SPARKS_OWN)}
-    used = known | {f"{CLIENT}security.protocol"} if path is None else known
     ignored, unknown = [], []
     for key in given:
         if key in REFUSED_OF_PRODUCERS:
             raise InvalidArgumentError(f"option {key}: keys and values are written as they are, cast them to string or binary")
         if path is not None and key == BROKERS:
             ignored.append(key)
-        elif key in used or (key.startswith(_TOPIC_PROPERTY) and key != _TOPIC_PROPERTY):
+        elif (
+            key in known
+            or (path is None and is_of_connections(key))
+            or (key.startswith(_TOPIC_PROPERTY) and key != _TOPIC_PROPERTY)
+        ):
             if path is None and (key == "partitions" or key.startswith(_TOPIC_PROPERTY)):
                 raise InvalidArgumentError(f"option {key} is for a folder's new topics; brokers create theirs as they are set up")
         elif key.startswith(CLIENT):

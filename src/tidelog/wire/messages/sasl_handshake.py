@@ -1,4 +1,4 @@
-"""SaslHandshake (key 17): which mechanism a client will authenticate by (KIP-43). Here it recognises a port that wants SASL.
+"""SaslHandshake (key 17): which mechanism a client will authenticate by (KIP-43).
 
 | version | what it changed |
 |---|---|

@@ -1,0 +1,98 @@
+"""How commands reach secured brokers: `--config FILE` and `-X NAME=VALUE`, beside the argument that names the brokers.
+
+FILE is a `client.properties` as Kafka's tools take it (`--command-config`). A property of `-X` wins over the file's. What stands
+on a command line is seen by others (`ps`): passwords belong into the file.
+
+The argument's value is then the addresses with that configuration beside them (`SecuredBrokers`): no command has to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from tidelog.client.connections.addresses import secured
+from tidelog.properties_file import read_properties_file
+from tidelog.security.client_config import check_names, client_config
+from tidelog.sources.opening import kind_of
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+_FILE = "tidelog.client.file"
+_GIVEN = "tidelog.client.given"
+
+
+def client_options(function: Decorated) -> Decorated:
+    """--config FILE and -X NAME=VALUE, of a client. They are read by `reached`."""
+    for option in (
+        click.option(
+            "-X",
+            metavar="NAME=VALUE",
+            multiple=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_keep_given,
+            help="A property of the client, like --config's; may be given several times. Others can see it: no passwords.",
+        ),
+        click.option(
+            "--config",
+            metavar="FILE",
+            type=click.Path(),
+            is_eager=True,
+            expose_value=False,
+            callback=_keep_file,
+            help="client.properties, how brokers are reached: security.protocol, ssl.*, sasl.*",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def reached(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Return brokers with the configuration of this run, anything else as it is. Raises InvalidArgumentError, StorageError."""
+    file, given = ctx.meta.get(_FILE), ctx.meta.get(_GIVEN, {})
+    if value is None or (file is None and not given):
+        return value
+    if not kind_of(value).is_cluster:
+        raise click.UsageError(f"--config and -X are for brokers, HOST:PORT, not for {kind_of(value).name}: {value!r}.", ctx)
+    check_names(given)
+    return secured(value, client_config({**({} if file is None else read_properties_file(file)), **given}))
+
+
+def target_config_option(function: Decorated) -> Decorated:
+    """--target-config FILE, the same for the option --target, which `reached_target` reads."""
+    return click.option(
+        "--target-config",
+        metavar="FILE",
+        type=click.Path(),
+        is_eager=True,
+        expose_value=False,
+        callback=_keep_target_file,
+        help="client.properties for the target: how its brokers are reached.",
+    )(function)
+
+
+def reached_target(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Return the target's brokers with its configuration."""
+    file = ctx.meta.get(_FILE + ".target")
+    if value is None or file is None or not kind_of(value).is_cluster:
+        return value
+    return secured(value, client_config(read_properties_file(file)))
+
+
+def _keep_file(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    ctx.meta[_FILE] = value
+
+
+def _keep_target_file(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    ctx.meta[_FILE + ".target"] = value
+
+
+def _keep_given(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
+    pairs = [value.partition("=") for value in values]
+    for name, equals, _ in pairs:
+        if not name.strip() or not equals:
+            raise click.BadParameter("-X takes NAME=VALUE.", ctx, param)  # Not what was given: it may be a password.
+    ctx.meta[_GIVEN] = {name.strip(): value for name, _, value in pairs}

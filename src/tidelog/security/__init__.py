@@ -1,0 +1,10 @@
+"""PURE. Who may speak to whom: TLS settings and contexts, SASL's mechanisms as state machines, secrets. No sockets, no loops.
+
+| module | owns |
+|---|---|
+| `secret` | a text that is never shown |
+| `client_config` | a client's properties, of Kafka's and of librdkafka's names |
+| `tls_settings`, `tls_context` | `ssl.*`; contexts made of them, and made again when files change |
+| `jaas` | login modules, as Java's tools write them |
+| `plain`, `scram`, `oauth_bearer` | each mechanism, the client's half and the server's |
+"""

@@ -1,0 +1,233 @@
+"""How a client reaches a secured cluster: Kafka's properties of a client, read. librdkafka's spellings mean the same.
+
+| property | |
+|---|---|
+| `security.protocol` | PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL |
+| `ssl.*` | see `tls_settings` |
+| `sasl.mechanism`, `sasl.mechanisms` | PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER |
+| `sasl.jaas.config` | the module with `username` and `password`, or of OAUTHBEARER; see `jaas` |
+| `sasl.username`, `sasl.password` | the same |
+| `sasl.oauthbearer.token.endpoint.url` | where tokens are had, for `clientId`, `clientSecret`, `scope` of the JAAS module |
+| `sasl.oauthbearer.client.id`, `….client.secret`, `….scope` | the same three |
+| `oauth_cb` | in Python: a function that returns a token, or a token and when it ends; it is given `sasl.oauthbearer.config` |
+
+Other properties of a file (a consumer's, a producer's) are somebody else's and ignored; a name that begins as these do, and is
+none of them, is refused. A `ClientConfig` can be pickled and compared; secrets are never shown. Files are opened later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tidelog.config import did_you_mean
+from tidelog.errors import InvalidArgumentError
+from tidelog.security.jaas import OAUTH_MODULE, PLAIN_MODULE, PROPERTY, SCRAM_MODULE, LoginModule, parse_jaas
+from tidelog.security.oauth_bearer import OAUTHBEARER
+from tidelog.security.plain import PLAIN
+from tidelog.security.scram import HASHES
+from tidelog.security.secret import HIDDEN, Secret
+from tidelog.security.tls_settings import JAVAS_OWN, TLS_PROPERTIES, TlsSettings, tls_settings
+
+PLAINTEXT: Final = "PLAINTEXT"
+SSL: Final = "SSL"
+SASL_PLAINTEXT: Final = "SASL_PLAINTEXT"
+SASL_SSL: Final = "SASL_SSL"
+SECURITY_PROTOCOLS: Final = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)
+
+MECHANISMS: Final = (PLAIN, *HASHES, OAUTHBEARER)
+
+SASL_PROPERTIES: Final = frozenset(
+    {
+        "oauth_cb",
+        PROPERTY,
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.oauthbearer.client.id",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.config",
+        "sasl.oauthbearer.method",
+        "sasl.oauthbearer.scope",
+        "sasl.oauthbearer.token.endpoint.url",
+        "sasl.password",
+        "sasl.username",
+    }
+)
+
+IGNORED: Final = (
+    JAVAS_OWN
+    | {f"sasl.login.{name}" for name in ("class", "callback.handler.class", "connect.timeout.ms", "read.timeout.ms")}
+    | {f"sasl.login.retry.backoff{name}.ms" for name in ("", ".max")}
+    | {f"sasl.login.refresh.{name}" for name in ("window.factor", "window.jitter", "min.period.seconds", "buffer.seconds")}
+    | {"sasl.client.callback.handler.class", "sasl.oauthbearer.sub.claim.name", "sasl.oauthbearer.scope.claim.name"}
+)
+"""Properties that only say how Java does it."""
+
+PROPERTIES: Final = frozenset({"security.protocol"}) | TLS_PROPERTIES | SASL_PROPERTIES
+_BEGINNINGS: Final = ("ssl.", "sasl.", "security.", "oauth_cb", "enable.ssl.")
+_MECHANISM_OF_MODULE: Final = {PLAIN_MODULE: (PLAIN,), SCRAM_MODULE: tuple(HASHES), OAUTH_MODULE: (OAUTHBEARER,)}
+
+TokenCallback = Callable[[str], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OAuthSettings:
+    """Where tokens come from: one of a callback, an endpoint, and a name for an unsecured token."""
+
+    callback: TokenCallback | None = field(default=None, repr=False)
+    callback_config: str = ""
+    url: str | None = None
+    client_id: str = ""
+    client_secret: Secret = field(default_factory=lambda: Secret(""))
+    scope: str | None = None
+    unsecured_name: str | None = None
+    unsecured_lifetime_s: int = 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaslSettings:
+    """A mechanism, and whom one authenticates as."""
+
+    mechanism: str
+    username: str = ""
+    password: Secret = field(default_factory=lambda: Secret(""))
+    token_auth: bool = False
+    """Whether the name is a delegation token's."""
+    oauth: OAuthSettings | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """What a connection needs to know beside the address."""
+
+    tls: TlsSettings | None = None
+    sasl: SaslSettings | None = None
+
+    @property
+    def protocol(self) -> str:
+        """Kafka's word for it."""
+        return (SASL_SSL if self.tls else SASL_PLAINTEXT) if self.sasl else (SSL if self.tls else PLAINTEXT)
+
+    def __str__(self) -> str:
+        return f"{self.protocol}, {self.sasl.mechanism}" if self.sasl else self.protocol
+
+
+IN_PLAIN_TEXT: Final = ClientConfig()
+
+
+def client_config(properties: Mapping[str, Any]) -> ClientConfig:
+    """Return what properties say. Raises InvalidArgumentError, which names the property and never shows what may be secret."""
+    given: dict[str, Any] = {}
+    for name, value in properties.items():
+        if name in PROPERTIES:
+            given[name] = value if callable(value) else str(value)
+        elif name.startswith(_BEGINNINGS):
+            check_names([name])
+    protocol = str(given.get("security.protocol", PLAINTEXT)).strip().upper()
+    if protocol not in SECURITY_PROTOCOLS:
+        raise InvalidArgumentError("security.protocol", found=protocol, expected=" or ".join(SECURITY_PROTOCOLS))
+    tls = {name: value for name, value in given.items() if isinstance(value, str)}
+    return ClientConfig(
+        tls=tls_settings(tls) if protocol in (SSL, SASL_SSL) else None,
+        sasl=_sasl(given) if protocol in (SASL_PLAINTEXT, SASL_SSL) else None,
+    )
+
+
+def is_of_security(name: str) -> bool:
+    """Whether a property is of a connection's security, or looks like one."""
+    return name in PROPERTIES or name in IGNORED or name.startswith(_BEGINNINGS)
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse a name that is none of a client's security: where nothing else can be meant, and it would change nothing."""
+    for name in names:
+        if name not in PROPERTIES and name not in IGNORED:
+            raise InvalidArgumentError(f"no property of a client's security: {name}{did_you_mean(name, PROPERTIES)}")
+
+
+def dotted(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keyword arguments under Kafka's names: `_` stands for a dot where no name has it."""
+    return {name if name in PROPERTIES else name.replace("_", "."): value for name, value in keywords.items()}
+
+
+def shown(properties: Mapping[str, Any]) -> dict[str, str]:
+    """Return properties for a log: those that are, or may hold, a secret are hidden."""
+    return {name: HIDDEN if is_secret(name) else str(value) for name, value in properties.items()}
+
+
+def is_secret(name: str) -> bool:
+    """Whether a property's value must not be shown."""
+    return name.endswith((".password", ".secret", ".key", ".pem", ".jaas.config", ".oauthbearer.config", "oauth_cb"))
+
+
+def _sasl(given: Mapping[str, Any]) -> SaslSettings:
+    text = given.get(PROPERTY)
+    module = None if text is None else parse_jaas(text)
+    mechanism = _mechanism(given, module)
+    if mechanism == OAUTHBEARER:
+        return SaslSettings(mechanism=mechanism, oauth=_oauth(given, module))
+    if module is not None:
+        username, password = module.text("username"), module.text("password")
+        token_auth = (module.text("tokenauth") or "").lower() == "true"
+    else:
+        username, password, token_auth = given.get("sasl.username"), given.get("sasl.password"), False
+    if not username or password is None:
+        raise InvalidArgumentError(
+            f"{mechanism} needs sasl.jaas.config with username and password, or sasl.username and sasl.password"
+        )
+    return SaslSettings(mechanism=mechanism, username=username, password=Secret(password), token_auth=token_auth)
+
+
+def _mechanism(given: Mapping[str, Any], module: LoginModule | None) -> str:
+    text = given.get("sasl.mechanism") or given.get("sasl.mechanisms")
+    expected = ", ".join(MECHANISMS)
+    if not text:
+        raise InvalidArgumentError("sasl.mechanism is missing", expected=f"one of {expected}")
+    mechanism = str(text).strip().upper()
+    if mechanism == "GSSAPI" or mechanism not in MECHANISMS:
+        raise InvalidArgumentError("sasl.mechanism", found=mechanism, expected=f"one of {expected}")
+    fitting = _MECHANISM_OF_MODULE.get(module.name) if module else None
+    if module is not None and fitting is None:
+        raise InvalidArgumentError(
+            f"{PROPERTY} names a module that is not known", found=module.name, expected=_module_for(mechanism)
+        )
+    if fitting is not None and mechanism not in fitting:
+        assert module is not None
+        raise InvalidArgumentError(f"{PROPERTY} is not for {mechanism}", found=module.name, expected=_module_for(mechanism))
+    return mechanism
+
+
+def _module_for(mechanism: str) -> str:
+    return next(name for name, fitting in _MECHANISM_OF_MODULE.items() if mechanism in fitting)
+
+
+def _oauth(given: Mapping[str, Any], module: LoginModule | None) -> OAuthSettings:
+    def option(jaas: str, name: str) -> str | None:
+        value = (module.text(jaas) if module else None) or given.get(name)
+        return None if value is None else str(value)
+
+    callback = given.get("oauth_cb")
+    if callable(callback):
+        return OAuthSettings(callback=callback, callback_config=str(given.get("sasl.oauthbearer.config", "")))
+    url = given.get("sasl.oauthbearer.token.endpoint.url")
+    if url:
+        client_id, secret = (
+            option("clientId", "sasl.oauthbearer.client.id"),
+            option("clientSecret", "sasl.oauthbearer.client.secret"),
+        )
+        if not str(url).startswith(("https://", "http://")):
+            raise InvalidArgumentError("sasl.oauthbearer.token.endpoint.url", found=repr(url), expected="https://…")
+        if not client_id or not secret:
+            raise InvalidArgumentError("a token endpoint needs clientId and clientSecret, in sasl.jaas.config")
+        scope = option("scope", "sasl.oauthbearer.scope")
+        return OAuthSettings(url=str(url), client_id=client_id, client_secret=Secret(secret), scope=scope)
+    name = module.text("unsecuredLoginStringClaim_sub") if module else None
+    if not name:
+        raise InvalidArgumentError(
+            "OAUTHBEARER needs a token: sasl.oauthbearer.token.endpoint.url with clientId and clientSecret, or oauth_cb"
+        )
+    lifetime = (module.text("unsecuredLoginLifetimeSeconds") if module else None) or "3600"
+    if not lifetime.isdigit():
+        raise InvalidArgumentError("unsecuredLoginLifetimeSeconds is a number of seconds", found=repr(lifetime))
+    return OAuthSettings(unsecured_name=name, unsecured_lifetime_s=int(lifetime))

@@ -1,0 +1,162 @@
+r"""OAUTHBEARER (RFC 7628; KIP-255, KIP-768): a token instead of a password. Both halves, and what is said to a token endpoint.
+
+    n,,\x01auth=Bearer <token>\x01\x01
+
+A refusal is a challenge of JSON, `{"status":"invalid_token"}`, which the client answers by `\x01`; then the server ends it.
+
+| a client's token is from | |
+|---|---|
+| a callback | called at each authentication, and again before the session ends |
+| a token endpoint | client credentials (RFC 6749, 4.4): `token_request` and `read_token_response`; who sends them is the client |
+| `unsecuredLoginStringClaim_sub` | a token that nobody signed: for tests, as with Kafka |
+
+The server takes unsecured tokens only (`alg: none`), as Kafka's does unless it is configured otherwise: for tests.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote_plus, urlencode
+
+from tidelog.errors import AuthenticationError
+from tidelog.security.secret import Secret
+
+OAUTHBEARER: Final = "OAUTHBEARER"
+
+MAX_TOKEN_RESPONSE_BYTES: Final = 1 << 16
+UNSECURED_LIFETIME_S: Final = 3600
+CLOCK_SKEW_S: Final = 0
+
+_KEYS = r"(?:[A-Za-z]+=[^\x01]*\x01)*?"
+_FIRST = re.compile(rf"n,(?:a=(?P<authzid>[^,]*))?,\x01{_KEYS}auth=[Bb]earer +(?P<token>[-\w.~+/]+=*)\x01{_KEYS}\x01")
+
+
+class OAuthBearerClient:
+    """The client's half."""
+
+    mechanism = OAUTHBEARER
+
+    def __init__(self, token: Secret) -> None:
+        self._token = token
+        self._refused: str | None = None
+
+    def first(self) -> bytes:
+        """Return the message with the token."""
+        return f"n,,\x01auth=Bearer {self._token.reveal()}\x01\x01".encode()
+
+    def respond(self, challenge: bytes) -> bytes | None:
+        r"""Return `\x01` to a refusal, None to an empty challenge: that was all. Raises AuthenticationError at the second."""
+        if not challenge:
+            return None
+        if self._refused is not None:
+            raise AuthenticationError(f"{OAUTHBEARER}: the server refused the token", found=self._refused)
+        self._refused = repr(challenge[:200].decode("utf-8", "replace"))
+        return b"\x01"
+
+
+class OAuthBearerServer:
+    """The server's half, for unsecured tokens. `now_s` is the time; `expires_s` the token's end once it is complete."""
+
+    mechanism = OAUTHBEARER
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self.name: str | None = None
+        self.is_complete = False
+        self.expires_s: float | None = None
+        self._now_s = now_s
+        self._is_refused = False
+
+    def evaluate(self, response: bytes) -> bytes:
+        """Return the answer to a client's message: empty, or why the token is refused. Raises AuthenticationError."""
+        if self._is_refused or self.is_complete:
+            raise AuthenticationError('{"status":"invalid_token"}')
+        match = _FIRST.fullmatch(response.decode("utf-8", "replace"))
+        if match is None:
+            raise AuthenticationError("Invalid OAUTHBEARER client first message")
+        claims = _claims(match["token"])
+        name, expires = claims.get("sub"), claims.get("exp")
+        if (
+            not isinstance(name, str)
+            or not name
+            or not isinstance(expires, int | float)
+            or expires <= self._now_s() - CLOCK_SKEW_S
+        ):
+            self._is_refused = True
+            return b'{"status":"invalid_token"}'
+        if match["authzid"] and match["authzid"] != name:
+            raise AuthenticationError(
+                "Authentication failed: Client requested an authorization id that is different from the token's"
+            )
+        self.name, self.expires_s, self.is_complete = name, float(expires), True
+        return b""
+
+
+def unsecured_token(name: str, now_s: float, lifetime_s: int = UNSECURED_LIFETIME_S, scope: str | None = None) -> Secret:
+    """Return a token that nobody signed, of Kafka's unsecured login."""
+    claims: dict[str, Any] = {"sub": name, "iat": now_s, "exp": now_s + lifetime_s}
+    if scope:
+        claims["scope"] = scope
+    return Secret(f"{_base64(json.dumps({'alg': 'none'}))}.{_base64(json.dumps(claims))}.")
+
+
+class TokenRequest(NamedTuple):
+    """What to send to a token endpoint by POST."""
+
+    url: str
+    headers: dict[str, str]
+    body: bytes
+
+    def __repr__(self) -> str:
+        return f"TokenRequest({self.url!r})"
+
+
+def token_request(url: str, client_id: str, client_secret: Secret, scope: str | None) -> TokenRequest:
+    """Return the request for a token of a client's own (client credentials)."""
+    credentials = f"{quote_plus(client_id)}:{quote_plus(client_secret.reveal())}".encode()
+    form = {"grant_type": "client_credentials"} | ({"scope": scope} if scope else {})
+    headers = {
+        "Authorization": f"Basic {base64.b64encode(credentials).decode()}",
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Accept": "application/json",
+    }
+    return TokenRequest(url, headers, urlencode(form).encode())
+
+
+def read_token_response(url: str, body: bytes) -> tuple[Secret, float]:
+    """Return the token of an endpoint's answer, and for how many seconds it is good, 0 where it does not say.
+
+    Raises AuthenticationError, without a part of the answer.
+    """
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        found = None
+    token = found.get("access_token") if isinstance(found, dict) else None
+    if not isinstance(token, str) or not token:
+        raise AuthenticationError("the token endpoint's answer has no access_token", path=url)
+    lifetime = found.get("expires_in")
+    return Secret(token), float(lifetime) if isinstance(lifetime, int | float) and lifetime > 0 else 0.0
+
+
+def _claims(token: str) -> dict[str, Any]:
+    parts = token.split(".")
+    try:
+        if len(parts) != 3 or parts[2] or json.loads(_unbase64(parts[0])).get("alg") != "none":
+            return {}
+        claims = json.loads(_unbase64(parts[1]))
+    except (ValueError, AttributeError, RecursionError, binascii.Error):
+        return {}
+    return claims if isinstance(claims, dict) else {}
+
+
+def _base64(text: str) -> str:
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _unbase64(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

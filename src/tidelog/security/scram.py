@@ -1,0 +1,226 @@
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677; KIP-84): both halves of the exchange, without I/O.
+
+| who | sends |
+|---|---|
+| client | `n,,n=user,r=nonce` |
+| server | `r=nonce+its own,s=salt,i=iterations` |
+| client | `c=biws,r=…,p=proof`: it knows the password, or its salted form |
+| server | `v=signature`: it knows the stored keys |
+
+A server has a `ScramCredential`: salted keys, from which nobody gets the password back, nor can authenticate. For a user that it
+does not know it goes on with a salt that is made of the name, and refuses the proof: who asks cannot tell the two apart.
+Channel binding is not part of Kafka's use of it. As with Kafka, names and passwords are taken as they are, in UTF-8.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from tidelog.errors import AuthenticationError
+from tidelog.security.secret import Secret
+
+MIN_ITERATIONS: Final = 4096
+"""Fewer are refused, as by Kafka."""
+
+DEFAULT_ITERATIONS: Final = 4096
+
+MAX_ITERATIONS: Final = 16384
+"""Of credentials that are stored, as with Kafka."""
+
+MAX_CLIENT_ITERATIONS: Final = 1_000_000
+"""What a server may make its client calculate: a second or so."""
+
+HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+
+_MAX_NAME = 1024
+_CLIENT_FIRST = re.compile(r"n,(?:a=(?P<authzid>[^,]*))?,(?P<bare>n=(?P<name>[^,]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)(?:,.*)?)")
+_SERVER_FIRST = re.compile(r"r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+),s=(?P<salt>[A-Za-z0-9+/=]+),i=(?P<iterations>\d{1,9})(?:,.*)?")
+_CLIENT_FINAL = re.compile(
+    r"(?P<without>c=(?P<binding>[A-Za-z0-9+/=]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)(?:,.*)?),p=(?P<proof>[A-Za-z0-9+/=]+)"
+)
+_SERVER_FINAL = re.compile(r"(?:e=(?P<error>[^,]*)|v=(?P<signature>[A-Za-z0-9+/=]+))(?:,.*)?")
+_BAD_ESCAPE = re.compile(r"=(?!2C|3D)")
+
+WRONG_CREDENTIALS = "invalid credentials with SASL mechanism"
+
+
+class ScramCredential(NamedTuple):
+    """What a server keeps of a user's password."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    def __repr__(self) -> str:
+        return f"ScramCredential({self.iterations} iterations)"
+
+
+def salted_password(mechanism: str, password: Secret, salt: bytes, iterations: int) -> bytes:
+    """Return what both sides make of a password: PBKDF2, some milliseconds of a processor's time."""
+    return hashlib.pbkdf2_hmac(HASHES[mechanism], password.reveal().encode(), salt, iterations)
+
+
+def credential_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
+    """Return a credential, of a salted password."""
+    name = HASHES[mechanism]
+    stored_key = hashlib.new(name, _mac(name, salted, b"Client Key")).digest()
+    return ScramCredential(salt, stored_key, _mac(name, salted, b"Server Key"), iterations)
+
+
+def new_credential(mechanism: str, password: Secret, iterations: int = DEFAULT_ITERATIONS) -> ScramCredential:
+    """Return a credential of a password, with a salt of its own."""
+    salt = secrets.token_bytes(24)
+    return credential_of(mechanism, salted_password(mechanism, password, salt, iterations), salt, iterations)
+
+
+class ScramClient:
+    """The client's half. `first`, then `respond` to each challenge until it returns None."""
+
+    def __init__(
+        self, mechanism: str, username: str, password: Secret, *, token_auth: bool = False, nonce: str | None = None
+    ) -> None:
+        self.mechanism = mechanism
+        self._hash = HASHES[mechanism]
+        self._password = password
+        self._nonce = nonce or secrets.token_urlsafe(24)
+        name = username.replace("=", "=3D").replace(",", "=2C")
+        self._first_bare = f"n={name},r={self._nonce}{',tokenauth=true' if token_auth else ''}"
+        self._signature: bytes | None = None
+
+    def first(self) -> bytes:
+        """Return the first message."""
+        return f"n,,{self._first_bare}".encode()
+
+    def respond(self, challenge: bytes) -> bytes | None:
+        """Return the answer to a challenge, None after the last. Raises AuthenticationError: the server knows no keys."""
+        text = challenge.decode("utf-8", "replace")
+        if self._signature is not None:
+            self._verify(text, self._signature)
+            return None
+        match = _SERVER_FIRST.fullmatch(text)
+        if match is None or not match["nonce"].startswith(self._nonce) or match["nonce"] == self._nonce:
+            raise AuthenticationError(f"{self.mechanism}: no challenge of a server", found=_error_of(text))
+        iterations = int(match["iterations"])
+        if not MIN_ITERATIONS <= iterations <= MAX_CLIENT_ITERATIONS:
+            raise AuthenticationError(
+                f"{self.mechanism}: the server's iterations",
+                found=iterations,
+                expected=f"{MIN_ITERATIONS} to {MAX_CLIENT_ITERATIONS}",
+            )
+        salted = salted_password(self.mechanism, self._password, _decoded(match["salt"]), iterations)
+        client_key = _mac(self._hash, salted, b"Client Key")
+        without_proof = f"c=biws,r={match['nonce']}"
+        authenticated = f"{self._first_bare},{text},{without_proof}".encode()
+        proof = _xor(client_key, _mac(self._hash, hashlib.new(self._hash, client_key).digest(), authenticated))
+        self._signature = _mac(self._hash, _mac(self._hash, salted, b"Server Key"), authenticated)
+        return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+
+    def _verify(self, text: str, signature: bytes) -> None:
+        match = _SERVER_FINAL.fullmatch(text)
+        if match is None or match["error"] is not None:
+            raise AuthenticationError(f"{self.mechanism}: the server refused", found=_error_of(text))
+        if not hmac.compare_digest(_decoded(match["signature"]), signature):
+            raise AuthenticationError(f"{self.mechanism}: the server does not know the password that it let pass")
+
+
+class ScramServer:
+    """The server's half. `find` returns a user's credential, None of one that is not known.
+
+    `evaluate` takes the client's messages; `name` is the user's once it is complete. `disguise` is a key of the server's own.
+    """
+
+    def __init__(
+        self, mechanism: str, find: Callable[[str], ScramCredential | None], disguise: bytes, *, nonce: str | None = None
+    ) -> None:
+        self.mechanism = mechanism
+        self.name: str | None = None
+        self.is_complete = False
+        self._hash = HASHES[mechanism]
+        self._find = find
+        self._disguise = disguise
+        self._own_nonce = nonce or secrets.token_urlsafe(24)
+        self._credential: ScramCredential | None = None
+        self._is_known = False
+        self._nonce = ""
+        self._so_far = ""
+        self._user = ""
+
+    def evaluate(self, response: bytes) -> bytes:
+        """Return the answer to a client's message. Raises AuthenticationError."""
+        try:
+            text = response.decode()
+        except UnicodeDecodeError:
+            raise self._wrong_message() from None
+        if self.is_complete:
+            raise self._wrong_message()
+        return self._challenge(text) if self._credential is None else self._judge(text, self._credential)
+
+    def _challenge(self, text: str) -> bytes:
+        match = _CLIENT_FIRST.fullmatch(text)
+        if match is None or len(match["name"]) > _MAX_NAME or _BAD_ESCAPE.search(match["name"]):
+            raise self._wrong_message()
+        self._user = match["name"].replace("=2C", ",").replace("=3D", "=")
+        if match["authzid"] and match["authzid"].replace("=2C", ",").replace("=3D", "=") != self._user:
+            raise AuthenticationError(
+                "Authentication failed: Client requested an authorization id that is different from username"
+            )
+        found = self._find(self._user)
+        self._is_known = found is not None
+        self._credential = found or self._nobody()
+        self._nonce = match["nonce"] + self._own_nonce
+        salt = base64.b64encode(self._credential.salt).decode()
+        challenge = f"r={self._nonce},s={salt},i={self._credential.iterations}"
+        self._so_far = f"{match['bare']},{challenge}"
+        return challenge.encode()
+
+    def _judge(self, text: str, credential: ScramCredential) -> bytes:
+        match = _CLIENT_FINAL.fullmatch(text)
+        if match is None or match["nonce"] != self._nonce or not _decoded(match["binding"]).startswith(b"n,"):
+            raise self._wrong_message()
+        authenticated = f"{self._so_far},{match['without']}".encode()
+        proof = _decoded(match["proof"])
+        signature = _mac(self._hash, credential.stored_key, authenticated)
+        client_key = _xor(proof, signature) if len(proof) == len(signature) else b""
+        is_right = hmac.compare_digest(hashlib.new(self._hash, client_key).digest(), credential.stored_key)
+        if not (is_right and self._is_known):
+            raise AuthenticationError(f"Authentication failed during authentication due to {WRONG_CREDENTIALS} {self.mechanism}")
+        self.is_complete = True
+        self.name = self._user
+        return b"v=" + base64.b64encode(_mac(self._hash, credential.server_key, authenticated))
+
+    def _nobody(self) -> ScramCredential:
+        """Return what looks like a credential, the same one for the same name; no password fits it."""
+        made = _mac("sha512", self._disguise, f"{self.mechanism}:{self._user}".encode())
+        size = hashlib.new(self._hash).digest_size
+        return ScramCredential(made[:24], secrets.token_bytes(size), secrets.token_bytes(size), DEFAULT_ITERATIONS)
+
+    def _wrong_message(self) -> AuthenticationError:
+        return AuthenticationError(f"Invalid {self.mechanism} message")
+
+
+def _mac(hash_name: str, key: bytes, text: bytes) -> bytes:
+    return hmac.digest(key, text, hash_name)
+
+
+def _xor(one: bytes, other: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _error_of(text: str) -> str:
+    """Return what a server says of itself, shortened; anything else is not shown."""
+    return repr(text[2:102]) if text.startswith("e=") else "no message of SCRAM"

@@ -1,0 +1,288 @@
+"""The client at listeners of Apache Kafka 3.9.1 with TLS and SASL: what is right works, what is wrong is named, nothing hangs."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import tidelog
+from tests.certificates import PASSWORD, Authority
+from tests.cli.conftest import run
+from tests.kafka import Kafka391
+from tests.kafka.jars import classpath
+from tests.kafka.java import free_port, run_java
+from tidelog.client.connections.security import sasl_mechanisms, wants_tls
+from tidelog.clock import SystemClock
+from tidelog.errors import AuthenticationError, InvalidArgumentError, SecurityProtocolError, TidelogError
+from tidelog.storage.log_manager import LogManager
+from tidelog.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+PROTOCOLS = {"SSL": "SSL", "MTLS": "SSL", "SASL_PLAINTEXT": "SASL_PLAINTEXT", "SASL_SSL": "SASL_SSL", "SHORT": "SASL_PLAINTEXT"}
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
+}
+SECONDS = 20.0
+"""Far below the 30 s for which what may pass is tried again, on a machine that has other work."""
+ALICE = "a,li=ce"
+
+
+class Secured(NamedTuple):
+    ports: dict[str, str]
+    authority: Authority
+
+    def tls(self, **more: str) -> dict[str, str]:
+        return {"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.authority.ca)} | {
+            name.replace("_", "."): value for name, value in more.items()
+        }
+
+
+def jaas(mechanism: str, name: str = ALICE, password: str = PASSWORD) -> str:
+    if mechanism == "OAUTHBEARER":
+        return f'{MODULES[mechanism]} required unsecuredLoginStringClaim_sub="{name}";'
+    return f'{MODULES[mechanism]} required username="{name}" password="{password}";'
+
+
+def sasl(mechanism: str, protocol: str = "SASL_PLAINTEXT", **who: str) -> dict[str, str]:
+    return {"security.protocol": protocol, "sasl.mechanism": mechanism, "sasl.jaas.config": jaas(mechanism, **who)}
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("secured-client")
+    authority = Authority(folder / "tls")
+    authority.sign("broker", hosts=("localhost", "127.0.0.1"))
+    authority.sign("client", subject="/O=Tides/CN=client")
+    numbers = {name: free_port() for name in PROTOCOLS}
+    kafka = Kafka391(folder)
+    listeners = ",".join(f"{name}://127.0.0.1:{number}" for name, number in numbers.items())
+    kafka.properties |= {
+        "listeners": f"PLAINTEXT://127.0.0.1:{kafka.port},CONTROLLER://127.0.0.1:{kafka.controller_port},{listeners}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{kafka.port},{listeners}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,"
+        + ",".join(f"{name}:{protocol}" for name, protocol in PROTOCOLS.items()),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(authority.folder / "broker.pem"),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(authority.ca),
+        "listener.name.mtls.ssl.client.auth": "required",
+        "listener.name.short.connections.max.reauth.ms": "1500",
+    }
+    for name, protocol in PROTOCOLS.items():
+        if protocol.startswith("SASL"):
+            # A mechanism that SHORT has not got, to be refused.
+            offered = [one for one in MECHANISMS if not (name == "SHORT" and one == "OAUTHBEARER")]
+            kafka.properties[f"listener.name.{name.lower()}.sasl.enabled.mechanisms"] = ",".join(offered)
+            for one in offered:
+                if one == "PLAIN":
+                    config = f'{MODULES[one]} required "user_{ALICE}"="{PASSWORD}";'
+                elif one == "OAUTHBEARER":
+                    config = f'{MODULES[one]} required unsecuredLoginStringClaim_sub="broker";'
+                else:
+                    config = f"{MODULES[one]} required;"
+                kafka.properties[f"listener.name.{name.lower()}.{one.lower()}.sasl.jaas.config"] = config
+    with kafka:
+        kafka.create_topic("events")
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+            change = [
+                "--alter",
+                "--entity-type",
+                "users",
+                "--entity-name",
+                ALICE,
+                "--add-config",
+                f"{mechanism}=[password={PASSWORD}]",
+            ]
+            run_java(classpath("3.9.1"), "kafka.admin.ConfigCommand", ["--bootstrap-server", kafka.bootstrap, *change])
+        yield Secured(
+            {"data": str(kafka.data), "PLAINTEXT": kafka.bootstrap, **{name: f"127.0.0.1:{n}" for name, n in numbers.items()}},
+            authority,
+        )
+
+
+def used(address: str, config: dict[str, str]) -> None:
+    """Write a record, and read it, by a connection of a configuration."""
+    with tidelog.connect(address, **config) as client:
+        assert "events" in client.topics()
+        produced = client.produce("events", b"x" * 100_000)
+        assert produced.offset in [record.offset for record in client.read("events")]
+
+
+def refused(address: str, config: dict[str, str]) -> TidelogError:
+    began = time.monotonic()
+    with pytest.raises((AuthenticationError, SecurityProtocolError)) as caught, tidelog.connect(address, **config) as client:
+        client.topics()
+    assert time.monotonic() - began < SECONDS
+    assert PASSWORD not in str(caught.value)
+    assert "wrong-one" not in str(caught.value)
+    return caught.value
+
+
+def test_tls(secured: Secured) -> None:
+    used(secured.ports["SSL"], secured.tls())
+    used(secured.ports["SSL"], secured.tls(ssl_enabled_protocols="TLSv1.2"))
+    ca = secured.authority.ca
+    used(secured.ports["SSL"], {"security.protocol": "ssl", "ssl.ca.location": str(ca)})
+    used(secured.ports["SSL"], {"security.protocol": "SSL", "ssl.truststore.certificates": ca.read_text().replace("\n", " ")})
+
+
+def test_a_client_with_a_certificate(secured: Secured) -> None:
+    authority = secured.authority
+    address = secured.ports["MTLS"]
+    used(address, secured.tls(ssl_keystore_location=str(authority.folder / "client.pem"), ssl_keystore_type="PEM"))
+    used(address, secured.tls(ssl_keystore_location=str(authority.locked("client")), ssl_key_password=PASSWORD))
+    key, chain = ((authority.folder / f"client.{kind}").read_text() for kind in ("key", "crt"))
+    used(address, secured.tls(ssl_keystore_key=key, ssl_keystore_certificate_chain=chain))
+    assert "certificate" in str(refused(address, secured.tls()))
+    assert "certificate" in str(refused(address, secured.tls(ssl_enabled_protocols="TLSv1.2")))
+    strange = Authority(authority.folder / "strange").sign("client")
+    assert "refuses the client's certificate" in str(refused(address, secured.tls(ssl_keystore_location=str(strange))))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_sasl(secured: Secured, mechanism: str) -> None:
+    used(secured.ports["SASL_PLAINTEXT"], sasl(mechanism))
+    used(secured.ports["SASL_SSL"], secured.tls() | sasl(mechanism, "SASL_SSL"))
+    if mechanism == "OAUTHBEARER":
+        return
+    words = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanisms": mechanism,
+        "sasl.username": ALICE,
+        "sasl.password": PASSWORD,
+    }
+    used(secured.ports["SASL_PLAINTEXT"], words)
+    for who in ({"password": "wrong-one"}, {"name": "nobody"}):
+        error = refused(secured.ports["SASL_PLAINTEXT"], sasl(mechanism, **who))
+        assert isinstance(error, AuthenticationError)
+        assert mechanism in str(error)
+
+
+def test_a_refused_token(secured: Secured) -> None:
+    config = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+    error = refused(secured.ports["SASL_PLAINTEXT"], config | {"oauth_cb": lambda _: ("wrong-one.x.", 1.0)})  # type: ignore[dict-item]
+    assert isinstance(error, AuthenticationError)
+
+
+def test_what_does_not_fit(secured: Secured) -> None:
+    ports = secured.ports
+    for name in ("PLAINTEXT", "SASL_PLAINTEXT"):
+        assert "the port does not speak TLS" in str(refused(ports[name], secured.tls()))
+    for name in ("SSL", "SASL_SSL"):
+        assert "the port wants TLS" in str(refused(ports[name], {}))
+        assert "the port wants TLS" in str(refused(ports[name], sasl("PLAIN")))
+    assert "SASL_PLAINTEXT" in str(refused(ports["SASL_PLAINTEXT"], {}))
+    assert "security.protocol=SASL_SSL" in str(refused(ports["SASL_SSL"], secured.tls()))
+    for name, config in (("PLAINTEXT", sasl("PLAIN")), ("SSL", secured.tls() | sasl("PLAIN", "SASL_SSL"))):
+        assert "the port wants no SASL" in str(refused(ports[name], config))
+    error = refused(ports["SHORT"], sasl("OAUTHBEARER"))
+    assert "has not that SASL mechanism: found PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, expected OAUTHBEARER" in str(error)
+
+
+def test_who_is_not_trusted(secured: Secured) -> None:
+    strange = Authority(secured.authority.folder / "other")
+    address = secured.ports["SSL"]
+    assert "nobody that is trusted" in str(refused(address, secured.tls(ssl_truststore_location=str(strange.ca))))
+    assert "nobody that is trusted" in str(refused(address, {"security.protocol": "SSL"}))
+    with pytest.raises(InvalidArgumentError, match="keytool"):
+        tidelog.connect(address, **secured.tls(ssl_truststore_type="JKS"))
+
+
+def test_a_session_that_ends(secured: Secured) -> None:
+    """The broker ends connections whose session is over; one that is used goes on."""
+    until = time.monotonic() + 4
+    with tidelog.connect(secured.ports["SHORT"], **sasl("SCRAM-SHA-256")) as client, client.cluster.connection_to_any() as held:
+        asked = 0
+        while time.monotonic() < until or asked < 2:
+            client.latest_offsets([("events", 0)])
+            assert held.is_idle
+            held.ask(MetadataRequest(), 1, MetadataResponse)
+            time.sleep(0.1)
+            asked += 1
+
+
+def test_commands(secured: Secured, tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    config.write_text("".join(f"{name}={value}\n" for name, value in (secured.tls() | sasl("PLAIN", "SASL_SSL")).items()))
+    address = secured.ports["SASL_SSL"]
+    with tidelog.connect(secured.ports["PLAINTEXT"]) as client:
+        client.produce("events", b"one", timestamp=1_373_414_400_000)
+    for command in (
+        ["stat", address],
+        ["cat", address, "events"],
+        ["find", address, "events", "--at", "2013-07-10"],
+        ["groups", "list", address],
+        ["groups", "describe", address, "g"],
+        ["groups", "reset", address, "g", "--to", "earliest", "--partition", "events:0"],
+    ):
+        ran = run(*command, "--config", str(config))
+        assert (ran.exit_code, ran.error if ran.exit_code else "") == (0, ""), command
+        ran = run(*command, "--config", str(config), "-X", "sasl.mechanism=SCRAM-SHA-256")
+        assert ran.exit_code == 1
+        assert PASSWORD not in ran.stderr + ran.stdout
+        assert "sasl.jaas.config is not for SCRAM-SHA-256" in ran.error
+
+
+@pytest.mark.parametrize("name", ["SSL", "SASL_SSL", "SASL_PLAINTEXT"])
+def test_commands_without_a_configuration(secured: Secured, name: str, tmp_path: Path) -> None:
+    address = secured.ports[name]
+    said = "the port wants clients to authenticate by SASL" if name == "SASL_PLAINTEXT" else "the port wants TLS"
+    with LogManager(tmp_path / "ours", SystemClock()) as manager:
+        manager.create_topic("events", 1)
+    for command in (
+        ["handover", str(tmp_path / "ours"), "--to", secured.ports["data"], "--bootstrap-server", address],
+        ["stat", address],
+        ["cat", address, "events"],
+        ["find", address, "events", "--at", "now"],
+        ["groups", "list", address],
+    ):
+        began = time.monotonic()
+        ran = run(*command)
+        assert (ran.exit_code, said in ran.error) == (1, True), (command, ran.error)
+        assert time.monotonic() - began < SECONDS, command
+
+
+def test_a_plain_port_wants_neither(secured: Secured) -> None:
+    host, port = secured.ports["PLAINTEXT"].split(":")
+    assert (wants_tls((host, int(port))), sasl_mechanisms((host, int(port)))) == (False, None)
+    host, port = secured.ports["SASL_PLAINTEXT"].split(":")
+    assert sorted(sasl_mechanisms((host, int(port))) or []) == sorted(MECHANISMS)
+
+
+def test_a_scan(secured: Secured) -> None:
+    with tidelog.connect(secured.ports["PLAINTEXT"]) as client:
+        client.produce("events", b"scanned")
+    rows = tidelog.scan(secured.ports["SASL_SSL"], "events", config=secured.tls() | sasl("SCRAM-SHA-512", "SASL_SSL")).read_all()
+    assert b"scanned" in rows["value"].to_pylist()
+
+
+def test_names_are_compared(secured: Secured) -> None:
+    """A certificate for another host: a listener of openssl's with one that names no address of this machine."""
+    other = secured.authority.sign("elsewhere", hosts=("broker.example",))
+    port = free_port()
+    with subprocess.Popen(
+        ["openssl", "s_server", "-accept", str(port), "-cert", other, "-key", other, "-quiet"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as server:
+        try:
+            deadline = time.monotonic() + 60
+            while True:
+                try:
+                    error = refused(f"127.0.0.1:{port}", secured.tls())
+                    break
+                except TidelogError:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.05)
+        finally:
+            server.kill()
+    assert "of another host" in str(error)

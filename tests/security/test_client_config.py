@@ -1,0 +1,189 @@
+"""Kafka's and librdkafka's properties of a client: what they mean, what is refused, and that no secret is shown."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import pickle
+import ssl
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.certificates import PASSWORD, Authority
+from tidelog.client.connections.addresses import config_of, parse_addresses, secured, with_config
+from tidelog.errors import InvalidArgumentError
+from tidelog.security.client_config import check_names, client_config, dotted, shown
+from tidelog.security.jaas import PLAIN_MODULE, SCRAM_MODULE, parse_jaas
+from tidelog.security.secret import Secret
+from tidelog.security.tls_context import ContextSource, client_context, server_context
+from tidelog.security.tls_settings import TlsSettings, tls_settings
+
+HIDE = "hide-me-please"
+SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    made = Authority(tmp_path_factory.mktemp("tls"))
+    made.sign("client")
+    return made
+
+
+def test_a_secret() -> None:
+    secret = Secret(HIDE)
+    assert HIDE not in f"{secret} {secret!r} {secret:>40} {[secret]} {vars(Secret).keys()}"
+    assert HIDE not in "%s %r" % (secret, secret)  # noqa: UP031
+    assert pickle.loads(pickle.dumps(secret)) == secret == copy.deepcopy(secret)
+    assert secret != Secret("other")
+    assert secret != HIDE
+    assert (bool(Secret("")), bool(secret)) == (False, True)
+
+
+def test_two_spellings_of_one() -> None:
+    java = client_config({**SASL, "sasl.jaas.config": f'{PLAIN_MODULE} required username="ann" password="{HIDE}";'})
+    librdkafka = client_config(
+        {"security.protocol": "sasl_plaintext", "sasl.mechanisms": "PLAIN", "sasl.username": "ann", "sasl.password": HIDE}
+    )
+    assert java == librdkafka
+    assert java.protocol == "SASL_PLAINTEXT"
+    assert tls_settings({"ssl.truststore.location": "a", "ssl.keystore.location": "b"}) == tls_settings(
+        {"ssl.ca.location": "a", "ssl.certificate.location": "b"}
+    )
+
+
+def test_nothing_is_shown(caplog: pytest.LogCaptureFixture) -> None:
+    key = f"-----BEGIN PRIVATE KEY----- {HIDE} -----END PRIVATE KEY-----"
+    properties = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": f'{SCRAM_MODULE} required username="ann" password="{HIDE}";',
+        "ssl.keystore.key": key,
+        "ssl.keystore.certificate.chain": "-----BEGIN CERTIFICATE----- x -----END CERTIFICATE-----",
+        "ssl.key.password": HIDE,
+    }
+    config = client_config(properties)
+    brokers = secured("localhost:9092", config)
+    caplog.set_level(logging.DEBUG)
+    logging.getLogger("tidelog").warning("%s %r %s", brokers, config, [config])
+    assert HIDE not in f"{config} {config!r} {brokers} {brokers!r} {[brokers]} {shown(properties)} {caplog.text}"
+    assert repr(brokers) == "'localhost:9092'"
+    again = pickle.loads(pickle.dumps(brokers))
+    assert (again, config_of(again)) == (brokers, config)
+    assert config_of(copy.deepcopy(brokers)) == config
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ({"security.protocol": "TLS"}, "security.protocol: found TLS"),
+        ({"security.protocl": "SSL"}, "did you mean security.protocol"),
+        ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is missing"),
+        ({**SASL, "sasl.mechanism": "GSSAPI"}, "sasl.mechanism: found GSSAPI"),
+        (SASL, "sasl.username and sasl.password"),
+        ({**SASL, "sasl.jaas.config": f"{SCRAM_MODULE} required username=a password={HIDE};"}, "not for PLAIN"),
+        ({**SASL, "sasl.jaas.config": f"{PLAIN_MODULE} required username=a password={HIDE}"}, "no semicolon"),
+        ({**SASL, "sasl.jaas.config": f'{PLAIN_MODULE} required username=a password="{HIDE};'}, "a quote that does not end"),
+        ({**SASL, "sasl.jaas.config": f"{PLAIN_MODULE} required username {HIDE};"}, "an option without a value"),
+        ({**SASL, "sasl.jaas.config": f"{PLAIN_MODULE} {HIDE}=a username=b;"}, "no flag"),
+        ({"security.protocol": "SSL", "ssl.enabled.protocols": "TLSv1.1"}, "leaves no version"),
+        ({"security.protocol": "SSL", "ssl.cipher.suites": "TLS_RSA_WITH_AES_128_CBC_SHA"}, "names one that is not used"),
+        ({"security.protocol": "SSL", "ssl.keystore.key": HIDE}, "no text in PEM"),
+        ({"security.protocol": "SSL", "ssl.truststore.type": "JKS", "ssl.truststore.location": "t.jks"}, "keytool -list -rfc"),
+        (
+            {"security.protocol": "SSL", "ssl.keystore.type": "PKCS12", "ssl.keystore.location": "k.p12"},
+            "openssl pkcs12 -in k.p12",
+        ),
+        ({**SASL, "sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER needs a token"),
+        ({**SASL, "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": "ftp://x"}, "https://"),
+    ],
+)
+def test_what_is_refused(properties: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        client_config(properties)
+    assert said in str(caught.value)
+    assert HIDE not in str(caught.value)
+
+
+def test_others_properties() -> None:
+    """A consumer's file has more than a connection's; where nothing else can be meant, a name that is none is refused."""
+    assert (
+        client_config({"group.id": "g", "acks": "all", "bootstrap.servers": "x:1", "ssl.provider": "SunJSSE"}).protocol
+        == "PLAINTEXT"
+    )
+    with pytest.raises(InvalidArgumentError, match=r"group\.id"):
+        check_names(["group.id"])
+    assert dotted({"security_protocol": "SSL", "oauth_cb": len, "ssl.ca.location": "a"}).keys() == {
+        "security.protocol",
+        "oauth_cb",
+        "ssl.ca.location",
+    }
+    with pytest.raises(InvalidArgumentError, match="another security protocol is asked for: found PLAINTEXT://a:1, expected SSL"):
+        parse_addresses(with_config("PLAINTEXT://a:1", {"security_protocol": "SSL"}))
+    assert parse_addresses(with_config("SSL://a:1", {"security_protocol": "SSL"}))[0].port == 1
+
+
+QUOTED = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FF), max_size=12)
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z]{1,6}", fullmatch=True), QUOTED, max_size=4), st.sampled_from("\"'"))
+def test_a_login_module(options: dict[str, str], quote: str) -> None:
+    written = " ".join(
+        f"{name}={quote}{value.translate({92: chr(92) * 2, ord(quote): chr(92) + quote})}{quote}"
+        for name, value in options.items()
+    )
+    module = parse_jaas(f" {PLAIN_MODULE}  required // a remark\n {written} /* one; more */ ;")
+    assert {name: value.reveal() for name, value in module.options.items()} == options
+    assert module.name == PLAIN_MODULE
+
+
+@given(st.text('abc="; \\/*\n', max_size=30))
+def test_no_login_module(text: str) -> None:
+    try:
+        parse_jaas(text)
+    except InvalidArgumentError:
+        return
+
+
+def test_contexts(authority: Authority, tmp_path: Path) -> None:
+    client = authority.folder / "client.pem"
+    context = client_context(tls_settings({"ssl.truststore.location": str(authority.ca), "ssl.keystore.location": str(client)}))
+    assert (context.check_hostname, context.verify_mode) == (True, ssl.CERT_REQUIRED)
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+    assert all("ECDHE" in one["name"] or one["name"].startswith("TLS_") for one in context.get_ciphers())
+    assert context.options & ssl.OP_NO_RENEGOTIATION
+    locked = authority.locked("client")
+    server_context(tls_settings({"ssl.keystore.location": str(locked), "ssl.key.password": PASSWORD}))
+    one = tls_settings({"ssl.cipher.suites": "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, TLS_AES_128_GCM_SHA256"})
+    assert one.ciphers == "ECDHE-ECDSA-AES256-GCM-SHA384"
+    client_context(one)
+    assert tls_settings({"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"}).protocols == ("TLSv1.3",)
+    chacha = tls_settings({"ssl.cipher.suites": "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"})
+    client_context(chacha)
+    for wrong in ("", "wrong"):
+        with pytest.raises(InvalidArgumentError, match=r"ssl.key.password does not open the key"):
+            server_context(tls_settings({"ssl.keystore.location": str(locked), "ssl.key.password": wrong}))
+    for path, said in ((tmp_path / "none", "cannot be read"), (authority.ca, "no certificate and its key")):
+        with pytest.raises(InvalidArgumentError, match=said):
+            server_context(TlsSettings(chain_file=str(path)))
+    with pytest.raises(InvalidArgumentError, match=r"needs ssl\.keystore"):
+        server_context(TlsSettings())
+    with pytest.raises(InvalidArgumentError, match="PKCS12"):
+        client_context(TlsSettings(chain_file=str(authority.pkcs12("client"))))
+    (tmp_path / "jks").write_bytes(b"\xfe\xed\xfe\xed\0\0")
+    with pytest.raises(InvalidArgumentError, match="keytool"):
+        client_context(TlsSettings(trust_file=str(tmp_path / "jks")))
+
+
+def test_a_context_is_made_again(authority: Authority, tmp_path: Path) -> None:
+    file = tmp_path / "key.pem"
+    file.write_bytes((authority.folder / "client.pem").read_bytes())
+    source = ContextSource(TlsSettings(chain_file=str(file)), server_context)
+    first = source.get()
+    assert source.get() is first
+    renewed = tmp_path / "new.pem"
+    renewed.write_bytes(authority.sign("other").read_bytes())
+    renewed.replace(file)
+    assert source.get() is not first
