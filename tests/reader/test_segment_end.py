@@ -15,7 +15,7 @@ from tests.cli.conftest import run
 from tests.examples import examples
 from tests.reader import build
 from tests.reader.build import LogBuilder
-from tidelog.errors import CorruptBatchError
+from tidelog.errors import CorruptBatchError, SegmentChangedError
 from tidelog.formats import names
 from tidelog.formats.checkpoints import write_offset_checkpoint
 from tidelog.model import TopicPartition
@@ -103,6 +103,26 @@ def test_what_a_crash_leaves_is_no_damage(seed: int, tmp_path_factory: pytest.Te
     else:
         assert end.position == start
         assert (end.torn is None) == (not any(left[start:]))
+
+
+def test_a_preallocated_file_that_is_trimmed_meanwhile(tmp_path: Path) -> None:
+    """Its owner does that when it begins the next segment; what is cut off otherwise is no end that can be told."""
+    rng = random.Random(3)
+    path, start = a_log(tmp_path / "t-0", rng)
+    path.with_suffix(names.INDEX_SUFFIX).unlink()
+    data = path.read_bytes()
+    for size in (len(data), start, start + 20):
+        path.write_bytes(data + bytes(9000))
+        segment = Segment.open(path)
+        with path.open("r+b") as file:
+            file.truncate(size)
+        if size == start + 20:
+            with pytest.raises(SegmentChangedError):
+                segment.valid_end()
+        else:
+            assert segment.valid_end().position == size
+            assert [header.end_position for header in segment.headers()][-1] == size
+        segment.close()
 
 
 def hurt(folder: Path) -> tuple[int, int]:

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from tidelog.errors import CorruptBatchError
+from tidelog.errors import CorruptBatchError, SegmentChangedError
 from tidelog.formats.batch_walk import check_crc_by_pieces, walk
 from tidelog.formats.files import Notices, ReadOnlyFile
 from tidelog.formats.index_entries import MAX_RELATIVE_OFFSET
@@ -74,8 +74,20 @@ class TornTail(NamedTuple):
 def find_end(file: ReadOnlyFile, size_bytes: int, position: int, min_offset: int, notices: Notices) -> SegmentEnd:
     """Walk from `position`, where a batch starts or the segment is empty, to the end; checksums are checked.
 
-    Raises CorruptBatchError for a damaged batch that no crash explains.
+    Raises CorruptBatchError for a damaged batch that no crash explains, SegmentChangedError.
     """
+    try:
+        return _find_end(file, size_bytes, position, min_offset, notices)
+    except SegmentChangedError:
+        # Its owner cuts off what was preallocated when it begins the next segment: then it ends with its last batch.
+        size_bytes = file.size_bytes()
+        end = _find_end(file, size_bytes, position, min_offset, notices)
+        if end.position != size_bytes:
+            raise
+        return end
+
+
+def _find_end(file: ReadOnlyFile, size_bytes: int, position: int, min_offset: int, notices: Notices) -> SegmentEnd:
     last: BatchHeader | None = None
     torn: TornTail | None = None
     try:
