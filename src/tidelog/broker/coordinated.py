@@ -21,7 +21,6 @@ from tidelog.broker.api import Handler
 from tidelog.broker.server.request import Outcome, Request, Wide
 from tidelog.broker.server.slices import Work
 from tidelog.broker.state_log import StateLog, TopicMissingError, refusal_of
-from tidelog.formats.non_blocking_read import non_blocking
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -61,8 +60,7 @@ class _Coordinated:
                 # Small requests are done in one step: nothing of what slices need is made for them.
                 work = answer
                 try:
-                    with non_blocking():
-                        wanted = work.send(None)
+                    wanted = node.slices.first_step(work)
                 except StopIteration as end:
                     answer = end.value
                 else:

@@ -117,6 +117,7 @@ class StateLog:
         self.topic = wanted.name
         self.wanted = wanted
         self._core = core
+        self._logs = core.manager.logs
         self._leadership = leadership
         self._topics = topics
         self._changes = changes
@@ -158,6 +159,21 @@ class StateLog:
         """Return the partition that keeps what belongs to an id."""
         return abs(java_hash(identity)) % self.partitions
 
+    def leader_of(self, identity: str) -> int:
+        """Return the broker that leads an id's partition."""
+        return self._core.node_id if self.leads_all else self._topics.leader_of(self.topic, self.partition_of(identity))
+
+    def code_for(self, identity: str) -> ErrorCode:
+        """Return the `readiness` of the partition that keeps an id; COORDINATOR_NOT_AVAILABLE where the topic is not made.
+
+        Raises TopicMissingError where it is to be made first.
+        """
+        view = self._topics.get(self.topic)
+        if view is None:
+            self.check_there()
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return self.readiness(abs(java_hash(identity)) % (view.partitions[-1].partition + 1))
+
     def readiness(self, partition: int) -> ErrorCode:
         """Return NONE if the partition's table is known, else why there is no coordinator."""
         if self._refused is not None:
@@ -167,7 +183,7 @@ class StateLog:
         log = self._log(partition)
         if log is None or partition in self._failed or (self._epochs is not None and partition not in self._epochs):
             return ErrorCode.NOT_COORDINATOR
-        if log.high_watermark < log.log_end_offset:
+        if log.watermarks.high_watermark < log.local.log_end_offset:
             self.uncommitted.add(partition)
         return ErrorCode.NONE
 
@@ -263,7 +279,9 @@ class StateLog:
         if not self._core.manager.is_configuration_known(self.topic):
             self._configure()
         leadership = self._leadership
-        log = self._core.manager.log(self.topic, partition)
+        log = self._logs.get(key)
+        if log is None:
+            log = self._core.manager.log(*key)  # Which says what is wrong.
         epoch = leadership.epoch_of(key)
         if self._epochs is not None and (epoch < 0 or self._epochs.get(partition) != epoch):
             raise AppendRefusedError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -372,7 +390,7 @@ class StateLog:
 
     def _log(self, partition: int) -> PartitionLog | None:
         # A pair is as good as a TopicPartition, and sooner made: each request of a group comes by here.
-        log = self._core.manager.logs.get((self.topic, partition))  # type: ignore[call-overload]
+        log = self._logs.get((self.topic, partition))  # type: ignore[call-overload]
         return None if log is None or log.is_offline else log
 
 

@@ -306,11 +306,11 @@ def build_end_txn_marker(
 
 def binary_column(entries: Sequence[bytes | None]) -> kernel.BinaryColumn:
     """Return byte strings, None for null, as a column that the kernel can encode."""
-    offsets = array("i", [0])
     if None not in entries:
         present = cast("Sequence[bytes]", entries)
-        offsets.extend(accumulate(map(len, present)))
+        offsets = array("i", accumulate(map(len, present), initial=0))
         return kernel.BinaryColumn(offsets, b"".join(present), None, 0, len(present))
+    offsets = array("i", [0])
     validity = bytearray((len(entries) + 7) // 8)
     at = 0
     for i, entry in enumerate(entries):

@@ -12,7 +12,7 @@ so, and is a chunk.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from tidelog.errors import InvalidArgumentError
@@ -25,6 +25,9 @@ PARTS_AT_ONCE = 4096
 _BYTES = tuple(bytes([value]) for value in range(128))
 """Varints of one byte: nearly all lengths and counts."""
 
+
+SHORT = 9
+"""Arrays of so many numbers are written otherwise than shorter ones."""
 
 DATA_JOINED = 4096
 """Bytes of one field that are copied into a join; larger ones are a chunk of their own, as record batches are."""
@@ -137,6 +140,17 @@ class EncoderSource:
         held, length = self._name(), self._name("n")
         nullable = self.version in field.nullable and field.kind == kind
         self._line(f"{held} = {value}")
+        is_short = kind == "array" and not nullable and kind_of(of) in FIXED and kind_of(of) != "uuid16"
+        if is_short:
+            # Nearly all arrays of numbers are short, as replicas are: one call writes their count and them.
+            self._flush()
+            self._line(f"{length} = len({held})")
+            self._line(f"if {length} < {SHORT}:")
+            self._line(
+                f"    {self.write}({self._const('S', self._short(of))}[{length}]({length}{' + 1' * self.flexible}, *{held}))"
+            )
+            self._line("else:")
+            self.depth += 1
         if nullable:
             self._line(f"if {held} is None:")
             self._line(f"    {length} = -1")
@@ -146,7 +160,7 @@ class EncoderSource:
             self._line(f"{held} = {held}.encode()")
         if kind == "records":
             self._line(f"{length} = sum(map(len, {held})) if type({held}) in (list, tuple) else len({held})")
-        else:
+        elif not is_short:
             self._line(f"{length} = len({held})")
         if nullable:
             self.depth -= 1
@@ -164,7 +178,7 @@ class EncoderSource:
             self._line(at_least_one)
             self.depth += 1
             self._elements(held, of, field)
-            self.depth -= 1
+            self.depth -= 1 + is_short
         elif kind == "records":
             self._line(at_least_one)
             self._line("    chunks.append(b''.join(parts))")
@@ -183,6 +197,11 @@ class EncoderSource:
         else:
             self._line(at_least_one)
             self._line(f"    {self.write}({held})")
+
+    def _short(self, of: Any) -> tuple[Callable[..., bytes], ...]:
+        """Return what writes arrays of 0, 1, 2... numbers, their count in front."""
+        count, code = "B" if self.flexible else "i", FIXED[kind_of(of)]
+        return tuple(struct.Struct(f">{count}{size}{code}").pack for size in range(SHORT))
 
     def _elements(self, held: str, of: Any, field: Field) -> None:
         kind = kind_of(of)

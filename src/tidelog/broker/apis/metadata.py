@@ -55,10 +55,6 @@ ALL_CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 
 def handle(node: Node, message: MetadataRequest, request: Request) -> Work:
-    return _work(node, message, request)
-
-
-def _work(node: Node, message: MetadataRequest, request: Request) -> Work:
     version, listener = request.api_version, request.listener
     asked = message.topics
     names: dict[str, None] = {}
@@ -108,11 +104,14 @@ def _work(node: Node, message: MetadataRequest, request: Request) -> Work:
         cluster_authorized_operations=cluster_operations,
     )
     # Of very many their number says enough: counting their partitions would take a slice of its own.
-    size = len(topics) if len(topics) > WIDE else len(topics) + sum(len(topic.partitions) for topic in topics)
+    size = len(topics)
+    if size <= WIDE:
+        for described in topics:
+            size += len(described.partitions)
     if asked is not None and len(asked) > AT_ONCE:
         yield from discarded(message, names, ids)
     # The topics are kept with their views, and many answers have them.
-    return Wide(response, is_shared=True, is_long=size > WIDE)
+    return Wide(response, True, size > WIDE)
 
 
 def _topics_of_names(

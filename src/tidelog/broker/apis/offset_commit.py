@@ -15,8 +15,8 @@ from tidelog.broker.api import Api
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.committing import Codes, Committer, by_topic, commit, unknown_partitions, without
 from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Work, elements, slowly
-from tidelog.broker.server.wide_requests import discarded
+from tidelog.broker.server.slices import Work
+from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.groups.group_offsets import NO_EXPIRY, CommittedOffset
 from tidelog.model import NO_TIMESTAMP, TopicPartition
 from tidelog.wire.error_codes import ErrorCode
@@ -43,16 +43,18 @@ def handle(node: Node, message: OffsetCommitRequest, request: Request) -> Work:
     retention_ms = message.retention_time_ms
     expire_ms = NO_EXPIRY if retention_ms == NO_RETENTION else min(now_ms + retention_ms, INT64_MAX)
     offsets: dict[TopicPartition, CommittedOffset] = {}
-    for topic, one in elements(message.topics):
-        offsets[TopicPartition(topic.name, one.partition_index)] = CommittedOffset(
-            one.committed_offset,
-            one.committed_leader_epoch,
-            one.committed_metadata or "",
-            now_ms if one.commit_timestamp == NO_TIMESTAMP else one.commit_timestamp,
-            expire_ms,
-        )
-        if len(offsets) % 128 == 127:
-            yield None
+    for topic in message.topics:
+        name = topic.name
+        for one in topic.partitions:
+            offsets[TopicPartition(name, one.partition_index)] = CommittedOffset(
+                one.committed_offset,
+                one.committed_leader_epoch,
+                one.committed_metadata or "",
+                now_ms if one.commit_timestamp == NO_TIMESTAMP else one.commit_timestamp,
+                expire_ms,
+            )
+            if len(offsets) % 128 == 127:
+                yield None
     codes = yield from unknown_partitions(node, offsets)
     known = (yield from without(offsets, codes)) if codes else offsets
     if known:
@@ -63,18 +65,13 @@ def handle(node: Node, message: OffsetCommitRequest, request: Request) -> Work:
         )
         codes.update((yield from commit(node, committer, known)))
     response = yield from _response(codes)
-    yield from discarded(None, offsets, codes)
+    if len(offsets) > AT_ONCE:
+        yield from discarded(None, offsets, codes)
     return response
 
 
 def _response(codes: Codes) -> Generator[None, None, OffsetCommitResponse]:
-    topics = []
-    for name, partitions in (yield from by_topic(codes)):
-        answers = yield from slowly((OffsetCommitResponsePartition(partition, code) for partition, code in partitions), 256)
-        topics.append(OffsetCommitResponseTopic(name=name, partitions=answers))
-        if len(topics) % 64 == 0:
-            yield None
-    return OffsetCommitResponse(topics=topics)
+    return OffsetCommitResponse(topics=(yield from by_topic(codes, OffsetCommitResponseTopic, OffsetCommitResponsePartition)))
 
 
 API = Api(OffsetCommitRequest, OffsetCommitResponse, SERVED, by_groups(handle))

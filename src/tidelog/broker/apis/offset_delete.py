@@ -49,12 +49,7 @@ def handle(node: Node, message: OffsetDeleteRequest, request: Request) -> Work:
     code = _delete(node, message.group_id, known, codes)
     if code:
         return OffsetDeleteResponse(error_code=code)
-    topics = []
-    for name, partitions in (yield from by_topic(codes)):
-        answers = yield from slowly((OffsetDeleteResponsePartition(partition, code) for partition, code in partitions), 256)
-        topics.append(OffsetDeleteResponseTopic(name, answers))
-        if len(topics) % 64 == 0:
-            yield None
+    topics = yield from by_topic(codes, OffsetDeleteResponseTopic, OffsetDeleteResponsePartition)
     yield from discarded(None, keys, codes)
     return OffsetDeleteResponse(topics=topics)
 

@@ -9,19 +9,21 @@ topic of which no partitions are wanted is not in the answer.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tidelog.broker.api import Api
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.group import Group
 from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Work, slowly
+from tidelog.broker.server.slices import Work
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.model import NO_LEADER_EPOCH, TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
@@ -41,111 +43,68 @@ NO_OFFSET: Final = CommittedOffset(-1, NO_LEADER_EPOCH, "", -1)
 _FIRST_WITH_GROUP_ERROR: Final = 2
 _FIRST_WITH_GROUPS: Final = 8
 
+_FIRST = (OffsetFetchResponseTopic, OffsetFetchResponsePartition)
+_LATER = (OffsetFetchResponseTopics, OffsetFetchResponsePartitions)
+"""The forms of an answer: of one group, and of several."""
+
 _Wanted: TypeAlias = "list[tuple[str, Iterable[int]]] | None"
 """Partitions by topic, as a request names them; None: all that the group has."""
 
 
-class _Found(NamedTuple):
-    partition: int
-    committed: CommittedOffset
-    code: ErrorCode
-
-
-class _Answer(NamedTuple):
-    code: ErrorCode
-    topics: dict[str, list[_Found]]
-
-
 def handle(node: Node, message: OffsetFetchRequest, request: Request) -> Work:
-    wanted: _Wanted
-    if request.api_version >= _FIRST_WITH_GROUPS:
+    version, is_stable = request.api_version, message.require_stable
+    if version >= _FIRST_WITH_GROUPS:
         groups = []
         for one in message.groups:
-            wanted = None if one.topics is None else [(topic.name, topic.partition_indexes) for topic in one.topics]
-            answer = yield from _look(node, one.group_id, wanted, message.require_stable)
-            groups.append((yield from _group(one.group_id, answer)))
+            code, group = _group(node, one.group_id)
+            found = () if code else (yield from _found(group, _wanted(one.topics), is_stable, code, _LATER))
+            groups.append(OffsetFetchResponseGroup(one.group_id, list(found), code))
             if len(groups) % 16 == 0:
                 yield None
         return OffsetFetchResponse(groups=groups)
-    wanted = None if message.topics is None else [(topic.name, topic.partition_indexes) for topic in message.topics]
-    if request.api_version == 0:
-        return (yield from _only((yield from _all(wanted, ErrorCode.UNSUPPORTED_VERSION))))
-    answer = yield from _look(node, message.group_id, wanted, message.require_stable)
-    if answer.code and request.api_version < _FIRST_WITH_GROUP_ERROR:
-        return (yield from _only((yield from _all(wanted, answer.code))))
-    return (yield from _only(answer))
+    code, group = _group(node, message.group_id) if version else (ErrorCode.UNSUPPORTED_VERSION, None)
+    topics = []
+    if not code or version < _FIRST_WITH_GROUP_ERROR:
+        topics = yield from _found(group, _wanted(message.topics), is_stable, code, _FIRST)
+    return OffsetFetchResponse(error_code=code, topics=topics)
 
 
-def _look(node: Node, group_id: str, wanted: _Wanted, require_stable: bool) -> Generator[None, None, _Answer]:
-    """Find what a group has committed of some partitions."""
+def _wanted(topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None) -> _Wanted:
+    return None if topics is None else [(topic.name, topic.partition_indexes) for topic in topics]
+
+
+def _group(node: Node, group_id: str) -> tuple[ErrorCode, Group | None]:
     code = node.groups.code_for(group_id)
-    if code:
-        return _Answer(code, {})
-    group = node.groups.get(group_id)
-    if group is None:
-        return (yield from _all(wanted, ErrorCode.NONE))
+    return code, None if code else node.groups.get(group_id)
+
+
+def _found(
+    group: Group | None, wanted: _Wanted, require_stable: bool, code: ErrorCode, form: tuple[Any, Any]
+) -> Generator[None, None, list[Any]]:
+    """Return what a group has committed of some partitions, topic by topic, in one form of an answer; nothing without a group."""
+    of_topic, of_partition = form
     if wanted is None:
-        wanted = [(topic, list(of_topic)) for topic, of_topic in group.offsets.by_topic().items()]
-    must_be_stable = require_stable and group.offsets.has_pending
-    topics: dict[str, list[_Found]] = {}
+        wanted = [] if group is None else [(topic, list(inner)) for topic, inner in group.offsets.by_topic().items()]
+    must_be_stable = require_stable and group is not None and group.offsets.has_pending
+    topics: dict[str, Any] = {}
     for number, (topic, partitions) in enumerate(wanted):
         if number % 64 == 63:
             yield None
         found = {}
         for partition in partitions:
-            found[partition] = _find(group, topic, partition, must_be_stable)
+            one, its_code = NO_OFFSET, code
+            if must_be_stable and group is not None and group.offsets.is_pending(TopicPartition(topic, partition)):
+                its_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+            elif group is not None:
+                one = group.offsets.get(topic, partition) or NO_OFFSET
+            found[partition] = of_partition(partition, one.offset, one.leader_epoch, one.metadata, its_code)
             if len(found) % 128 == 127:
                 yield None
-        if found:
-            topics.setdefault(topic, []).extend(found.values())
-    return _Answer(ErrorCode.NONE, topics)
-
-
-def _find(group: Group, topic: str, partition: int, must_be_stable: bool) -> _Found:
-    if must_be_stable and group.offsets.is_pending(TopicPartition(topic, partition)):
-        return _Found(partition, NO_OFFSET, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-    return _Found(partition, group.offsets.get(topic, partition) or NO_OFFSET, ErrorCode.NONE)
-
-
-def _all(wanted: _Wanted, code: ErrorCode) -> Generator[None, None, _Answer]:
-    """Answer that no partition has an offset, each with the same code."""
-    topics: dict[str, list[_Found]] = {}
-    for number, (topic, partitions) in enumerate(wanted or ()):
-        if number % 64 == 63:
-            yield None
-        if partitions:
-            answers = (_Found(partition, NO_OFFSET, code) for partition in dict.fromkeys(partitions))
-            topics.setdefault(topic, []).extend((yield from slowly(answers, 256)))
-    return _Answer(code, topics)
-
-
-# --- both forms of an answer
-
-
-def _only(answer: _Answer) -> Generator[None, None, OffsetFetchResponse]:
-    topics = []
-    for name, found in answer.topics.items():
-        fetched = (
-            OffsetFetchResponsePartition(partition, one.offset, one.leader_epoch, one.metadata, code)
-            for partition, one, code in found
-        )
-        topics.append(OffsetFetchResponseTopic(name, (yield from slowly(fetched, 128))))
-        if len(topics) % 64 == 0:
-            yield None
-    return OffsetFetchResponse(error_code=answer.code, topics=topics)
-
-
-def _group(group_id: str, answer: _Answer) -> Generator[None, None, OffsetFetchResponseGroup]:
-    topics = []
-    for name, found in answer.topics.items():
-        fetched = (
-            OffsetFetchResponsePartitions(partition, one.offset, one.leader_epoch, one.metadata, code)
-            for partition, one, code in found
-        )
-        topics.append(OffsetFetchResponseTopics(name=name, partitions=(yield from slowly(fetched, 128))))
-        if len(topics) % 64 == 0:
-            yield None
-    return OffsetFetchResponseGroup(group_id, topics, answer.code)
+        if topic in topics:
+            topics[topic].partitions += found.values()
+        elif found:
+            topics[topic] = of_topic(name=topic, partitions=list(found.values()))
+    return list(topics.values())
 
 
 API = Api(OffsetFetchRequest, OffsetFetchResponse, SERVED, by_groups(handle))

@@ -14,7 +14,7 @@ from tidelog.broker.api import Api
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.committing import Committer, Transaction, by_topic, commit_in_transaction, unknown_partitions, without
 from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Work, elements, slowly
+from tidelog.broker.server.slices import Work, elements
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.model import TopicPartition
@@ -53,12 +53,11 @@ def handle(node: Node, message: TxnOffsetCommitRequest, request: Request) -> Wor
         transaction = Transaction(message.transactional_id, message.producer_id, message.producer_epoch)
         codes.update((yield from commit_in_transaction(node, committer, transaction, known)))
     version = request.api_version
-    topics = []
-    for name, partitions in (yield from by_topic(codes)):
-        answers = (TxnOffsetCommitResponsePartition(partition, _reported(code, version)) for partition, code in partitions)
-        topics.append(TxnOffsetCommitResponseTopic(name=name, partitions=(yield from slowly(answers, 256))))
-        if len(topics) % 64 == 0:
-            yield None
+
+    def reported(partition: int, code: ErrorCode) -> TxnOffsetCommitResponsePartition:
+        return TxnOffsetCommitResponsePartition(partition, _reported(code, version))
+
+    topics = yield from by_topic(codes, TxnOffsetCommitResponseTopic, reported)
     yield from discarded(None, offsets, codes)
     return TxnOffsetCommitResponse(topics=topics)
 

@@ -49,10 +49,15 @@ class SingleBroker:
     def __init__(self, node_id: int, rack: str | None) -> None:
         self._node_id = node_id
         self._rack = rack
+        self._listener: Listener | None = None
+        self._alive: Sequence[BrokerView] = ()
 
     def alive(self, listener: Listener) -> Sequence[BrokerView]:
         """Return this broker."""
-        return (BrokerView(self._node_id, listener.advertised_host, listener.advertised_port, self._rack),)
+        if listener is not self._listener:
+            self._listener = listener
+            self._alive = (BrokerView(self._node_id, listener.advertised_host, listener.advertised_port, self._rack),)
+        return self._alive
 
     registered = alive
 

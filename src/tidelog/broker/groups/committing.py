@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from tidelog.broker.groups.group import Group, GroupState
@@ -31,7 +32,7 @@ from tidelog.errors import TidelogError
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.groups.offset_records import offset_entries
 from tidelog.model import TopicPartition
-from tidelog.records.builder import NO_PRODUCER, Producer
+from tidelog.records.builder import Producer
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ Codes = dict[TopicPartition, ErrorCode]
 
 Committing: TypeAlias = "Generator[Elsewhere | Until | None, Any, Codes]"
 
-BUILT_ELSEWHERE: Final = 256
-"""A batch of more offsets takes some milliseconds."""
+AT_ONCE: Final = 256
+"""So many offsets of a commit, and more, are looked at in slices, and their batch is built on another thread."""
 
 _TXN_SEQUENCE: Final = 0
 """Of every batch that a coordinator writes for a producer; nobody looks at it."""
@@ -91,7 +92,8 @@ def commit(node: Node, committer: Committer, offsets: Mapping[TopicPartition, Co
     """Commit offsets for a group; return what became of each. A part of a work."""
     code = node.groups.code_for(committer.group_id)
     kept = yield from _kept(node, committer.group_id, offsets, None)
-    code = code or node.groups.code_for(committer.group_id)
+    if len(offsets) >= AT_ONCE:
+        code = code or node.groups.code_for(committer.group_id)  # Others had their turns.
     if code is ErrorCode.NONE:
         group = node.groups.get(committer.group_id)
         if group is None and committer.generation_id < 0:
@@ -106,7 +108,8 @@ def commit(node: Node, committer: Committer, offsets: Mapping[TopicPartition, Co
                 if group.state is not GroupState.EMPTY:
                     node.groups.rebalance.touch(group, group.members[committer.member_id])
                 code = _store(node, group, kept, None)
-                return (yield from _codes(offsets, kept.offsets, code))
+                if len(kept.offsets) < len(offsets) or len(offsets) >= AT_ONCE:
+                    return (yield from _codes(offsets, kept.offsets, code))
     return dict.fromkeys(offsets, code)
 
 
@@ -126,7 +129,8 @@ def commit_in_transaction(
         code = _refusal(group, committer, is_transactional=True)
         if code is ErrorCode.NONE:
             code = _store(node, group, kept, transaction)
-            return (yield from _codes(offsets, kept.offsets, code))
+            if len(kept.offsets) < len(offsets) or len(offsets) >= AT_ONCE:
+                return (yield from _codes(offsets, kept.offsets, code))
     return dict.fromkeys(offsets, code)
 
 
@@ -182,23 +186,26 @@ def _kept(
     for count, (key, one) in enumerate(offsets.items()):
         if not one.metadata or _java_length(one.metadata) <= longest:
             kept[key] = one
-        if count % 256 == 255:
+        if count % AT_ONCE == AT_ONCE - 1:
             yield None
 
-    producer = NO_PRODUCER
-    if transaction is not None:
+    if len(kept) >= AT_ONCE:
+        return _Kept(kept, (yield Elsewhere(partial(_build, node, group_id, kept, transaction))))
+    return _Kept(kept, _build(node, group_id, kept, transaction) if kept else None)
+
+
+def _build(
+    node: Node, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], transaction: Transaction | None
+) -> bytearray | TidelogError:
+    """Return the batch of offsets; the error instead, with which `_store` answers unless the group or the transaction refuses."""
+    entries = offset_entries(group_id, offsets.items())
+    try:
+        if transaction is None:
+            return node.groups.log.build(entries)
         producer = Producer(transaction.producer_id, transaction.producer_epoch, _TXN_SEQUENCE)
-
-    def build() -> bytearray | TidelogError:
-        entries = offset_entries(group_id, kept.items())
-        try:
-            return node.groups.log.build(entries, producer=producer, is_transactional=transaction is not None)
-        except TidelogError as error:  # `_store` answers with it, unless the group or the transaction refuses first.
-            return error
-
-    if len(kept) > BUILT_ELSEWHERE:
-        return _Kept(kept, (yield Elsewhere(build)))
-    return _Kept(kept, build() if kept else None)
+        return node.groups.log.build(entries, producer=producer, is_transactional=True)
+    except TidelogError as error:
+        return error
 
 
 def _codes(
@@ -286,11 +293,16 @@ def _is_known(node: Node, key: TopicPartition) -> bool:
     return at < len(partitions) and partitions[at].partition == index
 
 
-def by_topic(codes: Mapping[TopicPartition, ErrorCode]) -> Generator[None, None, list[tuple[str, list[tuple[int, ErrorCode]]]]]:
-    """Return what became of partitions, sorted under their topics. A part of a work."""
-    topics: dict[str, list[tuple[int, ErrorCode]]] = {}
-    for count, ((topic, partition), code) in enumerate(codes.items()):
-        topics.setdefault(topic, []).append((partition, code))
-        if count % 256 == 255:
+def by_topic(
+    codes: Mapping[TopicPartition, ErrorCode], of_topic: Callable[..., Any], of_partition: Callable[[int, ErrorCode], Any]
+) -> Generator[None, None, list[Any]]:
+    """Return what became of partitions as an answer has it, under their topics. A part of a work."""
+    topics: dict[str, Any] = {}
+    for count, ((name, partition), code) in enumerate(codes.items()):
+        topic = topics.get(name)
+        if topic is None:
+            topic = topics[name] = of_topic(name=name, partitions=[])
+        topic.partitions.append(of_partition(partition, code))
+        if count % 128 == 127:
             yield None
-    return list(topics.items())
+    return list(topics.values())

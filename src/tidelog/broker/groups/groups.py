@@ -99,10 +99,7 @@ class Groups:
 
         Raises TopicMissingError where the topic is to be made first.
         """
-        if not self.log.is_there:
-            self.log.check_there()
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return self.log.readiness(self.log.partition_of(group_id))
+        return self.log.code_for(group_id)
 
     def get(self, group_id: str) -> Group | None:
         """Return a group, None if there is none of that name."""

@@ -231,10 +231,15 @@ class Dispatcher:
 
     def _answer(self, connection: Connection, served: Served, answer: Any) -> list[Bytes] | Outcome:
         """Return the bytes of what a handler has returned, or what else became of it."""
-        if type(answer) is served.response:
-            return served.finish(connection, answer)
         if type(answer) is GeneratorType:
             answer = self._node.slices.answer(connection, answer)
+        if type(answer) is served.response:
+            return served.finish(connection, answer)
+        if type(answer) is Wide:
+            if answer.is_long:
+                connection.respond(answer)
+                return Outcome.LATER
+            return served.finish(connection, answer.response)
         if isinstance(answer, Outcome):
             if answer is Outcome.LATER:
                 served.metrics.waited += 1
@@ -243,11 +248,6 @@ class Dispatcher:
             else:
                 served.metrics.closed += 1
             return answer
-        if isinstance(answer, Wide):
-            if answer.is_long:
-                connection.respond(answer)
-                return Outcome.LATER
-            answer = answer.response
         return served.finish(connection, answer)
 
     def _read_elsewhere(self, connection: Connection, served: Served, frame: memoryview) -> Outcome:

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from tidelog.broker.server.request import Outcome, Request, Wide
 from tidelog.errors import BrokerUnreachableError
-from tidelog.formats.non_blocking_read import NotCachedError, non_blocking
+from tidelog.formats.non_blocking_read import NotCachedError, ReadMode, non_blocking, read_mode
 
 if TYPE_CHECKING:
     from tidelog.broker.timers import Blocking, Timers
@@ -116,6 +116,7 @@ class Slices:
         self._calls: deque[Callable[[], None]] = deque()
         self._is_round_noted = False
         self._spent_s = 0.0
+        self._mode: ReadMode | None = None
         self.when_over: Callable[[], None] | None = None
         """What the next work that is not done at once calls at its end."""
         self.longest_s = 0.0
@@ -132,8 +133,7 @@ class Slices:
         What it raises comes out of here, or ends the connection later.
         """
         try:
-            with non_blocking():
-                wanted = work.send(None)
+            wanted = self.first_step(work)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
         sliced = _Sliced(self, request, work)
@@ -149,6 +149,17 @@ class Slices:
             finally:
                 self._note(perf_counter() - began)
         return Outcome.LATER
+
+    def first_step(self, work: Work) -> Elsewhere | Until | NotCachedError | None:
+        """Begin `work` without waiting for a disk; return what it wants. Raises StopIteration where it is done, as most are."""
+        mode = self._mode
+        if mode is None:
+            mode = self._mode = read_mode()
+        before, mode.is_non_blocking = mode.is_non_blocking, True
+        try:
+            return work.send(None)
+        finally:
+            mode.is_non_blocking = before
 
     def go_on(self, request: Request, work: Work) -> None:
         """The same for a request that is answered later anyway: it gets the answer, whenever that comes."""
