@@ -56,10 +56,13 @@ format: $(STAMP) ## format the code
 interop: $(STAMP) ## tests against real Apache Kafka, its clients, Spark from end to end (Kafka needs Java and Maven)
 	@$(BIN)/python -m tests.interop
 
-soak: $(STAMP) ## hundreds of killed processes and lost disks, thousands of random histories, rules broken on purpose (forty minutes)
+soak: $(STAMP) ## hundreds of killed processes and lost disks, thousands of random histories, rules broken on purpose, hundreds of faults of a cluster (two hours)
 	@TIDELOG_SOAK=1 $(BIN)/python -m pytest -n 2 -q --fsync=real -o faulthandler_timeout=3600 tests/crash tests/storage/test_engine_model.py tests/storage/test_loader_crash.py tests/broker/eos tests/reader/test_hint_damage.py tests/storage/test_hint_damage.py tests/enemy
 	@TIDELOG_SOAK=1 $(BIN)/python -m pytest -n 2 -q --fsync=real -o faulthandler_timeout=3600 -m "hypothesis and not interop" --deselect tests/storage/test_engine_model.py
 	@$(BIN)/python -m tests.mutation
+	@$(BIN)/python -m tests.cluster_soak --brokers tidelog --faults 200
+	@$(BIN)/python -m tests.cluster_soak --brokers mixed --faults 60
+	@$(BIN)/python -m tests.cluster_soak --brokers mixed-4.2 --faults 60
 
 bench: $(STAMP) ## ratios against the real peers, each pair in one run
 	@$(BIN)/python -m bench

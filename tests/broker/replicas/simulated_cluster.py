@@ -94,6 +94,7 @@ class Broker:
     def come_back(self, epoch: int, keeps: int) -> None:
         """Start with the first `keeps` records, and all of the metadata: what it says now, not what it said before."""
         self.log.truncate_to(keeps)
+        self.log.load_again()
         self.log.high_watermark = min(self.checkpoint, keeps)
         self.is_up, self.epoch, self.applied, self.known = True, epoch, 0, {}
         self.partition = self._new_partition()
@@ -103,6 +104,14 @@ class Broker:
         self.applied = len(self.cluster.metadata)
         latest = [record for record in self.cluster.metadata if isinstance(record, PartitionRecord)][-1]
         self.partition.apply(latest, self.log, self.cluster.now_s)
+
+    def disk_is_well_again(self) -> None:
+        """Load the log again, as after an error of its disk, and take it up as `Replicas.on_return` does."""
+        known = [record for record in self.cluster.metadata[: self.applied] if isinstance(record, PartitionRecord)][-1]
+        self.log.load_again()
+        if self.partition.log is not None:
+            self.partition.go_offline()
+        self.partition.apply(known, self.log, self.cluster.now_s)
 
     def learn(self) -> None:
         """Apply the next record of the metadata."""

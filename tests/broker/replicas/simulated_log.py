@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.formats.leader_epochs import LeaderEpochs
+from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 
 
@@ -21,6 +21,7 @@ class SimulatedLog:
         self.high_watermark = 0
         self.log_start_offset = 0
         self.flushed_to = 0
+        self.flushed_epochs: list[EpochEntry] = []
         self.is_flush_awaited = False
 
     @property
@@ -55,8 +56,17 @@ class SimulatedLog:
     def truncate_to(self, offset: int) -> None:
         del self.records[offset:]
         self.epochs.truncate_from_end(offset)
+        self.flushed_epochs = list(self.epochs.entries)
         self.high_watermark = min(self.high_watermark, len(self.records))
         self.flushed_to = min(self.flushed_to, len(self.records))
 
     def flush(self) -> None:
         self.flushed_to = len(self.records)
+        self.flushed_epochs = list(self.epochs.entries)
+
+    def load_again(self) -> None:
+        """Become what a load finds: an epoch that was noted, and has no records, may not have reached the disk."""
+        self.epochs = LeaderEpochs(entry for entry in self.flushed_epochs if entry.start_offset <= len(self.records))
+        for offset, (epoch, _) in enumerate(self.records):
+            if self.epochs.latest is None or epoch > self.epochs.latest.epoch:
+                self.epochs.assign(epoch, offset)

@@ -283,3 +283,35 @@ def test_refusals(replica: Replica) -> None:
     assert partition.is_leader
     partition.delete()
     assert partition.state is None
+
+
+def test_a_leader_whose_log_was_loaded_again_has_its_epoch_in_it() -> None:
+    """What the disk refused is lost with the old log; followers ask by epochs, and one without records has no other trace."""
+    replica = Replica()
+    replica.apply(1, 5, 7, [1, 2, 3])
+    replica.partition.go_offline()
+    replica.log = SimulatedLog()
+    replica.apply(1, 5, 7, [1, 2, 3])
+    assert replica.log.end_offset_for_epoch(5) == (5, 0)
+
+
+def test_what_was_proposed_before_the_disk_failed_may_come_to_be(replica: Replica) -> None:
+    """The controller may have added the replica, and elect it: what it does not have is not committed."""
+    replica.apply(1, 5, 7, [1, 2])
+    replica.append(2)
+    replica.fetch(2, 2)
+    replica.fetch(3, 2)
+    change = replica.proposed[-1]
+    assert change.added == 3 and replica.log.high_watermark == 2
+    replica.partition.go_offline()
+    assert not replica.partition.isr_answered(change, CommittedIsr(5, 8, (1, 2, 3)), 0.0), "there is no log that it could move"
+    replica.apply(1, 5, 7, [1, 2])
+    replica.append(3)
+    replica.fetch(2, 5)
+    assert replica.log.high_watermark == 2 and replica.partition.pending is change
+    replica.apply(1, 5, 8, [1, 2, 3])
+    assert replica.partition.pending is None
+    replica.fetch(3, 5)
+    assert replica.log.high_watermark == 5
+    replica.partition.delete()
+    assert replica.partition.pending is None

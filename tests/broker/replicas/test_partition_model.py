@@ -120,6 +120,11 @@ class ReplicasUnderFaults(RuleBasedStateMachine):
             self.cluster.restart(broker, keeps)
 
     @rule(broker=BROKERS)
+    def lose_the_disk_for_a_while(self, broker: int) -> None:
+        if self.cluster.brokers[broker].is_up:
+            self.cluster.brokers[broker].disk_is_well_again()
+
+    @rule(broker=BROKERS)
     def fence(self, broker: int) -> None:
         self.cluster.fence(broker)
 
@@ -213,6 +218,7 @@ FAULTS: tuple[Callable[[ReplicasUnderFaults, Random], object], ...] = (
     lambda machine, draw: machine.lose(draw.randint(0, 99)),
     lambda machine, draw: machine.stop(draw.randint(1, 3)),
     lambda machine, draw: machine.restart(draw.randint(1, 3), draw.randint(0, 20)),
+    lambda machine, draw: machine.lose_the_disk_for_a_while(draw.randint(1, 3)),
     lambda machine, draw: machine.fence(draw.randint(1, 3)),
     lambda machine, draw: machine.unfence(draw.randint(1, 3)),
     lambda machine, draw: machine.unfence(draw.randint(1, 3)),

@@ -257,13 +257,14 @@ class Partition:
         state = ReplicaState.LEADER if is_led else ReplicaState.FOLLOWER
         is_new_epoch = record.leader_epoch > before or self._state is not state
         self.log = log
-        if is_led and record.leader_epoch > before:
+        if is_led and is_new_epoch:
+            # Also in a log that is loaded again: the note may not have reached the disk, and followers ask by its epochs.
             # Raises where the disk refuses: then nothing has changed, but that the record is to be applied again.
             log.note_leader_epoch_soon(record.leader_epoch, log.log_end_offset)
         if is_new_epoch:
             self._state = checked(TRANSITIONS, self._state, state, f"{self.key}")
         pending = self.pending
-        if pending is not None and (is_new_epoch or record.partition_epoch > pending.partition_epoch):
+        if pending is not None and (record.leader_epoch > before or record.partition_epoch > pending.partition_epoch):
             self.pending = None
         self.leader_id, self.leader_epoch, self.partition_epoch = record.leader, record.leader_epoch, record.partition_epoch
         self.replicas = tuple(record.replicas)
@@ -288,19 +289,24 @@ class Partition:
                 self.followers[broker_id] = known.get(broker_id) or RemoteReplica(broker_id)
 
     def go_offline(self) -> None:
-        """Do without a log: there is none any more that could be read or written."""
+        """Do without a log: there is none any more that could be read or written.
+
+        What is proposed stays so: its log may be back before the controller's answer is, and may not commit without the replica
+        that the controller adds.
+        """
         self._leave(ReplicaState.OFFLINE)
 
     def delete(self) -> None:
         """Forget it: this broker has no replica of the partition any more."""
         self._leave(None)
+        self.pending = None
 
     def _leave(self, state: ReplicaState | None) -> None:
         self._state = checked(TRANSITIONS, self._state, state, f"{self.key}")
         self.log = None
         self.leader_id = NO_LEADER
         self.isr = self.replicas = ()
-        self.pending = self.epoch_start_offset = None
+        self.epoch_start_offset = None
         self.followers.clear()
 
     # --- the high watermark
@@ -410,6 +416,8 @@ class Partition:
             return False
         if answer.leader_epoch != self.leader_epoch or answer.partition_epoch < self.partition_epoch:
             return False
+        if self._state is not ReplicaState.LEADER:
+            return False  # It is offline; the metadata will say it.
         self.pending = None
         self.isr = answer.isr
         self.partition_epoch = answer.partition_epoch
