@@ -24,11 +24,11 @@ from tests.interop.test_stream_agreement import assert_exactly, source
 from tests.kafka import Kafka391
 from tests.kafka.clients import watermarks
 from tests.kafka.java import wait_until
-from tests.patience import PATIENCE_S
 
 KILLS = 3
 WAYS = ("broker", "folder")
 EVERY = {"processingTime": "50 milliseconds"}
+PATIENCE_S = 300
 
 
 @pytest.fixture(params=["kafka", "tidelog"])
