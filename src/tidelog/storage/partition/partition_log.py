@@ -54,7 +54,7 @@ from tidelog.storage.partition.roll_statistics import RollStatistics, warn_of_wi
 from tidelog.storage.partition.watermarks import FetchIsolation, Watermarks
 from tidelog.storage.producers.producer_state_manager import ProducerStateManager
 from tidelog.storage.scheduler import Scheduler
-from tidelog.storage.segment.segment import FetchData, LogSegment, LogSlice, TimestampAndOffset
+from tidelog.storage.segment.segment import FetchData, LogSegment, LogSlice
 from tidelog.storage.segment.segments import LogSegments
 
 PRODUCER_EXPIRATION_CHECK_MS = 600_000
@@ -110,12 +110,9 @@ class PartitionLog:
         parts = self.local, self.watermarks, producer_state, leader_epochs
         self._appends = Appends(*parts, self.metadata_file, self._availability, self._flusher, clock, self.roll)
         self._removals = Removals(*parts, self._availability, clock, scheduler, self.roll)
-        self._expiration = scheduler.schedule(
-            "producer-expiration",
-            self.remove_expired_producers,
-            delay_ms=PRODUCER_EXPIRATION_CHECK_MS,
-            period_ms=PRODUCER_EXPIRATION_CHECK_MS,
-        )
+        check_ms = PRODUCER_EXPIRATION_CHECK_MS
+        check = self.remove_expired_producers
+        self._expiration = scheduler.schedule("producer-expiration", check, delay_ms=check_ms, period_ms=check_ms)
         warn_of_wide_limits(config, directory.parent, self.topic_partition.topic)
 
     def __repr__(self) -> str:
@@ -267,17 +264,9 @@ class PartitionLog:
             include_aborted=isolation is FetchIsolation.TXN_COMMITTED,
         )
 
-    def fetch_offset_by_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
-        """See `offset_lookup.fetch_offset_by_timestamp`."""
-        return offset_lookup.fetch_offset_by_timestamp(self, timestamp)
-
-    def fetch_offset_for_timestamp(self, timestamp: int, isolation: FetchIsolation) -> TimestampAndOffset | None:
-        """See `offset_lookup.fetch_offset_for_timestamp`."""
-        return offset_lookup.fetch_offset_for_timestamp(self, timestamp, isolation)
-
-    def legacy_fetch_offsets_before(self, timestamp: int, max_offsets: int) -> list[int]:
-        """See `offset_lookup.legacy_fetch_offsets_before`."""
-        return offset_lookup.legacy_fetch_offsets_before(self, timestamp, max_offsets)
+    fetch_offset_by_timestamp = offset_lookup.fetch_offset_by_timestamp
+    fetch_offset_for_timestamp = offset_lookup.fetch_offset_for_timestamp
+    legacy_fetch_offsets_before = offset_lookup.legacy_fetch_offsets_before
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int] | None:
         """Return (epoch, end offset) of the last epoch at or below `leader_epoch`, None if that is not known (spec §14)."""
