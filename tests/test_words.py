@@ -20,6 +20,9 @@ REFUSED = {
     r"\btwice is no error\b": "idempotent",
     r"\bwhat there is not\b": "what is missing",
     r"\b(is|are|was|were) passed over\b": "skipped",
+    r"\bwhat there is\b(?! no)": "what exists, what is left",
+    r"\bfor who\b(?! in\b|, )": "for callers that",
+    r"\blets? go\b": "deletes, releases, aborts",
     r"\bSee the module\b": "a sentence of its own",
     r"\b(one|byte|offset|position|batch|bytes) behind the (last|end|first)\b": "after",
 }
@@ -53,5 +56,8 @@ def test_the_pattern_would_find_them() -> None:
         "twice is no error",
         "what there is not",
         "is passed over",
+        "gets what there is",
+        "for who waits",
+        "retention lets go",
     )
     assert all(any(re.search(pattern, phrase) for pattern in REFUSED) for phrase in phrases)

@@ -176,7 +176,7 @@ def simulate(coming: Sequence[Arrival], history: History) -> Outcome:
 
     for arrival in coming:
         if next_fetch <= arrival.at_ms:
-            # Between two arrivals one fetch finds what there is, and the others nothing.
+            # Between two arrivals one fetch finds all records, and the others nothing.
             fetch()
             next_fetch += ((arrival.at_ms - next_fetch) // history.fetch_every_ms + 1) * history.fetch_every_ms
         if crash_ms is not None and arrival.at_ms >= crash_ms:

@@ -341,7 +341,7 @@ def test_what_is_lost_is_one_clear_error(
     with pytest.raises(error, match=said) as raised:
         stream.run()
     assert "\n" not in str(raised.value)
-    assert error is UnknownTopicOrPartitionError or "failOnDataLoss=false goes on with what there is" in str(raised.value)
+    assert error is UnknownTopicOrPartitionError or "failOnDataLoss=false goes on with what is left" in str(raised.value)
 
 
 def test_without_failing_a_loss_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -19,7 +19,7 @@ A module of `apis/` defines one, as `API`::
 A handler that loops over anything is a generator: `tests/broker/test_widest.py` sends each API its widest requests.
 
 A request's record bytes lie in the memory that the connection reads into: they may be looked at, and changed, until `handle`
-returns. Who answers later and still needs them copies them.
+returns. A handler that answers later and still needs them copies them.
 
 A handler answers what it foresees with Kafka's error codes; whatever else it raises, `dispatch` logs, and closes the connection.
 """

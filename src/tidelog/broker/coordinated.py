@@ -106,7 +106,7 @@ class _Coordinated:
         partitions = list(uncommitted)
         log.uncommitted.clear()
         if answer is Outcome.LATER or not self._waits:
-            return answer  # Who answers it later knows what that stands for.
+            return answer  # The code that answers it later knows what that stands for.
         left, failed = len(partitions) + 1, ErrorCode.NONE
 
         def committed(code: ErrorCode) -> None:

@@ -65,7 +65,7 @@ class TopicChanges:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._next: dict[str, deque[_Task]] = {}
-        """Who waits for a topic, by the names of those that somebody is changing."""
+        """Tasks that wait for a topic that is being changed, by its name."""
         self._runs: set[_Run] = set()
         self._unflushed: list[tuple[Change, _Task]] = []
         self._is_flushing = False
@@ -97,7 +97,7 @@ class TopicChanges:
         return values
 
     def begin(self, job: Job, done: Callable[[Any], None]) -> None:
-        """Do one for who is no client; `done` is called, once, with what its steps return, or with the error."""
+        """Do one that no client asked for; `done` is called, once, with what its steps return, or with the error."""
 
         def work() -> Work:
             try:
@@ -318,7 +318,7 @@ class _Run:
 
 
 class _Nobody:
-    """Who asks for a change, and is no client."""
+    """Stands for the request where no client asked for the change."""
 
     def respond(self, response: object, *, is_wide: bool = False) -> None:
         """It has what it wants already."""

@@ -1,4 +1,4 @@
-"""Who has committed what, as ``__consumer_offsets`` says: its one reader, for a broker that starts and for a folder alone.
+"""What groups have committed, by ``__consumer_offsets``: its one reader, for a broker that starts and for a folder alone.
 
 A partition's batches are read in order, as the coordinator of Kafka 3.9.1 loads them (GroupMetadataManager):
 

@@ -53,7 +53,7 @@ class Ends(NamedTuple):
     end_offset: int
     """The end of what may be read."""
     log_end_offset: int
-    """The end of what there is, as far as the source says it."""
+    """Where the records end, if the source knows it."""
 
 
 class Bounds(NamedTuple):

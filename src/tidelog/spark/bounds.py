@@ -92,7 +92,7 @@ def report_missing(options: ReadOptions, missing: Iterable[MissingOffsets]) -> N
         more = f"; and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else ""
         raise OffsetOutOfRangeError(
             f"records are missing from the folder: {'; '.join(texts[:MOST_NAMED])}{more} "
-            "(failOnDataLoss=false reads what there is)",
+            "(failOnDataLoss=false reads what is left)",
             path=options.source,
         )
     for one in found:
@@ -201,7 +201,7 @@ def _inside(options: ReadOptions, bound: Bound, held: Ends, partition: TopicPart
         return offset
     message = f"option {bound.option}: offset {offset} is outside {partition[0]}-{partition[1]}, which holds {first} to {end}"
     if options.fail_on_data_loss:
-        raise OffsetOutOfRangeError(f"{message}; failOnDataLoss=false reads what there is")
+        raise OffsetOutOfRangeError(f"{message}; failOnDataLoss=false reads what is left")
     inside = min(max(offset, first), end)
     _log.warning("%s; %d is taken instead", message, inside)
     return inside

@@ -71,7 +71,7 @@ OPTIONS: dict[str, str] = {
     "minPartitions": "cut at least that many splits",
     "timeMapDir": "a folder of time maps, looked at before those beside the segments",
     "skipDamaged": "read around damaged batches and log what is left out",
-    "failOnDataLoss": "true: an offset outside the log is an error; false: read what there is",
+    "failOnDataLoss": "true: an offset outside the log is an error; false: read what is left",
 }
 """Every option that means something here, and what, in one line."""
 

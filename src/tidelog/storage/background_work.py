@@ -2,7 +2,7 @@
 
 | task | what | how often: `manager_config` |
 |---|---|---|
-| log-retention | segments that retention lets go are deleted, in topics that are not compacted | log.retention.check.… |
+| log-retention | segments are deleted whose retention has ended, in topics that are not compacted | log.retention.check.… |
 | log-cleaner | compacted topics are compacted, and their old segments deleted (`log_cleaner`) | log.cleaner.backoff.ms |
 | log-flusher | logs are forced to the disk by flush.ms | log.flush.scheduler.… |
 | …-checkpoint | recovery points, log start offsets, high watermarks are written down (`dir_checkpoints`) | ….checkpoint.… |

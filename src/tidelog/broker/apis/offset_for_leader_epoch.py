@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (23): where a leader epoch's records end, for who wants to know whether its log was cut.
+"""OffsetForLeaderEpoch (23): where a leader epoch's records end: followers and consumers see by it whether the log was cut.
 
 An epoch that the log does not know, because it is newer or because the log has none: epoch and offset are -1, and no error.
 """

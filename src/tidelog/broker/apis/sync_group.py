@@ -2,8 +2,8 @@
 
 Protocol type and name, once a version has them, have to be there and to be the generation's.
 
-Followers wait for the leader's, which is stored before anybody is answered. Who asks while groups are being loaded is asked to
-join again: REBALANCE_IN_PROGRESS.
+Followers wait for the leader's, which is stored before any answer is sent. A member that asks while groups are being loaded
+gets REBALANCE_IN_PROGRESS, and joins again.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def newest_magic(fetch_version: int) -> int:
 
 
 def down_converted(data: Bytes, configured_magic: int, magic: int, fetch_offset: int) -> Converted:
-    """Return the records of `data` for who asked for `fetch_offset` and knows formats up to `magic`.
+    """Return the records of `data` for a client that asked for `fetch_offset` and knows formats up to `magic`.
 
     `configured_magic` is the topic's format. Raises UnsupportedCompressionTypeError where the first batch cannot be converted,
     CorruptDataError for what is no batch.

@@ -7,8 +7,8 @@
 | reading met an error, or found logs that part, or a replica to read from instead | |
 
 Else it waits (`delayed_fetches`) until `min_bytes` lie after its offsets, or an offset has come to lie in an older segment,
-or after the log's end, or its log is gone, or would be refused. After `max_wait_ms` it gets what there is. Either way all is read
-again then.
+or after the log's end, or its log is gone, or would be refused. After `max_wait_ms` it gets the records that are there. Either
+way all is read again then.
 
 Cold bytes are read, and many records are converted, on another thread, and many partitions are read in slices: no other
 connection waits for that. See `slices`.
@@ -298,7 +298,7 @@ class Fetch:
         return min(end.relative_position - place.relative_position, self._partitions[index].max_bytes)
 
     def _on_time(self) -> None:
-        """Answer with what there is."""
+        """Answer with the records that are there now."""
         self._stop_waiting()
         self._is_final = True
         self._begin()

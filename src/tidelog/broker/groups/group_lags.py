@@ -134,7 +134,7 @@ class GroupLags:
             self._samples = {key: samples for key, samples in self._samples.items() if key in keys}
             return Scraped(members, lags, left_out)
 
-    # --- what there is
+    # --- what groups have committed
 
     def _gather(self) -> tuple[dict[str, int], list[_Facts], int]:
         members: dict[str, int] = {}

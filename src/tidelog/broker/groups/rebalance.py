@@ -273,7 +273,7 @@ def _stop_awaiting_syncs(group: Group) -> None:
 
 
 def give_up(group: Group) -> None:
-    """End a group that this broker has no more: its topic is gone. Who waits is asked to look for a coordinator."""
+    """End a group that this broker has no more: its topic is gone. Members that wait get NOT_COORDINATOR."""
     _stop_awaiting_syncs(group)
     if group.rebalance is not None:
         group.rebalance.cancel()

@@ -393,7 +393,7 @@ def _cut(whole: list[T]) -> Iterator[list[T]]:
 
 
 async def _driven(work: Changing) -> None:
-    """Do a work for who is no client. Raises what it raises."""
+    """Do a work that no client asked for. Raises what it raises."""
     loop = asyncio.get_running_loop()
     value: Any = None
     while True:

@@ -100,7 +100,7 @@ class BrokerServer:
         if self._sweep is not None:
             self._sweep.cancel()
         self._empty = asyncio.Event()
-        self.node.delayed_fetches.end()  # Fetches that wait for records get what there is.
+        self.node.delayed_fetches.end()  # Delayed fetches get the records that have come so far.
         for connection in tuple(self.connections.values()):
             connection.end()
         if self.connections and grace_s > 0:
@@ -185,7 +185,7 @@ class BrokerServer:
         oldest: Connection | None = None
         oldest_at = monotonic()
         for connection in self.connections.values():
-            # One that never asked counts as if it were idle for longer, so that it goes first.
+            # One that never sent a request counts as idle for longer, so it is closed first.
             at = connection.active_at + (UNUSED_S if connection.served is None else IDLE_S)
             if at < oldest_at and not connection.is_waiting:
                 oldest, oldest_at = connection, at

@@ -35,7 +35,7 @@ _PIECE = 200
 
 
 class WideRequests:
-    """Who has a slot. Belongs to the loop's thread."""
+    """The slots, and requests that wait for one. Belongs to the loop's thread."""
 
     def __init__(self) -> None:
         self._used = 0

@@ -56,7 +56,7 @@ class ClusterProducerIds:
 
     async def reserve(self) -> None:
         """Get a block, one for all who ask meanwhile. Raises as `MetadataPlane.call`."""
-        # Who gives up does not end it for the others.
+        # A caller that gives up does not end it for the others.
         await asyncio.shield(self._begin())
 
     def _begin(self) -> asyncio.Task[None]:

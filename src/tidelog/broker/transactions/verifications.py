@@ -2,7 +2,7 @@
 
 One request to each broker at a time; what is asked meanwhile goes together with the next one. Belongs to the loop's thread.
 
-| the answer | means, for who wants to append |
+| the answer | means, for the append |
 |---|---|
 | a partition's code | what the coordinator says of it |
 | the broker cannot be reached | NETWORK_EXCEPTION: it is to be tried again |

@@ -4,7 +4,7 @@
 |---|---|
 | `up_conversion` | which batches of v2 stand for which messages of v0 and v1 |
 | `segment_migration` | one segment: the new ``.log``, its indexes and time map |
-| `folder_migration` | the folder: what there is to do, what is carried over, how it ends |
+| `folder_migration` | the folder: what is left to do, what is carried over, how it ends |
 
 A segment is the unit of work: the caller (`tidelog.spark.jobs.migrate`) does them in any order, side by side.
 """

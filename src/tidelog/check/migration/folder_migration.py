@@ -1,4 +1,4 @@
-"""A data folder on its way into format v2: what there is to do, what is carried over, and how it ends.
+"""A data folder on its way into format v2: what is left to do, what is carried over, and how it ends.
 
 ::
 

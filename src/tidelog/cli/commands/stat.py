@@ -145,7 +145,7 @@ def _wanted(log_dir: LogDir, topic: str | None, partitions: list[int] | None) ->
 
 
 def _stats(log_dir: LogDir, wanted: list[tuple[str, int]], quick: bool, missing: list[MissingOffsets]) -> Iterator[PartitionStat]:
-    """Yield what there is to say of each partition; what is missing is added to `missing`.
+    """Yield the figures of each partition; what is missing is added to `missing`.
 
     One that cannot be read does not hide the others: its error comes last.
     """

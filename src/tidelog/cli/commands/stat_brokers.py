@@ -93,7 +93,7 @@ def _wanted(client: Client, topic: str | None, partitions: list[int] | None) -> 
     existing = client.partitions(topic)
     for number in partitions or ():
         if number not in existing:
-            client.cluster.leader(TopicPartition(topic, number))  # which says what there is
+            client.cluster.leader(TopicPartition(topic, number))  # its error names the partitions that exist
     return {TopicPartition(topic, number): existing[number] for number in partitions or existing}
 
 

@@ -187,7 +187,7 @@ def _wanted(
         if isinstance(one, str):
             wanted.update(TopicPartition(one, number) for number in cluster.topic_now(one).partitions)
         else:
-            cluster.leader(one)  # which says what there is
+            cluster.leader(one)  # its error names the partitions that exist
             wanted.add(one)
     if not wanted:
         raise UnknownTopicOrPartitionError("no partition to reset", path=str(cluster))

@@ -139,7 +139,7 @@ class _Search:
                     raise error
                 failed[key] = error
             elif not self._take(key, answer, place, is_first=key == keys[0]):
-                # Who is in doubt is asked first, and so for certain.
+                # Partitions in doubt come first, so that they are certainly asked.
                 self._again.insert(0 if key in self._doubtful else len(self._again), key)
         return failed
 

@@ -254,7 +254,7 @@ class ProducePipeline:
         return self._requests > requests
 
     def wait(self) -> None:
-        """Take one answer. Where there is none to come, wait a little, and let go again what is held."""
+        """Take one answer. If none is expected, wait a little, and release again what is held."""
         waiting = [(lane.in_flight[0][0], address) for address, lane in self._lanes.items() if lane.in_flight]
         if waiting:
             self._receive(min(waiting)[1])

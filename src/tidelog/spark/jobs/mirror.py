@@ -1,8 +1,8 @@
 """The job `mirror`: topics of one cluster (or of a data folder) in another cluster, kept up to date, with a map of the offsets.
 
-A round asks what there is, makes what the target lacks, and copies what is new, a source partition a task (`copying.copier`):
-each chunk in one transaction with the position, so that a round may be broken off anywhere. Without `follow` there is one round;
-with it, rounds until the process is ended.
+A round lists the source's topics, creates what the target lacks, and copies what is new, one task for each source partition
+(`copying.copier`): each chunk in one transaction with the position, so that a round may be broken off anywhere. Without `follow`
+there is one round; with it, rounds until the process is ended.
 
 | rows | |
 |---|---|
@@ -122,7 +122,7 @@ def mirror(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> JobResult:
-    """Mirror what there is; with `follow` what comes, too, looking every `pause_ms`, until `is_done`.
+    """Mirror what exists now; with `follow` also what comes later, looking every `pause_ms`, until `is_done`.
 
     Raises:
         InvalidArgumentError: the folder is another mirror's; a pattern that is none.

@@ -167,7 +167,7 @@ def _partition_counts(options: SinkOptions) -> AbstractContextManager[Callable[[
 
 
 def _commit(options: SinkOptions, spooled: Sequence[SpooledBatches], batch_id: int | None) -> None:
-    """Commit what there is, and remove the spool files. Of no rows there is nothing to be known again later."""
+    """Commit what was written, and remove the spool files. Without rows there is nothing to recognize later."""
     try:
         if not any(one.record_count for one in spooled):
             return

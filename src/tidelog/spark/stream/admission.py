@@ -74,7 +74,7 @@ class TimeLimit:
     | newer than others that follow it there | is read along with them, and does not take the batch's time ahead |
     | of the future | counts as of now: nobody waits for it |
 
-    From `span_ms` before now on there is no limit: a stream that has caught up reads what there is.
+    From `span_ms` before now on there is no limit: a stream that has caught up reads everything.
     """
 
     def __init__(self, span_ms: int) -> None:

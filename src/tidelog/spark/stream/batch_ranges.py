@@ -117,7 +117,7 @@ def loss(losses: list[str], place: str) -> OffsetOutOfRangeError:
     more = f"; and {len(losses) - MAX_NAMED} more partitions" if len(losses) > MAX_NAMED else ""
     return OffsetOutOfRangeError(
         f"records were lost before the stream read them: {'; '.join(losses[:MAX_NAMED])}{more} "
-        "(failOnDataLoss=false goes on with what there is)",
+        "(failOnDataLoss=false goes on with what is left)",
         path=place,
     )
 

@@ -119,7 +119,7 @@ class LogCleaner:
         return True
 
     def delete_old_segments(self) -> int:
-        """Delete what retention lets go of the compacted logs; return how many segments."""
+        """Delete the segments of compacted logs whose retention has ended; return how many."""
         deleted = 0
         logs = self.manager.deletable_logs()
         try:

@@ -247,7 +247,7 @@ class PartitionLog:
         return self.locate(start_offset, max_length, isolation, min_one_message).load()
 
     def locate(self, start_offset: int, max_length: int, isolation: FetchIsolation, min_one_message: bool) -> LogSlice:
-        """Return where the bytes are that `read` gives, for who sends them without a look. Raises the same."""
+        """Return where the bytes are that `read` gives, for callers that send them without a look. Raises the same."""
         watermarks = self.watermarks
         if start_offset < watermarks.log_start_offset:
             raise OffsetOutOfRangeError(
@@ -333,7 +333,7 @@ class PartitionLog:
         return self.log_start_offset
 
     def delete_old_segments(self, limit: int | None = None) -> int:
-        """Delete the segments that retention lets go, `limit` at most; return how many. Raises LogOfflineError."""
+        """Delete the segments whose retention has ended, `limit` at most; return how many. Raises LogOfflineError."""
         return self._removals.delete_old_segments(limit)
 
     def truncate_to(self, target_offset: int) -> bool:

@@ -9,7 +9,8 @@ Invariants
     * What is not whole does not count. A write that fails half way is cut back; if the disk refuses that too, the error says so,
       nothing is appended before it has succeeded, and `trim` or `close` try once more.
     * A descriptor is taken when it is first needed, and may be given back at any time (`release`): a segment that nobody touches
-      costs none. Everything goes by `pread` and `pwrite`; a mapping is only made for who hands the bytes on unseen (`mapped`).
+      costs none. Everything goes by `pread` and `pwrite`; a mapping is made only for callers that pass the bytes on unseen
+      (`mapped`).
     * A symbolic link is never written through: what it leads to is another folder's (`read_only_view`).
     * Nothing but `flush`, and `close` after a write, waits for the disk.
 
