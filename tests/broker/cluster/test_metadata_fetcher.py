@@ -41,6 +41,8 @@ class Follower:
         self.quorum = quorum
         self.image = MetadataImage()
         self.deltas: list[str] = []
+        self.may_publish = asyncio.Event()
+        self.may_publish.set()
         self.channels = Channels("test", 1.0, 1.0)
         self.fetcher = MetadataFetcher(
             quorum,
@@ -58,6 +60,7 @@ class Follower:
     async def _published(self, delta: MetadataDelta) -> None:
         assert delta.image is self.image
         self.deltas.append(repr(delta))
+        await self.may_publish.wait()
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S):
@@ -165,6 +168,38 @@ def test_an_uncommitted_end_is_dropped_after_an_election(tmp_path: Path) -> None
             await follower.until(lambda: "kept" in follower.image.topics)
             assert "lost" not in follower.image.topics
             assert follower.quorum.leader_id == 3001
+
+    asyncio.run(go())
+
+
+def test_what_is_being_replayed_is_not_replayed_again(tmp_path: Path) -> None:
+    """An election falls into the replay: what was fetched after it goes, what is replayed does not."""
+
+    async def go() -> None:
+        quorum = FakeQuorum()
+        first, second = FakeController(quorum), FakeController(quorum, 3001)
+        async with following(tmp_path, quorum, first, second) as follower:
+            await follower.until(lambda: follower.fetcher.is_caught_up)
+            quorum.append(*topic("first", topic_id=uuid.UUID(int=75)))
+            start = quorum.end_offset
+            await follower.until(lambda: follower.fetcher.end_offset == start)
+            follower.may_publish.clear()
+            before = len(follower.deltas)
+            quorum.append(*topic("orders"))
+            end = quorum.end_offset
+            await follower.until(lambda: len(follower.deltas) > before)
+            quorum.append(*topic("lost", topic_id=uuid.UUID(int=76)), commit=False)
+            lost_end = quorum.end_offset
+            await follower.until(lambda: any(one.topics[0].partitions[0].fetch_offset == lost_end for one in fetches(first)))
+            quorum.cut(end)
+            quorum.elect(3001)
+            quorum.append(*topic("kept", topic_id=uuid.UUID(int=78)))
+            kept_end = quorum.end_offset
+            await follower.until(lambda: any(one.topics[0].partitions[0].fetch_offset == kept_end for one in fetches(second)))
+            follower.may_publish.set()
+            await follower.until(lambda: "kept" in follower.image.topics)
+            assert start not in {one.topics[0].partitions[0].fetch_offset for one in fetches(second)}
+            assert sorted(follower.image.topics) == ["first", "kept", "orders"]
 
     asyncio.run(go())
 

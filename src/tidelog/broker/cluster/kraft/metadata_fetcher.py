@@ -110,6 +110,8 @@ class MetadataFetcher:
         self._next_offset = 0
         self._epoch = 0
         """Where the log goes on, and the epoch of its last batch: fetched, committed or not."""
+        self._begun = 0, 0
+        """The same of what is replayed, or being replayed: that is never dropped, and never fetched again."""
         self._pending: deque[tuple[BatchHeader, memoryview]] = deque()
         self._pending_bytes = 0
         self._has_committed = asyncio.Event()
@@ -170,9 +172,10 @@ class MetadataFetcher:
                 if not committed:
                     continue
                 self.is_between_batches = False
+                self._begun = committed[-1][0].next_offset, committed[-1][0].leader_epoch
                 await self._loader.apply(committed)
                 self._pending_bytes -= sum(header.size for header, _ in committed)
-                self.end_offset, self.end_epoch = committed[-1][0].next_offset, committed[-1][0].leader_epoch
+                self.end_offset, self.end_epoch = self._begun
                 self.is_between_batches = True
             voters = self._loader.voters
             if voters is not None:
@@ -287,7 +290,7 @@ class MetadataFetcher:
 
     def _cut(self, end_offset: int, epoch: int) -> None:
         """Drop what is not committed from an offset on; `epoch` is the leader's last one that is not above ours."""
-        committed = max(self.high_watermark, self.end_offset)
+        committed = max(self.high_watermark, self._begun[0])
         if end_offset < min(committed, self._next_offset):
             raise CorruptDataError(
                 "the controllers have lost metadata that was committed: this broker acted on it and cannot go on",
@@ -299,7 +302,7 @@ class MetadataFetcher:
         if self._pending:
             self._next_offset, self._epoch = self._pending[-1][0].next_offset, self._pending[-1][0].leader_epoch
         else:
-            self._next_offset, self._epoch = self.end_offset, min(epoch, self._epoch)
+            self._next_offset, self._epoch = self._begun[0], min(epoch, self._epoch)
 
     async def _load(self, channel: Channel, snapshot: Snapshot) -> None:
         path = await self._snapshots.fetch(channel, self._quorum.epoch, snapshot)
@@ -314,7 +317,7 @@ class MetadataFetcher:
             await self._loader.load_snapshot(path)
             self._pending.clear()
             self._pending_bytes = 0
-            self.end_offset, self.end_epoch = self._next_offset, self._epoch = snapshot
+            self.end_offset, self.end_epoch = self._next_offset, self._epoch = self._begun = snapshot
             # A request in an older epoch than the log's is invalid.
             self._quorum.learn(NO_LEADER, snapshot.epoch)
 
