@@ -99,7 +99,7 @@ class Judge:
     def cat(self, acknowledged: int) -> None:
         """The command: exit code 0 and the right rows, or 1 and one line."""
         command = [sys.executable, "-m", "tidelog", "cat", str(self.broker.data), self.topic.name, "--format", "jsonl"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
         if done.returncode != 0:
             assert done.returncode == 1
             said = [line for line in done.stderr.splitlines() if not line.startswith("note: ")]

@@ -9,6 +9,7 @@ import pytest
 
 from tests.broker.cluster.fake_plane import Member, member, registered
 from tests.broker.raw import RawClient
+from tests.kafka.java import wait_until
 from tidelog.broker.cluster.forwarded_apis import FORWARDED
 from tidelog.errors import BrokerError, BrokerUnreachableError, TidelogError, UnsupportedVersionError
 from tidelog.metadata.records import FeatureLevelRecord
@@ -135,11 +136,8 @@ def test_nobody_waits_for_a_request_that_waits(member: Member) -> None:
         member.plane.answer = created
         assert other.ask(CREATE, 7).topics[0].name == "from the controller"
     # Whose client has gone is not waited for, and its memory is free.
-    for _ in range(100):
-        left = (member.on_loop(lambda: member.running.server.buffers.used_bytes), under_way(member))
-        if left == (0, 0):
-            break
-    assert left == (0, 0)
+    wait_until(lambda: not member.on_loop(lambda: member.running.server.buffers.used_bytes), "the end of its bytes")
+    wait_until(lambda: not under_way(member), "the end of its request")
 
 
 def test_so_many_bytes_wait_and_no_more(member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
