@@ -4,7 +4,8 @@
 |---|---|---|
 | spark | PySpark, a Java for it, numpy | `tidelog job`, `tidelog.spark`, `tidelog.sources.lookups` |
 | handover | confluent-kafka | `tidelog handover` to a running broker |
-| all | both | |
+| zookeeper | kazoo | `tidelog serve` in a cluster of ZooKeeper |
+| all | all of these | |
 """
 
 from __future__ import annotations

@@ -86,9 +86,14 @@ class ManagerConfig:
     producer_id_expiration_ms: int = 86_400_000
     is_time_map_enabled: bool = True
     topic_defaults: dict[str, PropertyValue] = field(default_factory=dict)
+    has_topics_without_ids: bool = False
+    """Whether folders may be those of topics that have no id, or had none so far: in a cluster of ZooKeeper (KIP-516)."""
+    has_message_formats: bool = False
+    """Whether a member goes by message.format.version: in clusters of ZooKeeper before protocol 3.0."""
     is_member: bool = False
     """Whether controllers decide on the settings: those that nothing can be made of here, as a newer Kafka's, are skipped. So is
-    message.format.version, as in Kafka under KRaft: an older format beside brokers that ignore it would end replication."""
+    message.format.version, as in Kafka under KRaft, unless `has_message_formats`: an older format beside brokers that ignore it
+    would end replication."""
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, PropertyValue]) -> ManagerConfig:
@@ -130,13 +135,15 @@ class ManagerConfig:
     def topic_config(self, properties: Mapping[str, PropertyValue]) -> LogConfig:
         """Return a topic's configuration: its own `properties`, and the defaults for the rest."""
         settings = {**self.topic_defaults, **unaliased(properties, warn=not self.is_member)}
-        return LogConfig.from_properties(_understood(settings) if self.is_member else settings)
+        if self.is_member:
+            settings = _understood(settings, has_message_formats=self.has_message_formats)
+        return LogConfig.from_properties(settings)
 
 
-def _understood(settings: Mapping[str, PropertyValue]) -> dict[str, PropertyValue]:
+def _understood(settings: Mapping[str, PropertyValue], *, has_message_formats: bool) -> dict[str, PropertyValue]:
     understood = {}
     for name, value in settings.items():
-        if name == "message.format.version":
+        if name == "message.format.version" and not has_message_formats:
             continue
         try:
             LogConfig.from_properties({name: value})

@@ -60,11 +60,14 @@ class MemberLogManager(LogManager):
         self._lock = DirLock(self.directory).__enter__()
         self._configured = replace(self._configured, is_member=True)
         try:
-            self._owner = data_folder.members(self.directory, self._configured)
+            self._owner = self._read_owner()
             self.previous_broker_epoch = read_broker_epoch(self.directory)
         except BaseException:
             self._unlock()
             raise
+
+    def _read_owner(self) -> MetaProperties:
+        return data_folder.members(self.directory, self._configured)
 
     def startup(self, plane: HasImage | None = None) -> None:
         """Load the logs of this node's replicas, and begin with the background work. Raises StorageError, as `open` does.

@@ -40,6 +40,7 @@ class FakePlane:
         self.called: list[Message] = []
         self.answer: Callable[[bytes], Any] = lambda frame: self._never()
         self.answer_call: Callable[[Message], Any] = lambda request: self._never()
+        self.controller_id: int | None = None
         self.controller_versions: Mapping[int, tuple[int, int]] | None = None
         self.supported_features: Mapping[str, tuple[int, int]] = {"metadata.version": (1, 21), "kraft.version": (0, 1)}
 

@@ -174,6 +174,7 @@ class FakePlane:
         self.incoming: asyncio.Queue[Message] = asyncio.Queue()
         self.publish: Callable[[MetadataDelta], Awaitable[None]] | None = None
         self.metadata_offset = 0
+        self.controller_id: int | None = None
         self.controller_versions: Mapping[int, tuple[int, int]] | None = None
         self.supported_features: Mapping[str, tuple[int, int]] = {}
         self.can_call = asyncio.Event()

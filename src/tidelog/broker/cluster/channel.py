@@ -44,7 +44,8 @@ _HANDSHAKE_VERSIONS = (4, 3, 0)
 class Channel:
     """A way to another node. Belongs to the loop's thread.
 
-    `timeout_s` bounds a request, from `call` to its answer; connecting and its backoff are a part of it.
+    `timeout_s` bounds a request, from `call` to its answer; connecting and its backoff are a part of it. With `versions`, the
+    lowest and highest of each API that is used, the peer is not asked for its own: brokers before 0.10.0 could not say.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Channel:
         timeout_s: float,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
+        versions: Mapping[int, tuple[int, int]] | None = None,
     ) -> None:
         self.host = host
         self.port = port
@@ -69,7 +71,8 @@ class Channel:
         self._timeout_s = timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._max_response_bytes = max_response_bytes
-        self._offered: dict[int, tuple[int, int]] = {}
+        self._versions = versions
+        self._offered: Mapping[int, tuple[int, int]] = {}
         self._connection: PeerConnection | None = None
         self._connecting: asyncio.Task[PeerConnection] | None = None
         self._failures = 0
@@ -204,7 +207,13 @@ class Channel:
         return connection
 
     async def _handshake(self, connection: PeerConnection) -> None:
-        """Ask what the peer takes. One that does not know the version answers in v0 and names those that it knows (KIP-511)."""
+        """Ask what the peer takes, unless that was said from the start.
+
+        One that does not know the version answers in v0 and names those that it knows (KIP-511).
+        """
+        if self._versions is not None:
+            self._offered = self._versions
+            return
         request = ApiVersionsRequest(client_software_name=SOFTWARE, client_software_version=_software_version())
         version = _HANDSHAKE_VERSIONS[0]
         while True:

@@ -71,7 +71,13 @@ class ClusterBrokers:
         return None if found is None or found.is_fenced else found
 
     def controller_id(self, listener: Listener) -> int:
-        """Return any broker that is alive: clients do not reach controllers, and every broker forwards to them (KIP-590)."""
+        """Return the broker that is the controller, if it is one.
+
+        Else any broker that is alive: clients do not reach controllers, and every broker forwards to them (KIP-590).
+        """
+        controller = self._plane.controller_id
+        if controller is not None:
+            return controller if self.is_reachable(controller, listener.name) else NO_BROKER
         alive = self.alive(listener)
         return random.choice(alive).node_id if alive else NO_BROKER
 

@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING
 from tidelog.broker.cluster.brokers import NO_BROKER
 from tidelog.broker.topics import PartitionView, Topics, TopicView
 from tidelog.errors import InvalidArgumentError
+from tidelog.metadata.assumed_topic_id import known_topic_id
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import ZERO_UUID
 from tidelog.wire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 
 if TYPE_CHECKING:
@@ -82,7 +84,9 @@ class ClusterTopics(Topics):
             if topic is None or not topic.partitions:
                 return None
             view = self._view_of(topic)
-            self._views[name] = self._by_id[view.topic_id] = view
+            self._views[name] = view
+            if view.topic_id != ZERO_UUID:
+                self._by_id[view.topic_id] = view
         return view
 
     def by_id(self, topic_id: uuid.UUID) -> TopicView | None:
@@ -162,12 +166,13 @@ class ClusterTopics(Topics):
 
     def _view_of(self, topic: TopicImage) -> TopicView:
         partitions = sorted(topic.partitions.items())
-        return TopicView(topic.name, topic.topic_id, [_partition_view(number, record) for number, record in partitions])
+        topic_id = known_topic_id(topic.topic_id) or ZERO_UUID
+        return TopicView(topic.name, topic_id, [_partition_view(number, record) for number, record in partitions])
 
     def _described(
         self, view: TopicView, listener_name: str, has_all_replicas: bool, has_listener_error: bool
     ) -> MetadataResponseTopic:
-        topic = self._plane.image.topics_by_id.get(view.topic_id)
+        topic = self._plane.image.topics.get(view.name)
         records = {} if topic is None else topic.partitions
         return MetadataResponseTopic(
             error_code=ErrorCode.NONE,

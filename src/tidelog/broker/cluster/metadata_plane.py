@@ -1,4 +1,6 @@
-"""What a broker of a cluster asks of whatever knows the cluster: `kraft` talks to the controllers of Apache Kafka."""
+"""What a broker of a cluster asks of whatever knows the cluster: `kraft` talks to the controllers of Apache Kafka,
+`zookeeper` to the broker of Apache Kafka that is the controller, and to ZooKeeper.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +30,10 @@ class MetadataPlane(Protocol):
     @property
     def controller_versions(self) -> Mapping[int, tuple[int, int]] | None:
         """Lowest and highest version of each API that the active controller takes; None while there is no connection to it."""
+
+    @property
+    def controller_id(self) -> int | None:
+        """The broker that is the controller, -1 if none is; None where no broker is: any of them takes its requests."""
 
     @property
     def supported_features(self) -> Mapping[str, tuple[int, int]]:

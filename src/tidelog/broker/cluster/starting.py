@@ -1,4 +1,5 @@
-"""Which broker a configuration asks for: one that is alone, or a member of a cluster (``process.roles=broker``).
+"""Which broker a configuration asks for: one that is alone, or a member of a cluster (``process.roles=broker``, or
+``zookeeper.connect``).
 
 manager = manager_of(folder, clock, config, properties)
 if not is_member(manager):
@@ -21,9 +22,11 @@ from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.clock import Clock
 from tidelog.config import PropertyValue
 from tidelog.errors import InvalidArgumentError
+from tidelog.extras import imported_from
 from tidelog.storage.loading.loader import RecoveryProgress
 from tidelog.storage.log_manager import LogManager, Progress
 from tidelog.storage.member_log_manager import MemberLogManager
+from tidelog.storage.zookeeper_log_manager import ZookeeperLogManager
 
 
 def manager_of(
@@ -37,9 +40,13 @@ def manager_of(
 ) -> LogManager:
     """Return what looks after the folder, not started. Raises InvalidArgumentError for a member that is to be read-only."""
     if config.cluster is not None and config.is_read_only:
-        raise InvalidArgumentError("a member of a cluster is not read-only", found="process.roles=broker")
-    kind = LogManager if config.cluster is None else MemberLogManager
-    return kind(folder, clock, properties=properties, progress=progress, recovery_progress=recovery_progress)
+        raise InvalidArgumentError("a member of a cluster is not read-only", found="process.roles=broker or zookeeper.connect")
+    cluster = config.cluster
+    kind = LogManager if cluster is None else MemberLogManager if cluster.zookeeper is None else ZookeeperLogManager
+    manager = kind(folder, clock, properties=properties, progress=progress, recovery_progress=recovery_progress)
+    if isinstance(manager, ZookeeperLogManager) and cluster is not None and cluster.zookeeper is not None:
+        manager.has_message_formats = cluster.zookeeper.protocol.has_message_formats
+    return manager
 
 
 def is_member(manager: LogManager) -> TypeGuard[MemberLogManager]:
@@ -51,6 +58,10 @@ def serving(
     manager: LogManager, config: BrokerConfig, clock: Clock, *, apis: Iterable[Api] = APIS
 ) -> AbstractAsyncContextManager[Running]:
     """Serve clients as long as it is entered: see `running` and `joined`."""
+    if isinstance(manager, ZookeeperLogManager):
+        with imported_from("zookeeper", "kazoo"):
+            from tidelog.broker.cluster.zookeeper import member
+        return member.joined(manager, config, clock, apis=apis)
     if is_member(manager):
         return joined(manager, config, clock, apis=apis)
     return running(manager, config, clock, apis=apis)

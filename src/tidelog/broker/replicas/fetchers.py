@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.broker.cluster.channel import Channel
@@ -42,6 +43,8 @@ class Fetchers:
     ) -> None:
         config = core.config.cluster
         assert config is not None, "a broker that stands alone follows nobody"
+        if config.zookeeper is not None and connect is Channel:
+            connect = partial(Channel, versions=config.zookeeper.protocol.versions)
         self.quota = ReplicationQuota.of(config, lambda: core.dynamic_settings.throttled_rate(FOLLOWER_RATE))
         self._shared = Shared(
             plane,

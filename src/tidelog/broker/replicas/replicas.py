@@ -33,6 +33,7 @@ from tidelog.broker.replicas.offset_waits import OffsetWaits
 from tidelog.broker.replicas.partition import IsrChange, Partition
 from tidelog.broker.server.slices import Until
 from tidelog.errors import TidelogError
+from tidelog.metadata.assumed_topic_id import known_topic_id
 from tidelog.metadata.delta import MetadataDelta
 from tidelog.metadata.records import BROKER_RESOURCE, NO_LEADER, TOPIC_RESOURCE, PartitionRecord
 from tidelog.model import TopicPartition
@@ -151,6 +152,14 @@ class Replicas:
         async with self._turn:
             await _driven(self.apply(delta))
 
+    async def stopped(self, keys: Iterable[TopicPartition], *, deleting: bool) -> None:
+        """Follow partitions no more, or delete them: a controller of ZooKeeper's says so by itself. Raises as `published`."""
+        async with self._turn:
+            mine = [key for key in keys if key in self._partitions or key in self._manager.logs]
+            self._fetchers.leave(mine)
+            if deleting:
+                await _driven(self._delete(mine))
+
     def apply(self, delta: MetadataDelta) -> Changing:
         """Do the same as a work of `slices`."""
         gone, staying = [], []
@@ -178,7 +187,9 @@ class Replicas:
         for some in _cut(keys):
             self._fetchers.leave(some)
             for key in some:
-                partition = self._partitions.pop(key)
+                partition = self._partitions.pop(key, None)
+                if partition is None:
+                    continue
                 del self._topic_ids[key]
                 self._resigned(key, was_led=partition.is_leader)
                 partition.delete()
@@ -222,7 +233,7 @@ class Replicas:
         if partition is None:
             partition = Partition(key, self.plane.node_id, self.plane, self._max_lag_ms / 1000, self._propose)
             self._partitions[key] = partition
-            self._topic_ids[key] = topic_id
+        self._topic_ids[key] = topic_id
         log = self._manager.logs.get(key)
         was_led = partition.is_leader
         if self._lost.get(key, -1) == record.leader_epoch:
@@ -255,7 +266,7 @@ class Replicas:
         if record.leader == NO_LEADER or log.is_offline:
             self._fetchers.leave([key])
         else:
-            following[record.leader].append(Followed(key, topic_id, log, record.leader_epoch))
+            following[record.leader].append(Followed(key, known_topic_id(topic_id), log, record.leader_epoch))
 
     def _offline(self, partition: Partition) -> None:
         if partition.log is not None or partition.state is None:

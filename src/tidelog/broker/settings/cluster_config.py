@@ -1,4 +1,5 @@
-"""The properties of a broker in a cluster (KRaft, KIP-500): ``process.roles=broker``. Apache Kafka's are the controllers.
+"""The properties of a broker in a cluster: ``process.roles=broker`` (KRaft, KIP-500) or ``zookeeper.connect``. Its controllers
+are Apache Kafka's.
 
 =======================================  ==========  ==================================================================
 property                                 default     meaning
@@ -36,7 +37,8 @@ replica.selector.class                   none        which replica a consumer is
 =======================================  ==========  ==================================================================
 
 Defaults, bounds and what excludes what are those of Apache Kafka 3.9.1 (``KafkaConfig``). The broker's rack, replication factors
-and listeners are `BrokerConfig`'s, ``min.insync.replicas`` and ``unclean.leader.election.enable`` are topics' defaults.
+and listeners are `BrokerConfig`'s, ``min.insync.replicas`` and ``unclean.leader.election.enable`` are topics' defaults. Those of
+quorums and controllers mean nothing where ZooKeeper is named; what means something only there is `zookeeper_config`'s.
 """
 
 from __future__ import annotations
@@ -44,10 +46,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tidelog.broker.server.listeners import PLAINTEXT, Listener, check_controller_listener, listener_names, parse_address
 from tidelog.broker.settings.broker_property import BrokerProperty, flag, integer, parsed, properties_of, words
+from tidelog.broker.settings.zookeeper_config import ZookeeperConfig
 from tidelog.config import INT32_MAX, INT64_MAX, PropertyValue
 from tidelog.errors import InvalidArgumentError
 
@@ -74,16 +77,19 @@ class ReplicaSelector(Enum):
 class ClusterConfig:
     """A broker's properties in a cluster by Kafka's names, as the module's table lists them. Units are in the names.
 
-    At least one of `voters` and `bootstrap_servers` is not empty; where both are given, Kafka asks the voters.
+    At least one of `voters` and `bootstrap_servers` is not empty, unless there is `zookeeper`; where both are given, Kafka asks
+    the voters.
     """
 
     node_id: int
     voters: tuple[Voter, ...] = ()
     bootstrap_servers: tuple[tuple[str, int], ...] = ()
-    controller_listener_names: tuple[str, ...]
+    controller_listener_names: tuple[str, ...] = ()
     inter_broker_listener_name: str = PLAINTEXT
     """One of the broker's own listeners, in capitals."""
     replica_selector: ReplicaSelector = ReplicaSelector.LEADER
+    zookeeper: ZookeeperConfig | None = None
+    """None: the cluster is one of KRaft's."""
     controller_quorum_request_timeout_ms: int = integer("controller.quorum.request.timeout.ms", 2_000, _MIN_INT32)
     controller_quorum_fetch_timeout_ms: int = integer("controller.quorum.fetch.timeout.ms", 2_000, _MIN_INT32)
     controller_quorum_retry_backoff_ms: int = integer("controller.quorum.retry.backoff.ms", 20, _MIN_INT32)
@@ -116,17 +122,25 @@ class ClusterConfig:
         if not is_in_cluster(properties):
             return None
         node_id = _node_id(properties)
+        common: dict[str, Any] = {
+            "node_id": node_id,
+            "inter_broker_listener_name": _inter_broker_listener_name(properties, listeners),
+            "replica_selector": _replica_selector(properties),
+            **parsed(cls, properties),
+        }
+        zookeeper = None if properties.get("process.roles") else ZookeeperConfig.from_properties(properties)
+        if zookeeper is not None:
+            found = cls(zookeeper=zookeeper, **common)
+            found._check_times()
+            return found
         voters = tuple(map(_voter, words(properties.get("controller.quorum.voters"))))
         servers = tuple(map(_server, words(properties.get("controller.quorum.bootstrap.servers"))))
         _check_quorum(node_id, voters, servers)
         found = cls(
-            node_id=node_id,
             voters=voters,
             bootstrap_servers=servers,
             controller_listener_names=_controller_listener_names(properties),
-            inter_broker_listener_name=_inter_broker_listener_name(properties, listeners),
-            replica_selector=_replica_selector(properties),
-            **parsed(cls, properties),
+            **common,
         )
         found._check_times()
         return found
@@ -146,6 +160,9 @@ class ClusterConfig:
 
 CLUSTER_NUMBERS: Mapping[str, BrokerProperty] = properties_of(ClusterConfig)
 """Properties of a broker in a cluster that have a default, by name."""
+
+ZOOKEEPER_PROPERTIES = properties_of(ZookeeperConfig).keys() | {"zookeeper.connect", "inter.broker.protocol.version"}
+"""Those that count where ZooKeeper is named."""
 
 CLUSTER_PROPERTIES = CLUSTER_NUMBERS.keys() | {
     "process.roles",
@@ -168,8 +185,8 @@ CLUSTER_DEFAULTS: Mapping[str, int] = {
 def is_in_cluster(properties: Mapping[str, PropertyValue]) -> bool:
     """Whether a broker with these properties is one of a cluster.
 
-    One that Kafka would have as its own controller (``broker,controller``) is served alone, as is one of ZooKeeper's days (no
-    roles). Raises InvalidArgumentError for roles that there are not, and for a controller that is no broker.
+    One that Kafka would have as its own controller (``broker,controller``) is served alone, as is one that names neither roles
+    nor ZooKeeper. Raises InvalidArgumentError for roles that there are not, and for a controller that is no broker.
     """
     roles = words(properties.get("process.roles"))
     if roles and (set(roles) - {"broker", "controller"} or len(set(roles)) != len(roles)):
@@ -178,11 +195,13 @@ def is_in_cluster(properties: Mapping[str, PropertyValue]) -> bool:
         raise InvalidArgumentError(
             "there is no controller here", found="process.roles=controller", expected="process.roles=broker"
         )
-    return roles == ["broker"]
+    return roles == ["broker"] or (not roles and bool(str(properties.get("zookeeper.connect") or "").strip()))
 
 
 def _node_id(properties: Mapping[str, PropertyValue]) -> int:
     text = str(properties.get("node.id", properties.get("broker.id", -1))).strip()
+    if text == "-1":  # Kafka's for "give me one".
+        text = str(properties.get("broker.id", -1)).strip()
     if not (text.isascii() and text.isdigit()) or int(text) > INT32_MAX:
         found = None if text == "-1" else repr(text)
         raise InvalidArgumentError("a broker of a cluster has a node.id", found=found, expected=f"0 to {INT32_MAX}")

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tidelog.broker.settings.broker_config import BROKER_PROPERTIES, OTHER_PROPERTIES, BrokerConfig
-from tidelog.broker.settings.cluster_config import CLUSTER_PROPERTIES
+from tidelog.broker.settings.cluster_config import CLUSTER_PROPERTIES, ZOOKEEPER_PROPERTIES
 from tidelog.broker.settings.unused_properties import is_unused
 from tidelog.config import BROKER_NAMES, LogConfig, PropertyValue, did_you_mean, unaliased
 from tidelog.storage.manager_config import MANAGER_PROPERTIES, ManagerConfig
@@ -41,6 +41,8 @@ def sort_properties(properties: Mapping[str, PropertyValue], *, topic_names: boo
     topic's own name before all.
     """
     config = BrokerConfig.from_properties(properties)
+    zookeeper = None if config.cluster is None else config.cluster.zookeeper
+    of_cluster = set() if config.cluster is None else CLUSTER_PROPERTIES | (ZOOKEEPER_PROPERTIES if zookeeper else set())
     manager: dict[str, PropertyValue] = {}
     defaults: dict[str, PropertyValue] = {}
     unused: list[str] = []
@@ -54,13 +56,16 @@ def sort_properties(properties: Mapping[str, PropertyValue], *, topic_names: boo
         elif name == "broker.id":
             if str(value) != "-1":  # Kafka's for "give me one".
                 manager.setdefault("node.id", value)
-        elif config.cluster is not None and name in CLUSTER_PROPERTIES:
+        elif name in of_cluster:
             continue
         elif name not in BROKER_PROPERTIES and name not in OTHER_PROPERTIES:
             (unused if is_unused(name) else unknown).append(name)
     if "log.flush.scheduler.interval.ms" in manager:
         # Kafka's default of the one is the other.
         defaults.setdefault("log.flush.interval.ms", manager["log.flush.scheduler.interval.ms"])
+    if zookeeper is not None and zookeeper.protocol.has_message_formats:
+        # Kafka's default of the one is the other, too: brokers of that release read what is written.
+        defaults.setdefault("log.message.format.version", zookeeper.protocol.message_format)
     manager.update(unaliased(defaults, warn=False))
     ManagerConfig.from_properties(manager)
     return ServerProperties(config, manager, tuple(sorted(unused)), tuple(sorted(unknown)))

@@ -55,7 +55,7 @@ def claim(directory: Path, config: ManagerConfig) -> MetaProperties:
         node_id = FIRST_NODE_ID if config.node_id is None else config.node_id
         owner = MetaProperties(node_id, config.cluster_id or format_topic_id(new_topic_id()), format_topic_id(new_topic_id()))
         write_meta_properties(directory, owner)
-    _check_owner(directory, owner, config)
+    check_owner(directory, owner, config)
     return owner
 
 
@@ -71,14 +71,15 @@ def members(directory: Path, config: ManagerConfig) -> MetaProperties:
             path=directory / META_PROPERTIES,
             found="no such file" if owner is None else "no cluster.id",
         )
-    _check_owner(directory, owner, config)
+    check_owner(directory, owner, config)
     if owner.directory_id is None or owner.version == 0:
         owner = replace(owner, directory_id=owner.directory_id or format_topic_id(new_topic_id()), version=1)
         write_meta_properties(directory, owner)
     return owner
 
 
-def _check_owner(directory: Path, owner: MetaProperties, config: ManagerConfig) -> None:
+def check_owner(directory: Path, owner: MetaProperties, config: ManagerConfig) -> None:
+    """Raise InvalidArgumentError for a folder of another node or cluster than the configured one."""
     path = directory / META_PROPERTIES
     for what, found, expected in (
         ("node", owner.node_id, config.node_id),

@@ -12,7 +12,8 @@ Controllers decide what is there; here folders follow:
 
 A stray, as in Kafka, is a folder of a topic whose id the metadata does not know (it was deleted, and perhaps made again, while
 the broker was away), of a partition that the topic does not have, of which this node has no replica, or one that does not say
-whose it is. In Kafka the last is also an empty one that a crash left before it had its id; here that one is taken.
+whose it is. In Kafka the last is also an empty one that a crash left before it had its id; here that one is taken. Where topics
+may have no ids (ZooKeeper), a folder without one is the topic's of its name.
 
 Nothing is created by itself: the broker does so for each replica (`creations`). One change at a time. `log_manager` owns one.
 """
@@ -27,6 +28,7 @@ from pathlib import Path
 from tidelog.errors import CorruptCheckpointError, StorageError
 from tidelog.formats import names
 from tidelog.formats.partition_metadata import read_topic_id
+from tidelog.metadata.assumed_topic_id import AssumedTopicId, known_topic_id
 from tidelog.model import TopicPartition
 from tidelog.storage.folder.data_folder import FolderContents
 from tidelog.storage.loading.partition_loader import PartitionFolder
@@ -87,7 +89,7 @@ class ReplicaFolders:
     def folder_of(self, key: TopicPartition, directory: Path | None = None) -> PartitionFolder:
         """Return what a partition is loaded by; `directory` may be given if it is known."""
         topic = self._metadata.image.topics.get(key.topic)
-        topic_id = None if topic is None else topic.topic_id
+        topic_id = None if topic is None else known_topic_id(topic.topic_id)
         return PartitionFolder(key, directory or self._partitions.directory_of(key), self.table.config_of(key.topic), topic_id)
 
     # --- at the start
@@ -118,9 +120,12 @@ class ReplicaFolders:
             topic_id = read_topic_id(directory / names.PARTITION_METADATA)
         except (CorruptCheckpointError, StorageError):
             return None  # Loading reports it.
+        wanted = self._metadata.image.topics[key.topic].topic_id
+        if isinstance(wanted, AssumedTopicId) or (topic_id is None and self.table.config.has_topics_without_ids):
+            return None
         if topic_id is None:
             return None if is_empty(directory) else "it does not say of which topic it is"
-        return None if topic_id == self._metadata.image.topics[key.topic].topic_id else "it is of another topic of that name"
+        return None if topic_id == wanted else "it is of another topic of that name"
 
     # --- changing
 
@@ -147,14 +152,19 @@ class ReplicaFolders:
             refused: dict[TopicPartition, str] = {}
             try:
                 made = yield from self._folders.made(
-                    missing, lambda key: self.folder_of(key)._replace(topic_id=wanted[key]), refused
+                    missing, lambda key: self.folder_of(key)._replace(topic_id=known_topic_id(wanted[key])), refused
                 )
                 yield from self._folders.publish(made)
             except StorageError as error:
                 refused = dict.fromkeys(missing, str(error))
             for key, reason in refused.items():
                 partitions.fail(key, reason)
-        return {key: log for key in wanted if (log := partitions.logs.get(key)) is not None}
+        found = {key: log for key in wanted if (log := partitions.logs.get(key)) is not None}
+        for key, log in found.items():
+            topic_id = known_topic_id(wanted[key])
+            if log.topic_id is None and topic_id is not None:
+                log.assign_topic_id(topic_id)
+        return found
 
     def delete(self, keys: Iterable[TopicPartition]) -> Steps[None]:
         """Delete replicas: they are gone at once, their folders later; those that are not there are skipped.
@@ -199,6 +209,8 @@ class ReplicaFolders:
 
     def _is_of_another(self, key: TopicPartition, topic_id: uuid.UUID) -> bool:
         log = self._partitions.logs.get(key)
+        if isinstance(topic_id, AssumedTopicId):
+            return key in self._strays
         if log is not None:
             return log.topic_id not in (topic_id, None)
         if key not in self._partitions.failed or key in self._strays:

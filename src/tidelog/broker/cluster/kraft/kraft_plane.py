@@ -182,6 +182,11 @@ class KraftPlane:
         return self._controller.offered
 
     @property
+    def controller_id(self) -> int | None:
+        """None: controllers are no brokers."""
+        return None
+
+    @property
     def supported_features(self) -> Mapping[str, tuple[int, int]]:
         """The features that clients get to see: see `features`."""
         return SHOWN

@@ -91,7 +91,10 @@ async def ask_epoch_ends(
 
 def _offsets(response: ListOffsetsResponse) -> dict[TopicPartition, tuple[int, int]]:
     return {
-        TopicPartition(topic.name, one.partition_index): (one.error_code, one.offset)
+        TopicPartition(topic.name, one.partition_index): (
+            one.error_code,
+            one.old_style_offsets[0] if one.old_style_offsets else one.offset,
+        )
         for topic in response.topics
         for one in topic.partitions
     }

@@ -1,0 +1,185 @@
+"""What a controller says, as changes of the image: which brokers there are, and each partition's leader and in-sync replicas.
+
+| request | brokers | partitions |
+|---|---|---|
+| UpdateMetadata | all that are alive | those that it names; with leader -2 they go, and the topic with its last one |
+| LeaderAndIsr | leaders that were not known yet | those that it names |
+
+A topic whose id is not said keeps the one that it is known by, or gets one that stands for none (`AssumedTopicId`). A topic that
+has had none gets its id once the cluster speaks 2.8: it is the same topic. Another id in place of an id is another topic.
+
+Pure, but for the image that it changes.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tidelog.metadata import records as r
+from tidelog.metadata.assumed_topic_id import AssumedTopicId
+from tidelog.metadata.delta import MetadataDelta
+from tidelog.metadata.image import MetadataImage, TopicImage
+from tidelog.model import TopicPartition
+from tidelog.wire.fields import ZERO_UUID
+from tidelog.wire.messages.leader_and_isr import LeaderAndIsrLiveLeader, LeaderAndIsrPartitionState, LeaderAndIsrRequest
+from tidelog.wire.messages.update_metadata import (
+    LEADER_DURING_DELETE,
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+)
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""Security protocols by their ids: before listeners had names, these were theirs."""
+
+PLAINTEXT_ID = 0
+
+
+class LedState(NamedTuple):
+    """A partition in a LeaderAndIsr request. `topic_id` is None where the request says none."""
+
+    key: TopicPartition
+    topic_id: uuid.UUID | None
+    state: LeaderAndIsrPartitionState
+
+
+def led_states(request: LeaderAndIsrRequest) -> Iterator[LedState]:
+    """Yield what a request says of each partition, whatever its version."""
+    for state in request.ungrouped_partition_states:
+        yield LedState(TopicPartition(state.topic_name, state.partition_index), None, state)
+    for topic in request.topic_states:
+        topic_id = None if topic.topic_id == ZERO_UUID else topic.topic_id
+        for state in topic.partition_states:
+            yield LedState(TopicPartition(topic.topic_name, state.partition_index), topic_id, state)
+
+
+def known_states(request: UpdateMetadataRequest) -> Iterator[tuple[str, uuid.UUID | None, UpdateMetadataPartitionState]]:
+    """Yield what a request says of each partition, whatever its version."""
+    for state in request.ungrouped_partition_states:
+        yield state.topic_name, None, state
+    for topic in request.topic_states:
+        topic_id = None if topic.topic_id == ZERO_UUID else topic.topic_id
+        for state in topic.partition_states:
+            yield topic.topic_name, topic_id, state
+
+
+def take_led(
+    image: MetadataImage, states: Iterable[LedState], leaders: Iterable[LeaderAndIsrLiveLeader], listener: str
+) -> MetadataDelta:
+    """Have an image know what a LeaderAndIsr says; `listener` is the one between brokers."""
+    delta = MetadataDelta(image)
+    for broker in leaders:
+        if broker.broker_id not in image.brokers:
+            endpoint = r.BrokerEndpoint(listener, broker.host_name, broker.port, PLAINTEXT_ID)
+            delta.replay(r.RegisterBrokerRecord(broker.broker_id, broker_epoch=-1, end_points=[endpoint], fenced=False))
+    for key, topic_id, state in states:
+        topic = _topic(image, delta, key.topic, topic_id)
+        delta.replay(
+            r.PartitionRecord(
+                key.partition,
+                topic.topic_id,
+                list(state.replicas),
+                list(state.isr),
+                removing_replicas=list(state.removing_replicas),
+                adding_replicas=list(state.adding_replicas),
+                leader=state.leader,
+                leader_recovery_state=state.leader_recovery_state,
+                leader_epoch=state.leader_epoch,
+                partition_epoch=state.partition_epoch,
+            )
+        )
+    return delta
+
+
+def take_metadata(image: MetadataImage, request: UpdateMetadataRequest, listener: str) -> MetadataDelta:
+    """Have an image know what an UpdateMetadata says; `listener` is the one between brokers."""
+    delta = MetadataDelta(image)
+    _take_brokers(image, delta, request.live_brokers, listener)
+    for name, topic_id, state in known_states(request):
+        if state.leader == LEADER_DURING_DELETE:
+            _delete(image, delta, name, state.partition_index)
+            continue
+        topic = _topic(image, delta, name, topic_id)
+        known = topic.partitions.get(state.partition_index)
+        delta.replay(
+            r.PartitionRecord(
+                state.partition_index,
+                topic.topic_id,
+                list(state.replicas),
+                list(state.isr),
+                removing_replicas=[] if known is None else known.removing_replicas,
+                adding_replicas=[] if known is None else known.adding_replicas,
+                leader=state.leader,
+                leader_epoch=state.leader_epoch,
+                partition_epoch=state.zk_version,
+            )
+        )
+    return delta
+
+
+def _take_brokers(image: MetadataImage, delta: MetadataDelta, brokers: Iterable[UpdateMetadataBroker], listener: str) -> None:
+    alive = {one.id: _registration(one, listener) for one in brokers}
+    for broker_id in list(image.brokers):
+        if broker_id not in alive:
+            delta.replay(r.UnregisterBrokerRecord(broker_id))
+    for broker_id, record in alive.items():
+        if image.brokers.get(broker_id) != record:
+            delta.replay(record)
+
+
+def _registration(broker: UpdateMetadataBroker, listener: str) -> r.RegisterBrokerRecord:
+    if broker.endpoints:
+        endpoints = [
+            r.BrokerEndpoint(
+                one.listener or PROTOCOLS[one.security_protocol] if 0 <= one.security_protocol < len(PROTOCOLS) else listener,
+                one.host,
+                one.port,
+                one.security_protocol,
+            )
+            for one in broker.endpoints
+        ]
+    else:
+        endpoints = [r.BrokerEndpoint(listener, broker.v0_host, broker.v0_port, PLAINTEXT_ID)]
+    return r.RegisterBrokerRecord(broker.id, broker_epoch=-1, end_points=endpoints, rack=broker.rack, fenced=False)
+
+
+def _topic(image: MetadataImage, delta: MetadataDelta, name: str, topic_id: uuid.UUID | None) -> TopicImage:
+    topic = image.topics.get(name)
+    if topic is None or (topic_id is not None and topic.topic_id not in (topic_id,) and not _has_none(topic)):
+        delta.replay(r.TopicRecord(name, topic_id or AssumedTopicId.new()))
+        return image.topics[name]
+    if topic_id is not None and _has_none(topic):
+        _identify(image, delta, topic, topic_id)
+    return topic
+
+
+def _has_none(topic: TopicImage) -> bool:
+    return isinstance(topic.topic_id, AssumedTopicId)
+
+
+def _identify(image: MetadataImage, delta: MetadataDelta, topic: TopicImage, topic_id: uuid.UUID) -> None:
+    """Give a topic its id: all of its partitions count as changed."""
+    before = topic.topic_id
+    del image.topics_by_id[before]
+    topic.topic_id = topic_id
+    image.topics_by_id[topic_id] = topic
+    for partition in topic.partitions.values():
+        partition.topic_id = topic_id
+    if delta.created_topics.pop(before, None) is not None:
+        delta.created_topics[topic_id] = topic.name
+    delta.partitions.pop(before, None)
+    delta.partitions[topic_id] = set(topic.partitions)
+
+
+def _delete(image: MetadataImage, delta: MetadataDelta, name: str, partition: int) -> None:
+    topic = image.topics.get(name)
+    if topic is None:
+        return
+    topic.partitions.pop(partition, None)
+    changed = delta.partitions.get(topic.topic_id)
+    if changed is not None:
+        changed.discard(partition)
+    if not topic.partitions:
+        delta.replay(r.RemoveTopicRecord(topic.topic_id))

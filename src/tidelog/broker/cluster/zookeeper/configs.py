@@ -1,0 +1,118 @@
+"""Properties of topics and brokers, as ZooKeeper keeps them: all of them at the start, then those that changes name.
+
+| znode | |
+|---|---|
+| ``/config/topics/<topic>``, ``/config/brokers/<id>``, ``/config/brokers/<default>`` | ``{"version":1,"config":{…}}`` |
+| ``/config/changes/config_change_<number>`` | names it: ``entity_path``, or ``entity_type`` and ``entity_name`` |
+
+A topic that is made has its properties before it is there, and nobody names them: they are read with the topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from tidelog.broker.cluster.zookeeper.session import RETRY_S, Session, Znode, until
+from tidelog.errors import BrokerUnreachableError
+from tidelog.metadata.delta import MetadataDelta
+from tidelog.metadata.image import ConfigKey, MetadataImage
+from tidelog.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigRecord
+
+logger = logging.getLogger("tidelog.broker")
+
+CHANGES = "/config/changes"
+DEFAULT = "<default>"
+
+_KINDS = {"topics": TOPIC_RESOURCE, "brokers": BROKER_RESOURCE}
+
+AT_ONCE = 200
+"""Znodes that are asked for together."""
+
+Publish = Callable[[MetadataDelta], Awaitable[None]]
+
+
+class Configs:
+    """Keeps an image's properties as ZooKeeper has them. Belongs to the loop's thread."""
+
+    def __init__(self, session: Session, image: MetadataImage, publish: Publish) -> None:
+        self._session = session
+        self._image = image
+        self._publish = publish
+        self._seen: set[str] = set()
+
+    async def load(self) -> None:
+        """Read all. Raises BrokerUnreachableError."""
+        # What is named from now on may have been read already; that does no harm.
+        self._seen = set(await self._session.children(CHANGES))
+        entities = [(kind, name) for kind in _KINDS for name in await self._session.children(f"/config/{kind}")]
+        await self.learn(entities)
+
+    async def learn(self, entities: Iterable[tuple[str, str]]) -> None:
+        """Read what is said of topics and brokers, as ("topics", name), and publish what is different. Raises as `load`."""
+        wanted = list(entities)
+        delta = MetadataDelta(self._image)
+        for start in range(0, len(wanted), AT_ONCE):
+            some = wanted[start : start + AT_ONCE]
+            found = await asyncio.gather(*(self._session.get(f"/config/{kind}/{name}") for kind, name in some))
+            for (kind, name), znode in zip(some, found, strict=True):
+                self._take(delta, (_KINDS[kind], "" if name == DEFAULT else name), znode)
+        if not delta.is_empty:
+            await self._publish(delta)
+
+    async def follow(self) -> None:
+        """Go on with changes, for good."""
+        while True:
+            event = asyncio.Event()
+            with contextlib.suppress(BrokerUnreachableError):
+                names = set(await self._session.children(CHANGES, event))
+                await self._changed(sorted(names - self._seen))
+                self._seen = names
+                await until(event)
+                continue
+            await asyncio.sleep(RETRY_S)
+
+    async def _changed(self, names: list[str]) -> None:
+        entities: dict[tuple[str, str], None] = {}
+        for name in names:
+            znode = await self._session.get(f"{CHANGES}/{name}")
+            found = None if znode is None else _entity(_json(znode.data))
+            if found is not None and found[0] in _KINDS:
+                entities[found] = None
+        if entities:
+            logger.info("properties were changed: %s", ", ".join("/".join(one) for one in entities))
+            await self.learn(entities)
+
+    def _take(self, delta: MetadataDelta, key: ConfigKey, znode: Znode | None) -> None:
+        value = {} if znode is None else _json(znode.data)
+        config = value.get("config") if isinstance(value, dict) else None
+        wanted = {str(name): str(text) for name, text in config.items()} if isinstance(config, dict) else {}
+        known = self._image.configs.get(key, {})
+        for name in known.keys() - wanted.keys():
+            delta.replay(ConfigRecord(*key, name, None))
+        for name, text in wanted.items():
+            if known.get(name) != text:
+                delta.replay(ConfigRecord(*key, name, text))
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return json.loads(data) if data else {}
+    except ValueError:
+        logger.warning("a znode of properties is no JSON: %r", data[:200])
+        return {}
+
+
+def _entity(value: Any) -> tuple[str, str] | None:
+    if not isinstance(value, dict):
+        return None
+    if "entity_path" in value:
+        kind, _, name = str(value["entity_path"]).partition("/")
+        return kind, name
+    if "entity_type" in value:
+        return str(value["entity_type"]), str(value.get("entity_name", ""))
+    return None

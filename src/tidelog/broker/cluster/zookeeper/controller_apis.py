@@ -1,0 +1,48 @@
+"""LeaderAndIsr (4), StopReplica (5), UpdateMetadata (6): served where ZooKeeper is named, and nowhere else.
+
+The controller sends one request after the other, and reads each answer before the next; who connects besides it waits for its
+turn like anybody.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tidelog.broker.api import Api
+from tidelog.broker.cluster.zookeeper.zookeeper_plane import ZookeeperPlane
+from tidelog.broker.node import Node
+from tidelog.broker.server.request import Outcome, Request
+from tidelog.wire.fields import Message, Versions
+from tidelog.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from tidelog.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from tidelog.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+
+logger = logging.getLogger("tidelog.broker")
+
+
+def _handler(name: str) -> Callable[[Node, Any, Request], Outcome]:
+    def handle(node: Node, message: Message, request: Request) -> Outcome:
+        plane = node.plane
+        assert isinstance(plane, ZookeeperPlane)
+        work: Awaitable[Message] = getattr(plane.requests, name)(message, request.api_version)
+
+        async def answered() -> None:
+            try:
+                request.respond(await work)
+            except Exception:
+                logger.exception("%s version %d failed", message.API_NAME, request.api_version)
+                request.respond(Outcome.CLOSE)
+
+        plane.tasks.begin(answered(), f"tidelog-{name}")
+        return Outcome.LATER
+
+    return handle
+
+
+CONTROLLER_APIS = (
+    Api(LeaderAndIsrRequest, LeaderAndIsrResponse, Versions(0, 7), _handler("leader_and_isr")),
+    Api(StopReplicaRequest, StopReplicaResponse, Versions(0, 4), _handler("stop_replica")),
+    Api(UpdateMetadataRequest, UpdateMetadataResponse, Versions(0, 8), _handler("update_metadata")),
+)

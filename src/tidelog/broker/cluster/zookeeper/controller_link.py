@@ -1,0 +1,97 @@
+"""Requests to the controller, which is one of the brokers: this broker's own, and those of clients (sent on as they are asked).
+
+Kafka's brokers of these clusters answer NOT_CONTROLLER to what only the controller does; clients find it by Metadata, which
+names it here, too. One that asks another broker than that all the same gets the controller's answer. Changes of properties,
+which any broker of Kafka's writes into ZooKeeper by itself, go the same way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tidelog.broker.cluster.channel import Channel
+from tidelog.errors import BrokerUnreachableError, UnsupportedVersionError
+from tidelog.wire.codec import decoder
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import REQUESTS, Bytes, Message
+from tidelog.wire.headers import read_request_header, response_chunks
+
+logger = logging.getLogger("tidelog.broker")
+
+RETRY_S = 0.1
+
+Where = Callable[[], tuple[str, int] | None]
+
+
+class ControllerLink:
+    """A channel to whichever broker is the controller. `where` says where that listens for brokers, None if there is none."""
+
+    def __init__(
+        self, where: Where, client_id: str, timeout_s: float, versions: Mapping[int, tuple[int, int]] | None = None
+    ) -> None:
+        self._where = where
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._versions = versions
+        self._channel: Channel | None = None
+        self._is_closed = False
+
+    @property
+    def offered(self) -> Mapping[int, tuple[int, int]] | None:
+        """The versions that the controller takes, None while nobody has asked it."""
+        return None if self._channel is None else self._channel.offered
+
+    async def call(self, request: Message, *, version: int | None = None, timeout_s: float | None = None) -> Any:
+        """Send a request and return its response; to the next controller where one ends, until the deadline.
+
+        Raises BrokerUnreachableError then, and what `Channel.call` raises for good.
+        """
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        reason = "there is no controller"
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    channel = self._to()
+                    if channel is not None:
+                        try:
+                            answer = await channel.call(request, version=version)
+                        except BrokerUnreachableError as error:
+                            reason = str(error)
+                        else:
+                            if getattr(answer, "error_code", 0) != ErrorCode.NOT_CONTROLLER:
+                                return answer
+                            reason = f"{channel.place} is no controller any more"
+                    await asyncio.sleep(RETRY_S)
+        except TimeoutError:
+            raise BrokerUnreachableError(f"no answer of the controller: {reason}", path="controller") from None
+
+    async def forward(self, frame: Bytes, timeout_s: float | None) -> bytes:
+        """Have the controller answer a client's request: see `MetadataPlane.forward`."""
+        header, position = read_request_header(frame)
+        request = REQUESTS.get(header.api_key)
+        if request is None:
+            raise UnsupportedVersionError("a request that is not known here", found=header.api_key)
+        message = decoder(request, header.api_version, exact=False)(frame, position)
+        answer = await self.call(message, version=header.api_version, timeout_s=timeout_s)
+        return b"".join(response_chunks(answer, header.api_version, header.correlation_id))[4:]
+
+    def close(self) -> None:
+        """Close it for good. Idempotent."""
+        self._is_closed = True
+        if self._channel is not None:
+            self._channel.close()
+
+    def _to(self) -> Channel | None:
+        where = self._where()
+        channel = self._channel
+        if channel is not None and (channel.host, channel.port) != where:
+            channel.close()
+            self._channel = channel = None
+        if channel is None and where is not None and not self._is_closed:
+            self._channel = channel = Channel(
+                *where, client_id=self._client_id, timeout_s=self._timeout_s, versions=self._versions
+            )
+        return channel

@@ -1,0 +1,209 @@
+"""ZooKeeper for the loop: kazoo's threads do the talking, what they hear is posted to the loop.
+
+kazoo makes connections again, and sessions where one has expired. What was asked for meanwhile raises BrokerUnreachableError;
+watches hear of each loss, so that who follows a znode reads it again (`follow`). A session that has expired takes the
+broker's registration with it: `on_session` is called with each new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    SessionExpiredError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.retry import KazooRetry
+
+from tidelog.errors import BrokerUnreachableError, TidelogError
+from tidelog.wire.error_codes import ErrorCode
+
+logger = logging.getLogger("tidelog.broker")
+
+RETRY_S = 0.2
+AGAIN_S = 30.0
+"""A znode that is followed is read again after so long, whatever its watch says."""
+
+_LOST = (ConnectionLoss, SessionExpiredError, ConnectionClosedError, KazooTimeoutError)
+
+
+class Znode(NamedTuple):
+    """What a znode holds, how often it was changed, in which transaction it was made, and by whose session, 0 if by none."""
+
+    data: bytes
+    version: int
+    czxid: int
+    owner: int
+
+
+class Session:
+    """A way to ZooKeeper. `on_session` is called on the loop with each session that is made after the first one was lost."""
+
+    def __init__(self, connect: str, timeout_s: float, on_session: Callable[[], None], on_loss: Callable[[], None]) -> None:
+        self.servers = connect
+        self._on_session = on_session
+        self._on_loss = on_loss
+        self._loop = asyncio.get_running_loop()
+        self._is_lost = False
+        self._is_closed = False
+        retry = KazooRetry(max_tries=-1, delay=0.1, max_delay=2)
+        quiet = logging.getLogger("tidelog.zookeeper")
+        quiet.setLevel(logging.ERROR)
+        self._client = KazooClient(
+            hosts=connect, timeout=timeout_s, connection_retry=retry, command_retry=KazooRetry(max_tries=1), logger=quiet
+        )
+        self._client.add_listener(self._changed)
+
+    async def start(self, timeout_s: float) -> None:
+        """Make a session. Raises BrokerUnreachableError where ZooKeeper does not answer in time."""
+        connected = asyncio.Event()
+        event = self._client.start_async()
+        # kazoo's event is a thread's; it is asked now and then.
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not event.is_set():
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            await self.close()
+            raise BrokerUnreachableError(f"no answer within {timeout_s:g} s", path=f"ZooKeeper at {self.servers}") from None
+        connected.set()
+
+    async def close(self) -> None:
+        """End the session: what is ephemeral goes. Idempotent."""
+        if not self._is_closed:
+            self._is_closed = True
+            await asyncio.to_thread(self._end)
+
+    def _end(self) -> None:
+        with contextlib.suppress(KazooException):
+            self._client.stop()
+            self._client.close()
+
+    @property
+    def session_id(self) -> int:
+        """The id of the session, as znodes name their owners."""
+        found = self._client.client_id
+        return 0 if found is None else int(found[0])
+
+    # --- znodes
+
+    async def get(self, path: str, watch: asyncio.Event | None = None) -> Znode | None:
+        """Return a znode, None where there is none. `watch` is set once it changes, or the connection is lost."""
+        try:
+            data, stat = await self._done(self._client.get_async(path, watch=self._watcher(watch)))
+        except NoNodeError:
+            if watch is None or await self._done(self._client.exists_async(path, watch=self._watcher(watch))) is None:
+                return None
+            return await self.get(path, watch)
+        return Znode(data, stat.version, stat.czxid, stat.ephemeralOwner)
+
+    async def children(self, path: str, watch: asyncio.Event | None = None) -> list[str]:
+        """Return the names of a znode's children; none where it is missing."""
+        try:
+            return list(await self._done(self._client.get_children_async(path, watch=self._watcher(watch))))
+        except NoNodeError:
+            return []
+
+    async def set(self, path: str, data: bytes, version: int) -> int | None:
+        """Change a znode that was changed so often; return its new version, None where it was changed meanwhile."""
+        try:
+            return int((await self._done(self._client.set_async(path, data, version=version))).version)
+        except (BadVersionError, NoNodeError):
+            return None
+
+    async def create(self, path: str, data: bytes, *, is_ephemeral: bool = False, is_sequence: bool = False) -> bool:
+        """Make a znode, and those above it; False where it is there."""
+        making = self._client.create_async(path, data, ephemeral=is_ephemeral, sequence=is_sequence, makepath=True)
+        try:
+            await self._done(making)
+        except NodeExistsError:
+            return False
+        return True
+
+    async def follow(self, path: str, changed: Callable[[Znode | None], Any]) -> None:
+        """Call `changed` with a znode now and whenever it changes, for good."""
+        while True:
+            event = asyncio.Event()
+            with contextlib.suppress(BrokerUnreachableError):
+                changed(await self.get(path, event))
+                await until(event)
+                continue
+            await asyncio.sleep(RETRY_S)
+
+    # --- inside
+
+    def _watcher(self, event: asyncio.Event | None) -> Callable[[Any], None] | None:
+        if event is None:
+            return None
+
+        def seen(_: Any) -> None:
+            self._post(event.set)
+
+        return seen
+
+    async def _done(self, result: Any) -> Any:
+        """Return what kazoo returns. Raises its errors, but BrokerUnreachableError where the connection is lost."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+
+        def settle() -> None:
+            if not future.done():
+                if result.exception is None:
+                    future.set_result(result.value)
+                else:
+                    future.set_exception(result.exception)
+
+        result.rawlink(lambda _: self._post(settle))
+        try:
+            return await future
+        except _LOST as error:
+            reason = type(error).__name__
+            raise BrokerUnreachableError(f"the connection is lost ({reason})", path=f"ZooKeeper at {self.servers}") from None
+        except (NoNodeError, BadVersionError, NodeExistsError):
+            raise
+        except KazooException as error:
+            raise ZookeeperError(f"ZooKeeper refuses: {type(error).__name__} {error}", path=self.servers) from None
+
+    def _changed(self, state: str) -> None:
+        self._post(lambda: self._moved(state))
+
+    def _moved(self, state: str) -> None:
+        if self._is_closed:
+            return
+        if state == KazooState.LOST:
+            self._is_lost = True
+            logger.warning("the session with ZooKeeper (%s) is lost: the broker is registered no more", self.servers)
+            self._on_loss()
+        elif state == KazooState.SUSPENDED:
+            logger.warning("the connection to ZooKeeper (%s) is lost, it is made again", self.servers)
+        elif self._is_lost:
+            self._is_lost = False
+            logger.info("a new session with ZooKeeper (%s)", self.servers)
+            self._on_session()
+
+    def _post(self, call: Callable[[], Any]) -> None:
+        with contextlib.suppress(RuntimeError):  # The loop has ended.
+            self._loop.call_soon_threadsafe(call)
+
+
+class ZookeeperError(TidelogError):
+    """ZooKeeper does not do what it was asked for."""
+
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+async def until(event: asyncio.Event) -> None:
+    """Wait for a watch, `AGAIN_S` at most."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(AGAIN_S):
+            await event.wait()

@@ -1,0 +1,338 @@
+"""The metadata plane of a broker in a ZooKeeper cluster: its parts, wired, and what the broker asks of them.
+
+| asked for | from |
+|---|---|
+| brokers, leaders, in-sync replicas | the controller's requests, as far as they came (`controller_requests`) |
+| properties | ZooKeeper (`configs`) |
+| in-sync replicas are to change | the controller from protocol 2.7 on, the partition's znode before |
+| producer ids | ``/latest_producer_id_block``, as Kafka's brokers and controllers take them |
+| requests that are the controller's | the broker that ``/controller`` names |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import uuid
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from tidelog.broker.cluster.metadata_plane import ANONYMOUS
+from tidelog.broker.cluster.owned_tasks import OwnedTasks
+from tidelog.broker.cluster.zookeeper.configs import Configs
+from tidelog.broker.cluster.zookeeper.controller_link import ControllerLink
+from tidelog.broker.cluster.zookeeper.controller_requests import ControllerRequests
+from tidelog.broker.cluster.zookeeper.isr_znodes import IsrZnodes
+from tidelog.broker.cluster.zookeeper.registration import IDS, broker_znode
+from tidelog.broker.cluster.zookeeper.session import RETRY_S, Session, Znode
+from tidelog.broker.node import Node
+from tidelog.broker.server.listeners import Listener
+from tidelog.broker.settings.cluster_config import ClusterConfig
+from tidelog.broker.settings.zookeeper_config import ZookeeperConfig
+from tidelog.clock import Clock
+from tidelog.errors import BrokerUnreachableError, InvalidArgumentError, TidelogError
+from tidelog.formats.partition_metadata import format_topic_id, parse_topic_id
+from tidelog.metadata.assumed_topic_id import AssumedTopicId, known_topic_id
+from tidelog.metadata.delta import MetadataDelta
+from tidelog.metadata.image import MetadataImage
+from tidelog.metadata.records import PartitionRecord, TopicRecord
+from tidelog.wire.fields import Bytes, Message
+from tidelog.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from tidelog.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+
+logger = logging.getLogger("tidelog.broker")
+
+CLUSTER_ID = "/cluster/id"
+CONTROLLER = "/controller"
+PRODUCER_IDS = "/latest_producer_id_block"
+
+PRODUCER_ID_BLOCK = 1000
+SAY_S = 10.0
+
+_FIRST_BY_ID = 2
+"""The first version of AlterPartition that names topics by their ids alone."""
+
+
+class ZookeeperPlane:
+    """`MetadataPlane` in a cluster of ZooKeeper. Belongs to the loop's thread."""
+
+    def __init__(self, config: ClusterConfig, *, listeners: tuple[Listener, ...], rack: str | None, clock: Clock) -> None:
+        assert config.zookeeper is not None
+        self.node_id = config.node_id
+        self.image = MetadataImage()
+        self.broker_epoch = -1
+        self.is_fenced = True
+        """Whether the broker has no session, and so no registration."""
+        self.waits_for = ""
+        """What the broker waits for, for people; "" once it is registered and knows the cluster."""
+        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Raises what keeps the broker from going on."""
+        self.tasks = OwnedTasks()
+        self.cluster_id = ""
+        self._config = config
+        self._zookeeper: ZookeeperConfig = config.zookeeper
+        self._listeners = listeners
+        self._rack = rack
+        self._clock = clock
+        self._offset = 0
+        self._named_controller = -1
+        self._session = Session(
+            self._zookeeper.connect, self._zookeeper.session_timeout_ms / 1000, self._has_new_session, self._has_lost_session
+        )
+        self.requests = ControllerRequests(
+            self.image, config.inter_broker_listener_name, lambda: self.broker_epoch, self._learn_topics
+        )
+        self._configs = Configs(self._session, self.image, self._publish_configs)
+        self._isr = IsrZnodes(
+            self._session, self.node_id, lambda key: self.requests.controller_epochs.get(key, self.requests.controller_epoch)
+        )
+        # Brokers before 0.10.0 could not say which versions they take.
+        knows_versions = self._zookeeper.protocol.is_at_least("0.10.0")
+        self._controller, self._forwards = (
+            ControllerLink(
+                self._where_controller,
+                str(self.node_id),
+                config.request_timeout_ms / 1000,
+                None if knows_versions else {ControlledShutdownRequest.API_KEY: (0, 1)},
+            )
+            for _ in range(2)
+        )
+
+    # --- start and stop
+
+    async def connect(self) -> None:
+        """Make a session, and learn which cluster it is. Raises BrokerUnreachableError."""
+        await self._session.start(self._zookeeper.connection_timeout_ms / 1000)
+        await self._session.create("/brokers/ids", b"")
+        while True:
+            znode = await self._session.get(CLUSTER_ID)
+            if znode is not None:
+                self.cluster_id = str(json.loads(znode.data)["id"])
+                return
+            fresh = json.dumps({"version": "1", "id": format_topic_id(uuid.uuid4())})
+            await self._session.create(CLUSTER_ID, fresh.encode())
+
+    async def load(self, topics: Collection[str]) -> None:
+        """Learn all properties, and which replicas of these topics are here, by their assignments. Raises as `connect`."""
+        await self._configs.load()
+        delta = MetadataDelta(self.image)
+        found = await asyncio.gather(*(self._session.get(f"/brokers/topics/{name}") for name in topics))
+        for name, znode in zip(topics, found, strict=True):
+            if znode is not None:
+                self._assign(delta, name, json.loads(znode.data))
+
+    def _assign(self, delta: MetadataDelta, name: str, value: dict[str, Any]) -> None:
+        text = value.get("topic_id")
+        topic_id = (parse_topic_id(text) if text else None) or AssumedTopicId.new()
+        delta.replay(TopicRecord(name, topic_id))
+        for number, replicas in value.get("partitions", {}).items():
+            delta.replay(PartitionRecord(int(number), topic_id, [int(one) for one in replicas]))
+
+    async def begin(self, node: Node) -> None:
+        """Register, and wait until the controller has told which brokers and partitions there are; go on with changes."""
+        self.requests.node = node
+        self.tasks.begin(self._session.follow(CONTROLLER, self._controller_changed), "tidelog-controller-znode")
+        self.tasks.begin(self._configs.follow(), "tidelog-configs")
+        await self._register()
+        said_at = -SAY_S
+        loop = asyncio.get_running_loop()
+        while not self.requests.has_metadata.done():
+            if loop.time() - said_at >= SAY_S:
+                said_at = loop.time()
+                who = self._named_controller
+                self._wait(
+                    "there is no controller: a broker of Apache Kafka has to be it"
+                    if who < 0
+                    else f"broker {who} is the controller, and has not told yet which brokers and partitions there are"
+                )
+            await asyncio.wait({self.requests.has_metadata, self.failure}, timeout=RETRY_S, return_when="FIRST_COMPLETED")
+            if self.failure.done():
+                self.failure.result()
+        self.waits_for = ""
+        self._move("RUNNING")
+
+    async def shut_down_controlled(self) -> bool:
+        """Have the controller move the leaders elsewhere; whether it has moved all."""
+        self._move("PENDING_CONTROLLED_SHUTDOWN")
+        protocol = self._zookeeper.protocol
+        request = ControlledShutdownRequest(self.node_id, self.broker_epoch)
+        for attempt in range(self._zookeeper.controlled_shutdown_max_retries + 1):
+            if attempt:
+                await asyncio.sleep(self._zookeeper.controlled_shutdown_retry_backoff_ms / 1000)
+            try:
+                answer: ControlledShutdownResponse = await self._controller.call(
+                    request, version=protocol.controlled_shutdown, timeout_s=self._config.controller_socket_timeout_ms / 1000
+                )
+            except TidelogError as error:
+                logger.warning("the controller does not let the broker go: %s", error)
+                continue
+            left = answer.remaining_partitions
+            if not answer.error_code and not left:
+                return True
+            logger.warning("controlled shutdown: error %d, %d partitions are still led", answer.error_code, len(left))
+        return False
+
+    async def stop(self) -> None:
+        """End the session, and all that runs. Idempotent."""
+        self.tasks.cancel()
+        self._controller.close()
+        self._forwards.close()
+        await self._session.close()
+        self.is_fenced = True
+        if not self.failure.done():
+            self.failure.cancel()
+
+    # --- registration
+
+    async def _register(self) -> None:
+        """Make the broker's znode; wait where another process's session has one of this id."""
+        path = f"{IDS}/{self.node_id}"
+        version = self._zookeeper.protocol.registration
+        while True:
+            data = broker_znode(version, self._listeners, self._rack, self._clock.now_ms())
+            try:
+                await self._session.create(path, data, is_ephemeral=True)
+                znode = await self._session.get(path)
+            except BrokerUnreachableError as error:
+                self._wait(str(error))
+                await asyncio.sleep(RETRY_S)
+                continue
+            if znode is not None and znode.owner == self._session.session_id:
+                break
+            if znode is not None:
+                self._wait(f"another broker with broker.id={self.node_id} runs, or one whose session is not over yet")
+            await asyncio.sleep(RETRY_S)
+        self.broker_epoch = znode.czxid
+        self.is_fenced = False
+        self._offset += 1
+        logger.info("registered as broker %d, epoch %d, as Kafka %s", self.node_id, self.broker_epoch, self._zookeeper.protocol)
+
+    def _has_lost_session(self) -> None:
+        self.is_fenced = True
+
+    def _has_new_session(self) -> None:
+        self.tasks.begin(self._return(), "tidelog-registration")
+
+    async def _return(self) -> None:
+        await self._register()
+        while True:
+            with contextlib.suppress(BrokerUnreachableError):
+                await self._configs.load()
+                return
+            await asyncio.sleep(RETRY_S)
+
+    # --- what is heard
+
+    def _controller_changed(self, znode: Znode | None) -> None:
+        try:
+            controller = -1 if znode is None else int(json.loads(znode.data)["brokerid"])
+        except (ValueError, KeyError, TypeError):
+            controller = -1
+        if controller != self._named_controller:
+            logger.info("the controller is %s", "nobody" if controller < 0 else f"broker {controller}")
+            self._named_controller = controller
+
+    async def _learn_topics(self, names: list[str]) -> None:
+        await self._configs.learn([("topics", name) for name in names])
+
+    async def _publish_configs(self, delta: MetadataDelta) -> None:
+        self._offset += 1
+        await self.requests.publish(delta)
+
+    # --- MetadataPlane
+
+    @property
+    def metadata_offset(self) -> int:
+        """How often something was heard."""
+        return self._offset
+
+    @property
+    def controller_id(self) -> int:
+        """The broker that is the controller; -1 if none is."""
+        return self._named_controller
+
+    @property
+    def controller_versions(self) -> Mapping[int, tuple[int, int]] | None:
+        """The versions that the controller takes; None while nobody has asked it."""
+        return self._controller.offered or self._forwards.offered
+
+    @property
+    def supported_features(self) -> Mapping[str, tuple[int, int]]:
+        """None: features are KRaft's."""
+        return {}
+
+    def is_alive(self, broker_id: int) -> bool:
+        """Whether the controller counts a broker among those that are alive."""
+        return broker_id in self.image.brokers
+
+    def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
+        """Whether a broker may be added to an ISR: alive; the epochs of others are not known in these clusters."""
+        return broker_id in self.image.brokers
+
+    def endpoint(self, broker_id: int, listener_name: str | None = None) -> tuple[str, int] | None:
+        """Return a broker's host and port, of a listener or of the one between brokers; None if unknown."""
+        broker = self.image.brokers.get(broker_id)
+        wanted = listener_name or self._config.inter_broker_listener_name
+        for one in () if broker is None else broker.end_points:
+            if one.name == wanted:
+                return one.host, one.port
+        return None
+
+    async def call(self, request: Message, *, timeout_s: float | None = None) -> Any:
+        """Send a request to the controller and return its response; in-sync replicas may be changed by znodes instead.
+
+        Raises as `MetadataPlane.call`.
+        """
+        if not isinstance(request, AlterPartitionRequest):
+            return await self._controller.call(request, timeout_s=timeout_s)
+        if self._zookeeper.protocol.has_alter_partition:
+            return await self._alter_by_controller(request, timeout_s)
+        return await self._isr.alter(request)
+
+    async def _alter_by_controller(self, request: AlterPartitionRequest, timeout_s: float | None) -> AlterPartitionResponse:
+        has_ids = all(known_topic_id(topic.topic_id) is not None for topic in request.topics)
+        answer: AlterPartitionResponse = await self._controller.call(
+            request, version=_FIRST_BY_ID if has_ids else _FIRST_BY_ID - 1, timeout_s=timeout_s
+        )
+        if not has_ids:
+            ids = {topic.topic_name: topic.topic_id for topic in request.topics}
+            for topic in answer.topics:
+                topic.topic_id = ids.get(topic.topic_name, topic.topic_id)
+        return answer
+
+    async def forward(
+        self, frame: Bytes, *, client_host: str, principal: tuple[str, str] = ANONYMOUS, timeout_s: float | None = None
+    ) -> bytes:
+        """Have the controller answer a client's request: see `MetadataPlane.forward`."""
+        return await self._forwards.forward(frame, timeout_s)
+
+    async def producer_ids(self) -> range:
+        """Return a block of producer ids that no other broker has. Raises BrokerUnreachableError."""
+        while True:
+            znode = await self._session.get(PRODUCER_IDS)
+            first = 0 if znode is None or not znode.data else int(json.loads(znode.data)["block_end"]) + 1
+            block = range(first, first + PRODUCER_ID_BLOCK)
+            value = {"version": 1, "broker": self.node_id, "block_start": str(block[0]), "block_end": str(block[-1])}
+            data = json.dumps(value).encode()
+            if znode is None:
+                if await self._session.create(PRODUCER_IDS, data):
+                    return block
+            elif await self._session.set(PRODUCER_IDS, data, znode.version) is not None:
+                return block
+
+    # --- inside
+
+    def _where_controller(self) -> tuple[str, int] | None:
+        if self._named_controller == self.node_id:
+            raise InvalidArgumentError("this broker is named as the controller, which it cannot be", found=self.node_id)
+        return self.endpoint(self._named_controller)
+
+    def _wait(self, reason: str) -> None:
+        if reason != self.waits_for:
+            self.waits_for = reason
+            logger.warning("broker %d waits: %s", self.node_id, reason)
+
+    def _move(self, state: str) -> None:
+        logger.info("broker %d is %s", self.node_id, state)

@@ -1,0 +1,68 @@
+"""The properties of a broker in a cluster of ZooKeeper's days: ``zookeeper.connect``. An Apache Kafka broker is the controller.
+
+================================  =====================  ===================================================================
+property                          default                meaning
+================================  =====================  ===================================================================
+zookeeper.connect                 none                   host:port of servers, several with commas, and a path that is the
+                                                         cluster's root: zk-1:2181,zk-2:2181/kafka
+zookeeper.session.timeout.ms      18000                  without a word for so long ZooKeeper takes the broker for gone
+zookeeper.connection.timeout.ms   the session's          so long a start waits for ZooKeeper
+inter.broker.protocol.version     3.9                    what brokers speak to each other: see `protocol_version`
+controlled.shutdown.max.retries   3                      how often the controller is asked to move leaders before an end
+controlled.shutdown.retry...      5000                   ... and the pause in between, in ms (``.backoff.ms``)
+================================  =====================  ===================================================================
+
+Defaults are those of Apache Kafka 3.9.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidelog.broker.server.listeners import parse_address
+from tidelog.broker.settings.broker_property import integer, parsed, words
+from tidelog.broker.settings.protocol_version import NEWEST, ProtocolVersion
+from tidelog.config import PropertyValue
+from tidelog.errors import InvalidArgumentError
+
+DEFAULT_PORT = 2181
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZookeeperConfig:
+    """A broker's properties in a ZooKeeper cluster by Kafka's names, as the module's table lists them."""
+
+    connect: str
+    """Servers and root, as kazoo takes them."""
+    protocol: ProtocolVersion
+    session_timeout_ms: int = integer("zookeeper.session.timeout.ms", 18_000, 1)
+    connection_timeout_ms: int = integer("zookeeper.connection.timeout.ms", 18_000, 1)
+    controlled_shutdown_max_retries: int = integer("controlled.shutdown.max.retries", 3, 0)
+    controlled_shutdown_retry_backoff_ms: int = integer("controlled.shutdown.retry.backoff.ms", 5_000, 0)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, PropertyValue]) -> ZookeeperConfig | None:
+        """Build from a broker's properties; None where no ZooKeeper is named. Raises InvalidArgumentError."""
+        text = str(properties.get("zookeeper.connect") or "").strip()
+        if not text:
+            return None
+        values = parsed(cls, properties)
+        if "zookeeper.connection.timeout.ms" not in properties and "session_timeout_ms" in values:
+            values["connection_timeout_ms"] = values["session_timeout_ms"]
+        protocol = ProtocolVersion(str(properties.get("inter.broker.protocol.version") or NEWEST))
+        return cls(connect=_connect(text), protocol=protocol, **values)
+
+
+def _connect(text: str) -> str:
+    servers, slash, root = text.partition("/")
+    try:
+        found = [parse_address(word if ":" in word else f"{word}:{DEFAULT_PORT}", "") for word in words(servers)]
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"zookeeper.connect: {error.message}", found=error.found, expected=error.expected) from None
+    if not found or not all(host for host, _ in found):
+        raise InvalidArgumentError("zookeeper.connect names no server", found=repr(text), expected="host:port, …/path")
+    root = root.strip("/ ")
+    return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in found) + (
+        f"/{root}" if root and slash else ""
+    )

@@ -1,0 +1,52 @@
+"""The data folder of a broker in a cluster of ZooKeeper: as any member's, but that nobody formats it.
+
+The broker makes it a folder of its cluster when it has asked ZooKeeper which cluster that is (`claim`), as Kafka's brokers do.
+Topics may have no ids, and formats of messages count, up to a release (KIP-516, KIP-724).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tidelog.errors import InvalidArgumentError
+from tidelog.storage.folder import data_folder
+from tidelog.storage.folder.meta_properties import META_PROPERTIES, MetaProperties, read_meta_properties, write_meta_properties
+from tidelog.storage.member_log_manager import MemberLogManager
+
+
+class ZookeeperLogManager(MemberLogManager):
+    """Looks after the folder of a member of a ZooKeeper cluster."""
+
+    has_message_formats = True
+    """Whether message.format.version counts; to be said before `open`."""
+
+    def open(self) -> None:
+        """Lock the folder, and read whose it is; one that is missing is made. Idempotent. Raises as `MemberLogManager.open`."""
+        data_folder.check_is_data_folder(self.directory)
+        data_folder.create(self.directory)
+        self._configured = replace(self._configured, has_topics_without_ids=True, has_message_formats=self.has_message_formats)
+        super().open()
+
+    def _read_owner(self) -> MetaProperties:
+        owner = read_meta_properties(self.directory)
+        node_id = self._configured.node_id
+        if owner is None:
+            if node_id is None:
+                raise InvalidArgumentError("a broker of a cluster has a broker.id", path=self.directory)
+            return MetaProperties(node_id, version=0)
+        data_folder.check_owner(self.directory, owner, self._configured)
+        return owner
+
+    def claim(self, cluster_id: str) -> None:
+        """Note which cluster the folder is of. Raises InvalidArgumentError where it is another one's, StorageError."""
+        owner = self.owner
+        if owner.cluster_id not in (None, cluster_id):
+            raise InvalidArgumentError(
+                "the folder belongs to another cluster",
+                path=self.directory / META_PROPERTIES,
+                found=owner.cluster_id,
+                expected=cluster_id,
+            )
+        if owner.cluster_id is None or read_meta_properties(self.directory) is None:
+            self._owner = replace(owner, cluster_id=cluster_id)
+            write_meta_properties(self.directory, self._owner)
