@@ -76,4 +76,4 @@ def test_partitions_that_are_in_it_are_noted(tmp_path: Path) -> None:
     (tmp_path / "orders-0").mkdir()
     ran = run("format", str(tmp_path), "--cluster-id", CLUSTER, "--node-id", "4")
     assert ran.exit_code == 0
-    assert ran.notes == [f"note: 1 partition is in {tmp_path}: a broker sets aside what the cluster's metadata do not name"]
+    assert ran.notes == [f"note: 1 partition is in {tmp_path}: a broker sets aside those that the cluster's metadata lacks"]

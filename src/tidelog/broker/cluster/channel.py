@@ -1,7 +1,7 @@
-"""A way to another node of the cluster: a connection that is made when it is first used, and made again after it was lost.
+"""A connection to another node of the cluster: opened at its first use, and opened again after it was lost.
 
 Each connection begins with ApiVersions, in the newest version that the peer takes: 4 shows features whose range begins with 0.
-What the peer offers then bounds the version of each request.
+No request has a higher version than the peer offers.
 
 | what happens | raises |
 |---|---|
@@ -10,8 +10,8 @@ What the peer offers then bounds the version of each request.
 | an answer that the protocol does not allow | ProtocolError |
 | the peer offers no version of a request known here | UnsupportedVersionError |
 
-Nothing here repeats a request: callers know which may be. Requests may be sent before others are answered; Kafka answers them in
-order, so one without an answer in time ends the connection for all that wait. After a failed attempt to connect, the next one
+No request is repeated here: callers know which ones may be. Requests may be sent before others are answered. Kafka answers them
+in order, so one without an answer in time ends the connection for all that wait. After a failed attempt to connect, the next one
 waits: 50 ms, and twice as long each time, up to a second.
 """
 

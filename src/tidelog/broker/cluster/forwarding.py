@@ -1,14 +1,14 @@
-"""Clients' requests that the controllers answer: sent on as they came, answered as it comes (KIP-590, Kafka's ForwardingManager).
+"""Clients' requests that the controllers answer: both are forwarded unchanged (KIP-590, Kafka's ForwardingManager).
 
 | the controller | the client gets |
 |---|---|
 | answers | its answer, byte for byte |
 | does not take that version (another one leads now) | its connection closed, so that it asks for versions again |
 | refuses the envelope, or answers something else | UNKNOWN_SERVER_ERROR |
-| does not answer for `TIMEOUT_S`, or none leads | REQUEST_TIMED_OUT, which clients take for a reason to try again |
+| does not answer for `TIMEOUT_S`, or none leads | REQUEST_TIMED_OUT, after which clients retry |
 
-Each request is a task of its own, so that nobody waits for another's. `MAX_BYTES` of them are under way together; what is more
-waits, as long as its time lasts. A client that goes is not waited for; the controller may do what it asked for all the same.
+Each request is a task of its own, so that no client waits for another's. Together at most `MAX_BYTES` of them are under way;
+others wait, until their timeout. If a client disconnects, nothing waits for it; the controller may still do what it asked for.
 """
 
 from __future__ import annotations

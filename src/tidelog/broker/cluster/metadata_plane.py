@@ -1,5 +1,6 @@
-"""What a broker of a cluster asks of whatever knows the cluster: `kraft` talks to the controllers of Apache Kafka,
-`zookeeper` to the broker of Apache Kafka that is the controller, and to ZooKeeper.
+"""The cluster as one of its brokers sees it: a protocol.
+
+`kraft` implements it with the controllers of Apache Kafka, `zookeeper` with the broker that is the controller, and ZooKeeper.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class MetadataPlane(Protocol):
 
     @property
     def metadata_offset(self) -> int:
-        """Up to here the metadata is applied; 0 if nothing is."""
+        """The metadata is applied up to this offset; 0 if nothing is."""
 
     @property
     def controller_versions(self) -> Mapping[int, tuple[int, int]] | None:
@@ -37,7 +38,7 @@ class MetadataPlane(Protocol):
 
     @property
     def supported_features(self) -> Mapping[str, tuple[int, int]]:
-        """Lowest and highest level of the features that this broker announces, and has behave as they say."""
+        """Lowest and highest level of the features that this broker announces and supports."""
 
     @property
     def broker_epoch(self) -> int:
@@ -45,7 +46,7 @@ class MetadataPlane(Protocol):
 
     @property
     def is_fenced(self) -> bool:
-        """Whether the controller keeps this broker from leading and from being in sync."""
+        """Whether the controller has fenced this broker: it may not lead, nor be in sync."""
 
     def is_alive(self, broker_id: int) -> bool:
         """Whether a broker is registered and not fenced."""

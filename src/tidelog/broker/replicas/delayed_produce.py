@@ -9,7 +9,7 @@
 | was refused by the disk | KAFKA_STORAGE_ERROR |
 
 As in Kafka, a refused partition keeps its base offset, unless its disk has refused it: its records are in the log, and may be
-committed yet. Belongs to the loop's thread.
+committed later. Belongs to the loop's thread.
 """
 
 from __future__ import annotations

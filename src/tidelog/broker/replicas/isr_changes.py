@@ -1,7 +1,8 @@
-"""Proposals of other in-sync replicas on their way to the controller: AlterPartition (KIP-497; broker epochs, KIP-903).
+"""Proposed changes of the ISR, sent to the controller: AlterPartition (KIP-497; broker epochs, KIP-903).
 
-One request at a time has all that was proposed since the last one, one proposal a partition. What fails as a whole is sent
-again, without end, but what its partition has given up meanwhile. What the controller answers goes to the partition.
+One request is under way at a time, with all proposals since the last one, one for each partition. A request that fails as a whole
+is sent again, for as long as it takes, without the proposals that partitions have dropped meanwhile. Each partition gets its
+answer.
 
 Belongs to the loop's thread. Kafka's AlterPartitionManager.
 """
@@ -91,7 +92,7 @@ class IsrChanges:
             logger.exception("in-sync replicas cannot be proposed")
             response, code = AlterPartitionResponse(), ErrorCode.UNKNOWN_SERVER_ERROR
         if code:
-            logger.warning("the controller takes no in-sync replicas (%s %s), they are proposed again", code.name, why)
+            logger.warning("the controller accepts no change of in-sync replicas (%s %s), proposed again", code.name, why)
         results = {
             (topic.topic_id, one.partition_index): one for topic in response.topics for one in topic.partitions if not code
         }

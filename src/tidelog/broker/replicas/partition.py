@@ -1,20 +1,20 @@
 """One replica of a partition on this broker, and what a leader knows of the others (Kafka's Partition; KIP-497, KIP-841).
 
 The controller says who leads and who is in sync, by records with two epochs. A record with a lower partition epoch, or leader
-epoch, says nothing new; one with a higher leader epoch makes a leader or a follower; all others change replicas and ISR.
+epoch, is stale, and ignored; one with a higher leader epoch makes a leader or a follower; all others change replicas and ISR.
 
 | what a leader does | when |
 |---|---|
-| notes its epoch at its log's end | it begins to lead: followers find there what they have to cut |
+| notes its epoch at its log's end | it begins to lead: followers see by it where to cut |
 | moves the high watermark to the smallest log end of the *maximal* ISR | it appends, a follower fetches, the ISR changes |
-| … and of those followers, too, that have just caught up and may join | else they might never reach it |
+| … counting also followers that have just caught up and may join | else they might never reach it |
 | … but not while fewer are in sync than `min.insync.replicas` | |
 | proposes a follower for the ISR | its log end reaches the high watermark *and* the start of the leader's epoch |
-| proposes to drop a follower from it | it has not had everything for `replica.lag.time.max.ms` |
+| proposes to drop a follower from it | it did not have the whole log for `replica.lag.time.max.ms` |
 
 A proposal is pending until the controller answers it, and there is one at a time. The maximal ISR is the committed one and
-those that a pending proposal adds: they may be elected as soon as the controller has taken it. What it drops counts until it is
-committed.
+those that a pending proposal adds: they may be elected as soon as the controller has accepted it. A replica that it drops counts
+until the proposal is committed.
 
 | the controller's answer | what becomes of a proposal |
 |---|---|
@@ -23,9 +23,9 @@ committed.
 | FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, NEW_LEADER_ELECTED, UNKNOWN_TOPIC_ID, … | pending until the metadata says more |
 | any other error | sent again |
 
-Unlike Kafka, a record of the partition epoch that a pending proposal was made in leaves it pending: it is the metadata's word
-for what an earlier answer has said already. Dropping the proposal there would let the high watermark pass a follower that the
-controller may just be adding.
+A proposal is made in a partition epoch. Unlike in Kafka, a record of that same epoch leaves it pending: the record only repeats
+what an earlier answer has said. Dropping the proposal there would let the high watermark pass a follower that the controller may
+be adding at this moment.
 
 Pure: time is an argument (monotonic seconds), the log is a `ReplicaLog`, and proposals go to a function. One thread at a time.
 """

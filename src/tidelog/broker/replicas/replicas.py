@@ -2,16 +2,16 @@
 
 | a change of the metadata | here |
 |---|---|
-| a partition is deleted, or moves to other brokers | nobody is served any more, waits end; its folder goes |
-| this broker gets a replica | its log is made |
-| this broker leads, in a newer leader epoch | it is followed no more; `on_leading` |
-| another broker leads, or none | waits end, it is followed from its leader; `on_not_leading` if this one has led it |
+| a partition is deleted, or moves to other brokers | requests are refused, delayed ones end; its folder is removed |
+| this broker gets a replica | its log is created |
+| this broker leads, in a newer leader epoch | fetching from the former leader stops; `on_leading` |
+| another broker leads, or none | delayed requests end, the new leader is followed; `on_not_leading` if this broker led |
 | other in-sync replicas | the high watermark may move |
-| settings of topics, or of brokers | logs get them |
-| brokers come, go, are fenced | what waits for the low watermark looks again |
+| settings of topics, or of brokers | logs take them over |
+| brokers come, go, are fenced | requests that wait for the low watermark check again |
 
-Changes are applied one after the other, in slices of the loop. A replica that the disk refuses is offline, with the reason in
-the log, and the others go on.
+Changes are applied one after the other, in slices of the loop. If the disk fails for a replica, that one goes offline, the
+reason is logged, and the others continue.
 
 Belongs to the loop's thread.
 """

@@ -40,4 +40,4 @@ def command(directory: str | None, cluster_id: str, node_id: int | None, config_
     click.echo(f"{directory} {state}: node {owner.node_id} of cluster {owner.cluster_id}, directory {owner.directory_id or '-'}")
     if done.is_new and done.partitions:
         count = f"{done.partitions} partition{'s are' if done.partitions > 1 else ' is'}"
-        notices.note(f"{count} in {directory}: a broker sets aside what the cluster's metadata do not name")
+        notices.note(f"{count} in {directory}: a broker sets aside those that the cluster's metadata lacks")

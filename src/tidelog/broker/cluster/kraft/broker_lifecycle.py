@@ -1,9 +1,9 @@
-"""A broker's life in its cluster: registered, caught up, unfenced, shut down with leave (Kafka's BrokerLifecycleManager,
-KIP-631, KIP-866).
+"""A broker's life in its cluster: registered, caught up, unfenced, and shut down in a controlled way (Kafka's
+BrokerLifecycleManager, KIP-631, KIP-866).
 
 Every change is the outcome of a heartbeat, or of a call of the owner's; `TRANSITIONS` lists them. A fenced broker leads
-nothing, is in no ISR, and clients do
-not see it. The controller fences a broker that is silent for its session's time; once it is heard again it is unfenced.
+nothing, is in no ISR, and is not shown to clients. The controller fences a broker that sends no heartbeat for its session's time,
+and unfences it after the next ones.
 
 A broker whose disk refuses what it leads asks to be fenced, so that others lead, and stays fenced until its disk is well, or for
 `LEFT_S`. Kafka's ends then, if that was its only folder.
@@ -11,7 +11,7 @@ A broker whose disk refuses what it leads asks to be fenced, so that others lead
 | the controller answers | |
 |---|---|
 | DUPLICATE_BROKER_REGISTRATION | another process has the node id, or had it until just now: tried again until the deadline |
-| INCONSISTENT_CLUSTER_ID, UNSUPPORTED_VERSION, INVALID_REGISTRATION | nothing will change that: the broker ends with an error |
+| INCONSISTENT_CLUSTER_ID, UNSUPPORTED_VERSION, INVALID_REGISTRATION | a retry cannot help: the broker ends with an error |
 | STALE_BROKER_EPOCH, BROKER_ID_NOT_REGISTERED on a heartbeat | the registration is gone: registered again, in a new epoch |
 """
 
@@ -73,7 +73,7 @@ TRANSITIONS: Transitions[BrokerState | None] = {
         BrokerState.SHUTTING_DOWN: "it fails, or shall end without that",
     },
     BrokerState.PENDING_CONTROLLED_SHUTDOWN: {
-        BrokerState.SHUTTING_DOWN: "the controller lets it go, or does not answer in time",
+        BrokerState.SHUTTING_DOWN: "the controller has completed the controlled shutdown, or does not answer in time",
     },
     BrokerState.SHUTTING_DOWN: {None: "it has ended"},
 }
@@ -177,7 +177,7 @@ class BrokerLifecycle:
             async with asyncio.timeout(timeout_s):
                 await asyncio.shield(self._released)
         except TimeoutError:
-            logger.warning("the controller did not let the broker go within %g s", timeout_s)
+            logger.warning("the controller did not complete the controlled shutdown within %g s", timeout_s)
             return False
         return True
 

@@ -1,8 +1,8 @@
-"""Requests to the active controller, whichever that is: over elections and restarts, until a deadline (Kafka's
+"""Requests to the active controller, retried over elections and restarts until a deadline (Kafka's
 NodeToControllerChannelManager).
 
-Who leads the quorum is found by `metadata_fetcher`; here its leader is asked. A request without an answer, or answered with
-NOT_CONTROLLER, is sent again, to the same or to another controller: it may be done twice.
+`metadata_fetcher` finds the leader of the quorum. A request without an answer, or answered with NOT_CONTROLLER, is sent again, to
+the same or to another controller: so it may be executed twice.
 """
 
 from __future__ import annotations

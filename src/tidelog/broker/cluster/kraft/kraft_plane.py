@@ -1,7 +1,7 @@
-"""The metadata plane of a broker under Kafka's controllers: its parts, wired, and what the broker asks of them.
+"""The metadata plane of a broker under Kafka's controllers: its parts, wired together.
 
-Two ways lead to the controllers: one follows the metadata log (`metadata_fetcher`) and so knows who leads; the other is for all
-requests (`controller_channel`), the broker's own and those of clients. Neither waits for the other.
+There are two connections to the controllers. `metadata_fetcher` follows the metadata log, and so knows which controller leads;
+`controller_channel` sends all requests, the broker's own and those of clients. Neither waits for the other.
 """
 
 from __future__ import annotations

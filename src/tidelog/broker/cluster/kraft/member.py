@@ -2,13 +2,14 @@
 
 | start | ends when |
 |---|---|
-| the folder is locked: whose is it? the listeners' sockets listen, and nobody is served yet | |
+| the folder is locked and its owner checked; the listeners' sockets listen, clients are not served yet | |
 | it registers, and follows the metadata | the controller says that it has caught up |
-| its logs are loaded by that metadata, recovered where the last end was not clean; heartbeats go on | all are loaded |
+| its logs are loaded by that metadata, and recovered after an unclean end; heartbeats continue | all are loaded |
 | it becomes a follower or leader of each of its partitions; its coordinators load what they lead | |
 | clients are served, and it asks to be unfenced | the controller has done that |
 
-At the end the controller moves its leaders elsewhere and lets it go; then it is as with a broker that is alone.
+At the end the controller moves its leaders to other brokers and completes the controlled shutdown. The rest is as with a broker
+that is alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A partition that this broker follows: what it is waiting for, what it asks its leader for, what becomes of errors.
+"""A partition that this broker follows: what it is waiting for, what it asks its leader for, how errors are handled.
 
 | state | next |
 |---|---|
-| Truncating | the log is cut to where it continues the leader's; from Fetch 12 on the answers to fetches tell where that is |
+| Truncating | the log is cut to where it continues the leader's; from Fetch 12 on the answers to fetches say where that is |
 | Fetching | records are fetched from the log end on |
 | OutOfRange | the leader has no such offset; it is asked where its log starts and ends |
 | Failed | nothing more is asked until it is followed again, in a newer epoch or after its disk came back |
@@ -12,10 +12,10 @@
 | OFFSET_OUT_OF_RANGE | OutOfRange |
 | FENCED_LEADER_EPOCH for the current epoch | Failed: the metadata will have a newer one |
 | NOT_LEADER_OR_FOLLOWER, UNKNOWN_LEADER_EPOCH, | the leader does not know yet what this broker knows: |
-| UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID | soon again, then less and less often |
+| UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID | fetched again soon, then after longer pauses |
 | any other: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE, INCONSISTENT_TOPIC_ID, … | again after replica.fetch.backoff.ms |
 
-Kafka waits for the whole ``replica.fetch.backoff.ms`` after each of them; a leader that was just elected is asked sooner here,
+Kafka waits for the whole ``replica.fetch.backoff.ms`` after each of them; here a leader that was just elected is asked sooner,
 as producers with acks=all wait for its followers. Kafka's PartitionFetchState. Pure, but for the log that it looks at.
 """
 

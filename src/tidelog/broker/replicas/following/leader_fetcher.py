@@ -2,18 +2,18 @@
 
 | a round | |
 |---|---|
-| 1 partitions that are new | go on where the logs part: Fetch 12 and later tell that, before it OffsetForLeaderEpoch |
+| 1 partitions that are new | continue where the logs diverge: Fetch 12 and later return that, before it OffsetForLeaderEpoch |
 | 2 partitions out of range | ListOffsets: where the leader's log starts and ends |
 | 3 a fetch | of what changed since the last one (`fetch_session_client`); the leader waits for up to replica.fetch.wait.max.ms |
 | 4 the answer | is appended, partition after partition, in slices of the loop (`turns`) |
 
-**The offset that is asked for says that all before it is kept here.** So nothing is asked before the last answer is in the log:
-asked ahead, while that is being appended, records would count as replicated that a crash still takes away.
+**A fetch from an offset says that everything before it is in the log here.** So the next fetch is sent when the last answer is in
+the log. If it were sent earlier, records would count as replicated that a crash can still take away.
 
-What fails: a partition is delayed or given up by itself (`followed_partition`); a connection that is lost, or an answer that is
-none, makes all of them wait, a little longer each time. Rules and order are those of Kafka's AbstractFetcherThread.
+Errors: a partition is delayed or given up alone (`followed_partition`); after a lost connection, or an answer that is none, all
+of them wait, a little longer each time. Rules and order are those of Kafka's AbstractFetcherThread.
 
-Belongs to the loop's thread. Whatever is awaited, partitions come and go meanwhile: each is looked at again before it changes.
+Belongs to the loop's thread. During each `await` partitions come and go: each is looked up again before it is changed.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class LeaderFetcher:
     async def _failed(self, reason: str, at_least_s: float = 0, *, is_usual: bool = False) -> None:
         if not self._is_reported and not is_usual:
             self._is_reported = True
-            logger.warning("fetching from broker %d: %s; it is tried again", self.leader_id, reason)
+            logger.warning("fetching from broker %d: %s; retrying", self.leader_id, reason)
         wait_s = min(FIRST_RETRY_S * 2 ** min(self._failures, 30), self._backoff_s)
         self._failures += 1
         await asyncio.sleep(max(wait_s, at_least_s))

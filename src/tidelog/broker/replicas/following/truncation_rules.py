@@ -19,11 +19,11 @@ cuts to its high watermark.
 | leader's end and start, the follower's end | what is done |
 |---|---|
 | leader's end < own end | cut to the leader's end: another leader was elected that has less (unclean) |
-| leader's start > own end | everything goes, the log starts over at the leader's start: what is between was deleted there |
+| leader's start > own end | the log is emptied, and starts over at the leader's start: the leader has deleted what is between |
 | else | kept: asked again |
 
-`start_of_batch`: an offset within a batch of ours is no place to cut at: what is before it in the batch would go, too, and
-nobody would fetch it again. Kafka cuts there, and cannot append what the leader sends next.
+`start_of_batch`: a log is never cut within a batch. The records before the offset in that batch would be removed too, and never
+fetched again. Kafka cuts there, and cannot append what the leader sends next.
 
 Kafka's AbstractFetcherThread. Nothing here changes a log.
 """
