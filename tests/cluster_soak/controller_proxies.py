@@ -53,9 +53,10 @@ class ControllerProxies:
             self._loop.run_until_complete(asyncio.start_server(self._accept(controller), HOST, port, limit=CHUNK))
         self._loop.call_soon(self._ready.set)
         self._loop.run_forever()
-        for task in asyncio.all_tasks(self._loop):
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
             task.cancel()
-        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
 
     def _accept(self, controller: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], object]:
         async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -41,6 +41,7 @@ PROPERTIES = {
     "replica.high.watermark.checkpoint.interval.ms": "1000",
     "leader.imbalance.check.interval.seconds": "5",
     "log.retention.ms": "-1",
+    "initial.broker.registration.timeout.ms": "180000",
 }
 SYNC_S = 180
 ASK_S = 5

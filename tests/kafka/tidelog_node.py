@@ -13,7 +13,7 @@ from tests.kafka.java import free_port, wait_until
 
 TIDELOG = str(Path(sys.executable).with_name("tidelog"))
 START_S = 90
-STOP_S = 60
+STOP_S = 150
 
 
 class TidelogNode:

@@ -240,7 +240,11 @@ def walk(seed: int, steps: int = 120) -> None:
 
 
 def test_random_histories() -> None:
-    """A thousand in a second, and so the ones that find what is wrong: each rule of `Partition` that was broken by hand fails."""
+    """A thousand in a second, and so the ones that find what is wrong.
+
+    Of fifteen rules of `Partition` that were broken by hand nine fail here, and the two that came with disks that fail. The other
+    six break no promise that is looked at.
+    """
     first = randrange(1 << 40) if IS_SOAK else 0
     for seed in range(first, first + (100_000 if IS_SOAK else 1000)):
         try:

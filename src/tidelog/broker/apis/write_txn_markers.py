@@ -30,7 +30,7 @@ from tidelog.wire.messages.write_txn_markers import (
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
-SERVED = Versions(0, 1)
+SERVED = Versions(0, 2)
 """What each version changed: the table of `tidelog.wire.messages.write_txn_markers`."""
 
 
