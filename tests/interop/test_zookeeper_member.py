@@ -77,6 +77,16 @@ class Mixed:
         assert producer.flush(TIMEOUT_S) == 0
         assert not failed
 
+    def settle(self, topic: str, end: int) -> None:
+        """Wait until both replicas know that all below `end` is committed.
+
+        Formats before v2 have no leader epochs: a replica that does not know yet cuts what was acknowledged when its leader moves
+        (KIP-101), in Kafka as here.
+        """
+        for data in (self.kafka.data, self.member.data):
+            path = data / "replication-offset-checkpoint"
+            wait_until(lambda path=path: f"{topic} 0 {end}\n" in path.read_text(), f"{path} to have {topic} {end}", TIMEOUT_S)  # type: ignore[misc]
+
     def move(self, topic: str, replicas: list[int]) -> None:
         """Have partition 0 led by the first of the replicas."""
         path = f"{ROOT}/admin/reassign_partitions"
@@ -122,7 +132,7 @@ def mixed(folder: Path, release: str, protocol: str) -> Iterator[Mixed]:
             both.member.kill()
 
 
-@pytest.mark.parametrize(("release", "protocol"), [("3.9.1", "3.9"), ("3.9.1", "2.4"), ("2.4.1", "2.4")])
+@pytest.mark.parametrize(("release", "protocol"), [("3.9.1", "3.9"), ("3.9.1", "2.4")])
 def test_member(tmp_path: Path, release: str, protocol: str) -> None:
     with mixed(tmp_path, release, protocol) as both:
         follows_and_leads(both)
@@ -146,14 +156,17 @@ def formats_are_raised(both: Mixed) -> None:
     small = {"segment.bytes": "1000000"}
     both.create("formats", [[KAFKAS, OURS]], **{"message.format.version": "0.9.0", **small})
     both.produce("formats", "a", count=50)
+    both.settle("formats", 50)
     both.move("formats", [OURS, KAFKAS])
     both.produce("formats", "b", count=50)
+    both.settle("formats", 100)
     # The leader is Kafka's each time that the format is raised, and ours from then on: it has to know by then.
     both.move("formats", [KAFKAS, OURS])
     both.alter("formats", **{"message.format.version": "0.10.0", "message.timestamp.type": "LogAppendTime", **small})
     both.member.wait_for("topics/formats")
     both.move("formats", [OURS, KAFKAS])
     both.produce("formats", "c", count=50)
+    both.settle("formats", 150)
     both.move("formats", [KAFKAS, OURS])
     both.alter("formats", **{"message.format.version": "0.11.0", **small})
     wait_until(lambda: both.member.said().count("topics/formats") > 1, "the second change of properties", TIMEOUT_S)

@@ -123,6 +123,7 @@ class ZookeeperCluster:
             "group.initial.rebalance.delay.ms": "0",
             "log.cleaner.dedupe.buffer.size": "2097152",
             "replica.lag.time.max.ms": "4000",
+            "replica.high.watermark.checkpoint.interval.ms": "500",
             **(properties or {}),
         }
 
