@@ -20,6 +20,7 @@ BENCHMARKS = (
     "lookup_bench",
     "broker_bench",
     "group_bench",
+    "cluster_bench",
     "stall_bench",
 )
 

@@ -13,7 +13,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -31,7 +31,17 @@ FIRST_CONTROLLER = 3000
 class KafkaNode:
     """A controller or a broker of Kafka's."""
 
-    def __init__(self, release: str, folder: Path, node_id: int, port: int, properties: Mapping[str, str], heap_mb: int) -> None:
+    def __init__(
+        self,
+        release: str,
+        folder: Path,
+        node_id: int,
+        port: int,
+        properties: Mapping[str, str],
+        heap_mb: int,
+        *,
+        options: Sequence[str] = SHORT_LIVED,
+    ) -> None:
         self.node_id = node_id
         self.port = port
         self.folder = folder
@@ -39,6 +49,7 @@ class KafkaNode:
         self.properties = dict(properties)
         self._release = release
         self._heap_mb = heap_mb
+        self._options = options
         self.process: JavaProcess | None = None
 
     @property
@@ -54,7 +65,7 @@ class KafkaNode:
             [path],
             output=self.folder / "node.out",
             heap_mb=self._heap_mb,
-            options=SHORT_LIVED,
+            options=self._options,
         )
         if waits:
             self.wait()

@@ -177,7 +177,10 @@ class Interpreter:
         if kind in ("string", "bytes", "records"):
             data = value.encode() if isinstance(value, str) else value
             return self._length("h" if kind == "string" else "i", data) + (data or b"")
-        return self._struct(field.get("fields") or self.commons[kind], value)
+        struct_bytes = b"" if value is None else self._struct(field.get("fields") or self.commons[kind], value)
+        if field["type"] == kind and within(self.version, field.get("nullableVersions")):
+            return b"\xff" if value is None else b"\x01" + struct_bytes
+        return struct_bytes
 
     def _length(self, code: str, value: Any) -> bytes:
         if self.flexible:

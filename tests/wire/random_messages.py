@@ -67,6 +67,8 @@ def _value(kind: str, of: Any, name: str, version: int, rng: random.Random) -> A
         return value - (1 << bits) if signed and value >= 1 << (bits - 1) else value
     if kind == "boolean":
         return rng.random() < 0.5
+    if kind == "float64":
+        return rng.random() * 1e6
     if kind == "uuid16":
         return uuid.UUID(int=rng.getrandbits(128)) if rng.random() < 0.8 else ZERO_UUID
     if kind == "string":

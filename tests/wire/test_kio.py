@@ -37,7 +37,7 @@ def kio_class(cls: type[Message], version: int) -> Any:
 
 def comparable(value: Any) -> Any:
     """What kio gives a type of its own, as a plain value."""
-    if isinstance(value, int | str | bytes | type(None)):
+    if isinstance(value, int | float | str | bytes | type(None)):
         return int(value) if isinstance(value, int) else value
     if isinstance(value, memoryview):
         return bytes(value)

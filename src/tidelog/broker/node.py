@@ -39,6 +39,7 @@ from tidelog.broker.transactions.producer_id_source import ClusterProducerIds, P
 from tidelog.broker.transactions.transactions import Transactions, transactions_topic
 from tidelog.clock import Clock
 from tidelog.metadata.delta import MetadataDelta
+from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.records import BROKER_RESOURCE
 from tidelog.model import TopicPartition
 from tidelog.storage.log_manager import LogManager
@@ -133,6 +134,11 @@ class Node(Core):
         self.topics.changed(delta)
         if any(kind == BROKER_RESOURCE for kind, _ in delta.configs):
             self.dynamic_settings.take_over()
+
+    @property
+    def image(self) -> MetadataImage:
+        """What the metadata adds up to: the folder's, or the cluster's."""
+        return self.manager.image if self.plane is None else self.plane.image
 
     def stop_asking(self) -> None:
         """Give up what controllers were asked for."""

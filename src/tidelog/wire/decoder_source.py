@@ -209,9 +209,17 @@ class DecoderSource:
         if kind in FIXED:
             return self._fixed(FIXED[kind])
         if kind == "struct":
+            is_nullable = self.version in field.nullable and field.kind == kind
+            sign = self._fixed("b") if is_nullable else ""
             self._flush()
             target = self._name("o")
+            if is_nullable:
+                # One byte before it says whether it is there.
+                self._line(f"{target} = None")
+                self._line(f"if {sign} >= 0:")
+                self.depth += 1
             self._struct(of, target)
+            self.depth -= is_nullable
             return target
         return self._after_length(kind, of, field)
 

@@ -131,9 +131,24 @@ class EncoderSource:
         elif kind == "struct":
             target = self._name("o")
             self._line(f"{target} = {value}")
-            self._struct(of, target)
+            if self.version in field.nullable and field.kind == kind:
+                self._nullable_struct(of, target)
+            else:
+                self._struct(of, target)
         else:
             self._after_length(kind, of, field, value)
+
+    def _nullable_struct(self, of: type[Struct], target: str) -> None:
+        """Write -1 for null; else 1, and the struct."""
+        self._flush()
+        self._line(f"if {target} is None:")
+        self._line(f"    {self.write}({bytes([0xFF])!r})")
+        self._line("else:")
+        self.depth += 1
+        self.run.append(("b", "1"))
+        self._struct(of, target)
+        self._flush()
+        self.depth -= 1
 
     def _after_length(self, kind: str, of: Any, field: Field, value: str) -> None:
         """Write a value that its length or count precedes, null among them."""

@@ -164,9 +164,14 @@ def batches(versions: str = "0+", *, nullable: str | None = None, tag: int | Non
     return _declare("records", versions, None, nullable=nullable, tag=tag)
 
 
-def struct(of: type[T], versions: str = "0+", *, tag: int | None = None) -> T:
-    """Another struct, in place."""
-    return _declare("struct", versions, (), tag=tag, of=of)  # type: ignore[no-any-return]
+@overload
+def struct(of: type[T], versions: str = ..., *, tag: int | None = ...) -> T: ...
+@overload
+def struct(of: type[T], versions: str = ..., *, nullable: str) -> T | None: ...
+def struct(of: type[T], versions: str = "0+", *, nullable: str | None = None, tag: int | None = None) -> T | None:
+    """Another struct, in place. One that may be null is null by default, and has a byte in front: -1 for null, else 1."""
+    default = () if nullable is None else None
+    return _declare("struct", versions, default, nullable=nullable, tag=tag, of=of)  # type: ignore[no-any-return]
 
 
 @overload

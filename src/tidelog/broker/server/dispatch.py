@@ -35,13 +35,17 @@ from tidelog.broker.apis import (
     delete_groups,
     delete_records,
     delete_topics,
+    describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
     describe_log_dirs,
     describe_producers,
     describe_quorum,
+    describe_topic_partitions,
     describe_transactions,
+    describe_user_scram_credentials,
     elect_leaders,
     end_txn,
     fetch,
@@ -122,6 +126,10 @@ APIS: tuple[Api, ...] = (
     describe_producers.API,
     describe_transactions.API,
     list_transactions.API,
+    describe_topic_partitions.API,
+    describe_client_quotas.API,
+    describe_user_scram_credentials.API,
+    describe_acls.API,
 )
 """All that are served. A new module of `apis/` is added here."""
 

@@ -1,0 +1,94 @@
+"""DescribeClientQuotas (48): the quotas that match a filter, by the metadata (KIP-546).
+
+A filter has a component for each type of entity that it asks about: one of that name (0), the default one (1), or any (2).
+`strict` leaves out entities with further types.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.broker.api import Api
+from tidelog.broker.server.request import Request
+from tidelog.broker.server.slices import Work
+from tidelog.broker.server.wide_requests import discarded
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
+from tidelog.wire.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+SERVED = Versions(0, 1)
+"""What each version changed: the table of `tidelog.wire.messages.describe_client_quotas`."""
+
+IP = "ip"
+TYPES = ("user", "client-id", IP)
+NAMED, DEFAULT, ANY = range(3)
+
+Entity = tuple[tuple[str, str | None], ...]
+
+
+class _Refused(NamedTuple):
+    code: ErrorCode
+    message: str
+
+
+def handle(node: Node, message: DescribeClientQuotasRequest, request: Request) -> Work:
+    return _work(node, message)
+
+
+def _work(node: Node, message: DescribeClientQuotasRequest) -> Work:
+    # More components than there are types: one of them is refused.
+    wanted, refused = _filter(message.components[: len(TYPES) + 1])
+    yield from discarded(message)
+    if refused is not None:
+        return DescribeClientQuotasResponse(error_code=refused.code, error_message=refused.message, entries=None)
+    found: dict[Entity, EntryData] = {}
+    for count, ((entity, key), value) in enumerate(list(node.image.quotas.items())):
+        if _matches(entity, wanted, strict=message.strict):
+            entry = found.get(entity)
+            if entry is None:
+                entry = found[entity] = EntryData([EntityData(*part) for part in entity])
+            entry.values.append(ValueData(key, value))
+        if count % 256 == 255:
+            yield None
+    return DescribeClientQuotasResponse(entries=list(found.values()))
+
+
+def _filter(components: list[ComponentData]) -> tuple[dict[str, ComponentData], _Refused | None]:
+    """Return the components by their types, and why they are refused."""
+    wanted: dict[str, ComponentData] = {}
+    for one in components:
+        name = one.entity_type
+        if not name:
+            return wanted, _Refused(ErrorCode.INVALID_REQUEST, "Invalid empty entity type.")
+        if name in wanted:
+            return wanted, _Refused(ErrorCode.INVALID_REQUEST, f"Entity type {name} cannot appear more than once in the filter.")
+        if name not in TYPES:
+            return wanted, _Refused(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {name}")
+        if one.match_type not in (NAMED, DEFAULT, ANY):
+            return wanted, _Refused(ErrorCode.INVALID_REQUEST, f"Unknown match type {one.match_type}")
+        if (one.match is None) is (one.match_type == NAMED):
+            return wanted, _Refused(ErrorCode.INVALID_REQUEST, f"match type {one.match_type} does not go with name {one.match!r}")
+        wanted[name] = one
+    if IP in wanted and len(wanted) > 1:
+        return wanted, _Refused(ErrorCode.INVALID_REQUEST, "an address goes neither with a user nor with a client id")
+    return wanted, None
+
+
+def _matches(entity: Entity, wanted: dict[str, ComponentData], *, strict: bool) -> bool:
+    if strict and len(entity) != len(wanted):
+        return False
+    parts = dict(entity)
+    return all(name in parts and (one.match_type == ANY or parts[name] == one.match) for name, one in wanted.items())
+
+
+API = Api(DescribeClientQuotasRequest, DescribeClientQuotasResponse, SERVED, handle)

@@ -1,0 +1,117 @@
+"""DescribeTopicPartitions (75): topics and their partitions, page by page (KIP-966).
+
+Topics come by name, their partitions by number, as many as the request wants, `MAX_PARTITIONS` at most. Where more are left, the
+answer names the one to go on with (`next_cursor`). A partition without a leader has no error here, as in Kafka: its leader is -1.
+
+| asked for | |
+|---|---|
+| no topics | all of them, from the cursor's on |
+| a topic that is not there | UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION where there can be none of that name |
+| a cursor whose topic is not named | that topic is answered, too |
+| a cursor with a negative partition | every topic INVALID_REQUEST |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api
+from tidelog.broker.apis.metadata import ALL_TOPIC_OPERATIONS
+from tidelog.broker.server.request import Request
+from tidelog.broker.server.slices import Work
+from tidelog.broker.server.wide_requests import discarded
+from tidelog.broker.topics import why_invalid
+from tidelog.model import INTERNAL_TOPICS
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
+from tidelog.wire.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+SERVED = Versions(0, 0)
+"""What each version changed: the table of `tidelog.wire.messages.describe_topic_partitions`."""
+
+MAX_PARTITIONS = 2000
+"""Kafka's `max.request.partition.size.limit`."""
+
+_METADATA_VERSION = 12
+"""What Metadata answers in this version is what is asked for here."""
+
+
+def handle(node: Node, message: DescribeTopicPartitionsRequest, request: Request) -> Work:
+    return _work(node, message, request)
+
+
+def _work(node: Node, message: DescribeTopicPartitionsRequest, request: Request) -> Work:
+    cursor = message.cursor
+    response = DescribeTopicPartitionsResponse()
+    if cursor is not None and cursor.partition_index < 0:
+        for count, one in enumerate(message.topics):
+            response.topics.append(DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, one.name))
+            if count % 128 == 127:
+                yield None
+        yield from discarded(message)
+        return response
+    first = "" if cursor is None else cursor.topic_name
+    named: list[str] = []
+    if message.topics:
+        wanted = {one.name for one in message.topics}
+        named = sorted(name for name in wanted | {first} if name >= first) if cursor is not None else sorted(wanted)
+        yield None
+    names = iter(named) if message.topics else (view.name for view in node.topics.all() if view.name >= first)
+    left = max(min(message.response_partition_limit, MAX_PARTITIONS), 1)
+    for count, name in enumerate(names):
+        if not left:
+            response.next_cursor = Cursor(name, 0)
+            break
+        start = cursor.partition_index if cursor is not None and name == first else 0
+        topic = _topic(node, name, request, start, left)
+        response.topics.append(topic)
+        left -= len(topic.partitions)
+        view = node.topics.get(name)
+        if view is not None and start + len(topic.partitions) < len(view.partitions):
+            response.next_cursor = Cursor(name, start + len(topic.partitions))
+            break
+        if count % 16 == 15:
+            yield None
+    yield from discarded(message, named)
+    return response
+
+
+def _topic(node: Node, name: str, request: Request, start: int, most: int) -> DescribeTopicPartitionsResponseTopic:
+    view = node.topics.get(name)
+    is_internal = name in INTERNAL_TOPICS
+    if view is None:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if why_invalid(name) is None else ErrorCode.INVALID_TOPIC_EXCEPTION
+        return DescribeTopicPartitionsResponseTopic(
+            code, name, is_internal=is_internal, topic_authorized_operations=ALL_TOPIC_OPERATIONS
+        )
+    topic = DescribeTopicPartitionsResponseTopic(
+        ErrorCode.NONE, name, view.topic_id, is_internal, topic_authorized_operations=ALL_TOPIC_OPERATIONS
+    )
+    for one in node.topics.described(view, request.listener, _METADATA_VERSION).partitions[start : start + most]:
+        record = node.image.partition(name, one.partition_index)
+        topic.partitions.append(
+            DescribeTopicPartitionsResponsePartition(
+                ErrorCode.NONE,
+                one.partition_index,
+                one.leader_id,
+                one.leader_epoch,
+                one.replica_nodes,
+                one.isr_nodes,
+                [] if record is None else record.eligible_leader_replicas or [],
+                [] if record is None else record.last_known_elr or [],
+                one.offline_replicas,
+            )
+        )
+    return topic
+
+
+API = Api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, SERVED, handle)

@@ -1,0 +1,64 @@
+"""DescribeUserScramCredentials (50): which users have a password for which SCRAM mechanism, by the metadata (KIP-554).
+
+No users means all. One that is named twice is refused (DUPLICATE_RESOURCE), one without a password is RESOURCE_NOT_FOUND.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api
+from tidelog.broker.server.request import Request
+from tidelog.broker.server.slices import Work
+from tidelog.broker.server.wide_requests import discarded
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
+from tidelog.wire.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+SERVED = Versions(0, 0)
+"""What each version changed: the table of `tidelog.wire.messages.describe_user_scram_credentials`."""
+
+
+def handle(node: Node, message: DescribeUserScramCredentialsRequest, request: Request) -> Work:
+    return _work(node, message)
+
+
+def _work(node: Node, message: DescribeUserScramCredentialsRequest) -> Work:
+    known: dict[str, list[CredentialInfo]] = {}
+    for count, ((user, mechanism), record) in enumerate(list(node.image.scram.items())):
+        known.setdefault(user, []).append(CredentialInfo(mechanism, record.iterations))
+        if count % 256 == 255:
+            yield None
+    times: dict[str, int] = dict.fromkeys(known, 1) if not message.users else {}
+    for count, one in enumerate(message.users or ()):
+        times[one.name] = times.get(one.name, 0) + 1
+        if count % 256 == 255:
+            yield None
+    results = []
+    for count, (user, asked) in enumerate(times.items()):
+        results.append(_result(user, asked, known.get(user)))
+        if count % 128 == 127:
+            yield None
+    yield from discarded(message, times)
+    return DescribeUserScramCredentialsResponse(results=results)
+
+
+def _result(user: str, times: int, found: list[CredentialInfo] | None) -> DescribeUserScramCredentialsResult:
+    if times > 1:
+        why = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
+        return DescribeUserScramCredentialsResult(user, ErrorCode.DUPLICATE_RESOURCE, why)
+    if found is None:
+        why = f"Attempt to describe a user credential that does not exist: {user}"
+        return DescribeUserScramCredentialsResult(user, ErrorCode.RESOURCE_NOT_FOUND, why)
+    return DescribeUserScramCredentialsResult(user, credential_infos=found)
+
+
+API = Api(DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse, SERVED, handle)
