@@ -259,7 +259,8 @@ def same_answer(members: Members, request: Any, version: int) -> Any:
 def test_quotas_users_and_entries_of_access_control(members: Members) -> None:
     """kafka-configs of users, kafka-acls: the controllers keep them, and every broker shows the same."""
     alter = ("--alter", "--entity-type", "users", "--entity-name", "ann", "--add-config")
-    members.tool(CONFIGS, *alter, "producer_byte_rate=1024,SCRAM-SHA-256=[iterations=4096,password=secret]")
+    members.tool(CONFIGS, *alter, "producer_byte_rate=1024")
+    members.tool(CONFIGS, *alter, "SCRAM-SHA-256=[iterations=4096,password=secret]")
     members.tool(ACLS, "--add", "--allow-principal", "User:ann", "--operation", "Read", "--topic", "orders")
     members.tool(ACLS, "--add", "--deny-principal", "User:bob", "--operation", "All", "--topic", "or", *PREFIXED)
     quotas = same_answer(members, DescribeClientQuotasRequest(), 1)

@@ -7,15 +7,21 @@
 | anything else | state of the last snapshot in (log start, log end], replayed to the log end |
 
 Snapshots are left at the bases of the last two segments and at the log end, so that a truncation need not read everything.
-Called by `loader`, for the whole log and before it recovers a segment, and by `PartitionLog` after a truncation.
+Called by `loader`, for the whole log and before it recovers a segment, and by `PartitionLog` after a truncation. A log that
+others use meanwhile looks at what will be left before it is cut, some batches at a time: `state_at`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Generator
 
 from tidelog.records.markers import end_txn_marker
 from tidelog.storage.producers.producer_state_manager import ProducerStateManager
 from tidelog.storage.segment.segment import LogSegment
 from tidelog.storage.segment.segments import LogSegments
+
+AT_ONCE = 64
+"""Batches that are looked at in one step."""
 
 
 def rebuild_producer_state(
@@ -27,8 +33,11 @@ def rebuild_producer_state(
     magic: int,
     now_ms: int,
     had_clean_shutdown: bool = False,
+    known: ProducerStateManager | None = None,
 ) -> None:
     """Bring the state to `last_offset`, exclusive. `magic` is the message format that the log stores.
+
+    `known` is the state at `last_offset`, if the caller has it: then nothing is read.
 
     Raises CorruptBatchError, InvalidRecordError for what is replayed, StorageError.
     """
@@ -40,6 +49,9 @@ def rebuild_producer_state(
             producer_state.take_snapshot()
         return
     nothing_to_lose = producer_state.is_empty and producer_state.map_end_offset >= last_offset
+    if known is not None and known.map_end_offset == last_offset:
+        producer_state.take_over(known, last_offset)
+        return
     producer_state.truncate_and_reload(log_start_offset, last_offset, now_ms)
     if last_offset > producer_state.map_end_offset and not nothing_to_lose:
         for segment in segments.values(producer_state.map_end_offset, last_offset):
@@ -52,13 +64,42 @@ def rebuild_producer_state(
     producer_state.take_snapshot()
 
 
+def state_at(
+    producer_state: ProducerStateManager, segments: LogSegments, log_start_offset: int, offset: int, now_ms: int
+) -> Generator[None, None, ProducerStateManager | None]:
+    """Return what the state was at an offset of the log; nothing is changed. A step reads `AT_ONCE` batches.
+
+    None where there are no producers, and so were none.
+
+    Raises as `rebuild_producer_state`.
+    """
+    if producer_state.is_empty and producer_state.map_end_offset >= offset:
+        return None
+    state = producer_state.as_of(log_start_offset, offset, now_ms)
+    for segment in segments.values(state.map_end_offset, offset):
+        state.map_end_offset = max(segment.base_offset, state.map_end_offset, log_start_offset)
+        yield from _replaying(state, segment, state.map_end_offset, offset)
+        yield
+    state.map_end_offset = offset
+    return state
+
+
 def _replay(producer_state: ProducerStateManager, segment: LogSegment, start_offset: int, last_offset: int) -> None:
+    for _ in _replaying(producer_state, segment, start_offset, last_offset):
+        pass
+
+
+def _replaying(
+    producer_state: ProducerStateManager, segment: LogSegment, start_offset: int, last_offset: int
+) -> Generator[None, None, None]:
     """Report the state of the batches in [start_offset, last_offset) of a segment."""
     start = segment.translate_offset(start_offset)
     if start is None:
         return
     log = segment.log
-    for header in log.batches(start.position):
+    for count, header in enumerate(log.batches(start.position)):
+        if count % AT_ONCE == AT_ONCE - 1:
+            yield
         if (header.base_offset if header.magic == 2 else header.last_offset) >= last_offset:
             break
         if header.has_producer_id:

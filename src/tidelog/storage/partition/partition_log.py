@@ -336,14 +336,24 @@ class PartitionLog:
         """Delete the segments whose retention has ended, `limit` at most; return how many. Raises LogOfflineError."""
         return self._removals.delete_old_segments(limit)
 
-    def truncate_to(self, target_offset: int) -> bool:
+    def producers_at(self, offset: int) -> Generator[None, None, ProducerStateManager | None]:
+        """Return what producers there will be once the log is cut at `offset`, for `truncate_to`; nothing is changed.
+
+        It reads the batches since the last snapshot, some at each step. Where the log has changed meanwhile it is of no use.
+        Raises CorruptBatchError, StorageError.
+        """
+        return self._removals.producers_at(offset)
+
+    def truncate_to(self, target_offset: int, known: ProducerStateManager | None = None) -> bool:
         """Cut the log so that it ends at `target_offset`, at a batch's start; False if it ends there or before already.
+
+        `known` is what `producers_at` has found for this offset; without it all batches since the last snapshot are read here.
 
         Raises InvalidArgumentError for a negative offset, LogOfflineError.
         """
         self._appends.append_time.forget()
         self.events.before_truncation(self)
-        is_cut = self._removals.truncate_to(target_offset)
+        is_cut = self._removals.truncate_to(target_offset, known)
         if is_cut:
             self.events.after_truncation(self)
         return is_cut

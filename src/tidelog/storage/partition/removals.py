@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError, StorageError
-from tidelog.storage.loading.producer_rebuild import rebuild_producer_state
+from tidelog.storage.loading.producer_rebuild import rebuild_producer_state, state_at
 from tidelog.storage.partition import retention
 from tidelog.storage.partition.availability import Availability
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
@@ -30,6 +30,8 @@ from tidelog.storage.scheduler import Rest, Scheduler
 from tidelog.storage.segment.segment import LogSegment
 
 logger = logging.getLogger("tidelog.storage")
+
+RECORD_BATCH_MAGIC = 2
 
 HIGH_WATERMARK = -1
 """`delete_records` up to the high watermark, whatever it is."""
@@ -129,7 +131,14 @@ class Removals:
 
     # --- at the end
 
-    def truncate_to(self, target_offset: int) -> bool:
+    def producers_at(self, offset: int) -> Generator[None, None, ProducerStateManager | None]:
+        """See `PartitionLog.producers_at`."""
+        state, local = self._producer_state, self._local
+        if local.config.magic < RECORD_BATCH_MAGIC or not self._watermarks.log_start_offset < offset < local.log_end_offset:
+            return None
+        return (yield from state_at(state, local.segments, self._watermarks.log_start_offset, offset, self._clock.now_ms()))
+
+    def truncate_to(self, target_offset: int, known: ProducerStateManager | None = None) -> bool:
         """See `PartitionLog.truncate_to`."""
         local, marks = self._local, self._watermarks
         if target_offset < 0:
@@ -147,7 +156,7 @@ class Removals:
             self.delete_producer_snapshots(local.truncate_to(target_offset))
             self._leader_epochs.truncate_from_end(target_offset)
             marks.log_start_offset = min(marks.log_start_offset, target_offset)
-            self._rebuild_producers(target_offset)
+            self._rebuild_producers(target_offset, known)
             marks.on_log_end_moved()
             marks.update_first_unstable_offset()
             return True
@@ -167,7 +176,7 @@ class Removals:
             marks.update_high_watermark(local.log_end_offset_metadata)
             marks.update_first_unstable_offset()
 
-    def _rebuild_producers(self, end_offset: int) -> None:
+    def _rebuild_producers(self, end_offset: int, known: ProducerStateManager | None = None) -> None:
         rebuild_producer_state(
             self._producer_state,
             self._local.segments,
@@ -175,6 +184,7 @@ class Removals:
             end_offset,
             magic=self._local.config.magic,
             now_ms=self._clock.now_ms(),
+            known=known,
         )
 
     # --- in the middle

@@ -25,6 +25,11 @@ class ProducerSnapshots:
         self._offsets: list[int] | None = None
 
     @property
+    def directory(self) -> Path:
+        """The partition's folder."""
+        return self._directory
+
+    @property
     def offsets(self) -> list[int]:
         """The offsets, ascending. Raises StorageError."""
         if self._offsets is None:

@@ -13,6 +13,7 @@ unstable until the high watermark passes its marker. One thread at a time; calle
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from types import MappingProxyType
 
 from tidelog.clock import Clock
 from tidelog.errors import CorruptSnapshotError, InvalidArgumentError
+from tidelog.formats.producer_snapshot import ProducerEntry
 from tidelog.model import TopicPartition
 from tidelog.reader.producer_state import CompletedTxn
 from tidelog.records.batch import NO_PRODUCER_ID, BatchHeader
@@ -211,6 +213,40 @@ class ProducerStateManager:
         self._clear()
         self._load_from_snapshot(log_start_offset, now_ms)
 
+    def as_of(self, log_start_offset: int, offset: int, now_ms: int) -> ProducerStateManager:
+        """Return another one as the last snapshot in (log_start_offset, offset] has it. No file is changed.
+
+        A snapshot that cannot be read is skipped. Raises StorageError.
+        """
+        found = ProducerStateManager(
+            self.topic_partition,
+            self._snapshots.directory,
+            self._clock,
+            producer_id_expiration_ms=self.producer_id_expiration_ms,
+            max_transaction_timeout_ms=self.max_transaction_timeout_ms,
+        )
+        found.map_end_offset = log_start_offset
+        for snapshot in sorted(self._snapshots.offsets, reverse=True):
+            if log_start_offset < snapshot <= offset:
+                with contextlib.suppress(CorruptSnapshotError):
+                    found._load(self._snapshots.read(snapshot), now_ms)
+                    found.map_end_offset = snapshot
+                    break
+        return found
+
+    def take_over(self, other: ProducerStateManager, log_end_offset: int) -> None:
+        """Know what another one knows at the log's new end, and delete the snapshots above it. Raises StorageError.
+
+        Its snapshot is not forced to the disk: without it a start reads from the one before it.
+        """
+        for snapshot in [one for one in self._snapshots.offsets if one > log_end_offset]:
+            self._snapshots.delete(snapshot)
+        self._producers, self._ongoing, self._unreplicated = other._producers, other._ongoing, other._unreplicated
+        latest = self._snapshots.latest
+        self._last_snapshot_offset = 0 if latest is None else latest
+        self.map_end_offset = log_end_offset
+        self.take_snapshot(sync=False)
+
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Forget everything, delete all snapshots, go on at `offset`. Raises StorageError."""
         self._clear()
@@ -239,13 +275,16 @@ class ProducerStateManager:
                 logger.warning("%s: it is deleted, the one before it is taken", error)
                 self._snapshots.delete(latest)
                 continue
-            for one in entries:
-                entry = ProducerStateEntry.from_snapshot(one)
-                if not self._is_expired(entry, now_ms):
-                    self.load_entry(entry)
+            self._load(entries, now_ms)
             self._last_snapshot_offset = self.map_end_offset = latest
             return
         self._last_snapshot_offset = self.map_end_offset = log_start_offset
+
+    def _load(self, entries: Iterable[ProducerEntry], now_ms: int) -> None:
+        for one in entries:
+            entry = ProducerStateEntry.from_snapshot(one)
+            if not self._is_expired(entry, now_ms):
+                self.load_entry(entry)
 
     def _clear(self) -> None:
         self._producers.clear()

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 
 from tidelog.broker.replicas.following.fetch_session_client import WantedFetch
 from tidelog.broker.replicas.following.followed_partition import FollowedPartition, FollowerState
@@ -82,8 +82,9 @@ class LeaderAnswers:
                         asking.append((one, latest.epoch))
                         continue
                     if latest is None or not fetch_tells:
-                        self._cut(one, Truncation(one.log.high_watermark, True), "there are no epochs to go by")
-                    self._followed.fetch(one)
+                        yield from self._cut(one, Truncation(one.log.high_watermark, True), "there are no epochs to go by")
+                    if one.state is FollowerState.TRUNCATING:
+                        self._followed.fetch(one)
             yield
 
     def truncate(self, asked: Iterable[tuple[FollowedPartition, int]], ends: dict[TopicPartition, EpochEnd]) -> Iterator[None]:
@@ -94,7 +95,7 @@ class LeaderAnswers:
                 with self._guarded(one):
                     if error_code:
                         self._refused(one, error_code, "OffsetForLeaderEpoch")
-                    elif self._cut_by_epoch(one, epoch, end_offset):
+                    elif (yield from self._cut_by_epoch(one, epoch, end_offset)) and one.state is FollowerState.TRUNCATING:
                         self._followed.fetch(one)
             yield
 
@@ -107,16 +108,17 @@ class LeaderAnswers:
                     if error_code:
                         self._refused(one, error_code, "ListOffsets")
                     else:
-                        self._go_to(one, start, end)
-                        self._followed.fetch(one)
+                        yield from self._go_to(one, start, end)
+                        if one.state is FollowerState.OUT_OF_RANGE:
+                            self._followed.fetch(one)
             yield
 
-    def _go_to(self, one: FollowedPartition, leader_start: int, leader_end: int) -> None:
+    def _go_to(self, one: FollowedPartition, leader_start: int, leader_end: int) -> Iterator[None]:
         log, own_end = one.log, one.log.log_end_offset
         action = out_of_range(own_end, leader_start, leader_end)
         why = f"the leader has the offsets {leader_start} to {leader_end}"
         if action.truncate_to is not None:
-            self._cut(one, Truncation(action.truncate_to, True), why)
+            yield from self._cut(one, Truncation(action.truncate_to, True), why)
         elif action.start_over_at is not None:
             logger.warning("%s: ends at %d, %s: it starts over there", log.directory, own_end, why)
             log.truncate_fully_and_start_at(action.start_over_at)
@@ -148,13 +150,17 @@ class LeaderAnswers:
             return
         log, parted = one.log, data.diverging_epoch
         if parted.epoch >= 0:
-            self._cut_by_epoch(one, parted.epoch, parted.end_offset)
+            yield from self._cut_by_epoch(one, parted.epoch, parted.end_offset)
             return
         end, high_watermark = log.log_end_offset, log.high_watermark
-        for _ in append_fetched(log, data, one.leader_epoch):
-            yield
-            if one.state is not FollowerState.FETCHING:
-                return  # It was left meanwhile: the rest is not for it.
+        try:
+            for _ in append_fetched(log, data, one.leader_epoch):
+                yield
+                if one.state is not FollowerState.FETCHING:
+                    return  # It was left meanwhile: the rest is not for it.
+        except UnexpectedAppendOffsetError as error:
+            yield from self._overlapped(one, error)
+            return
         if data.records and log.log_end_offset == end:
             self._followed.delay(one, self._now_s())  # All of it is of an epoch that is not followed yet.
             return
@@ -168,21 +174,27 @@ class LeaderAnswers:
 
     # --- what is done
 
-    def _cut_by_epoch(self, one: FollowedPartition, epoch: int, end_offset: int) -> bool:
+    def _cut_by_epoch(self, one: FollowedPartition, epoch: int, end_offset: int) -> Generator[None, None, bool]:
         cut = truncation_by_epoch(one.log, epoch, end_offset)
-        self._cut(one, cut, f"the leader's epoch {epoch} ends at {end_offset}")
+        yield from self._cut(one, cut, f"the leader's epoch {epoch} ends at {end_offset}")
         return cut.is_complete
 
-    def _cut(self, one: FollowedPartition, truncation: Truncation, why: str) -> None:
-        """Cut a log, between batches. A leader that has it cut where it ends is not asked again at once."""
-        log = one.log
+    def _cut(self, one: FollowedPartition, truncation: Truncation, why: str) -> Iterator[None]:
+        """Cut a log, between batches. A leader that has it cut where it ends is not asked again at once.
+
+        Which producers stay is found out before, in steps: what is done to the log is one step, and none if it has changed.
+        """
+        log, state, end = one.log, one.state, one.log.log_end_offset
         offset = start_of_batch(log, truncation.offset)
+        known = yield from log.producers_at(offset)
+        if one.state is not state or log.log_end_offset != end:
+            return
         before = log.log_end_offset, log.leader_epochs.latest
         if offset < log.high_watermark:
             logger.warning("%s: cut at %d, below its high watermark %d: %s", log.directory, offset, log.high_watermark, why)
         elif offset < log.log_end_offset:
             logger.info("%s: cut at %d: %s", log.directory, offset, why)
-        log.truncate_to(offset)
+        log.truncate_to(offset, known)
         if (log.log_end_offset, log.leader_epochs.latest) != before:
             self._moved(one.key)
         elif one.state is FollowerState.FETCHING:
@@ -202,9 +214,6 @@ class LeaderAnswers:
         log = one.log
         try:
             yield
-        except UnexpectedAppendOffsetError as error:
-            with self._guarded(one):
-                self._overlapped(one, error)
         except StorageError as error:
             if log.is_offline or log.local.is_closed:
                 self._followed.fail(one, str(error))
@@ -218,10 +227,10 @@ class LeaderAnswers:
             logger.exception("%s: following broker %d failed", log.directory, self._leader_id)
             self._followed.fail(one, repr(error))
 
-    def _overlapped(self, one: FollowedPartition, error: UnexpectedAppendOffsetError) -> None:
+    def _overlapped(self, one: FollowedPartition, error: UnexpectedAppendOffsetError) -> Iterator[None]:
         """The leader's batch begins before the log's end: the log was cut within what is a batch there."""
         first_offset = error.first_offset
         if first_offset < one.log.high_watermark:
             self._followed.fail(one, f"broker {self._leader_id} contradicts what is committed: {error}")
         else:
-            self._cut(one, Truncation(first_offset, True), f"a batch of the leader begins at {first_offset}")
+            yield from self._cut(one, Truncation(first_offset, True), f"a batch of the leader begins at {first_offset}")
