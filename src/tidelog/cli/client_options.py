@@ -14,8 +14,6 @@ from typing import Any, TypeVar
 import click
 
 from tidelog.client.connections.addresses import secured
-from tidelog.properties_file import read_properties_file
-from tidelog.security.client_config import check_names, client_config
 from tidelog.sources.opening import kind_of
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -57,8 +55,7 @@ def reached(ctx: click.Context, param: click.Parameter, value: str | None) -> st
         return value
     if not kind_of(value).is_cluster:
         raise click.UsageError(f"--config and -X are for brokers, HOST:PORT, not for {kind_of(value).name}: {value!r}.", ctx)
-    check_names(given)
-    return secured(value, client_config({**({} if file is None else read_properties_file(file)), **given}))
+    return _secured(value, file, given)
 
 
 def target_config_option(function: Decorated) -> Decorated:
@@ -79,7 +76,16 @@ def reached_target(ctx: click.Context, param: click.Parameter, value: str | None
     file = ctx.meta.get(_FILE + ".target")
     if value is None or file is None or not kind_of(value).is_cluster:
         return value
-    return secured(value, client_config(read_properties_file(file)))
+    return _secured(value, file, {})
+
+
+def _secured(value: str, file: str | None, given: dict[str, str]) -> str:
+    # A command that reaches no secured broker starts without these.
+    from tidelog.properties_file import read_properties_file
+    from tidelog.security.client_config import check_names, client_config
+
+    check_names(given)
+    return secured(value, client_config({**({} if file is None else read_properties_file(file)), **given}))
 
 
 def _keep_file(ctx: click.Context, param: click.Parameter, value: str | None) -> None:

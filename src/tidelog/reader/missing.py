@@ -33,7 +33,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -68,8 +67,7 @@ _INDEX_SUFFIXES = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_
 Kind = Literal["segment", "head", "end", "partition", "hidden", "perhaps_deleted"]
 
 
-@dataclass(frozen=True, slots=True)
-class MissingOffsets:
+class MissingOffsets(NamedTuple):
     """Offsets `[first_offset, end_offset)` of a partition that should be in a folder, and are not."""
 
     topic: str
@@ -106,7 +104,7 @@ class MissingOffsets:
 
     def fields(self) -> dict[str, Any]:
         """Return what scripts get."""
-        return asdict(self)
+        return self._asdict()
 
 
 _WORDS = {
@@ -150,7 +148,7 @@ def missing_offsets(log: Log, claims: Claims, start_offset: int, end_offset: int
     orphans = _Orphans(log.directory, {segment.base_offset for segment in log.segments})
     for found in _all_missing(log, claims, orphans, start_offset, end_offset):
         if found.end_offset > start_offset and (end_offset is None or found.first_offset < end_offset):
-            yield replace(found, first_offset=max(found.first_offset, log_start_offset))
+            yield found._replace(first_offset=max(found.first_offset, log_start_offset))
 
 
 def _all_missing(

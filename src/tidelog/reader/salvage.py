@@ -16,7 +16,6 @@ entries are not asked. Only what a crash may have left after the last sound batc
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.errors import CorruptBatchError, CorruptDataError
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
 READ_BYTES = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(NamedTuple):
     """Bytes of a segment that were skipped because they are damaged, and the offsets that may have been in them."""
 
     topic: str
@@ -68,7 +66,7 @@ class LeftOut:
 
     def fields(self) -> dict[str, Any]:
         """Return what scripts get."""
-        return asdict(self)
+        return self._asdict()
 
 
 class Damage(NamedTuple):

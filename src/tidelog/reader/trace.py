@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 TimestampSource = Literal["index", "log", "mtime", "none"]
 """Where a segment's largest timestamp comes from: the last time index entry, batch headers after it, the file's time."""
@@ -15,8 +15,7 @@ TimestampSource = Literal["index", "log", "mtime", "none"]
 Verdict = Literal["below log start", "no timestamps", "too early", "searched", "no match", "match"]
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentStep:
+class SegmentStep(NamedTuple):
     """A segment was considered.
 
     `largest_timestamp` is -1 without timestamps; of a segment that is searched it may be a lower bound (the last time index
@@ -30,8 +29,7 @@ class SegmentStep:
     verdict: Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class TimeIndexStep:
+class TimeIndexStep(NamedTuple):
     """The time index entry that the search starts from; `slot` -1: none is early enough, or there is no index to trust."""
 
     path: Path
@@ -41,8 +39,7 @@ class TimeIndexStep:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetIndexStep:
+class OffsetIndexStep(NamedTuple):
     """The offset index entry for `target_offset`; `slot` -1: the segment's start."""
 
     path: Path
@@ -53,8 +50,7 @@ class OffsetIndexStep:
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class BatchesStep:
+class BatchesStep(NamedTuple):
     """Batches walked for the answer: `batches` headers in [start_position, end_position), `opened` of them looked into."""
 
     path: Path
@@ -64,8 +60,7 @@ class BatchesStep:
     opened: int
 
 
-@dataclass(frozen=True, slots=True)
-class RecordStep:
+class RecordStep(NamedTuple):
     """The record found, in the batch at `position`."""
 
     path: Path
@@ -76,8 +71,7 @@ class RecordStep:
     timestamp: int
 
 
-@dataclass(frozen=True, slots=True)
-class KafkaStep:
+class KafkaStep(NamedTuple):
     """What Apache Kafka answers.
 
     It picks one segment (None: none is late enough), by the file's time where that has no timestamps; `offset` is what it

@@ -28,8 +28,6 @@ from tidelog.errors import InvalidArgumentError, SegmentChangedError, Unsupporte
 from tidelog.model import READ_UNCOMMITTED, Isolation, TopicPartition
 from tidelog.sources.bounds import HIGH_WATERMARK, LOG_END, TimeRange
 from tidelog.sources.reading import Reading
-from tidelog.sources.report import ScanReport
-from tidelog.sources.scan_plan import ScanPlan, ScanRequest
 
 if TYPE_CHECKING:
     from tidelog.client.connections.cluster import Cluster
@@ -38,6 +36,8 @@ if TYPE_CHECKING:
     from tidelog.reader.time_map_file import AnyPath
     from tidelog.reader.time_search import FoundOffset
     from tidelog.sources.groups import Groups
+    from tidelog.sources.report import ScanReport
+    from tidelog.sources.scan_plan import ScanPlan, ScanRequest
     from tidelog.sources.split import Split
 
 T = TypeVar("T")

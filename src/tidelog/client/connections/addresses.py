@@ -17,10 +17,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.errors import InvalidArgumentError
-from tidelog.security.client_config import IN_PLAIN_TEXT, ClientConfig, check_names, client_config, dotted
+
+# What reads folders asks whether a text is an address, and starts without `security.client_config`, which takes 15 ms.
+if TYPE_CHECKING:
+    from tidelog.security.client_config import ClientConfig
 
 EXPECTED = "host:port, several with commas between"
 
@@ -63,16 +66,22 @@ class SecuredBrokers(str):
 
 def config_of(brokers: str) -> ClientConfig:
     """Return how brokers are reached: in plain text, unless the text has a configuration beside it."""
+    from tidelog.security.client_config import IN_PLAIN_TEXT
+
     return brokers.config if isinstance(brokers, SecuredBrokers) else IN_PLAIN_TEXT
 
 
 def secured(brokers: str, config: ClientConfig) -> str:
     """Return the addresses with a configuration."""
+    from tidelog.security.client_config import IN_PLAIN_TEXT
+
     return brokers if config == IN_PLAIN_TEXT else SecuredBrokers(brokers, config)
 
 
 def with_config(brokers: str, properties: Mapping[str, object]) -> str:
     """Return the addresses with a configuration of Kafka's properties, or keywords. Raises InvalidArgumentError."""
+    from tidelog.security.client_config import check_names, client_config, dotted
+
     named = dotted(properties)
     check_names(named)
     return secured(brokers, client_config(named))

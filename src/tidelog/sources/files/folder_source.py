@@ -25,13 +25,13 @@ from tidelog.reader.missing import MissingOffsets
 from tidelog.reader.time_search import FoundOffset, find_from, find_offset
 from tidelog.sources.bounds import HIGH_WATERMARK, LOG_END, TimeRange
 from tidelog.sources.files.kept_log_dir import KeptLogDir
-from tidelog.sources.report import ScanReport
-from tidelog.sources.scan_plan import ScanPlan, ScanRequest
 from tidelog.sources.source import Ends, Source
 
 if TYPE_CHECKING:
     from tidelog.reader.time_map_file import AnyPath
     from tidelog.sources.groups import Groups
+    from tidelog.sources.report import ScanReport
+    from tidelog.sources.scan_plan import ScanPlan, ScanRequest
     from tidelog.sources.split import Split
 
 
@@ -173,6 +173,8 @@ class FolderSource(Source):
         time_map_dir: AnyPath | None,
         report: ScanReport | None,
     ) -> list[Split]:
+        from tidelog.sources.scan_plan import ScanRequest
+
         by_topic: dict[str, dict[int, tuple[int | None, int | None]]] = {}
         for key in sorted(ranges):
             by_topic.setdefault(key.topic, {})[key.partition] = ranges[key]
