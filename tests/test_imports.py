@@ -17,8 +17,6 @@ SOURCE = ROOT / "src"
 CIRCLES_OF_TYPES = (
     # A connection, its writer and its server.
     "server.answer_writer, server.broker_server, server.connection, server.dispatch of tidelog.broker",
-    # A member waits for a result, which lists members.
-    "group, results of tidelog.broker.groups",
     # What a log does, parted into files by what it is about: each works on the log, which offers it.
     "segment, segment_time of tidelog.reader",
     "log, missing, transactions of tidelog.reader",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.fields import check_fields
 from tidelog.broker.delays import Delay
-from tidelog.broker.groups.group import Group, GroupState, Member
+from tidelog.broker.groups.group import Group, GroupState, JoinResult, Member, SyncResult
 from tidelog.broker.groups.membership import (
     add,
     answer_join,
@@ -23,7 +23,6 @@ from tidelog.broker.groups.membership import (
     replace_static,
     supports,
 )
-from tidelog.broker.groups.results import JoinResult, SyncResult
 from tidelog.wire.error_codes import ErrorCode
 
 NOW_MS = 1_700_000_000_000

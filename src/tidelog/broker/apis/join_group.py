@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
 from tidelog.broker.coordinated import by_groups
-from tidelog.broker.groups.joining import join
-from tidelog.broker.groups.results import Joining, JoinResult
+from tidelog.broker.groups.group import JoinResult
+from tidelog.broker.groups.joining import Joining, join
 from tidelog.broker.groups.waiting import Waiting
 from tidelog.broker.server.request import Outcome, Request
 from tidelog.wire.error_codes import ErrorCode

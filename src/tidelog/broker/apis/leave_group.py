@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from tidelog.broker.api import Api
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.group import GroupState
-from tidelog.broker.groups.joining import leave
-from tidelog.broker.groups.results import Leaving
+from tidelog.broker.groups.joining import Leaving, leave
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work
 from tidelog.wire.error_codes import ErrorCode

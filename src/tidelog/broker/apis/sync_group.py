@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
 from tidelog.broker.coordinated import by_groups
-from tidelog.broker.groups.joining import sync
-from tidelog.broker.groups.results import Syncing, SyncResult
+from tidelog.broker.groups.group import SyncResult
+from tidelog.broker.groups.joining import Syncing, sync
 from tidelog.broker.groups.waiting import Waiting
 from tidelog.broker.server.request import Outcome, Request
 from tidelog.wire.error_codes import ErrorCode

@@ -2,8 +2,8 @@
 
 | read | for |
 |---|---|
-| `group` | a group and its members: data, states |
-| `joining`, `results`, `waiting` | what a member asks for, what comes of it, answers that come later |
+| `group` | a group and its members: data, states, results of joining and syncing |
+| `joining`, `waiting` | what a member asks for, answers that come later |
 | `rebalance` | how a group comes to its next generation; sessions |
 | `membership` | members added, replaced, removed; protocols, the leader |
 | `groups` | all groups: found, made, stored in ``__consumer_offsets``, loaded, expired, removed |

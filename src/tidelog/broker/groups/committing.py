@@ -23,9 +23,8 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from tidelog.broker.groups.group import Group, GroupState
+from tidelog.broker.groups.group import UNKNOWN_MEMBER, Group, GroupState
 from tidelog.broker.groups.membership import check_member
-from tidelog.broker.groups.results import UNKNOWN_MEMBER
 from tidelog.broker.server.slices import Elsewhere, Until
 from tidelog.broker.state_log import code_of
 from tidelog.errors import TidelogError

@@ -13,17 +13,20 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.groups.group_offsets import GroupOffsets
 from tidelog.transitions import Transitions, checked
+from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.broker.delays import Delay
-    from tidelog.broker.groups.results import JoinResult, SyncResult
     from tidelog.broker.timers import Timer
 
 NO_GENERATION = -1
+
+UNKNOWN_MEMBER = ""
+"""The id of a member that has none yet."""
 
 
 class GroupState(enum.Enum):
@@ -61,6 +64,28 @@ TRANSITIONS: Final[Transitions[GroupState | None]] = {
     },
     GroupState.DEAD: {},
 }
+
+
+class JoinResult(NamedTuple):
+    """The answer to a JoinGroup. `members` are told to the leader only, each with its metadata for `protocol_name`."""
+
+    member_id: str
+    error_code: ErrorCode = ErrorCode.NONE
+    generation_id: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader_id: str = UNKNOWN_MEMBER
+    members: tuple[Member, ...] = ()
+    skip_assignment: bool = False
+
+
+class SyncResult(NamedTuple):
+    """The answer to a SyncGroup: what the member is to read."""
+
+    error_code: ErrorCode = ErrorCode.NONE
+    assignment: bytes = b""
+    protocol_type: str | None = None
+    protocol_name: str | None = None
 
 
 class Member:

@@ -20,9 +20,10 @@ its old id leads, so that it assigns nothing: a stable group would not listen (K
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.broker.groups.group import Group, GroupState, Member
+from tidelog.broker.groups.group import UNKNOWN_MEMBER, Group, GroupState, JoinResult, Member, SyncResult
 from tidelog.broker.groups.membership import (
     add,
     await_join,
@@ -37,11 +38,53 @@ from tidelog.broker.groups.membership import (
     supports,
 )
 from tidelog.broker.groups.rebalance import NEW_MEMBER_TIMEOUT_MS, forget_pending_sync, generation_of
-from tidelog.broker.groups.results import UNKNOWN_MEMBER, Joining, JoinResult, Leaving, Syncing, SyncResult
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+
+# --- what members ask for
+
+
+class Joining(NamedTuple):
+    """A JoinGroup. Timeouts in ms; `protocols` by name, with the member's metadata, the best-liked first."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocol_type: str
+    protocols: dict[str, bytes]
+    reason: str
+    is_member_id_required: bool
+    """Whether a new member gets its id, and joins with that (KIP-394)."""
+    can_skip_assignment: bool
+    """Whether a leader that is back knows what to do with assignments that stay (KIP-814)."""
+    answer: Callable[[JoinResult], None]
+    """Answers it, if it has to wait."""
+
+
+class Syncing(NamedTuple):
+    """A SyncGroup; `assignments` by member id, from the leader."""
+
+    member_id: str
+    group_instance_id: str | None
+    generation_id: int
+    protocol_type: str | None
+    protocol_name: str | None
+    assignments: dict[str, bytes]
+    answer: Callable[[SyncResult], None]
+
+
+class Leaving(NamedTuple):
+    """A member that is to leave: by its id, by its instance's, or both."""
+
+    member_id: str
+    group_instance_id: str | None
+    reason: str
 
 
 # --- join

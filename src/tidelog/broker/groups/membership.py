@@ -22,8 +22,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable
 
-from tidelog.broker.groups.group import Group, GroupState, Member
-from tidelog.broker.groups.results import JoinResult, SyncResult
+from tidelog.broker.groups.group import Group, GroupState, JoinResult, Member, SyncResult
 from tidelog.wire.error_codes import ErrorCode
 
 

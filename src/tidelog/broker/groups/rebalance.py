@@ -28,7 +28,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.broker.groups.group import Group, GroupState, Member
+from tidelog.broker.groups.group import UNKNOWN_MEMBER, Group, GroupState, JoinResult, Member, SyncResult
 from tidelog.broker.groups.membership import (
     answer_join,
     answer_sync,
@@ -39,7 +39,6 @@ from tidelog.broker.groups.membership import (
     rebalance_timeout_ms,
     remove,
 )
-from tidelog.broker.groups.results import UNKNOWN_MEMBER, JoinResult, SyncResult
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
