@@ -123,7 +123,7 @@ def cpus() -> int:
 
 def spark_run(data: Path, threads: int, *options: str, cpu_list: str | None = None) -> dict[str, Any]:
     """Rebuild a folder in a process of its own, with its JVM and workers on the given CPUs."""
-    command = [sys.executable, "-m", "bench.index_job_child", str(data), "--master", f"local[{threads}]", *options]
+    command = [sys.executable, "-m", "bench.children.index_job_child", str(data), "--master", f"local[{threads}]", *options]
     if cpu_list is not None:
         command = ["taskset", "-c", cpu_list, *command]
     done = subprocess.run(command, capture_output=True, text=True)

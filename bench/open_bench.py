@@ -38,7 +38,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tests.kafka.brokers import Kafka391
 from tests.kafka.jars import why_not
 
-from bench.open_child import FAR_FUTURE_MS, memory_mb, open_files, process_start_s
+from bench.children.open_child import FAR_FUTURE_MS, memory_mb, open_files, process_start_s
 from bench.recovery_bench import HEAP_MB, JAVA_OPTIONS, LOADED, LOG4J
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
@@ -174,7 +174,7 @@ def _fill(data: Path, topics: dict[str, int], segment_bytes: int) -> int:
 
 def _tidelog(data: Path) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-m", "bench.open_child", str(data)],
+        [sys.executable, "-m", "bench.children.open_child", str(data)],
         check=True,
         stdout=subprocess.PIPE,
         text=True,

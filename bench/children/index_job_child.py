@@ -1,6 +1,6 @@
 """One rebuild of a folder's indexes on Spark in a process of its own; called by `index_job_bench`.
 
-    python -m bench.index_job_child DATA --master local[2] [--time-maps]
+    python -m bench.children.index_job_child DATA --master local[2] [--time-maps]
 
 Prints one JSON line: seconds of the session's start (JVM, session, workers) and of the job, its first; files and faults.
 """

@@ -1,6 +1,6 @@
 """What `open_bench` starts for each round of Tidelog's, and how a process is looked at. Imports nothing that is not measured.
 
-python -m bench.open_child DIR      one JSON line; the folder is closed cleanly after it
+python -m bench.children.open_child DIR      one JSON line; the folder is closed cleanly after it
 """
 
 from __future__ import annotations

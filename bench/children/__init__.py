@@ -1,0 +1,1 @@
+"""Processes that a bench starts, each of which prints one JSON line."""
