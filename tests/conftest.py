@@ -33,15 +33,8 @@ TOGETHER = ("tests/spark/", "tests/studies/", "tests/interop/differential/")
 
 LONG = (
     *("test_stream_kills.py", "test_pipeline_kills.py", "test_stream_agreement.py", "test_cluster.py", "test_engine_folders.py"),
-    *(
-        "test_zookeeper_member.py",
-        "test_cluster_soak.py",
-        "test_source_agreement.py",
-        "test_stream_protocol.py",
-        "test_group_tools.py",
-        "test_handover.py",
-        "test_import.py",
-    ),
+    *("test_zookeeper_member.py", "test_cluster_soak.py", "test_source_agreement.py", "test_stream_protocol.py"),
+    *("test_group_tools.py", "test_handover.py", "test_import.py"),
 )
 """Files of `make interop` that take a minute and more, the longest first."""
 
