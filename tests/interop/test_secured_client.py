@@ -220,8 +220,7 @@ def test_commands(secured: Secured, tmp_path: Path) -> None:
         ["cat", address, "events"],
         ["find", address, "events", "--at", "2013-07-10"],
         ["groups", "list", address],
-        ["groups", "describe", address, "g"],
-        ["groups", "reset", address, "g", "--to", "earliest", "--partition", "events:0"],
+        ["groups", "lag", address],
     ):
         ran = run(*command, "--config", str(config))
         assert (ran.exit_code, ran.error if ran.exit_code else "") == (0, ""), command
