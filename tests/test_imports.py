@@ -16,7 +16,8 @@ SOURCE = ROOT / "src"
 
 CIRCLES_OF_TYPES = (
     # A connection, its writer and its server.
-    "server.answer_writer, server.broker_server, server.connection, server.dispatch of tidelog.broker",
+    """server.answer_writer, server.broker_server, server.connection, server.dispatch, server.secured.authentication,
+    server.secured.tls_connection of tidelog.broker""",
     # What a log does, parted into files by what it is about: each works on the log, which offers it.
     "segment, segment_time of tidelog.reader",
     "log, missing, transactions of tidelog.reader",

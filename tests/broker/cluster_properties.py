@@ -65,7 +65,6 @@ REFUSED: list[tuple[dict[str, str], str]] = [
 REFUSED_HERE: list[tuple[dict[str, str], str]] = [
     ({"log.dirs": "/a,/b"}, "log.dirs has several folders"),
     ({"security.inter.broker.protocol": "SSL"}, "PLAINTEXT, the only protocol"),
-    ({"listeners": "PLAINTEXT://b:1,SSL://b:2"}, "PLAINTEXT, the only protocol"),
     ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"}, "PLAINTEXT, the only protocol"),
     ({"controller.quorum.voters": "1@a:1,1@b:2"}, "has an id twice"),
     ({"controller.quorum.voters": "1@0.0.0.0:0"}, "names no controller that can be reached"),

@@ -150,7 +150,7 @@ def test_properties_by_either_name(tmp_path: Path) -> None:
         ({"log_retention_centuries": 1}, "log.retention.centuries"),
         ({"num_partitions": 0}, "num.partitions"),
         ({"log.dirs": "/a,/b"}, "log.dirs"),
-        ({"listeners": "SSL://:9093"}, "PLAINTEXT"),
+        ({"listeners": "OTHER://:9093"}, "has no protocol"),
     ],
 )
 def test_bad_properties(properties: dict[str, object], message: str) -> None:

@@ -156,7 +156,7 @@ class TestSorting:
     def test_nothing_given(self):
         found = sort_properties({})
         assert found.config == BrokerConfig()
-        assert found.config.listeners[0][1:] == ("127.0.0.1", 9092, "127.0.0.1", 9092)
+        assert found.config.listeners[0][1:] == ("127.0.0.1", 9092, "127.0.0.1", 9092, "PLAINTEXT")
         assert found[1:] == ({}, (), ())
 
     @pytest.mark.parametrize(
@@ -221,8 +221,6 @@ class TestListeners:
     @pytest.mark.parametrize(
         ("properties", "what"),
         [
-            ({"listeners": "SSL://:9093"}, "PLAINTEXT, the only protocol"),
-            ({"listeners": "A://:1", "listener.security.protocol.map": "A:SASL_SSL"}, "found SASL_SSL"),
             ({"listeners": "OTHER://:9093"}, "OTHER has no protocol"),
             ({"listeners": "localhost:9092"}, "NAME://host:port"),
             ({"listeners": "PLAINTEXT://h:port"}, "host:port"),

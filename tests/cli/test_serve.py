@@ -243,7 +243,7 @@ def test_usage(arguments: list[str], message: str) -> None:
         (["--listen", "host:port"], "expected host:port"),
         (["--listen", "0.0.0.0:9092"], "clients cannot connect to 0.0.0.0"),
         (["--config", "none.properties"], "cannot read the properties: No such file"),
-        (["--property", "listeners=SSL://:9093"], "PLAINTEXT, the only protocol"),
+        (["--property", "listeners=SSL://:9093"], "a listener with TLS needs ssl.keystore.location"),
         (["--property", "num.partitions=0"], "num.partitions is out of range"),
         (["--metrics", "x"], "host:port"),
     ],

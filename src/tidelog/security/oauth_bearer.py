@@ -71,6 +71,11 @@ class OAuthBearerServer:
         self._now_s = now_s
         self._is_refused = False
 
+    @property
+    def seconds_left(self) -> float:
+        """How long the token is good."""
+        return float("inf") if self.expires_s is None else self.expires_s - self._now_s()
+
     def evaluate(self, response: bytes) -> bytes:
         """Return the answer to a client's message: empty, or why the token is refused. Raises AuthenticationError."""
         if self._is_refused or self.is_complete:

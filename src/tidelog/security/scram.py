@@ -39,6 +39,9 @@ MAX_CLIENT_ITERATIONS: Final = 1_000_000
 
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
+SCRAM_IDS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+"""Numbers of the mechanisms in Kafka's metadata and requests (KIP-554)."""
+
 _MAX_NAME = 1024
 _CLIENT_FIRST = re.compile(r"n,(?:a=(?P<authzid>[^,]*))?,(?P<bare>n=(?P<name>[^,]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)(?:,.*)?)")
 _SERVER_FIRST = re.compile(r"r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+),s=(?P<salt>[A-Za-z0-9+/=]+),i=(?P<iterations>\d{1,9})(?:,.*)?")

@@ -27,9 +27,9 @@ from tidelog.wire.messages.api_versions import (
     SupportedFeatureKey,
 )
 from tidelog.wire.messages.describe_cluster import DescribeClusterRequest
+from tidelog.wire.messages.envelope import EnvelopeRequest
 from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataResponse
-from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -92,8 +92,8 @@ def test_asks_a_broker_of_ours() -> None:
         assert channel.version_of(MetadataRequest) >= 12
         assert channel.offers(MetadataRequest, 9)
         assert not channel.offers(MetadataRequest, 99)
-        with pytest.raises(UnsupportedVersionError, match="SaslHandshake"):
-            await channel.call(SaslHandshakeRequest())
+        with pytest.raises(UnsupportedVersionError, match="Envelope"):
+            await channel.call(EnvelopeRequest())
         assert channel.is_connected
         channel.close()
         channel.close()

@@ -49,6 +49,7 @@ class AnswerWriter:
         "_sent",
         "_server",
         "_unsent",
+        "_writev",
         "active_at",
         "correlation_id",
         "fd",
@@ -65,6 +66,7 @@ class AnswerWriter:
         self._server = server
         self._loop = server.loop
         self._send = sock.send
+        self._writev: Callable[[list[Bytes]], int] = getattr(sock, "writev", None) or partial(os.writev, self.fd)
         self._counters = server.node.metrics.counters
         self._is_waiting = False
         self._early: list[Bytes] | None = None
@@ -177,11 +179,11 @@ class AnswerWriter:
             return False
         try:
             if size > SENT_AT_ONCE:
-                sent = os.writev(self.fd, _first(chunks))
+                sent = self._writev(_first(chunks))
             elif len(chunks) == 1:
                 sent = self._send(chunks[0])
             else:
-                sent = os.writev(self.fd, chunks if len(chunks) <= MAX_CHUNKS else chunks[:MAX_CHUNKS])
+                sent = self._writev(chunks if len(chunks) <= MAX_CHUNKS else chunks[:MAX_CHUNKS])
         except (BlockingIOError, InterruptedError):
             sent = 0
         except OSError:
@@ -200,7 +202,7 @@ class AnswerWriter:
     def _on_writable(self) -> None:
         unsent = self._unsent
         try:
-            sent = os.writev(self.fd, _first(unsent))
+            sent = self._writev(_first(unsent))
         except (BlockingIOError, InterruptedError):
             return
         except OSError:

@@ -25,6 +25,7 @@ import logging
 import resource
 import socket
 from collections.abc import Iterable
+from functools import partial
 from time import monotonic
 
 from tidelog.broker.api import Api
@@ -32,10 +33,16 @@ from tidelog.broker.node import Node
 from tidelog.broker.server.bound_sockets import BoundSockets, bind
 from tidelog.broker.server.connection import Connection
 from tidelog.broker.server.dispatch import APIS, Dispatcher
+from tidelog.broker.server.event_loop import LoopThreads
 from tidelog.broker.server.listeners import Listener
 from tidelog.broker.server.rate_limited_log import RateLimitedLog
 from tidelog.broker.server.read_buffers import ReadBuffers
+from tidelog.broker.server.secured.listener_security import ListenerSecurity
+from tidelog.broker.server.secured.tls_connection import TlsConnection
+from tidelog.broker.server.secured.tls_socket import TlsSocket
 from tidelog.broker.server.unsent_bytes import LOOK_S, STALLED_S, URGENT_S
+from tidelog.security.client_config import PLAINTEXT
+from tidelog.security.scram import SCRAM_IDS, ScramCredential
 from tidelog.storage.segment.descriptors import SPARE
 
 logger = logging.getLogger("tidelog.broker")
@@ -48,9 +55,18 @@ SWEEP_S = 10.0
 
 OUT_OF_FILES_WAIT_S = 0.5
 
+HANDSHAKE_THREADS = 2
+"""Public keys take a millisecond of a processor each: the loop serves others meanwhile."""
+
 IDLE_S = 5.0
 UNUSED_S = 0.5
 """Where open files are short, a connection without a request for so long, or that never had one, makes room for another."""
+
+
+def _scram_credential(node: Node, mechanism: str, name: str) -> ScramCredential | None:
+    """Return what the metadata has of a user: credentials that Kafka's tools have made."""
+    found = node.manager.image.scram.get((name, SCRAM_IDS[mechanism]))
+    return None if found is None else ScramCredential(found.salt, found.stored_key, found.server_key, found.iterations)
 
 
 class BrokerServer:
@@ -64,6 +80,12 @@ class BrokerServer:
         self.buffers = ReadBuffers(self.loop.call_soon, config.queued_max_request_bytes)
         self.limited_log = RateLimitedLog(logger)
         self.dispatcher = Dispatcher(node, self.limited_log, apis)
+        self.handshakes = LoopThreads(self.loop, HANDSHAKE_THREADS, "tidelog-handshake")
+        self._secured = {
+            one.name: ListenerSecurity(one, config.given, partial(_scram_credential, node))
+            for one in config.listeners
+            if one.protocol != PLAINTEXT
+        }
         self.connections: dict[int, Connection] = {}
         self._counters = node.metrics.counters
         self._hosts: dict[str, int] = {}
@@ -110,6 +132,7 @@ class BrokerServer:
                 logger.info("%d connections did not come to an end within %.1f s", len(self.connections), grace_s)
         for connection in tuple(self.connections.values()):
             connection.close()
+        self.handshakes.close()
 
     def close_copies(self) -> None:
         """In a copy of the process: close what is the real one's business, without a word to anybody."""
@@ -225,7 +248,17 @@ class BrokerServer:
         counters.connections_open += 1
         self._hosts[host] = count + 1
         number = counters.connections_accepted
-        self.connections[number] = Connection(self, sock, number, host, listener)
+        security = self._secured.get(listener.name)
+        if security is None:
+            self.connections[number] = Connection(self, sock, number, host, listener)
+            return
+        if security.tls is None:
+            connection = Connection(self, sock, number, host, listener)
+        else:
+            connection = TlsConnection(self, TlsSocket(sock, security.tls), number, host, listener, security.rules)
+        self.connections[number] = connection
+        if security.mechanisms:
+            connection.guard(security)
 
     def budget_used_up(self) -> None:
         """More was kept than unsent answers may take: have somebody closed soon, if it is for clients that do not read."""

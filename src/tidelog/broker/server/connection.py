@@ -35,10 +35,14 @@ from tidelog.broker.server.answer_writer import AnswerWriter
 from tidelog.broker.server.lingering_close import LINGER_S, may_close
 from tidelog.broker.server.read_buffers import LARGE_BYTES, SHARED_BYTES
 from tidelog.broker.server.request import Outcome
+from tidelog.broker.server.secured.authentication import MAX_BYTES, Authentication
+from tidelog.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
     from tidelog.broker.server.broker_server import BrokerServer
+    from tidelog.broker.server.secured.listener_security import ListenerSecurity
     from tidelog.broker.settings.broker_config import Listener
+    from tidelog.security.principal import Principal
     from tidelog.wire.codec import Bytes
 
 FLUSH_BYTES = 64 * 1024
@@ -56,6 +60,10 @@ TURN_NS = 2_000_000
 _SIZE = struct.Struct(">i")
 
 
+def _nothing() -> None:
+    pass
+
+
 class Connection(AnswerWriter):
     """One connection. Belongs to its server, on the loop's thread."""
 
@@ -63,6 +71,7 @@ class Connection(AnswerWriter):
         "_buffers",
         "_counted",
         "_filled",
+        "_guard",
         "_handle",
         "_is_ending",
         "_is_held",
@@ -82,6 +91,7 @@ class Connection(AnswerWriter):
         "header_bytes",
         "listener",
         "peer_host",
+        "principal",
     )
 
     def __init__(self, server: BrokerServer, sock: socket.socket, connection_id: int, peer_host: str, listener: Listener) -> None:
@@ -89,6 +99,7 @@ class Connection(AnswerWriter):
         self.connection_id = connection_id
         self.peer_host = peer_host
         self.listener = listener
+        self.principal = ANONYMOUS
         self.api_version = 0
         self.client_id: str | None = None
         # What the last request's header had, so that the next one's need only be compared with it: see `dispatch`.
@@ -101,6 +112,7 @@ class Connection(AnswerWriter):
         self._shared = server.buffers.shared
         self._handle = server.dispatcher.handle
         self._max_request_bytes = server.max_request_bytes
+        self._guard: Authentication | None = None
         # Reading: what is left of a frame, small or large.
         self._rest: bytes = b""
         self._large: memoryview | None = None
@@ -112,6 +124,41 @@ class Connection(AnswerWriter):
         self._is_held = False
         self._is_ending = False
         self._loop.add_reader(self.fd, self._on_readable)
+
+    # --- who it is
+
+    def guard(self, security: ListenerSecurity) -> None:
+        """Let nobody ask anything who has not authenticated by SASL."""
+        self._guard = Authentication(self, security)
+        self._handle = self._guard.handle
+        self._max_request_bytes = MAX_BYTES
+
+    def authenticated(self, principal: Principal, *, is_forever: bool) -> None:
+        """Go on with requests of `principal`; a session that has an end is looked after further."""
+        self.principal = principal
+        self._max_request_bytes = self._server.max_request_bytes
+        if is_forever:
+            self._handle = self._server.dispatcher.handle
+
+    def dispatch(self, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
+        """Answer a frame that the guard lets pass."""
+        return self._server.dispatcher.handle(self, data, position, end)
+
+    def refuse_later(self, chunks: list[Bytes], delay_s: float) -> None:
+        """Send a last answer in a while, and close; nothing is read until then."""
+        self._gone = _nothing
+
+        def refuse() -> None:
+            if not self._is_closed:
+                self._is_ending = True
+                self.respond_chunks(chunks)
+
+        self._loop.call_later(delay_s, refuse)
+
+    def count_refusal(self, why: str) -> None:
+        """Somebody could not authenticate."""
+        self._counters.malformed_requests += 1
+        self._server.limited_log.warning("%s could not authenticate: %s", self, why)
 
     # --- what the server does
 

@@ -8,23 +8,24 @@
 | `controller.listener.names` | listeners of Kafka's controller; there is none here, they are left out |
 | `host.name`, `port`, `advertised.host.name`, `advertised.port` | the same before Kafka 3.0, where `listeners` is not given |
 
-Without any of them a broker listens on 127.0.0.1:9092: nobody is served who was not asked in. Only the protocol PLAINTEXT is
-spoken; a listener with TLS or SASL is refused at the start rather than opened without.
+Without any of them a broker listens on 127.0.0.1:9092: nobody is served who was not asked in. How a listener with TLS or SASL is
+secured is `listener_security`'s. To controllers, and between brokers, only PLAINTEXT is spoken.
 """
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from tidelog.config import PropertyValue
 from tidelog.errors import InvalidArgumentError
+from tidelog.security.client_config import PLAINTEXT, SECURITY_PROTOCOLS
+from tidelog.security.tls_settings import TLS_PROPERTIES
 
 LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 9092
-PLAINTEXT = "PLAINTEXT"
-_PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _WILDCARDS = ("0.0.0.0", "::", "0:0:0:0:0:0:0:0")
 _MAX_PORT = 65535
 
@@ -43,6 +44,23 @@ LISTENER_PROPERTIES = frozenset(
 """The properties that `parse_listeners` looks at."""
 
 
+_OF_SECURITY = re.compile(
+    r"(?:listener\.name\.[^.]+\.)?(?:(?:plain|scram-sha-256|scram-sha-512|oauthbearer)\.sasl\.jaas\.config|(?P<name>.+))"
+)
+_SECURITY = TLS_PROPERTIES | {
+    "connections.max.reauth.ms",
+    "sasl.enabled.mechanisms",
+    "ssl.client.auth",
+    "ssl.principal.mapping.rules",
+}
+
+
+def is_of_security(name: str) -> bool:
+    """Whether a property says how a listener is secured."""
+    match = _OF_SECURITY.fullmatch(name)
+    return match is not None and (match["name"] is None or match["name"] in _SECURITY)
+
+
 class Listener(NamedTuple):
     """An address to listen on, and the one that clients get.
 
@@ -54,6 +72,8 @@ class Listener(NamedTuple):
     port: int
     advertised_host: str
     advertised_port: int
+    protocol: str = PLAINTEXT
+    """Of `SECURITY_PROTOCOLS`."""
 
     def bound(self, port: int) -> Listener:
         """Return the listener once it has a port."""
@@ -93,8 +113,8 @@ def parse_listeners(properties: Mapping[str, PropertyValue]) -> tuple[Listener, 
     for name, (host, port) in _addresses("listeners", text).items():
         if name in controllers:
             continue
-        _check_protocol(name, protocols)
-        found.append(_listener(name, host, port, advertised.pop(name, None)))
+        protocol = _protocol(name, protocols)
+        found.append(_listener(name, host, port, advertised.pop(name, None))._replace(protocol=protocol))
     left = sorted(advertised.keys() - controllers)
     if left:
         raise InvalidArgumentError("advertised.listeners names what listeners does not", found=", ".join(left))
@@ -111,8 +131,8 @@ def listener_names(properties: Mapping[str, PropertyValue]) -> set[str]:
 def check_controller_listener(name: str, properties: Mapping[str, PropertyValue]) -> None:
     """Raise InvalidArgumentError unless a controller's listener speaks PLAINTEXT: it does where no protocol is given at all."""
     protocols = _protocol_map(properties)
-    if protocols or name in _PROTOCOLS:
-        _check_protocol(name, protocols)
+    if protocols or name in SECURITY_PROTOCOLS:
+        _check_plain(name, protocols)
 
 
 def _before_listeners(properties: Mapping[str, PropertyValue]) -> Listener:
@@ -123,7 +143,7 @@ def _before_listeners(properties: Mapping[str, PropertyValue]) -> Listener:
     advertised = _addresses("advertised.listeners", properties.get("advertised.listeners"))
     if advertised:
         name, address = next(iter(advertised.items()))
-        _check_protocol(name, _protocol_map(properties))
+        _check_plain(name, _protocol_map(properties))
         return _listener(name, host, port, address)
     if "advertised.host.name" in properties or "advertised.port" in properties:
         address = str(properties.get("advertised.host.name", "") or host), _port("", properties.get("advertised.port", port))
@@ -159,14 +179,21 @@ def _protocol_map(properties: Mapping[str, PropertyValue]) -> dict[str, str]:
     return {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs}
 
 
-def _check_protocol(name: str, protocols: Mapping[str, str]) -> None:
+def _protocol(name: str, protocols: Mapping[str, str]) -> str:
     protocol = protocols.get(name, name)
-    if protocol not in _PROTOCOLS:
+    if protocol not in SECURITY_PROTOCOLS:
         raise InvalidArgumentError(
             f"listener {name} has no protocol", expected=f"one for it in listener.security.protocol.map, like {name}:PLAINTEXT"
         )
+    return protocol
+
+
+def _check_plain(name: str, protocols: Mapping[str, str]) -> None:
+    protocol = _protocol(name, protocols)
     if protocol != PLAINTEXT:
-        raise InvalidArgumentError(f"listener {name}", found=protocol, expected="PLAINTEXT, the only protocol that is served")
+        raise InvalidArgumentError(
+            f"listener {name}", found=protocol, expected="PLAINTEXT, the only protocol that is spoken there"
+        )
 
 
 def _port(name: str, value: PropertyValue) -> int:

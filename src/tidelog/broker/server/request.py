@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from tidelog.broker.server.listeners import Listener
+    from tidelog.security.principal import Principal
     from tidelog.wire.codec import Message
 
 
@@ -40,6 +41,8 @@ class Request(Protocol):
     peer_host: str
     listener: Listener
     """Where it came in: metadata names the address that is advertised there."""
+    principal: Principal
+    """Who has authenticated; ANONYMOUS where nobody has to. What may be done is decided by it."""
 
     def respond(self, response: Message | Wide | Outcome, *, is_wide: bool = False) -> None:
         """Send a response that was put off. Once; nothing happens if the connection is gone.

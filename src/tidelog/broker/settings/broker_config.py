@@ -58,6 +58,7 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.broker.server.listeners import LISTENER_PROPERTIES, Listener, loopback, parse_listeners
+from tidelog.broker.server.secured.listener_security import check_secured
 from tidelog.broker.settings.broker_property import BrokerProperty, counts, flag, integer, parsed, properties_of, text, words
 from tidelog.broker.settings.cluster_config import CLUSTER_DEFAULTS, ClusterConfig
 from tidelog.config import INT32_MAX, INT64_MAX, PropertyValue
@@ -155,6 +156,7 @@ class BrokerConfig:
         given = {
             name: str(value).lower() if isinstance(value, bool) else str(value).strip() for name, value in properties.items()
         }
+        check_secured(listeners, given)
         return cls(listeners=listeners, cluster=cluster, log_dir=_log_dir(properties), given=given, **values)
 
 

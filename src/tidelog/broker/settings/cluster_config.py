@@ -48,11 +48,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
-from tidelog.broker.server.listeners import PLAINTEXT, Listener, check_controller_listener, listener_names, parse_address
+from tidelog.broker.server.listeners import Listener, check_controller_listener, listener_names, parse_address
 from tidelog.broker.settings.broker_property import BrokerProperty, flag, integer, parsed, properties_of, words
 from tidelog.broker.settings.zookeeper_config import ZookeeperConfig
 from tidelog.config import INT32_MAX, INT64_MAX, PropertyValue
 from tidelog.errors import InvalidArgumentError
+from tidelog.security.client_config import PLAINTEXT
 
 _MIN_INT32 = -(2**31)
 _MIN_INT64 = -(2**63)
@@ -274,6 +275,8 @@ def _inter_broker_listener_name(properties: Mapping[str, PropertyValue], listene
     if protocol not in ("", PLAINTEXT):
         raise InvalidArgumentError("security.inter.broker.protocol", found=protocol, expected="PLAINTEXT, the only protocol")
     name = name or PLAINTEXT
+    if any(one.name == name and one.protocol != PLAINTEXT for one in listeners):
+        raise InvalidArgumentError("the listener of the other brokers", found=name, expected="one with PLAINTEXT")
     if name not in (listener.name for listener in listeners):
         raise InvalidArgumentError(
             "the listener of the other brokers is none of listeners", found=name, expected="inter.broker.listener.name"

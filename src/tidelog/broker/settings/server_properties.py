@@ -16,10 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from tidelog.broker.server.listeners import is_of_security
 from tidelog.broker.settings.broker_config import BROKER_PROPERTIES, OTHER_PROPERTIES, BrokerConfig
 from tidelog.broker.settings.cluster_config import CLUSTER_PROPERTIES, ZOOKEEPER_PROPERTIES
 from tidelog.broker.settings.unused_properties import is_unused
 from tidelog.config import BROKER_NAMES, LogConfig, PropertyValue, did_you_mean, unaliased
+from tidelog.security.client_config import PLAINTEXT
 from tidelog.storage.manager_config import MANAGER_PROPERTIES, ManagerConfig
 
 
@@ -45,6 +47,7 @@ def sort_properties(properties: Mapping[str, PropertyValue], *, topic_names: boo
     of_cluster = set() if config.cluster is None else CLUSTER_PROPERTIES | (ZOOKEEPER_PROPERTIES if zookeeper else set())
     manager: dict[str, PropertyValue] = {}
     defaults: dict[str, PropertyValue] = {}
+    is_secured = any(one.protocol != PLAINTEXT for one in config.listeners)
     unused: list[str] = []
     unknown: list[str] = []
     for name, value in properties.items():
@@ -56,7 +59,7 @@ def sort_properties(properties: Mapping[str, PropertyValue], *, topic_names: boo
         elif name == "broker.id":
             if str(value) != "-1":  # Kafka's for "give me one".
                 manager.setdefault("node.id", value)
-        elif name in of_cluster:
+        elif name in of_cluster or (is_secured and is_of_security(name)):
             continue
         elif name not in BROKER_PROPERTIES and name not in OTHER_PROPERTIES:
             (unused if is_unused(name) else unknown).append(name)

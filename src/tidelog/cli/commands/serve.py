@@ -17,7 +17,7 @@ from dataclasses import replace
 
 import click
 
-from tidelog.broker.server.listeners import PLAINTEXT, Listener, joined, parse_address, parse_listeners
+from tidelog.broker.server.listeners import Listener, joined, parse_address, parse_listeners
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.server_properties import described, sort_properties
 from tidelog.broker.settings.unused_properties import GUARDS
@@ -26,6 +26,7 @@ from tidelog.cli.printing import notices
 from tidelog.cli.printing.log_lines import log_lines
 from tidelog.clock import Clock, SystemClock
 from tidelog.properties_file import read_properties_file
+from tidelog.security.client_config import PLAINTEXT
 
 logger = logging.getLogger("tidelog.serve")
 

@@ -31,6 +31,7 @@ from tidelog.errors import BrokerError, InvalidArgumentError
 from tidelog.metadata.delta import MetadataDelta
 from tidelog.metadata.image import MetadataImage
 from tidelog.reader.metadata_log import METADATA_DIR
+from tidelog.security.client_config import SECURITY_PROTOCOLS
 from tidelog.wire.error_codes import code_name
 from tidelog.wire.fields import Bytes, Message
 from tidelog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -39,7 +40,6 @@ from tidelog.wire.messages.broker_registration import Listener as RegisteredList
 
 logger = logging.getLogger("tidelog.broker")
 
-PLAINTEXT_ID = 0
 """The id of the security protocol PLAINTEXT."""
 
 Publish = Callable[[MetadataDelta], Awaitable[None]]
@@ -245,7 +245,10 @@ class KraftPlane:
             self.node_id,
             self._cluster_id,
             incarnation_id,
-            [RegisteredListener(one.name, one.advertised_host, one.advertised_port, PLAINTEXT_ID) for one in self._listeners],
+            [
+                RegisteredListener(one.name, one.advertised_host, one.advertised_port, SECURITY_PROTOCOLS.index(one.protocol))
+                for one in self._listeners
+            ],
             announced(channel.supported_features, channel.finalized_features, version),
             self._rack,
             log_dirs=[self._directory_id],

@@ -13,7 +13,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tidelog.broker.server.listeners import PLAINTEXT, Listener
+from tidelog.broker.server.listeners import Listener
+from tidelog.security.client_config import PLAINTEXT
 
 IDS = "/brokers/ids"
 
@@ -32,7 +33,7 @@ def broker_znode(version: int, listeners: Sequence[Listener], rack: str | None, 
     if version >= 4:
         if rack is not None:
             value["rack"] = rack
-        value["listener_security_protocol_map"] = {one.name: PLAINTEXT for one in listeners}
+        value["listener_security_protocol_map"] = {one.name: one.protocol for one in listeners}
     if version >= 5:
         value["features"] = {}
     return json.dumps(value).encode()

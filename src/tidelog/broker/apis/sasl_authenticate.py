@@ -1,0 +1,22 @@
+"""SaslAuthenticate (36): refused where nobody has to authenticate, or somebody has; `server.secured` answers all others."""
+
+from __future__ import annotations
+
+from tidelog.broker.api import Api
+from tidelog.broker.node import Node
+from tidelog.broker.server.request import Request
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
+from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+
+SERVED = Versions(0, 2)
+"""What each version changed: the table of `tidelog.wire.messages.sasl_authenticate`."""
+
+
+def handle(node: Node, message: SaslAuthenticateRequest, request: Request) -> SaslAuthenticateResponse:
+    """Refuse it: it is out of place."""
+    why = "SaslAuthenticate request received after successful authentication"
+    return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=why)
+
+
+API = Api(SaslAuthenticateRequest, SaslAuthenticateResponse, SERVED, handle)

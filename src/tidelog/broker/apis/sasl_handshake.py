@@ -1,0 +1,21 @@
+"""SaslHandshake (17): refused where nobody has to authenticate, or somebody has; `server.secured` answers all others."""
+
+from __future__ import annotations
+
+from tidelog.broker.api import Api
+from tidelog.broker.node import Node
+from tidelog.broker.server.request import Request
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
+from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+SERVED = Versions(0, 1)
+"""What each version changed: the table of `tidelog.wire.messages.sasl_handshake`."""
+
+
+def handle(node: Node, message: SaslHandshakeRequest, request: Request) -> SaslHandshakeResponse:
+    """Refuse it: it is out of place."""
+    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+
+
+API = Api(SaslHandshakeRequest, SaslHandshakeResponse, SERVED, handle)

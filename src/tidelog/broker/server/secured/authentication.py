@@ -1,0 +1,174 @@
+"""SASL on a broker's connection: what stands before `dispatch` until somebody has authenticated.
+
+| until then | gets |
+|---|---|
+| ApiVersions | its answer |
+| SaslHandshake of an enabled mechanism, then SaslAuthenticate, or bare messages after version 0 | the mechanism's answers |
+| SaslHandshake of another one | UNSUPPORTED_SASL_MECHANISM with those that are, and the end of the connection |
+| a wrong message, password, token | SASL_AUTHENTICATION_FAILED, a tenth of a second later, and the end |
+| anything else, or more than `MAX_BYTES` at once | the end, without a word |
+
+Where sessions have an end (`connections.max.reauth.ms`, KIP-368) this goes on to look at requests: a client authenticates again
+in the midst of them, as the same principal; one that does not is closed at its first request after the end.
+"""
+
+from __future__ import annotations
+
+import logging
+from struct import Struct
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from tidelog.broker.server.request import Outcome
+from tidelog.errors import AuthenticationError, ProtocolError
+from tidelog.security.oauth_bearer import OAuthBearerServer
+from tidelog.security.principal import ANONYMOUS, USER, Principal
+from tidelog.wire.codec import decode
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.headers import read_request_header, response_chunks
+from tidelog.wire.messages.api_versions import ApiVersionsRequest
+from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+if TYPE_CHECKING:
+    from tidelog.broker.server.connection import Connection
+    from tidelog.broker.server.secured.listener_security import ListenerSecurity, SaslServer
+    from tidelog.wire.codec import Bytes, Message
+
+logger = logging.getLogger("tidelog.broker")
+
+MAX_BYTES: Final = 64 * 1024
+"""Of one request, until somebody has authenticated. Kafka's `sasl.server.max.receive.size` is 512 KiB."""
+
+FAILED_S: Final = 0.1
+"""Kafka's `connection.failed.authentication.delay.ms`: guessing takes its time."""
+
+_SHORT = Struct(">h")
+_SIZE = Struct(">i")
+_VERSIONS: Final = {SaslHandshakeRequest.API_KEY: 1, SaslAuthenticateRequest.API_KEY: 2}
+
+
+class Authentication:
+    """The first that looks at a connection's frames. Belongs to the connection, on the loop's thread."""
+
+    def __init__(self, connection: Connection, security: ListenerSecurity) -> None:
+        self._connection = connection
+        self._security = security
+        self._server: SaslServer | None = None
+        self._mechanism = ""
+        self._is_bare = False
+        self._ends_at = float("inf")
+        self.is_over = False
+        """Whether requests go to `dispatch`."""
+
+    def handle(self, connection: Connection, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
+        """Answer a frame, in place of `dispatch`. What fails here by a bug of ours ends the connection, and lets nobody in."""
+        try:
+            return self._handle(connection, data, position, end)
+        except Exception:
+            logger.exception("%s could not authenticate", connection)
+            return Outcome.CLOSE
+
+    def _handle(self, connection: Connection, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
+        if self._is_bare:
+            return self._bare(bytes(data[position:end]))
+        if end - position < _SHORT.size:
+            return Outcome.CLOSE
+        (key,) = _SHORT.unpack_from(data, position)
+        if self.is_over:
+            if key not in _VERSIONS or not self._security.session_ms:
+                if monotonic() < self._ends_at:
+                    return connection.dispatch(data, position, end)
+                logger.info("%s was closed: its session is over, it did not authenticate again", connection)
+                return Outcome.CLOSE
+        elif key == ApiVersionsRequest.API_KEY and self._server is None:
+            return connection.dispatch(data, position, end)
+        if key not in _VERSIONS:
+            logger.debug("%s was closed: API %d before it authenticated", connection, key)
+            return Outcome.CLOSE
+        try:
+            header, body = read_request_header(data, position, end)
+            version = header.api_version
+            if not 0 <= version <= _VERSIONS[key]:
+                return Outcome.CLOSE
+            connection.correlation_id = header.correlation_id
+            if key == SaslHandshakeRequest.API_KEY:
+                handshake = decode(SaslHandshakeRequest, version, data[:end], body)
+                return self._handshake(handshake.mechanism, version)
+            message = decode(SaslAuthenticateRequest, version, data[:end], body)
+        except ProtocolError as error:
+            logger.info("%s was closed: %s", connection, error)
+            return Outcome.CLOSE
+        return self._authenticate(bytes(message.auth_bytes), version)
+
+    def _handshake(self, mechanism: str, version: int) -> list[Bytes] | Outcome:
+        if self._server is not None:
+            return self._refuse(
+                SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, []), version, "a handshake within another one"
+            )
+        enabled = list(self._security.mechanisms)
+        if mechanism not in enabled:
+            answer = SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, enabled)
+            return self._refuse(answer, version, "a mechanism that is not enabled")
+        if self.is_over and mechanism != self._mechanism:
+            return Outcome.CLOSE
+        self._mechanism = mechanism
+        self._server = self._security.sasl_server(mechanism)
+        self._is_bare = version == 0
+        return response_chunks(SaslHandshakeResponse(ErrorCode.NONE, enabled), version, self._connection.correlation_id)
+
+    def _authenticate(self, message: bytes, version: int) -> list[Bytes] | Outcome:
+        if self._server is None:
+            answer = SaslAuthenticateResponse(
+                ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate request received before SaslHandshake"
+            )
+            return self._refuse(answer, version, "no handshake")
+        try:
+            challenge = self._server.evaluate(message)
+            is_complete = self._complete(self._server)
+        except AuthenticationError as error:
+            answer = SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, error.message)
+            return self._refuse(answer, version, error.message)
+        lifetime_ms = 0
+        if is_complete and self._ends_at != float("inf"):
+            lifetime_ms = max(int((self._ends_at - monotonic()) * 1000), 1)
+        answer = SaslAuthenticateResponse(ErrorCode.NONE, None, challenge, lifetime_ms)
+        return response_chunks(answer, version, self._connection.correlation_id)
+
+    def _bare(self, message: bytes) -> list[Bytes] | Outcome:
+        """The same for messages without a request around them: clients of before Kafka 1.0."""
+        assert self._server is not None
+        try:
+            challenge = self._server.evaluate(message)
+            self._is_bare = not self._complete(self._server)
+        except AuthenticationError as error:
+            self._note(error.message)
+            return Outcome.CLOSE
+        return [_SIZE.pack(len(challenge)) + challenge]
+
+    def _complete(self, server: SaslServer) -> bool:
+        """Take the principal, once the mechanism is content; whether it is. Raises AuthenticationError for another one."""
+        if not server.is_complete:
+            return False
+        assert server.name is not None
+        principal = Principal(USER, server.name)
+        connection = self._connection
+        if connection.principal not in (ANONYMOUS, principal) and self.is_over:
+            raise AuthenticationError("Cannot change principals during re-authentication")
+        self._ends_at = float("inf")
+        if self._security.session_ms:
+            self._ends_at = monotonic() + self._security.session_ms / 1000
+        if isinstance(server, OAuthBearerServer) and server.expires_s is not None:
+            self._ends_at = min(self._ends_at, monotonic() + server.seconds_left)
+        self._server = None
+        self.is_over = True
+        connection.authenticated(principal, is_forever=self._ends_at == float("inf"))
+        return True
+
+    def _refuse(self, answer: Message, version: int, why: str) -> Outcome:
+        self._note(why)
+        self._connection.refuse_later(response_chunks(answer, version, self._connection.correlation_id), FAILED_S)
+        return Outcome.LATER
+
+    def _note(self, why: str) -> None:
+        self._connection.count_refusal(why)

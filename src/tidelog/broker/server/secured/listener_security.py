@@ -1,0 +1,137 @@
+"""How one listener is secured: its protocol, the context of TLS, mechanisms of SASL, who has which password.
+
+A property is looked for as `listener.name.<name>.<property>`, then without it, as by Kafka. Login modules have no default:
+
+| property | |
+|---|---|
+| `ssl.keystore.…`, `ssl.truststore.…` and the other `ssl.*` of `security.tls_settings` | files are read again when they change |
+| `ssl.client.auth` | none, requested, required |
+| `ssl.principal.mapping.rules` | what the name of a client's certificate becomes |
+| `sasl.enabled.mechanisms` | PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER (unsecured tokens) |
+| `listener.name.<name>.<mechanism>.sasl.jaas.config` | the module; PLAIN's has the users: `user_alice="…"` |
+| `connections.max.reauth.ms` | how long a session lasts; 0: for ever |
+"""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Protocol
+
+from tidelog.broker.server.listeners import Listener
+from tidelog.errors import InvalidArgumentError
+from tidelog.security.client_config import MECHANISMS, PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
+from tidelog.security.jaas import parse_jaas
+from tidelog.security.oauth_bearer import OAUTHBEARER, OAuthBearerServer
+from tidelog.security.plain import PLAIN, PlainServer
+from tidelog.security.principal import PrincipalRules
+from tidelog.security.scram import ScramCredential, ScramServer
+from tidelog.security.secret import Secret
+from tidelog.security.tls_context import CLIENT_AUTH, NONE, ContextSource, server_context
+from tidelog.security.tls_settings import TLS_PROPERTIES, TlsSettings, tls_settings
+
+FindCredential = Callable[[str, str], ScramCredential | None]
+"""A mechanism and a user's name → what is kept of the password."""
+
+REFUSED: Final = ("sasl.server.callback.handler.class", "ssl.engine.factory.class", "sasl.oauthbearer.jwks.endpoint.url")
+"""A configuration that names one of them has something else judge passwords, certificates or tokens."""
+
+USER_OPTION: Final = "user_"
+
+
+class SaslServer(Protocol):
+    """A mechanism's server, one exchange of it."""
+
+    name: str | None
+    is_complete: bool
+
+    def evaluate(self, response: bytes) -> bytes:
+        """Return the answer to a client's message. Raises AuthenticationError."""
+
+
+class ListenerSecurity:
+    """What a listener's connections need. Raises InvalidArgumentError for what would not work, before anybody connects."""
+
+    def __init__(self, listener: Listener, given: Mapping[str, str], find_credential: FindCredential) -> None:
+        self._prefix = f"listener.name.{listener.name.lower()}."
+        self._given = given
+        self._find = find_credential
+        self._disguise = secrets.token_bytes(32)
+        self.tls: ContextSource | None = None
+        self.rules = PrincipalRules(self._text("ssl.principal.mapping.rules") or "DEFAULT")
+        self.mechanisms: tuple[str, ...] = ()
+        self.session_ms = 0
+        self._refuse(listener)
+        if listener.protocol in (SSL, SASL_SSL):
+            self.tls = self._tls()
+            self.tls.get()
+        if listener.protocol in (SASL_PLAINTEXT, SASL_SSL):
+            self.session_ms = self._number("connections.max.reauth.ms")
+            self.mechanisms = self._enabled(listener)
+            self._users = self._plain_users() if PLAIN in self.mechanisms else {}
+
+    def sasl_server(self, mechanism: str) -> SaslServer:
+        """Return a new exchange of an enabled mechanism."""
+        if mechanism == PLAIN:
+            return PlainServer(self._users)
+        if mechanism == OAUTHBEARER:
+            return OAuthBearerServer(time.time)
+        return ScramServer(mechanism, lambda name: self._find(mechanism, name), self._disguise)
+
+    def _refuse(self, listener: Listener) -> None:
+        """Refuse classes of Java's, and keys, that would let fewer in than what is done here in their place."""
+        for name, value in self._given.items():
+            bare = name.removeprefix(self._prefix)
+            if value and (bare.endswith(REFUSED) and not bare.startswith("listener.name.")):
+                raise InvalidArgumentError(f"listener {listener.name} cannot be secured by {name}: nothing here does its work")
+
+    def _text(self, name: str) -> str:
+        return self._given.get(self._prefix + name, self._given.get(name, "")).strip()
+
+    def _number(self, name: str) -> int:
+        text = self._text(name) or "0"
+        if not text.isdigit():
+            raise InvalidArgumentError(name, found=repr(text), expected="milliseconds")
+        return int(text)
+
+    def _tls(self) -> ContextSource:
+        auth = self._text("ssl.client.auth").lower() or NONE
+        if auth not in CLIENT_AUTH:
+            raise InvalidArgumentError("ssl.client.auth", found=auth, expected=", ".join(CLIENT_AUTH))
+        settings = tls_settings({name: text for name in TLS_PROPERTIES if (text := self._text(name))})
+
+        def make(settings: TlsSettings) -> ssl.SSLContext:
+            return server_context(settings, auth)
+
+        return ContextSource(settings, make)
+
+    def _enabled(self, listener: Listener) -> tuple[str, ...]:
+        words = [word.strip().upper() for word in self._text("sasl.enabled.mechanisms").split(",") if word.strip()]
+        if not words:
+            raise InvalidArgumentError(
+                f"listener {listener.name} has no mechanism of SASL",
+                expected=f"sasl.enabled.mechanisms, of {', '.join(MECHANISMS)}",
+            )
+        for word in words:
+            if word not in MECHANISMS:
+                raise InvalidArgumentError("sasl.enabled.mechanisms", found=word, expected=f"some of {', '.join(MECHANISMS)}")
+        return tuple(dict.fromkeys(words))
+
+    def _plain_users(self) -> dict[str, Secret]:
+        name = f"{self._prefix}{PLAIN.lower()}.sasl.jaas.config"
+        text = self._given.get(name)
+        if not text:
+            raise InvalidArgumentError(
+                f"PLAIN needs {name} with its users", expected='…PlainLoginModule required user_alice="…";'
+            )
+        options = parse_jaas(text, name).options
+        return {one.removeprefix(USER_OPTION): value for one, value in options.items() if one.startswith(USER_OPTION)}
+
+
+def check_secured(listeners: Iterable[Listener], given: Mapping[str, str]) -> None:
+    """Raise InvalidArgumentError where a listener could not be served: before a folder is opened, or made."""
+    for listener in listeners:
+        if listener.protocol != PLAINTEXT:
+            ListenerSecurity(listener, given, lambda mechanism, name: None)

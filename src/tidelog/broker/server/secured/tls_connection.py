@@ -1,0 +1,106 @@
+"""A connection with TLS: the handshake on other threads, step by step, and what is decrypted already is not forgotten.
+
+The loop waits for the socket, not for what OpenSSL has of it. So after each read, and whenever reading may go on, it is asked
+whether something is left (`_look_again`).
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING, cast
+
+from tidelog.broker.server.connection import Connection
+from tidelog.errors import TidelogError
+from tidelog.security.principal import distinguished_name
+
+if TYPE_CHECKING:
+    import socket
+
+    from tidelog.broker.server.broker_server import BrokerServer
+    from tidelog.broker.server.secured.tls_socket import TlsSocket
+    from tidelog.broker.settings.broker_config import Listener
+    from tidelog.security.principal import PrincipalRules
+
+
+class TlsConnection(Connection):
+    """See the module."""
+
+    __slots__ = ("_is_looking", "_is_shaken", "_rules", "_tls")
+
+    def __init__(
+        self,
+        server: BrokerServer,
+        tls: TlsSocket,
+        connection_id: int,
+        peer_host: str,
+        listener: Listener,
+        rules: PrincipalRules,
+    ) -> None:
+        self._tls = tls
+        self._rules = rules
+        self._is_shaken = False
+        self._is_looking = False
+        super().__init__(server, cast("socket.socket", tls), connection_id, peer_host, listener)
+
+    def close_copy(self) -> None:
+        """Close the socket of a copy of the process. Its peer notices nothing."""
+        self._tls.abandon()
+
+    # --- the handshake
+
+    def _step(self) -> None:
+        if self._is_closed:
+            return
+        self._loop.remove_reader(self.fd)
+        self._loop.remove_writer(self.fd)
+        self._tls.is_stepping = True
+        self._server.handshakes.run(self._tls.step, self._stepped)
+
+    def _stepped(self, result: str | BaseException | None) -> None:
+        if not self._tls.stepped() or self._is_closed:
+            return
+        if isinstance(result, BaseException):
+            if isinstance(result, ssl.SSLError | TidelogError):
+                reason = getattr(result, "reason", None) or str(result)
+                self.count_refusal(f"the handshake of TLS failed: {reason}")
+            self.close()
+        elif result == "write":
+            self._loop.add_writer(self.fd, self._step)
+        elif result == "read":
+            self._loop.add_reader(self.fd, self._on_readable)
+        else:
+            self._is_shaken = True
+            subject = self._tls.peer_subject()
+            if subject is not None:
+                self.principal = self._rules.principal(distinguished_name(subject))
+            self._loop.add_reader(self.fd, self._on_readable)
+            self._look_again()
+
+    # --- reading
+
+    def _on_readable(self) -> None:
+        if not self._is_shaken:
+            self._step()
+            return
+        super()._on_readable()
+        self._look_again()
+
+    def _go_on(self) -> None:
+        super()._go_on()
+        self._look_again()
+
+    def _resume(self) -> None:
+        super()._resume()
+        self._look_again()
+
+    def _look_again(self) -> None:
+        if self._is_looking or self._is_closed or self._is_held or self._is_waiting or self._unsent or not self._is_reading:
+            return
+        if self._tls.pending:
+            self._is_looking = True
+            self._loop.call_soon(self._looked)
+
+    def _looked(self) -> None:
+        self._is_looking = False
+        if not self._is_closed and self._is_reading:
+            self._on_readable()

@@ -1,0 +1,349 @@
+"""A broker's listeners with TLS and SASL: who may ask what, when, and as whom. Our own client, and sockets that misbehave."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+import tidelog
+from tests.certificates import PASSWORD, Authority
+from tidelog.broker.server.secured.authentication import MAX_BYTES
+from tidelog.errors import AuthenticationError, BrokerUnreachableError, InvalidArgumentError, SecurityProtocolError
+from tidelog.metadata.records import UserScramCredentialRecord
+from tidelog.security.principal import ANONYMOUS, PrincipalRules, distinguished_name
+from tidelog.security.scram import SCRAM_IDS, new_credential
+from tidelog.security.secret import Secret
+from tidelog.wire.headers import request_chunks
+from tidelog.wire.messages.api_versions import ApiVersionsRequest
+from tidelog.wire.messages.metadata import MetadataRequest
+from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest
+
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+LISTENERS = {
+    "OPEN": "PLAINTEXT",
+    "TLS": "SSL",
+    "MTLS": "SSL",
+    "SASL": "SASL_PLAINTEXT",
+    "BOTH": "SASL_SSL",
+    "SHORT": "SASL_PLAINTEXT",
+}
+PATIENCE_S = 60.0
+
+
+class Secured:
+    def __init__(self, folder: Path, authority: Authority) -> None:
+        self.authority = authority
+        users = f'{PLAIN_MODULE} required user_alice="{PASSWORD}" user_bob="other";'
+        given = {
+            "listeners": ",".join(f"{name}://127.0.0.1:0" for name in LISTENERS),
+            "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in LISTENERS.items()),
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(authority.folder / "broker.pem"),
+            "ssl.truststore.location": str(authority.ca),
+            "listener.name.mtls.ssl.client.auth": "required",
+            "listener.name.mtls.ssl.principal.mapping.rules": "RULE:^CN=(.*?),.*$/$1/U,DEFAULT",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+            "listener.name.short.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.short.connections.max.reauth.ms": "800",
+            **{f"listener.name.{name.lower()}.plain.sasl.jaas.config": users for name in ("SASL", "BOTH", "SHORT")},
+        }
+        self.broker = tidelog.Broker(folder, **given)
+        self.broker.start()
+        self.ports = {one.name: one.port for one in self.broker._listeners}
+
+    def at(self, name: str) -> str:
+        return f"127.0.0.1:{self.ports[name]}"
+
+    def tls(self, **more: str) -> dict[str, str]:
+        return {"security.protocol": "SSL", "ssl.ca.location": str(self.authority.ca)} | {
+            name.replace("_", "."): value for name, value in more.items()
+        }
+
+
+def sasl(
+    mechanism: str = "PLAIN", name: str = "alice", password: str = PASSWORD, protocol: str = "SASL_PLAINTEXT"
+) -> dict[str, str]:
+    if mechanism == "OAUTHBEARER":
+        module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+        text = f'{module} required unsecuredLoginStringClaim_sub="{name}";'
+        return {"security.protocol": protocol, "sasl.mechanism": mechanism, "sasl.jaas.config": text}
+    return {"security.protocol": protocol, "sasl.mechanism": mechanism, "sasl.username": name, "sasl.password": password}
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("secured")
+    authority = Authority(folder / "tls")
+    authority.sign("broker", hosts=("localhost", "127.0.0.1"))
+    authority.sign("client", subject="/O=Tides/CN=client")
+    with tidelog.Broker(folder / "data"):
+        pass
+    from tidelog.clock import SystemClock
+    from tidelog.storage.log_manager import LogManager
+
+    with LogManager(folder / "data", SystemClock()) as manager:
+        records = []
+        for mechanism, number in SCRAM_IDS.items():
+            one = new_credential(mechanism, Secret(PASSWORD))
+            records.append(UserScramCredentialRecord("alice", number, one.salt, one.stored_key, one.server_key, one.iterations))
+        manager.metadata.commit(records)
+    made = Secured(folder / "data", authority)
+    with tidelog.connect(made.at("OPEN")) as client:
+        client.produce("events", b"first")
+    yield made
+    made.broker.stop()
+
+
+def used(address: str, config: Mapping[str, str], size: int = 300_000) -> None:
+    with tidelog.connect(address, **config) as client:
+        produced = client.produce("events", bytes(range(250)) * (size // 250))
+        read = [record for record in client.read("events") if record.offset == produced.offset]
+        assert [len(one.value or b"") for one in read] == [size // 250 * 250]
+
+
+def test_tls(secured: Secured) -> None:
+    used(secured.at("TLS"), secured.tls())
+    used(secured.at("TLS"), secured.tls(ssl_enabled_protocols="TLSv1.2"))
+    with tidelog.connect(secured.at("TLS"), **secured.tls()) as client:
+        values = [bytes([number]) * 1_000_000 for number in range(8)]
+        client.produce_many("events", [tidelog.NewRecord(value) for value in values], batch_bytes=900_000)
+        assert [one.value for one in client.read("events") if one.value and len(one.value) == 1_000_000] == values
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
+def test_sasl(secured: Secured, mechanism: str) -> None:
+    used(secured.at("SASL"), sasl(mechanism))
+    used(secured.at("BOTH"), secured.tls() | sasl(mechanism, protocol="SASL_SSL"))
+    if mechanism == "OAUTHBEARER":
+        return
+    said = set()
+    for who in ({"password": "wrong"}, {"name": "nobody"}):
+        with pytest.raises(AuthenticationError) as caught:
+            tidelog.connect(secured.at("SASL"), **sasl(mechanism, **who))
+        said.add(str(caught.value))
+    assert len(said) == 1, "who is known is not said"
+
+
+def test_a_client_with_a_certificate(secured: Secured) -> None:
+    client = str(secured.authority.folder / "client.pem")
+    used(secured.at("MTLS"), secured.tls(ssl_keystore_location=client))
+    for config in (secured.tls(), secured.tls(ssl_enabled_protocols="TLSv1.2")):
+        with pytest.raises(AuthenticationError, match="certificate"):
+            tidelog.connect(secured.at("MTLS"), **config)
+    strange = Authority(secured.authority.folder / "strange").sign("client")
+    with pytest.raises(AuthenticationError, match="refuses the client's certificate"):
+        tidelog.connect(secured.at("MTLS"), **secured.tls(ssl_keystore_location=str(strange)))
+
+
+def test_what_does_not_fit(secured: Secured) -> None:
+    for name, config, said in (
+        ("OPEN", secured.tls(), "does not speak TLS"),
+        ("SASL", secured.tls(), "does not speak TLS"),
+        ("TLS", {}, "wants TLS"),
+        ("BOTH", sasl(), "wants TLS"),
+        ("SASL", {}, "authenticate by SASL"),
+        ("BOTH", secured.tls(), "authenticate by SASL"),
+        ("OPEN", sasl(), "wants no SASL"),
+        ("SHORT", sasl("SCRAM-SHA-256"), "has not that SASL mechanism: found PLAIN"),
+    ):
+        with pytest.raises(SecurityProtocolError, match=said), tidelog.connect(secured.at(name), **config) as client:
+            client.topics()
+
+
+def test_sessions_that_end(secured: Secured) -> None:
+    until = time.monotonic() + 3
+    with tidelog.connect(secured.at("SHORT"), **sasl()) as client, client.cluster.connection_to_any() as held:
+        from tidelog.wire.messages.metadata import MetadataResponse
+
+        while time.monotonic() < until:
+            held.ask(MetadataRequest(), 1, MetadataResponse)
+            time.sleep(0.05)
+        held._renewal_s = float("inf")
+        time.sleep(1)
+        with pytest.raises(BrokerUnreachableError):
+            held.ask(MetadataRequest(), 1, MetadataResponse)
+
+
+def test_librdkafka(secured: Secured) -> None:
+    for name, config in (
+        ("TLS", secured.tls()),
+        ("BOTH", secured.tls() | sasl("SCRAM-SHA-256", protocol="SASL_SSL")),
+        ("SHORT", sasl()),
+    ):
+        words = {key.replace("sasl.mechanism", "sasl.mechanisms"): value for key, value in config.items()}
+        admin = AdminClient({"bootstrap.servers": secured.at(name), "log_level": 0, **words})
+        assert "events" in admin.list_topics(timeout=PATIENCE_S).topics
+
+
+# --- sockets that misbehave
+
+
+def asked(sock: socket.socket, *frames: bytes) -> bytes:
+    """Send frames; return all that comes until the other end closes."""
+    sock.settimeout(PATIENCE_S)
+    got = b""
+    with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+        sock.sendall(b"".join(frames))
+        while piece := sock.recv(65536):
+            got += piece
+    return got
+
+
+def frame(message: object, version: int) -> bytes:
+    return b"".join(request_chunks(message, version, 1, "t"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        frame(MetadataRequest(topics=None), 1),
+        frame(SaslHandshakeRequest("PLAIN"), 1) + frame(MetadataRequest(topics=None), 1),
+        frame(SaslHandshakeRequest("PLAIN"), 1) + frame(ApiVersionsRequest(), 0),
+        frame(SaslHandshakeRequest("PLAIN"), 1) + frame(SaslHandshakeRequest("PLAIN"), 1),
+        frame(SaslHandshakeRequest("GSSAPI"), 1),
+        frame(SaslHandshakeRequest("PLAIN"), 0) + struct.pack(">i", 4) + b"\0a\0b",
+        frame(SaslHandshakeRequest("PLAIN"), 0) + frame(MetadataRequest(topics=None), 1),
+        struct.pack(">i", MAX_BYTES + 1),
+        struct.pack(">i", 1) + b"x",
+        struct.pack(">ihhih", 10, 36, 2, 1, -1),
+        b"\x16\x03\x01\x02\0" + b"x" * 100,
+    ],
+)
+def test_who_has_not_authenticated(secured: Secured, sent: bytes) -> None:
+    """Nothing but the handshake is answered; the connection ends."""
+    with socket.create_connection(("127.0.0.1", secured.ports["SASL"])) as sock:
+        got = asked(sock, sent)
+    assert b"events" not in got
+    assert len(got) < 2_000
+
+
+def test_clients_of_before_1_0(secured: Secured) -> None:
+    with socket.create_connection(("127.0.0.1", secured.ports["SASL"]), timeout=PATIENCE_S) as sock:
+        token = f"\0alice\0{PASSWORD}".encode()
+        sock.sendall(
+            frame(SaslHandshakeRequest("PLAIN"), 0)
+            + struct.pack(">i", len(token))
+            + token
+            + frame(MetadataRequest(topics=None), 1)
+        )
+        got = b""
+        while b"events" not in got:
+            piece = sock.recv(65536)
+            assert piece, got
+            got += piece
+
+
+def test_half_open_ones_disturb_nobody(secured: Secured) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(secured.authority.ca)
+    with contextlib.ExitStack() as opened:
+        for number in range(200):
+            sock = opened.enter_context(socket.create_connection(("127.0.0.1", secured.ports["TLS"])))
+            if number % 2:
+                out = ssl.MemoryBIO()
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    context.wrap_bio(ssl.MemoryBIO(), out, server_hostname="localhost").do_handshake()
+                hello = out.read()
+                sock.sendall(hello if number % 4 == 1 else hello[:50])
+        used(secured.at("TLS"), secured.tls())
+        used(secured.at("SASL"), sasl())
+
+
+def test_old_tls_is_refused(secured: Secured) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(secured.authority.ca)
+    context.set_ciphers("AES128-SHA:@SECLEVEL=0")
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with (
+        pytest.raises(OSError, match=r"(?i)ssl|reset"),
+        socket.create_connection(("127.0.0.1", secured.ports["TLS"]), timeout=PATIENCE_S) as plain,
+        context.wrap_socket(plain, server_hostname="localhost"),
+    ):
+        pass
+
+
+def test_keys_are_renewed(secured: Secured) -> None:
+    """A file that is replaced counts for the next connection."""
+    folder = secured.authority.folder
+    before = (folder / "broker.pem").read_bytes()
+
+    def serial() -> object:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(secured.authority.ca)
+        with (
+            socket.create_connection(("127.0.0.1", secured.ports["TLS"]), timeout=PATIENCE_S) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as wrapped,
+        ):
+            found = wrapped.getpeercert()
+            assert found is not None
+            return found["serialNumber"]
+
+    first = serial()
+    renewed = secured.authority.sign("renewed", hosts=("localhost", "127.0.0.1"))
+    (folder / "next.pem").write_bytes(renewed.read_bytes())
+    (folder / "next.pem").replace(folder / "broker.pem")
+    assert serial() != first
+    (folder / "next.pem").write_bytes(before)
+    (folder / "next.pem").replace(folder / "broker.pem")
+
+
+def test_no_password_is_logged(secured: Secured, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises(AuthenticationError):
+        tidelog.connect(secured.at("SASL"), **sasl(password="a-wrong-password"))
+    used(secured.at("SASL"), sasl())
+    assert PASSWORD not in caplog.text
+    assert "a-wrong-password" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"listeners": "SSL://127.0.0.1:0"}, "needs ssl.keystore.location"),
+        ({"listeners": "SASL_PLAINTEXT://127.0.0.1:0"}, "has no mechanism of SASL"),
+        ({"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms": "GSSAPI"}, "found GSSAPI"),
+        (
+            {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms": "PLAIN"},
+            "plain.sasl.jaas.config with its users",
+        ),
+        (
+            {
+                "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+                "sasl.enabled.mechanisms": "OAUTHBEARER",
+                "listener.name.sasl_plaintext.oauthbearer.sasl.server.callback.handler.class": "com.example.Validator",
+            },
+            "nothing here does its work",
+        ),
+        ({"listeners": "OTHER://127.0.0.1:0"}, "listener OTHER has no protocol"),
+    ],
+)
+def test_what_is_refused_at_the_start(tmp_path: Path, given: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=said):
+        tidelog.Broker(tmp_path, **given).start()
+
+
+def test_names_become_principals() -> None:
+    """The examples of Kafka's documents, and its tests of names."""
+    rules = PrincipalRules(
+        "RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/,RULE:^CN=(.*?),OU=(.*?),O=(.*?),L=(.*?),ST=(.*?),C=(.*?)$/$1@$2/L,"
+        "RULE:^.*[Cc][Nn]=([a-zA-Z0-9.]*).*$/$1/L,DEFAULT"
+    )
+    assert rules.principal("CN=serviceuser,OU=ServiceUsers,O=Unknown,C=Unknown").name == "serviceuser"
+    assert rules.principal("CN=adminUser,OU=Admin,O=Unknown,L=Unknown,ST=Unknown,C=Unknown").name == "adminuser@admin"
+    assert str(PrincipalRules("").principal("CN=a")) == "User:CN=a"
+    assert str(ANONYMOUS) == "User:ANONYMOUS"
+    for wrong in ("DEFAULT,", "RULE:a", "RULE:(/x/", "RULE:a/b/X"):
+        if wrong != "DEFAULT,":
+            with pytest.raises(InvalidArgumentError):
+                PrincipalRules(wrong)
+    subject = ((("countryName", "DE"),), (("organizationName", "A, B"),), (("commonName", "x"), ("emailAddress", "a@b")))
+    assert distinguished_name(subject) == "CN=x+1.2.840.113549.1.9.1=#1603614062,O=A\\, B,C=DE"
