@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 import tidelog
 from tests.certificates import PASSWORD, Authority
+from tests.patience import PATIENCE_S
 from tidelog.broker.server.secured.authentication import MAX_BYTES
 from tidelog.errors import AuthenticationError, BrokerUnreachableError, InvalidArgumentError, SecurityProtocolError
 from tidelog.metadata.records import UserScramCredentialRecord
@@ -24,7 +25,7 @@ from tidelog.security.scram import SCRAM_IDS, new_credential
 from tidelog.security.secret import Secret
 from tidelog.wire.headers import request_chunks
 from tidelog.wire.messages.api_versions import ApiVersionsRequest
-from tidelog.wire.messages.metadata import MetadataRequest
+from tidelog.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -36,7 +37,6 @@ LISTENERS = {
     "BOTH": "SASL_SSL",
     "SHORT": "SASL_PLAINTEXT",
 }
-PATIENCE_S = 60.0
 
 
 class Secured:
@@ -53,7 +53,7 @@ class Secured:
             "listener.name.mtls.ssl.principal.mapping.rules": "RULE:^CN=(.*?),.*$/$1/U,DEFAULT",
             "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
             "listener.name.short.sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.short.connections.max.reauth.ms": "800",
+            "listener.name.short.connections.max.reauth.ms": "3000",
             **{f"listener.name.{name.lower()}.plain.sasl.jaas.config": users for name in ("SASL", "BOTH", "SHORT")},
         }
         self.broker = tidelog.Broker(folder, **given)
@@ -159,18 +159,18 @@ def test_what_does_not_fit(secured: Secured) -> None:
             client.topics()
 
 
-def test_sessions_that_end(secured: Secured) -> None:
-    until = time.monotonic() + 3
+def test_a_session_is_renewed_or_ends(secured: Secured) -> None:
     with tidelog.connect(secured.at("SHORT"), **sasl()) as client, client.cluster.connection_to_any() as held:
-        from tidelog.wire.messages.metadata import MetadataResponse
-
-        while time.monotonic() < until:
-            held.ask(MetadataRequest(), 1, MetadataResponse)
-            time.sleep(0.05)
+        due = held._renewal_s
+        assert due < time.monotonic() + 3
+        held._renewal_s = 0.0
+        held.ask(MetadataRequest(), 1, MetadataResponse)
+        assert due < held._renewal_s < float("inf")
         held._renewal_s = float("inf")
-        time.sleep(1)
+        until = time.monotonic() + PATIENCE_S
         with pytest.raises(BrokerUnreachableError):
-            held.ask(MetadataRequest(), 1, MetadataResponse)
+            while time.monotonic() < until:
+                held.ask(MetadataRequest(), 1, MetadataResponse)
 
 
 def test_librdkafka(secured: Secured) -> None:
