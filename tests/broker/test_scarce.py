@@ -279,7 +279,7 @@ FULL_DISK = """
                         assert offset == acknowledged[partition]
                         acknowledged[partition] += 1
             os.unlink(disk / "ballast")
-            end = time.monotonic() + PATIENCE_S
+            end = time.monotonic() + 120
             back = set()
             while len(back) < 4:
                 assert time.monotonic() < end, broker.call(lambda running: running.node.manager.offline_partitions())

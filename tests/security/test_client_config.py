@@ -120,7 +120,10 @@ def test_others_properties() -> None:
         "oauth_cb",
         "ssl.ca.location",
     }
-    with pytest.raises(InvalidArgumentError, match="another security protocol is asked for: found PLAINTEXT://a:1, expected SSL"):
+    with pytest.raises(
+        InvalidArgumentError,
+        match=r"another security protocol than the configuration: found PLAINTEXT://a:1, expected security\.protocol=SSL",
+    ):
         parse_addresses(with_config("PLAINTEXT://a:1", {"security_protocol": "SSL"}))
     assert parse_addresses(with_config("SSL://a:1", {"security_protocol": "SSL"}))[0].port == 1
 

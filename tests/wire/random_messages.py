@@ -59,7 +59,7 @@ def _value(kind: str, of: Any, name: str, version: int, rng: random.Random) -> A
         return rng.randrange(-1, 120)
     if name == "transaction_start_time_ms":
         return rng.choice((0, 1_700_000_000_000))  # kio cannot read the -1 of one that has not begun
-    if name in ("log_append_time_ms", "retention_time_ms"):
+    if name in ("log_append_time_ms", "retention_time_ms", "session_lifetime_ms"):
         return rng.choice((-1, 0, 1_700_000_000_000, 1_700_000_000_125))  # of others, kio loses a millisecond or fails
     if kind in NUMBERS:
         bits, signed = NUMBERS[kind]

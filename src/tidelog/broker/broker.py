@@ -36,13 +36,12 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
-from tidelog.broker.broker_thread import BrokerThread
+from tidelog.broker.broker_thread import BrokerThread, Reply
 from tidelog.broker.node import Node
 from tidelog.broker.running import Running
 from tidelog.broker.server.listeners import joined, loopback
@@ -285,9 +284,9 @@ class Broker:
         if self._serving is not None and self._serving.is_here:
             self.call(lambda running: run_steps(steps(running.node), running.node.manager.metadata))
             return
-        made: Future[Any] = Future()
-        self.call(lambda running: running.node.topic_changes.begin(Job(name, steps(running.node)), made.set_result))
-        result = made.result()
+        made: Reply[Any] = Reply()
+        self.call(lambda running: running.node.topic_changes.begin(Job(name, steps(running.node)), made.give))
+        result = made.get()
         if isinstance(result, Exception):
             raise result
 

@@ -1,7 +1,7 @@
 """The thread that a `Broker` serves on, from a start to its end, with an event loop of its own.
 
 Others ask for something with `call`, and end it with `end`. None of that waits for ever: `end` gives up on a disk that does not
-answer, and a call whose broker ends first says so. No lock is taken, so that both may come from a signal's handler, too.
+answer, and a call whose broker ends first says so. No lock is held (`Reply`), so that both may come from a signal's handler.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tidelog.broker.api import Api
 from tidelog.broker.cluster.starting import is_member, manager_of, serving
@@ -42,6 +43,32 @@ DROP_WAIT_S = 10.0
 WATCH_S = 1.0
 
 
+class Reply(Generic[T]):
+    """A value or an error that comes from another thread. The first one counts.
+
+    A `Future` takes its lock in Python, so a signal's handler may run while the waiting thread holds it. If the handler then
+    waits for the thread that is to give the result (one that stops the broker does), both wait for ever.
+    """
+
+    def __init__(self) -> None:
+        self._given: SimpleQueue[tuple[T, None] | tuple[None, BaseException]] = SimpleQueue()
+
+    def give(self, value: T) -> None:
+        """Have `get` return a value."""
+        self._given.put((value, None))
+
+    def fail(self, error: BaseException) -> None:
+        """Have `get` raise an error."""
+        self._given.put((None, error))
+
+    def get(self) -> T:
+        """Wait; return what was given, or raise it. Once, and from one thread."""
+        value, error = self._given.get()
+        if error is not None:
+            raise error
+        return value  # type: ignore[return-value]
+
+
 class BrokerThread:
     """The thread that a broker runs on. `started` has the listeners once clients are served, or the error that kept it from
     that.
@@ -57,7 +84,8 @@ class BrokerThread:
         is_read_only: bool,
     ) -> None:
         self.started: Future[tuple[Listener, ...]] = Future()
-        self._ended: Future[bool] = Future()
+        self._ended: bool | BaseException | None = None
+        self._asked: set[Reply[Any]] = set()
         self._data_dir = data_dir
         self._properties = properties
         self._listeners = listeners
@@ -78,28 +106,36 @@ class BrokerThread:
     @property
     def is_over(self) -> bool:
         """Whether it has come to its end."""
-        return self._ended.done()
+        return self._ended is not None
 
     def call(self, work: Callable[[Running], T]) -> T:
         """Return what `work` returns, called on the thread. Raises InvalidArgumentError where the broker does not run."""
         if self.is_here:
             return work(self._here())
-        result: Future[T] = Future()
+        result: Reply[T] = Reply()
 
         def on_loop() -> None:
             try:
-                result.set_result(work(self._here()))
+                result.give(work(self._here()))
             except BaseException as error:
-                result.set_exception(error)
+                result.fail(error)
 
         self._here()
-        with suppress(RuntimeError):  # The loop is closed.
-            self._loop.call_soon_threadsafe(on_loop)
-        either: tuple[Future[Any], ...] = (result, self._ended)
-        wait(either, return_when=FIRST_COMPLETED)
-        if not result.done():
-            raise self._not_running()
-        return result.result()
+        with self._failing_at_end(result):
+            with suppress(RuntimeError):  # The loop is closed.
+                self._loop.call_soon_threadsafe(on_loop)
+            return result.get()
+
+    @contextmanager
+    def _failing_at_end(self, reply: Reply[Any]) -> Iterator[None]:
+        """While this is open, `reply` fails with InvalidArgumentError when the broker ends."""
+        self._asked.add(reply)
+        try:
+            if self.is_over:
+                reply.fail(self._not_running())
+            yield
+        finally:
+            self._asked.discard(reply)
 
     def tick_if_running(self) -> None:
         """Do what is due by the clock, if the broker runs."""
@@ -116,11 +152,14 @@ class BrokerThread:
         self._moved()
         with suppress(RuntimeError):  # It has ended by itself: the result says why.
             self._loop.call_soon_threadsafe(self._begin_end, is_clean)
-        while not wait((self._ended,), WATCH_S).done:
+        self._thread.join(WATCH_S)
+        while self._thread.is_alive():
             if monotonic() - self._moved_at >= STALLED_S:
                 raise StorageError(f"the broker's end has not come on for {STALLED_S:.0f} s", path=self._data_dir)
-        self._thread.join()
-        return self._ended.result()
+            self._thread.join(WATCH_S)
+        if isinstance(self._ended, BaseException):
+            raise self._ended
+        return bool(self._ended)
 
     def forked(self) -> None:
         """In a copy of the process: keep no peer of the real one waiting for what is open here as well."""
@@ -155,9 +194,13 @@ class BrokerThread:
 
     def _run(self) -> None:
         try:
-            self._ended.set_result(asyncio.run(self._serve()))
+            self._ended = asyncio.run(self._serve())
         except BaseException as error:
-            (self._ended if self.started.done() else self.started).set_exception(error)
+            self._ended = error
+            if not self.started.done():
+                self.started.set_exception(error)
+        for reply in tuple(self._asked):
+            reply.fail(self._not_running())
         if self._left_behind is not None:
             self._left_behind.cleanup()
 

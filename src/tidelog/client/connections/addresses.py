@@ -101,7 +101,11 @@ def parse_addresses(text: str) -> tuple[BrokerAddress, ...]:
             raise InvalidArgumentError("no address of a broker", found=repr(part.strip()), expected=EXPECTED)
         expected = config_of(text).protocol
         if (match["protocol"] or expected).upper() != expected:
-            raise InvalidArgumentError("another security protocol is asked for", found=part.strip(), expected=expected)
+            raise InvalidArgumentError(
+                "the address asks for another security protocol than the configuration",
+                found=part.strip(),
+                expected=f"security.protocol={expected}",
+            )
         port = int(match["port"])
         if not 0 < port < 65_536:
             raise InvalidArgumentError("no port", found=port, expected="1 to 65535")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class TlsConnection(Connection):
-    """See the module."""
+    """Shakes hands before anything is read, and looks again for what is decrypted already."""
 
     __slots__ = ("_is_looking", "_is_shaken", "_rules", "_tls")
 

@@ -26,7 +26,7 @@ RECORD_BYTES: Final = 16_384
 
 
 class TlsSocket:
-    """See the module. Belongs to the loop's thread, but for `step`."""
+    """A connection's socket. Belongs to the loop's thread, but for `step`."""
 
     def __init__(self, sock: socket.socket, source: ContextSource) -> None:
         self._plain: socket.socket = sock
