@@ -25,6 +25,7 @@ EXPECTED = re.compile(
     r"|Found invalid messages in log segment \S*preallocated"
     r"|partition=\S*preallocated-0, .*Corruption found in segment"
     r"|Could not find offset index file corresponding to log file \S*/killed-"
+    r"|partition=killed-\S+\] Failed to load producer snapshot"  # it was being written
     r"|Deleting non-empty leader epoch cache due to incompatible message format"
     r"|processExpiredBrokerHeartbeat: controller event queue overloaded"  # a slow machine
     r"|Could not find offset index file corresponding to log file \S*/__cluster_metadata-1/"

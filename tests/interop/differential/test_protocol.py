@@ -68,6 +68,7 @@ from tidelog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from tidelog.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 
 TOPIC = "protocol"
 
@@ -94,8 +95,11 @@ def test_api_versions(ready: Pair, version: int) -> None:
     theirs = served(ready.kafka)
     ours = served(ready.tidelog)
     newer = {key: last for key, (_, last) in ours.items() if last > theirs[key][1]}
-    names = FetchRequest, ListOffsetsRequest, AlterPartitionReassignmentsRequest, DescribeClusterRequest
-    assert newer == dict(zip((name.API_KEY for name in names), (18, 11, 1, 2), strict=True))
+    names = (
+        *(FetchRequest, ListOffsetsRequest, WriteTxnMarkersRequest),
+        *(AlterPartitionReassignmentsRequest, DescribeClusterRequest),
+    )
+    assert newer == dict(zip((name.API_KEY for name in names), (18, 11, 2, 1, 2), strict=True))
     assert {key: theirs[key] for key in ours if key not in newer} == {key: ours[key] for key in ours if key not in newer}
     assert all(theirs[key][0] == ours[key][0] for key in newer)
 
