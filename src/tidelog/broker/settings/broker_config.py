@@ -8,7 +8,7 @@ log.dirs, log.dir                      none        the data folder, one
 broker.rack                            none        sent to clients
 socket.request.max.bytes               104857600   a larger request is refused, and its connection closed
 socket.send.buffer.bytes               -1          the kernel's buffer of a connection; -1: its own choice (Kafka: 102400)
-socket.receive.buffer.bytes            -1          the same
+socket.receive.buffer.bytes            -1          the same; in a cluster 102400, as Kafka's
 socket.listen.backlog.size             1024        connections that wait to be accepted (Kafka: 50)
 max.connections                        2147483647  all at once
 max.connections.per.ip                 2147483647  ... of one address
