@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -127,16 +127,19 @@ async def _until_asked_to_end(
 
     def asked(number: int) -> None:
         logger.info("%s: ending; once more: at once", signal.Signals(number).name)
-        for each in SIGNALS:
-            loop.remove_signal_handler(each)
-        _end_when_asked_again()  # Also while this thread waits for another one.
         watchdog.start()
         stop.set()
         if starting is not None:
             starting.cancel()  # A member may wait for its controllers for long.
 
+    def on_signal(number: int, frame: object) -> None:
+        _end_when_asked_again()  # Also while this thread waits for another one.
+        with suppress(RuntimeError):  # The loop has ended.
+            loop.call_soon_threadsafe(asked, number)
+
     for number in SIGNALS:
-        loop.add_signal_handler(number, asked, number)
+        # Not the loop's own way: it loses a signal that comes while other threads have filled the pipe by which it is woken.
+        signal.signal(number, on_signal)
     async with AsyncExitStack() as stack:
         try:
             broker = await stack.enter_async_context(serving(manager, config, clock, apis=apis))
