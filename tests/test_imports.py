@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -15,9 +16,6 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 
 CIRCLES_OF_TYPES = (
-    # A connection, its writer and its server.
-    """server.answer_writer, server.broker_server, server.connection, server.dispatch, server.secured.authentication,
-    server.secured.tls_connection of tidelog.broker""",
     # What a log does, parted into files by what it is about: each works on the log, which offers it.
     "segment, segment_time of tidelog.reader",
     "log, missing, transactions of tidelog.reader",
@@ -50,6 +48,7 @@ def imported(tree: ast.AST, *, with_types: bool = False) -> Iterator[str]:
         yield from imported(node, with_types=with_types)
 
 
+@cache
 def graph_of_imports(*, with_types: bool) -> dict[str, set[str]]:
     return {
         name: {

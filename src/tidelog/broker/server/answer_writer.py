@@ -21,8 +21,8 @@ from tidelog.broker.server.unsent_bytes import bytes_in_memory
 from tidelog.broker.server.wide_requests import discard
 
 if TYPE_CHECKING:
-    from tidelog.broker.server.broker_server import BrokerServer
-    from tidelog.broker.server.dispatch import Served
+    from tidelog.broker.server.connection_server import ConnectionServer
+    from tidelog.broker.server.served import Served
     from tidelog.wire.codec import Bytes, Message
 
 logger = logging.getLogger("tidelog.broker")
@@ -57,7 +57,7 @@ class AnswerWriter:
         "started_ns",
     )
 
-    def __init__(self, server: BrokerServer, sock: socket.socket) -> None:
+    def __init__(self, server: ConnectionServer, sock: socket.socket) -> None:
         self.correlation_id = 0
         self.served: Served | None = None
         self.started_ns = 0
@@ -111,7 +111,7 @@ class AnswerWriter:
         if is_wide:
             heavy.run(partial(_written, served.write, response, self.correlation_id, depth), self._on_written)
         else:
-            self.respond_chunks(served.finish(self, response))
+            self.respond_chunks(served.finish(response, self.correlation_id, self.started_ns))
 
     def _on_written(self, chunks: list[Bytes] | BaseException) -> None:
         if self._is_closed:

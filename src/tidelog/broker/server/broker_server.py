@@ -142,16 +142,15 @@ class BrokerServer:
 
     # --- for connections
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection_id: int, peer_host: str) -> None:
         """A connection is closed."""
-        del self.connections[connection.connection_id]
+        del self.connections[connection_id]
         self._counters.connections_open -= 1
-        host = connection.peer_host
-        left = self._hosts[host] - 1
+        left = self._hosts[peer_host] - 1
         if left:
-            self._hosts[host] = left
+            self._hosts[peer_host] = left
         else:
-            del self._hosts[host]
+            del self._hosts[peer_host]
         if self._sockets and not self._is_accepting and len(self.connections) < self.node.config.max_connections:
             self._accept_more()
         if self._empty is not None and not self.connections:

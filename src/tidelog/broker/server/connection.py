@@ -39,7 +39,9 @@ from tidelog.broker.server.secured.authentication import MAX_BYTES, Authenticati
 from tidelog.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
-    from tidelog.broker.server.broker_server import BrokerServer
+    from collections.abc import Callable
+
+    from tidelog.broker.server.connection_server import ConnectionServer
     from tidelog.broker.server.secured.listener_security import ListenerSecurity
     from tidelog.broker.settings.broker_config import Listener
     from tidelog.security.principal import Principal
@@ -58,10 +60,6 @@ TURN_NS = 2_000_000
 """The same for requests that take longer."""
 
 _SIZE = struct.Struct(">i")
-
-
-def _nothing() -> None:
-    pass
 
 
 class Connection(AnswerWriter):
@@ -94,7 +92,9 @@ class Connection(AnswerWriter):
         "principal",
     )
 
-    def __init__(self, server: BrokerServer, sock: socket.socket, connection_id: int, peer_host: str, listener: Listener) -> None:
+    def __init__(
+        self, server: ConnectionServer, sock: socket.socket, connection_id: int, peer_host: str, listener: Listener
+    ) -> None:
         super().__init__(server, sock)
         self.connection_id = connection_id
         self.peer_host = peer_host
@@ -110,7 +110,7 @@ class Connection(AnswerWriter):
         self._recv_into = sock.recv_into
         self._buffers = server.buffers
         self._shared = server.buffers.shared
-        self._handle = server.dispatcher.handle
+        self._handle: Callable[[Connection, memoryview, int, int], list[Bytes] | Outcome] = server.dispatcher.handle
         self._max_request_bytes = server.max_request_bytes
         self._guard: Authentication | None = None
         # Reading: what is left of a frame, small or large.
@@ -146,7 +146,7 @@ class Connection(AnswerWriter):
 
     def refuse_later(self, chunks: list[Bytes], delay_s: float) -> None:
         """Send a last answer in a while, and close; nothing is read until then."""
-        self._gone = _nothing
+        self._gone = lambda: None
 
         def refuse() -> None:
             if not self._is_closed:
@@ -197,7 +197,7 @@ class Connection(AnswerWriter):
         if gone is not None:
             gone()
         self._report_sent()
-        self._server.forget(self)
+        self._server.forget(self.connection_id, self.peer_host)
 
     def close_copy(self) -> None:
         """Close the socket of a copy of the process. Its peer notices nothing."""
@@ -366,10 +366,7 @@ class Connection(AnswerWriter):
         self._buffers.when_room(self._have_room)
 
     def keep_frame(self, data: memoryview, position: int, end: int) -> memoryview:
-        """Return `data[position:end]` of the frame that is being handled, as memory that is not read into again.
-
-        It counts until it is given to `discount`. A large frame is not copied.
-        """
+        """See `FramedRequest.keep_frame`. A large frame is not copied."""
         if data is self._large and end == self._filled:
             self._large = None
             self._filled = 0

@@ -15,7 +15,6 @@ That is what Kafka does, too, but for the last: it answers with UNKNOWN_SERVER_E
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterable
 from functools import partial
 from struct import Struct
@@ -74,16 +73,14 @@ from tidelog.broker.apis import (
 from tidelog.broker.cluster.forwarded_apis import FORWARDED, Forwarded
 from tidelog.broker.server.rate_limited_log import RateLimitedLog
 from tidelog.broker.server.request import Outcome, Wide
-from tidelog.broker.server.wide_requests import AT_ONCE, BYTES_AT_ONCE, discard
+from tidelog.broker.server.served import Served
+from tidelog.broker.server.wide_requests import AT_ONCE, discard
 from tidelog.errors import ProtocolError, TooManyElementsError
-from tidelog.wire.codec import decoder
-from tidelog.wire.headers import read_request_header, response_chunks, response_writer
+from tidelog.wire.headers import read_request_header, response_chunks
 
 if TYPE_CHECKING:
-    from tidelog.broker.metrics import ApiMetrics
     from tidelog.broker.node import Node
-    from tidelog.broker.server.answer_writer import AnswerWriter
-    from tidelog.broker.server.connection import Connection
+    from tidelog.broker.server.framed_request import FramedRequest
     from tidelog.wire.codec import Bytes, Message
 
 logger = logging.getLogger("tidelog.broker")
@@ -142,49 +139,6 @@ _HEADER = Struct(">iih")
 """API and version as one number, correlation id, length of the client id."""
 
 
-class Served:
-    """An API in one version. What is compiled for it is compiled when somebody asks for it first."""
-
-    __slots__ = (
-        "answer_usual",
-        "bytes_at_once",
-        "decode",
-        "forwarded",
-        "handle",
-        "is_flexible",
-        "metrics",
-        "response",
-        "version",
-        "write",
-    )
-
-    def __init__(self, api: Api | Forwarded, version: int, metrics: ApiMetrics) -> None:
-        self.version = version
-        self.metrics = metrics
-        self.forwarded: Forwarded | None = None
-        if isinstance(api, Forwarded):
-            # Nothing of it is read here: it goes the way of those that are too large to be read on the loop.
-            self.forwarded = api
-            self.bytes_at_once = -1
-            self.is_flexible = False
-            self.answer_usual = None
-            return
-        self.is_flexible = version >= api.request.FIRST_FLEXIBLE
-        self.handle = api.handle
-        self.answer_usual = api.answer_usual
-        self.bytes_at_once = sys.maxsize if api is produce.API else BYTES_AT_ONCE
-        # Kafka skips what stands after a request, and librdkafka's metadata request has a byte too many.
-        self.decode: Any = decoder(api.request, version, exact=False)
-        self.response = api.response
-        self.write: Any = response_writer(api.response, version)
-
-    def finish(self, connection: AnswerWriter, response: Message) -> list[Bytes]:
-        """Return the response's bytes, and count the request."""
-        chunks: list[Bytes] = self.write(response, connection.correlation_id)
-        self.metrics.microseconds.record((perf_counter_ns() - connection.started_ns) // 1000)
-        return chunks
-
-
 class Dispatcher:
     """Answers frames on behalf of `node`, with `apis`. Belongs to the loop's thread."""
 
@@ -196,7 +150,7 @@ class Dispatcher:
         self._served: dict[int, Served] = {}
         node.served = {key: api.served for key, api in self._apis.items()}
 
-    def handle(self, connection: Connection, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
+    def handle(self, connection: FramedRequest, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
         """Answer the request in `data[position:end]`; its record bytes may be looked at, and changed, until this returns."""
         connection.started_ns = perf_counter_ns()
         served = None
@@ -241,17 +195,17 @@ class Dispatcher:
             served.metrics.closed += 1
             return Outcome.CLOSE
 
-    def _answer(self, connection: Connection, served: Served, answer: Any) -> list[Bytes] | Outcome:
+    def _answer(self, connection: FramedRequest, served: Served, answer: Any) -> list[Bytes] | Outcome:
         """Return the bytes of what a handler has returned, or what else became of it."""
         if type(answer) is GeneratorType:
             answer = self._node.slices.answer(connection, answer)
         if type(answer) is served.response:
-            return served.finish(connection, answer)
+            return served.finish(answer, connection.correlation_id, connection.started_ns)
         if type(answer) is Wide:
             if answer.is_long:
                 connection.respond(answer)
                 return Outcome.LATER
-            return served.finish(connection, answer.response)
+            return served.finish(answer.response, connection.correlation_id, connection.started_ns)
         if isinstance(answer, Outcome):
             if answer is Outcome.LATER:
                 served.metrics.waited += 1
@@ -260,9 +214,9 @@ class Dispatcher:
             else:
                 served.metrics.closed += 1
             return answer
-        return served.finish(connection, answer)
+        return served.finish(answer, connection.correlation_id, connection.started_ns)
 
-    def _read_elsewhere(self, connection: Connection, served: Served, frame: memoryview) -> Outcome:
+    def _read_elsewhere(self, connection: FramedRequest, served: Served, frame: memoryview) -> Outcome:
         """Have a request of many elements read by another thread, and answer it then."""
 
         def go_on(result: Message | BaseException) -> None:
@@ -301,7 +255,7 @@ class Dispatcher:
         self._node.wide_requests.enter(begin)
         return Outcome.LATER
 
-    def _forward(self, connection: Connection, served: Served, frame: memoryview) -> Outcome:
+    def _forward(self, connection: FramedRequest, served: Served, frame: memoryview) -> Outcome:
         """Have the controller answer."""
         forwarding = self._node.forwarding
         assert served.forwarded is not None and forwarding is not None
@@ -320,7 +274,7 @@ class Dispatcher:
         served.metrics.waited += 1
         return Outcome.LATER
 
-    def _header(self, connection: Connection, data: memoryview, position: int, end: int) -> tuple[Served | None, int]:
+    def _header(self, connection: FramedRequest, data: memoryview, position: int, end: int) -> tuple[Served | None, int]:
         """Return what is asked for and where its body begins; None and the API's key if that is not served.
 
         Raises ProtocolError for what is no header.
@@ -342,13 +296,13 @@ class Dispatcher:
             served = self._served[kind] = Served(api, version, metrics)
         return served, body
 
-    def _unsupported(self, connection: Connection, api_key: int) -> list[Bytes] | Outcome:
+    def _unsupported(self, connection: FramedRequest, api_key: int) -> list[Bytes] | Outcome:
         version = connection.api_version
         if api_key == api_versions.API.request.API_KEY:
             return response_chunks(api_versions.unsupported_version(), 0, connection.correlation_id)
         return self._refuse(connection, f"API {api_key} version {version} is not served")
 
-    def _refuse(self, connection: Connection, why: str) -> Outcome:
+    def _refuse(self, connection: FramedRequest, why: str) -> Outcome:
         self._node.metrics.counters.malformed_requests += 1
         self._limited_log.warning("%s is closed: %s", connection, why)
         return Outcome.CLOSE

@@ -17,8 +17,9 @@ from __future__ import annotations
 import logging
 from struct import Struct
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
+from tidelog.broker.server.framed_request import FramedRequest
 from tidelog.broker.server.request import Outcome
 from tidelog.errors import AuthenticationError, ProtocolError
 from tidelog.security.oauth_bearer import OAuthBearerServer
@@ -31,7 +32,6 @@ from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, Sas
 from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 if TYPE_CHECKING:
-    from tidelog.broker.server.connection import Connection
     from tidelog.broker.server.secured.listener_security import ListenerSecurity, SaslServer
     from tidelog.wire.codec import Bytes, Message
 
@@ -48,10 +48,26 @@ _SIZE = Struct(">i")
 _VERSIONS: Final = {SaslHandshakeRequest.API_KEY: 1, SaslAuthenticateRequest.API_KEY: 2}
 
 
+class GuardedRequest(FramedRequest, Protocol):
+    """A request of a connection that nothing is done for before it has authenticated."""
+
+    def authenticated(self, principal: Principal, *, is_forever: bool) -> None:
+        """Go on with requests of `principal`; a session that has an end is looked after further."""
+
+    def dispatch(self, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
+        """Answer a frame that the guard lets pass."""
+
+    def refuse_later(self, chunks: list[Bytes], delay_s: float) -> None:
+        """Send a last answer in a while, and close; nothing is read until then."""
+
+    def count_refusal(self, why: str) -> None:
+        """Somebody could not authenticate."""
+
+
 class Authentication:
     """The first that looks at a connection's frames. Belongs to the connection, on the loop's thread."""
 
-    def __init__(self, connection: Connection, security: ListenerSecurity) -> None:
+    def __init__(self, connection: GuardedRequest, security: ListenerSecurity) -> None:
         self._connection = connection
         self._security = security
         self._server: SaslServer | None = None
@@ -61,7 +77,7 @@ class Authentication:
         self.is_over = False
         """Whether requests go to `dispatch`."""
 
-    def handle(self, connection: Connection, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
+    def handle(self, connection: GuardedRequest, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
         """Answer a frame, in place of `dispatch`. What fails here by a bug of ours ends the connection, and lets nobody in."""
         try:
             return self._handle(connection, data, position, end)
@@ -69,7 +85,7 @@ class Authentication:
             logger.exception("%s could not authenticate", connection)
             return Outcome.CLOSE
 
-    def _handle(self, connection: Connection, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
+    def _handle(self, connection: GuardedRequest, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
         if self._is_bare:
             return self._bare(bytes(data[position:end]))
         if end - position < _SHORT.size:

@@ -16,7 +16,7 @@ from tidelog.security.principal import distinguished_name
 if TYPE_CHECKING:
     import socket
 
-    from tidelog.broker.server.broker_server import BrokerServer
+    from tidelog.broker.server.connection_server import ConnectionServer
     from tidelog.broker.server.secured.tls_socket import TlsSocket
     from tidelog.broker.settings.broker_config import Listener
     from tidelog.security.principal import PrincipalRules
@@ -29,7 +29,7 @@ class TlsConnection(Connection):
 
     def __init__(
         self,
-        server: BrokerServer,
+        server: ConnectionServer,
         tls: TlsSocket,
         connection_id: int,
         peer_host: str,

@@ -1,0 +1,32 @@
+"""What a connection needs of the server that accepted it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from tidelog.broker.node import Node
+    from tidelog.broker.server.dispatch import Dispatcher
+    from tidelog.broker.server.event_loop import LoopThreads
+    from tidelog.broker.server.rate_limited_log import RateLimitedLog
+    from tidelog.broker.server.read_buffers import ReadBuffers
+
+
+class ConnectionServer(Protocol):
+    """A server, as its connections see it: what all of them share."""
+
+    node: Node
+    loop: asyncio.AbstractEventLoop
+    dispatcher: Dispatcher
+    buffers: ReadBuffers
+    handshakes: LoopThreads
+    limited_log: RateLimitedLog
+    max_request_bytes: int
+
+    def forget(self, connection_id: int, peer_host: str) -> None:
+        """A connection is closed."""
+
+    def budget_used_up(self) -> None:
+        """More was kept than unsent answers may take."""

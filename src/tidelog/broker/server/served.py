@@ -1,0 +1,61 @@
+"""One API in one version, as it is served: its codec, its handler, its figures."""
+
+from __future__ import annotations
+
+import sys
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+from tidelog.broker.apis import produce
+from tidelog.broker.cluster.forwarded_apis import Forwarded
+from tidelog.broker.server.wide_requests import BYTES_AT_ONCE
+from tidelog.wire.codec import decoder
+from tidelog.wire.headers import response_writer
+
+if TYPE_CHECKING:
+    from tidelog.broker.api import Api
+    from tidelog.broker.metrics import ApiMetrics
+    from tidelog.wire.codec import Bytes, Message
+
+
+class Served:
+    """An API in one version. What is compiled for it is compiled when somebody asks for it first."""
+
+    __slots__ = (
+        "answer_usual",
+        "bytes_at_once",
+        "decode",
+        "forwarded",
+        "handle",
+        "is_flexible",
+        "metrics",
+        "response",
+        "version",
+        "write",
+    )
+
+    def __init__(self, api: Api | Forwarded, version: int, metrics: ApiMetrics) -> None:
+        self.version = version
+        self.metrics = metrics
+        self.forwarded: Forwarded | None = None
+        if isinstance(api, Forwarded):
+            # Nothing of it is read here: it goes the way of those that are too large to be read on the loop.
+            self.forwarded = api
+            self.bytes_at_once = -1
+            self.is_flexible = False
+            self.answer_usual = None
+            return
+        self.is_flexible = version >= api.request.FIRST_FLEXIBLE
+        self.handle = api.handle
+        self.answer_usual = api.answer_usual
+        self.bytes_at_once = sys.maxsize if api is produce.API else BYTES_AT_ONCE
+        # Kafka skips what stands after a request, and librdkafka's metadata request has a byte too many.
+        self.decode: Any = decoder(api.request, version, exact=False)
+        self.response = api.response
+        self.write: Any = response_writer(api.response, version)
+
+    def finish(self, response: Message, correlation_id: int, started_ns: int) -> list[Bytes]:
+        """Return the response's bytes, and count the request."""
+        chunks: list[Bytes] = self.write(response, correlation_id)
+        self.metrics.microseconds.record((perf_counter_ns() - started_ns) // 1000)
+        return chunks
