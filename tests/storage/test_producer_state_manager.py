@@ -494,9 +494,23 @@ class TestVerification:
         assert state.maybe_create_verification(PRODUCER, 0, 0) is original
         assert state.verification(PRODUCER) is original and original.guard is guard
         append(state, batch(0, 0, transactional=True))
-        state.clear_verification(PRODUCER)
         assert state.verification(PRODUCER) is None
         assert state.maybe_create_verification(PRODUCER, 0, 0).guard != guard
+
+    def test_what_another_leader_wrote_ends_a_verification(self, state: ProducerStateManager) -> None:
+        """A leader that resigns may have seen a sequence that it did not write. Another one writes it; then it leads again."""
+        state.maybe_create_verification(PRODUCER, 3, 0)
+        state.replay(batch(3, 0, transactional=True))
+        assert state.verification(PRODUCER) is None
+        append(state, batch(4, 1, transactional=True))
+
+        state.maybe_create_verification(PRODUCER, 5, 0)
+        state.replay(batch(-1, 2, transactional=True, control=True), EndTxnMarker(ABORT, 0))
+        assert state.verification(PRODUCER) is None, "a marker: the transaction is over"
+
+        state.maybe_create_verification(PRODUCER, 5, 0)
+        state.replay(batch(0, 3, producer_id=PRODUCER + 1, transactional=True))
+        assert state.verification(PRODUCER) is not None, "another producer's"
 
     def test_sequence_and_epoch_in_verification_entry(self, state: ProducerStateManager) -> None:
         """ProducerStateManagerTest.testSequenceAndEpochInVerificationEntry"""

@@ -316,7 +316,7 @@ def _append_verified(
             return PartitionProduceResponse(key[1], ErrorCode.INVALID_TXN_STATE, -1, error_message=_ENDED)
     if code is ErrorCode.NONE:
         answer = append(node, key, records, look, message.acks, request.client_id, prepared, uncommitted)
-        if not answer.error_code:
+        if not answer.error_code:  # Of what was written before as well, which the log does not write again.
             state.clear_verification(producer.producer_id)
         return answer
     # As in Kafka, codes that say it all have no words.

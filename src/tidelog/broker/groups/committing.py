@@ -233,9 +233,6 @@ def _store(node: Node, group: Group, prepared: _Kept, transaction: Transaction |
             code = code_of(error)
             code = _COMMIT_CODES.get(code, code)
         else:
-            if transaction is not None:
-                log = node.manager.logs[groups.log.key(groups.log.partition_of(group.group_id))]
-                log.producer_state.clear_verification(transaction.producer_id)
             for key, one in kept.items():
                 # One by one: a tuple that is made again is as quick as `_replace` is slow.
                 placed = CommittedOffset(*one[:-1], record_offset)

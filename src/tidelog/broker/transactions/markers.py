@@ -63,7 +63,6 @@ class Markers:
         except TidelogError as error:
             logger.warning("%s-%d: no %s marker: %s", *key, control_type.name, error)
             return error_code_of(error)
-        log.producer_state.clear_verification(producer.producer_id)
         self._leadership.appended(log)
         if key.topic == OFFSETS_TOPIC:
             self._groups.complete_transaction(key.partition, producer.producer_id, control_type is ControlType.COMMIT)

@@ -49,7 +49,15 @@ _MAX_SEQUENCE = 2**31 - 1
 class ProducerAppendInfo:
     """Made by `ProducerStateManager.prepare_update`, and handed to its `update` once the records are written."""
 
-    __slots__ = ("_may_begin_anywhere", "_origin", "_topic_partition", "_verification", "entry", "started_transactions")
+    __slots__ = (
+        "_may_begin_anywhere",
+        "_origin",
+        "_topic_partition",
+        "_verification",
+        "entry",
+        "is_transactional",
+        "started_transactions",
+    )
 
     def __init__(
         self,
@@ -61,6 +69,7 @@ class ProducerAppendInfo:
         """`current` is not touched; with no epoch it stands for a producer that is not known."""
         self.entry = current.copy()
         self.started_transactions: tuple[TxnMetadata, ...] = ()
+        self.is_transactional = False
         # Its records may all be deleted: then nobody knows which sequence comes next.
         self._may_begin_anywhere = current.producer_epoch == NO_PRODUCER_EPOCH
         self._topic_partition = topic_partition
@@ -127,6 +136,7 @@ class ProducerAppendInfo:
             entry.current_txn_first_offset = first_offset
             where = LogOffsetMetadata(first_offset) if first_offset_metadata is None else first_offset_metadata
             self.started_transactions += (TxnMetadata(entry.producer_id, where),)
+        self.is_transactional |= is_transactional
         entry.add_batch(epoch, BatchMetadata(last_sequence, last_offset, last_offset - first_offset, timestamp))
 
     def append_end_txn_marker(self, marker: EndTxnMarker, epoch: int, offset: int, timestamp: int) -> CompletedTxn | None:
@@ -145,6 +155,7 @@ class ProducerAppendInfo:
                 f"coordinator epoch {marker.coordinator_epoch}",
                 f">= {entry.coordinator_epoch}",
             )
+        self.is_transactional = True
         first_offset = entry.current_txn_first_offset
         entry.set_epoch(epoch)
         entry.coordinator_epoch = marker.coordinator_epoch

@@ -128,11 +128,17 @@ class ProducerStateManager:
         return ProducerAppendInfo(self.topic_partition, current, origin, self._verifications.get(producer_id))
 
     def update(self, info: ProducerAppendInfo) -> None:
-        """Take over a producer's part of an append that was written. Raises InvalidArgumentError without a producer id."""
+        """Take over a producer's part of an append that was written. Raises InvalidArgumentError without a producer id.
+
+        Data or a marker of a transaction ends the verification, also on a follower: the sequence that
+        is waited for may have come through another leader.
+        """
         producer_id = info.entry.producer_id
         if producer_id == NO_PRODUCER_ID:
             raise InvalidArgumentError("an update of no producer", found=producer_id, expected=">= 0")
         self._producers[producer_id] = info.entry
+        if info.is_transactional:
+            self._verifications.pop(producer_id, None)
         for txn in info.started_transactions:
             self._ongoing.put(txn)
 

@@ -180,7 +180,7 @@ class MetadataFetcher:
             voters = self._loader.voters
             if voters is not None:
                 known = {one.voter_id: (one.endpoints[0].host, one.endpoints[0].port) for one in voters.voters if one.endpoints}
-                self._quorum.learn(-1, -1, known)
+                self._quorum.learn_voters(known)
             self._moved()
 
     # --- one request
@@ -203,7 +203,8 @@ class MetadataFetcher:
         (data,) = response.responses[0].partitions
         leader = data.current_leader
         nodes = {one.node_id: (one.host, one.port) for one in response.node_endpoints}
-        if self._quorum.learn(leader.leader_id, leader.leader_epoch, nodes, by=address):
+        # None but the leader answers without an error.
+        if self._quorum.learn(leader.leader_id, leader.leader_epoch, nodes, is_by_leader=not data.error_code):
             if self._quorum.leader_id >= 0:
                 logger.info("controller %d leads, epoch %d", self._quorum.leader_id, self._quorum.epoch)
             if self._quorum.leader != address:
