@@ -9,8 +9,8 @@ import pytest
 
 from tests.cli.conftest import KAFKA_3
 from tests.patience import PATIENCE_S
-from tidelog.reader.hole_search import HoleSearch
 from tidelog.reader.log_dir import LogDir
+from tidelog.reader.missing.hole_search import HoleSearch
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])

@@ -27,6 +27,7 @@ from tests.reader.build import LogBuilder
 from tidelog.formats.time_index import TimeIndex, TimestampOffset
 from tidelog.model import MAX_TIMESTAMP
 from tidelog.reader.log import Log
+from tidelog.reader.segment_time import largest_timestamp
 from tidelog.reader.time_search import find_offset
 from tidelog.reader.trace import Trace
 from tidelog.records.compression import Codec
@@ -107,7 +108,7 @@ def test_a_made_up_time_is_no_answer(form: Form, magic: int, tmp_path: Path, cap
         found = find_offset(log, 3000)
         assert found is not None and found[:2] == (SEGMENT, 5000)
         assert find_offset(log, 5001) is None
-        assert log.segments[0].max_timestamp() == (-1, 0, "none")
+        assert largest_timestamp(log.segments[0]) == (-1, 0, "none")
     assert not caplog.records
 
 
@@ -162,7 +163,7 @@ def test_an_index_by_the_text_is_read_without_complaint(
         assert largest is not None and largest[:2] == next(record for record in text.records if record[1] == time)
         for segment in log.segments[:-1]:
             assert segment.time_index is not None, "still trusted"
-            assert segment.max_timestamp().source == "index"
+            assert largest_timestamp(segment).source == "index"
     assert not caplog.records
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.reader import build
 from tests.reader.build import LogBuilder
 from tidelog.reader.segment import Segment
-from tidelog.reader.segment_time import find_offset_by_timestamp
+from tidelog.reader.segment_time import find_offset_by_timestamp, largest_timestamp
 
 SEEN = 40
 PREALLOCATED = 1 << 16
@@ -50,7 +50,7 @@ def check(segment: Segment) -> None:
         assert (None if record is None else record.offset) == (offset if offset < SEEN else None)
         record = find_offset_by_timestamp(segment, 10 * offset + 1, 0)
         assert (None if record is None else record.offset) == (offset + 1 if offset + 1 < SEEN else None)
-    assert segment.max_timestamp()[:2] == (10 * (SEEN - 1), SEEN - 1)
+    assert largest_timestamp(segment)[:2] == (10 * (SEEN - 1), SEEN - 1)
 
 
 @pytest.mark.parametrize("interval_bytes", [0, 10 * SIZE])

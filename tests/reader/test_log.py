@@ -27,6 +27,7 @@ from tidelog.model import TopicPartition
 from tidelog.reader import segment_files
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
+from tidelog.reader.segment_time import largest_timestamp
 
 SUFFIXES = (".log", ".index", ".timeindex")
 
@@ -135,7 +136,7 @@ class TestLog:
         log = builder.open()
         assert offsets(log) == list(range(30))
         for segment in log.segments:
-            assert segment.max_timestamp().timestamp == 10 * (segment.base_offset + 9)
+            assert largest_timestamp(segment).timestamp == 10 * (segment.base_offset + 9)
 
     def test_bogus_index_segments_are_passed_over(self, tmp_path: Path) -> None:
         """LogLoaderTest.testBogusIndexSegmentsAreRemoved: index files without a log are no segment"""
@@ -221,7 +222,7 @@ class TestSwap:
                 builder.file(base, suffix).rename(f"{builder.file(base, suffix)}.deleted")
         log = builder.open()
         assert offsets(log) == [0, 5, 10, 15, 19, *range(20, 30)]
-        assert log.segments[0].max_timestamp() == (190, 19, "index")
+        assert largest_timestamp(log.segments[0]) == (190, 19, "index")
         assert log.segments[0].translate_offset(7) is not None
 
     def test_swap_that_is_put_into_place_while_it_is_read(self, tmp_path: Path) -> None:
@@ -244,7 +245,7 @@ class TestSwap:
         builder.file(0, ".timeindex").rename(f"{builder.file(0, '.timeindex')}.swap")
         log = builder.open()
         assert offsets(log) == [0, 5, 10, 15, 19, *range(20, 30)]
-        assert log.segments[0].time_index is not None and log.segments[0].max_timestamp().source == "index"
+        assert log.segments[0].time_index is not None and largest_timestamp(log.segments[0]).source == "index"
 
 
 class TestLiveFolder:

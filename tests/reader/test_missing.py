@@ -13,10 +13,10 @@ from tests.reader.golden import GOLDEN
 from tidelog.errors import DataDirNotFoundError, UnknownTopicOrPartitionError
 from tidelog.formats import names
 from tidelog.model import METADATA_TOPIC
-from tidelog.reader import missing as missing_module
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
-from tidelog.reader.missing import MissingOffsets
+from tidelog.reader.missing import missing_offsets as missing_module
+from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.reader.time_map_file import write_time_map
 from tidelog.records.batch import iter_headers
 

@@ -20,7 +20,7 @@ from tidelog.formats.batch_walk import walk
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.reader.log import Log
 from tidelog.reader.segment import Segment
-from tidelog.reader.segment_time import find_offset_by_timestamp
+from tidelog.reader.segment_time import find_offset_by_timestamp, largest_timestamp, retention_timestamp
 from tidelog.records.builder import Producer
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType
@@ -155,7 +155,7 @@ class TestSearch:
         """LogSegmentTest.testFindOffsetByTimestamp"""
         segment = segment_of(tmp_path / "t-0", messages(range(40, 50)), base_offset=40, interval_bytes=2 * SIZE - 1)
         assert segment.time_index is not None and segment.time_index.entries == 5
-        assert segment.max_timestamp() == (490, 49, "index")
+        assert largest_timestamp(segment) == (490, 49, "index")
         expected = {420: 42, 421: 43, 430: 43, 431: 44, 491: None, 401: 41, 399: 40}
         assert {target: found(segment, target) for target in expected} == expected
 
@@ -174,7 +174,7 @@ class TestSearch:
         builder.append(*messages(range(40, 70))).close_live()
         segment = Segment.open(builder.file(40, ".log"))
         assert segment.time_index is not None and segment.time_index.entries == 30 // 2 - 1
-        assert segment.max_timestamp() == (690, 69, "log")
+        assert largest_timestamp(segment) == (690, 69, "log")
         assert segment.next_offset == 70
 
     def test_largest_timestamp_without_timestamps(self, tmp_path: Path) -> None:
@@ -186,8 +186,8 @@ class TestSearch:
             segment = segment_of(tmp_path / name, data)
             build.set_modified_ms(segment.log_path, 123_456)
             segment = Segment.open(segment.log_path)
-            assert segment.max_timestamp() == (-1, 0, "none")
-            assert segment.largest_timestamp() == (123_456, 0, "mtime")
+            assert largest_timestamp(segment) == (-1, 0, "none")
+            assert retention_timestamp(segment) == (123_456, 0, "mtime")
             assert found(segment, 0) is None
 
     @pytest.mark.parametrize("per_append", [False, True])
@@ -237,7 +237,7 @@ class TestDamagedIndexes:
         write_nonsense(segment.index_path(".timeindex"), seed)
         for i in range(100):
             again = Segment.open(segment.log_path)
-            assert again.max_timestamp()[:2] == (990, 99)
+            assert largest_timestamp(again)[:2] == (990, 99)
             assert found(again, 10 * i) == i
             assert found(again, 10 * i + 1) == (i + 1 if i < 99 else None)
         assert any(".timeindex: " in record.getMessage() for record in caplog.records)
@@ -279,7 +279,7 @@ class TestDamagedIndexes:
         for i in range(100):
             assert found(segment, 10 * i) == i
             assert read_from(segment, i) == list(range(i, 100))
-        assert segment.max_timestamp()[:2] == (990, 99)
+        assert largest_timestamp(segment)[:2] == (990, 99)
         assert found(segment, 991) is None
         texts = [record.getMessage() for record in caplog.records]
         assert len(texts) == len(set(texts)), "each thing is said once"

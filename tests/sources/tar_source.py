@@ -37,10 +37,10 @@ from tidelog.sources.bounds import HIGH_WATERMARK, LOG_END, TimeRange
 from tidelog.sources.offset_cuts import OffsetPiece
 from tidelog.sources.offset_source import OffsetSource
 from tidelog.sources.opening import Address, Kind
-from tidelog.sources.reading import Reading
+from tidelog.sources.reading import LocatedBatch, Reading
 from tidelog.sources.report import ScanReport
 from tidelog.sources.source import Ends
-from tidelog.sources.split import LocatedBatch, Split
+from tidelog.sources.split import Split
 
 PREFIX = "tar:"
 

@@ -29,7 +29,7 @@ from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.server_properties import ServerProperties, sort_properties
 from tidelog.clock import Clock
 from tidelog.config import PropertyValue
-from tidelog.reader.hole_search import HoleSearch
+from tidelog.reader.missing.hole_search import HoleSearch
 from tidelog.storage.log_manager import LogManager
 
 logger = logging.getLogger("tidelog.serve")

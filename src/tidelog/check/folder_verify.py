@@ -49,7 +49,7 @@ from tidelog.model import TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.metadata_log import MetadataLog, metadata_dir, read_metadata_log
-from tidelog.reader.missing import MissingOffsets, is_compacted_log
+from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.reader.segment import Segment
 from tidelog.storage.folder.dir_lock import is_locked
 from tidelog.storage.folder.meta_properties import META_PROPERTIES, read_meta_properties
@@ -327,7 +327,7 @@ class _Look:
             return  # Said by who walked it.
         for what in epoch_faults(epochs, path.exists(), facts.epochs, log.log_start_offset):
             yield fault(path, what, *key)
-        if facts.first_gap is not None and not is_compacted_log(log, claims, by_its_batches=False):
+        if facts.first_gap is not None and not claims.is_compacted(log.topic):
             first, end = facts.first_gap
             what = f"offsets [{first}, {end}) are in no batch of the segment: so it is in a log that was compacted"
             yield note(directory, what, *key)

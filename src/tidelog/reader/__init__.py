@@ -13,7 +13,7 @@ from tidelog.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from tidelog.reader.log import Log as Log
     from tidelog.reader.log_dir import LogDir as LogDir
-    from tidelog.reader.missing import MissingOffsets as MissingOffsets
+    from tidelog.reader.missing.missing_offsets import MissingOffsets as MissingOffsets
     from tidelog.reader.time_map_file import rebuild_time_map as rebuild_time_map
     from tidelog.reader.time_search import FoundOffset as FoundOffset
     from tidelog.reader.time_search import find_offset as find_offset
@@ -24,7 +24,7 @@ else:
         {
             "tidelog.reader.log": ("Log",),
             "tidelog.reader.log_dir": ("LogDir",),
-            "tidelog.reader.missing": ("MissingOffsets",),
+            "tidelog.reader.missing.missing_offsets": ("MissingOffsets",),
             "tidelog.reader.time_map_file": ("rebuild_time_map",),
             "tidelog.reader.time_search": ("FoundOffset", "find_offset"),
             "tidelog.reader.trace": ("Trace",),

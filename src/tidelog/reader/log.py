@@ -15,7 +15,6 @@ and reads nothing; each property reads what it needs, once. One thread at a time
 
 from __future__ import annotations
 
-import bisect
 import os
 import uuid
 from collections.abc import Iterator
@@ -31,10 +30,12 @@ from tidelog.formats.partition_metadata import read_topic_id
 from tidelog.formats.txn_index import AbortedTxn
 from tidelog.model import MAX_OFFSET
 from tidelog.reader import transactions
-from tidelog.reader.missing import Claims, MissingOffsets, is_compacted_log, missing_offsets, newest_epoch
+from tidelog.reader.log_segments import LogSegments
+from tidelog.reader.missing.claims import Claims, newest_epoch
+from tidelog.reader.missing.missing_offsets import MissingOffsets, missing_offsets
 from tidelog.reader.proven_head import WalkBudget
-from tidelog.reader.salvage import LeftOut
-from tidelog.reader.salvaged_segment import SalvagedSegment
+from tidelog.reader.salvage.salvage import LeftOut
+from tidelog.reader.salvage.salvaged_segment import SalvagedSegment
 from tidelog.reader.segment import Segment
 from tidelog.reader.segment_files import SegmentFile, list_partition
 from tidelog.records.batch import BatchHeader
@@ -42,35 +43,11 @@ from tidelog.records.batch import BatchHeader
 NEWEST_MESSAGE_FORMAT = 2
 
 
-class Log:
+class Log(LogSegments):
     """One partition of a data folder, read-only: its segments, offsets, batches and transactions. Made by `open`."""
 
-    def __init__(
-        self,
-        directory: Path,
-        topic: str,
-        partition: int,
-        segments: list[Segment],
-        snapshots: list[int],
-        notices: Notices,
-        *,
-        log_start_offset: int | None = None,
-        high_watermark: int | None = None,
-        message_format: int | None = None,
-        claims: Claims | None = None,
-    ) -> None:
-        self.directory = directory
-        self.topic = topic
-        self.partition = partition
-        self.segments = segments
-        self.snapshots = snapshots
-        self.notices = notices
-        self._bases = [segment.base_offset for segment in segments]
-        self._given_log_start_offset = log_start_offset or 0
-        self._given_high_watermark = high_watermark
-        self._given_message_format = message_format
-        self._claims = claims or Claims()
-        self._names_are_checked = False
+    _given_message_format: int | None = None
+    _names_are_checked = False
 
     @classmethod
     def open(
@@ -106,7 +83,7 @@ class Log:
         segments: list[Segment] = [
             kind(file, after, notices, budget) for file, after in zip(listing.segments, [*bases, None], strict=False)
         ]
-        return cls(
+        log = cls(
             path,
             topic,
             partition,
@@ -115,9 +92,10 @@ class Log:
             notices,
             log_start_offset=log_start_offset,
             high_watermark=high_watermark,
-            message_format=message_format,
             claims=claims,
         )
+        log._given_message_format = message_format
+        return log
 
     def __enter__(self) -> Log:
         return self
@@ -128,34 +106,7 @@ class Log:
     def __repr__(self) -> str:
         return f"Log({str(self.directory)!r})"
 
-    def close(self) -> None:
-        """Give the descriptors back; they are taken again when needed."""
-        for segment in self.segments:
-            segment.close()
-
     # --- offsets
-
-    @property
-    def log_start_offset(self) -> int:
-        """The first offset that is still to be read."""
-        first = self._bases[0] if self._bases else 0
-        return max(self._given_log_start_offset, first)
-
-    @cached_property
-    def log_end_offset(self) -> int:
-        """The offset after the last record. Raises CorruptBatchError."""
-        end = self.segments[-1].next_offset if self.segments else 0
-        if self.segments and end < self.log_start_offset:
-            behind = f"the log start offset checkpoint says {self.log_start_offset}, after the log's end at {end}"
-            self.notices.note(self.directory, f"{behind}: no record is left to be read")
-        return max(end, self.log_start_offset)
-
-    @cached_property
-    def high_watermark(self) -> int | None:
-        """The high watermark's checkpoint, kept within the log; None where there is none."""
-        if self._given_high_watermark is None:
-            return None
-        return max(self.log_start_offset, min(self._given_high_watermark, self.log_end_offset))
 
     @property
     def last_stable_offset(self) -> int:
@@ -227,15 +178,6 @@ class Log:
             text = f"the leader epochs begin at {begin}: offsets [{start}, {begin}) may have been deleted, and are read"
             self.notices.note(self.directory, text)
 
-    def segment_for(self, offset: int) -> Segment | None:
-        """Return the segment that `offset` belongs to, the last one for anything above; None below the first."""
-        above = bisect.bisect_right(self._bases, offset)
-        return self.segments[above - 1] if above else None
-
-    def segments_from(self, offset: int) -> list[Segment]:
-        """Return the segments that may hold records at or above `offset`."""
-        return self.segments[max(0, bisect.bisect_right(self._bases, offset) - 1) :]
-
     def headers(
         self, offset: int | None = None, end_offset: int | None = None, *, check_crc: bool = False
     ) -> Iterator[BatchHeader]:
@@ -260,11 +202,6 @@ class Log:
                     return
                 yield segment, header
             segment.close()  # A log may have more segments than a process may have descriptors.
-
-    @cached_property
-    def is_compacted(self) -> bool:
-        """Whether a cleaner may have taken records; walks the batches where nothing else says so."""
-        return is_compacted_log(self, self._claims)
 
     def missing(self, start_offset: int = 0, end_offset: int | None = None) -> list[MissingOffsets]:
         """Return what should be there of `[start_offset, end_offset)`, None: to where the log should end, and is not.

@@ -36,7 +36,8 @@ from tidelog.formats.files import Notices
 from tidelog.formats.names import MAX_NAME_LENGTH
 from tidelog.model import METADATA_TOPIC, TopicPartition
 from tidelog.reader.log import Log
-from tidelog.reader.missing import Claims, MissingOffsets
+from tidelog.reader.missing.claims import Claims
+from tidelog.reader.missing.missing_offsets import MissingOffsets
 
 if TYPE_CHECKING:
     from tidelog.metadata.image import MetadataImage

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tidelog.errors import CorruptBatchError, CorruptDataError, CorruptIndexError, SegmentChangedError
 from tidelog.formats import batch_walk, names
@@ -28,12 +28,10 @@ from tidelog.formats.offset_index import OffsetIndex, OffsetPosition
 from tidelog.formats.time_index import TimeIndex, TimestampOffset
 from tidelog.formats.txn_index import TxnIndex
 from tidelog.model import MAX_OFFSET
-from tidelog.reader import segment_time
 from tidelog.reader.proven_head import ProvenHead, WalkBudget
 from tidelog.reader.segment_end import SegmentEnd, find_end
 from tidelog.reader.segment_files import SegmentFile, segment_file
-from tidelog.reader.segment_time import LargestTimestamp
-from tidelog.reader.trace import OffsetIndexStep, Trace
+from tidelog.reader.trace import OffsetIndexStep, TimestampSource, Trace
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
 from tidelog.records.control import ControlType, EndTxnMarker, parse_control_type, parse_end_txn_marker
 from tidelog.records.records import iter_records
@@ -42,6 +40,14 @@ SILENT_WITHOUT_INDEX_BYTES = 2 * 1024 * 1024
 """Kafka makes a live segment's index with its first entry; up to this size a last segment may well have none."""
 
 _Index = TypeVar("_Index", bound=IndexEntries)
+
+
+class LargestTimestamp(NamedTuple):
+    """The largest timestamp of a segment (ms, -1 none), an offset of the first batch that has it, and where it was found."""
+
+    timestamp: int
+    offset: int
+    source: TimestampSource
 
 
 class Segment:
@@ -69,6 +75,7 @@ class Segment:
         self._end: SegmentEnd | None = None
         self.head = ProvenHead(self._file, file.base_offset, budget or WalkBudget(), self._claimed_after)
         self.largest: LargestTimestamp | None = None
+        """What `segment_time.largest_timestamp` has found; None before."""
 
     @classmethod
     def open(cls, path: Path, next_base_offset: int | None = None, notices: Notices | None = None) -> Segment:
@@ -412,20 +419,6 @@ class Segment:
             lies.append((slot, entry))
             slot, step = slot - step, step * 2
         return None, lies
-
-    # --- time
-
-    def max_timestamp(self) -> LargestTimestamp:
-        """Return the largest timestamp of all batches; (-1, base, "none") without timestamps.
-
-        With it come an offset of the batch that first has it, and which of index and log says so.
-        """
-        return segment_time.largest_timestamp(self)
-
-    def largest_timestamp(self) -> LargestTimestamp:
-        """The same as Kafka's retention sees it: without timestamps, the file's modification time ("mtime")."""
-        largest = self.max_timestamp()
-        return LargestTimestamp(self.modified_ms, self.base_offset, "mtime") if largest.source == "none" else largest
 
 
 def _no_such_batch(slot: int, entry: OffsetPosition) -> str:

@@ -20,25 +20,15 @@ no record, and are skipped without a notice.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tidelog.errors import CorruptBatchError, SegmentChangedError
 from tidelog.formats.time_index import TimeIndex, TimestampOffset
 from tidelog.model import NO_TIMESTAMP
-from tidelog.reader.trace import BatchesStep, RecordStep, TimeIndexStep, TimestampSource, Trace
+from tidelog.reader.segment import LargestTimestamp, Segment
+from tidelog.reader.trace import BatchesStep, RecordStep, TimeIndexStep, Trace
 from tidelog.records.batch import BatchHeader
 from tidelog.records.records import first_record_at, max_timestamp_record
-
-if TYPE_CHECKING:
-    from tidelog.reader.segment import Segment
-
-
-class LargestTimestamp(NamedTuple):
-    """The largest timestamp of a segment (ms, -1 none), an offset of the first batch that has it, and where it was found."""
-
-    timestamp: int
-    offset: int
-    source: TimestampSource
 
 
 class FoundRecord(NamedTuple):
@@ -50,8 +40,9 @@ class FoundRecord(NamedTuple):
 
 
 def largest_timestamp(segment: Segment, at_least: int | None = None) -> LargestTimestamp:
-    """Return a segment's largest timestamp.
+    """Return the largest timestamp of all batches; (-1, base, "none") without timestamps.
 
+    With it come an offset of the batch that first has it, and which of index and log says so.
     With `at_least`, the last time index entry is answer enough if its batch reaches that; nothing is then walked.
     """
     if segment.largest is not None:
@@ -82,6 +73,12 @@ def largest_timestamp(segment: Segment, at_least: int | None = None) -> LargestT
         segment.notices.note(path, f"ends at {indexed.timestamp}, the segment at {largest.timestamp}: entries are missing")
     segment.largest = largest
     return largest
+
+
+def retention_timestamp(segment: Segment) -> LargestTimestamp:
+    """The same as Kafka's retention sees it: without timestamps, the file's modification time ("mtime")."""
+    largest = largest_timestamp(segment)
+    return LargestTimestamp(segment.modified_ms, segment.base_offset, "mtime") if largest.source == "none" else largest
 
 
 def _late_enough(segment: Segment, index: TimeIndex, slot: int, at_least: int) -> LargestTimestamp | None:

@@ -27,8 +27,8 @@ from tidelog.model import (
 from tidelog.reader import segment_time
 from tidelog.reader.log import Log
 from tidelog.reader.offset_targets import check_target, place_of
-from tidelog.reader.segment import Segment
-from tidelog.reader.segment_time import FoundRecord, LargestTimestamp
+from tidelog.reader.segment import LargestTimestamp, Segment
+from tidelog.reader.segment_time import FoundRecord
 from tidelog.reader.trace import KafkaStep, SegmentStep, TimestampSource, Trace, Verdict
 from tidelog.records.records import max_timestamp_record
 

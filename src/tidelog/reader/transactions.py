@@ -27,7 +27,7 @@ from tidelog.reader.producer_state import CompletedTxn, ProducerState
 from tidelog.records.control import ControlType
 
 if TYPE_CHECKING:
-    from tidelog.reader.log import Log
+    from tidelog.reader.log_segments import LogSegments
     from tidelog.reader.segment import Segment
 
 
@@ -38,7 +38,7 @@ MAX_REPLAYED_BYTES = 16 * 1024 * 1024
 class Transactions:
     """The transactions of one opened log."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: LogSegments) -> None:
         self._log = log
         self._snapshots: dict[int, list[ProducerEntry] | None] = {}
         self._agree: dict[int, bool] = {}

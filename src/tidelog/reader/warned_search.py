@@ -12,7 +12,7 @@ from tidelog.errors import CorruptDataError, IncompleteLogWarning, SegmentChange
 from tidelog.model import LATEST, MAX_TIMESTAMP, Isolation
 from tidelog.reader import time_search
 from tidelog.reader.log import Log
-from tidelog.reader.missing import MissingOffsets
+from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.reader.time_search import FoundOffset
 from tidelog.reader.trace import Trace
 

@@ -21,7 +21,7 @@ from tidelog.groups.lag import CatchUp, PartitionLag
 from tidelog.groups.positions import are_positions
 from tidelog.model import Isolation
 from tidelog.ordered_map import ordered_map
-from tidelog.reader.missing import MissingOffsets
+from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.sources.groups import GroupBundle
 from tidelog.sources.opening import kind_of, open_source
 

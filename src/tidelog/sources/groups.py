@@ -12,7 +12,7 @@ from tidelog.model import Isolation, TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.client.consumer_groups.group_lag import GroupLag
-    from tidelog.reader.missing import MissingOffsets
+    from tidelog.reader.missing.missing_offsets import MissingOffsets
 
 
 class GroupBundle(NamedTuple):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
@@ -29,11 +29,35 @@ from tidelog.sources.report import ScanReport
 from tidelog.sources.schema import resolve_columns
 
 if TYPE_CHECKING:
-    from tidelog.sources.split import LocatedBatch, Split
+    from tidelog.sources.bounds import TimeRange
+    from tidelog.sources.reading import LocatedBatch
+
+
+class BatchesToRead(Protocol):
+    """A split, as its reader sees it: whose batches they are, which of their records count, and how they are got.
+
+    `Split` says what each of these is.
+    """
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+    @property
+    def time(self) -> TimeRange: ...
+    @property
+    def high_watermark(self) -> int | None: ...
+    @property
+    def place(self) -> str: ...
+    def batches(self, reading: Reading, report: ScanReport) -> Iterator[LocatedBatch]: ...
 
 
 def read_split(
-    split: Split,
+    split: BatchesToRead,
     columns: Iterable[str] | None = None,
     *,
     batch_rows: int = BATCH_ROWS,
@@ -51,14 +75,14 @@ def read_split(
 
 
 def _read_alone(
-    split: Split, names: tuple[str, ...], batch_rows: int, views: bool, report: ScanReport
+    split: BatchesToRead, names: tuple[str, ...], batch_rows: int, views: bool, report: ScanReport
 ) -> Iterator[pa.RecordBatch]:
     with Reading() as reading:
         yield from coalesce(read_rows(split, names, batch_rows, views, report, reading), batch_rows)
 
 
 def read_rows(
-    split: Split, names: tuple[str, ...], batch_rows: int, views: bool, report: ScanReport, reading: Reading
+    split: BatchesToRead, names: tuple[str, ...], batch_rows: int, views: bool, report: ScanReport, reading: Reading
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a split as they come, in Arrow batches of up to `batch_rows` rows and possibly few."""
     columns = Columns(

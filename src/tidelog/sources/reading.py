@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, MutableMapping
 from types import TracebackType
 from typing import Protocol, TypeVar, cast
 
+from tidelog.records.batch import BatchHeader
 from tidelog.sources.chunks import Chunks
 
 
@@ -16,6 +17,9 @@ class Closable(Protocol):
 
 
 C = TypeVar("C", bound=Closable)
+
+LocatedBatch = tuple[BatchHeader, memoryview, int]
+"""A batch's header, memory that holds it whole, and where in that it starts."""
 
 BATCH_ROWS = 16_384
 """Rows of an Arrow batch, if the caller does not say: what the processor's cache holds while it is made."""

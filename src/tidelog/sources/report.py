@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from tidelog.reader.missing import MissingOffsets, is_any_lost
-from tidelog.reader.salvage import LeftOut
+from tidelog.reader.missing.missing_offsets import MissingOffsets, is_any_lost
+from tidelog.reader.salvage.salvage import LeftOut
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ from tidelog.sources.reading import Reading
 if TYPE_CHECKING:
     from tidelog.client.connections.cluster import Cluster
     from tidelog.reader.log_dir import LogDir
-    from tidelog.reader.missing import MissingOffsets
+    from tidelog.reader.missing.missing_offsets import MissingOffsets
     from tidelog.reader.time_map_file import AnyPath
     from tidelog.reader.time_search import FoundOffset
     from tidelog.sources.groups import Groups

@@ -13,16 +13,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidelog.records.batch import BatchHeader
 from tidelog.sources.bounds import TimeRange
-from tidelog.sources.reading import BATCH_ROWS, Reading
+from tidelog.sources.reading import BATCH_ROWS, LocatedBatch, Reading
 from tidelog.sources.report import ScanReport
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-LocatedBatch = tuple[BatchHeader, memoryview, int]
-"""A batch's header, memory that holds it whole, and where in that it starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

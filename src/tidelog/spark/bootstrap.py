@@ -40,7 +40,7 @@ from tidelog.errors import (
 )
 from tidelog.formats.json_files import read_json, understanding, write_json, write_new_json
 from tidelog.model import EARLIEST, READ_COMMITTED, TopicPartition
-from tidelog.reader.missing import MissingOffsets
+from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.sources.opening import kind_of, open_source, settled
 from tidelog.times import Time, format_time, parse_time
 

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 
 from tidelog.errors import InvalidArgumentError, NotFoundError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from tidelog.model import EARLIEST, INTERNAL_TOPICS, LATEST, Isolation, TopicPartition
-from tidelog.reader.missing import MissingOffsets
+from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.sources.bounds import LOG_END
 from tidelog.sources.source import Ends, Source
 from tidelog.spark.java_pattern import compile_java_pattern

@@ -16,7 +16,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from tidelog.reader.missing import MissingOffsets
+from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.sources.bounds import TimeRange
 from tidelog.sources.opening import open_source
 from tidelog.sources.scan_plan import ScanRequest

@@ -10,7 +10,7 @@ from tidelog.formats.leader_epochs import LeaderEpochs
 from tidelog.model import TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
-from tidelog.reader.missing import Claims, is_compacted_log
+from tidelog.reader.missing.claims import Claims
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Replica:
     @property
     def is_compacted(self) -> bool:
         """Whether anything says that a cleaner works on the partition; its batches are not asked."""
-        return is_compacted_log(self.log, self.claims, by_its_batches=False)
+        return self.claims.is_compacted(self.log.topic)
 
     @property
     def cleaned_to(self) -> int:

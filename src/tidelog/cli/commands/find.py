@@ -32,7 +32,7 @@ from tidelog.cli.printing.notices import INCOMPLETE, note, print_line
 from tidelog.cli.printing.output import print_lines
 from tidelog.model import EARLIEST, LATEST, MAX_TIMESTAMP, Isolation, TopicPartition
 from tidelog.reader.log_dir import LogDir
-from tidelog.reader.missing import MissingOffsets, is_any_lost
+from tidelog.reader.missing.missing_offsets import MissingOffsets, is_any_lost
 from tidelog.reader.time_search import FoundOffset, find_offset
 from tidelog.reader.trace import Trace
 from tidelog.reader.warned_search import missing_for

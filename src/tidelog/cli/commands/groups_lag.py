@@ -12,7 +12,7 @@ from tidelog.cli.printing.layout import Amount, json_line, show_span, table
 from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
 from tidelog.model import OFFSETS_TOPIC, Isolation
-from tidelog.reader.missing import MissingOffsets
+from tidelog.reader.missing.missing_offsets import MissingOffsets
 
 _SHOWN_NAMES = 5
 

@@ -29,8 +29,9 @@ from tidelog.errors import TidelogError
 from tidelog.model import TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
-from tidelog.reader.missing import MissingOffsets
+from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.reader.segment import Segment
+from tidelog.reader.segment_time import retention_timestamp
 from tidelog.records.batch import BatchHeader, check_crc
 from tidelog.records.kernel import Rows
 from tidelog.records.scanner import scan_batch
@@ -185,7 +186,7 @@ def _segment(log: Log, segment: Segment, bar: ProgressBar, quick: bool) -> Segme
             batches += 1
             records += _record_count(segment, header, log.log_start_offset)
             bar.advance(header.size)
-    largest = segment.largest_timestamp()
+    largest = retention_timestamp(segment)
     return SegmentStat(
         segment.base_offset, segment.next_offset, batches, records, segment.size_bytes, largest.timestamp, largest.source
     )

@@ -9,7 +9,7 @@ import click
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line
 from tidelog.cli.printing.output import print_lines
-from tidelog.reader.missing import MissingOffsets, is_any_lost
+from tidelog.reader.missing.missing_offsets import MissingOffsets, is_any_lost
 
 
 def report_missing(missing: Sequence[MissingOffsets], *, as_json: bool) -> None:

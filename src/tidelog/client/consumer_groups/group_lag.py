@@ -39,7 +39,7 @@ from tidelog.groups.lag import (
 )
 from tidelog.groups.offsets_topic import partition_of
 from tidelog.model import EARLIEST, LATEST, OFFSETS_TOPIC, Isolation, TopicPartition
-from tidelog.reader.missing import MissingOffsets
+from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.reader.time_search import FoundOffset
 from tidelog.records.records import Bounds, iter_records
 

@@ -15,9 +15,9 @@ from tidelog.client.connections.cluster import Cluster
 from tidelog.client.reading.offsets import NotFound, list_offsets
 from tidelog.client.reading.partition_fetcher import PartitionFetcher
 from tidelog.model import EARLIEST, Isolation, TopicPartition
-from tidelog.sources.reading import Reading
+from tidelog.sources.reading import LocatedBatch, Reading
 from tidelog.sources.report import ScanReport
-from tidelog.sources.split import LocatedBatch, Split
+from tidelog.sources.split import Split
 
 CLIENT_ID = "tidelog-scan"
 

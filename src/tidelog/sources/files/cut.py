@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tidelog.errors import SegmentChangedError
-from tidelog.reader.salvaged_segment import SalvagedSegment
+from tidelog.reader.salvage.salvaged_segment import SalvagedSegment
 from tidelog.reader.segment import Segment
 from tidelog.records.batch import BatchHeader
 

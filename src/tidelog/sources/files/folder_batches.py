@@ -18,7 +18,7 @@ from tidelog.sources.files.runs import AbortedRange, BatchMark, Run
 from tidelog.sources.report import ScanReport
 
 if TYPE_CHECKING:
-    from tidelog.sources.split import LocatedBatch
+    from tidelog.sources.reading import LocatedBatch
 
 LARGE_BATCH_BYTES = 64 * 1024 * 1024
 """A batch that claims more is checked in pieces before it is read whole: damage must not cost memory."""

@@ -35,7 +35,7 @@ from tidelog.groups.offsets_topic import partition_of
 from tidelog.model import OFFSETS_TOPIC, Isolation, TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
-from tidelog.reader.missing import MissingOffsets
+from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.reader.segment import Segment
 from tidelog.reader.time_search import find_offset
 from tidelog.records.batch import BatchHeader

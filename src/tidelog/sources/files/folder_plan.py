@@ -31,8 +31,8 @@ from functools import partial
 from tidelog.model import NO_TIMESTAMP, READ_COMMITTED, Isolation
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
-from tidelog.reader.missing import MissingOffsets
-from tidelog.reader.salvaged_segment import SalvagedSegment
+from tidelog.reader.missing.missing_offsets import MissingOffsets
+from tidelog.reader.salvage.salvaged_segment import SalvagedSegment
 from tidelog.reader.segment import Segment
 from tidelog.reader.segment_time import largest_timestamp, start_position
 from tidelog.reader.time_map_file import TimeMaps

@@ -21,7 +21,7 @@ from tidelog.errors import NotFoundError
 from tidelog.model import READ_COMMITTED, READ_UNCOMMITTED, Isolation, TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
-from tidelog.reader.missing import MissingOffsets
+from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.reader.time_search import FoundOffset, find_from, find_offset
 from tidelog.sources.bounds import HIGH_WATERMARK, LOG_END, TimeRange
 from tidelog.sources.files.kept_log_dir import KeptLogDir

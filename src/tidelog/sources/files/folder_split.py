@@ -33,9 +33,9 @@ from tidelog.formats.files import FileIdentity, ReadOnlyFile
 from tidelog.records.batch import HEADER_BYTES, read_header
 from tidelog.sources.files.folder_batches import folder_batches
 from tidelog.sources.files.runs import AbortedRange, BatchMark, Run
-from tidelog.sources.reading import Reading
+from tidelog.sources.reading import LocatedBatch, Reading
 from tidelog.sources.report import ScanReport
-from tidelog.sources.split import LocatedBatch, Split
+from tidelog.sources.split import Split
 
 _REPLACED = "segment was replaced between plan and read"
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
-    from tidelog.reader.missing import MissingOffsets
+    from tidelog.reader.missing.missing_offsets import MissingOffsets
 
 __all__ = ["look_up"]
 

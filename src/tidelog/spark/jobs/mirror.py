@@ -41,7 +41,7 @@ from tidelog.copying.planning import PlannedPartition, plan_copy
 from tidelog.copying.target_topics import ensure_topics, shapes_of
 from tidelog.errors import InvalidArgumentError, NotFoundError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from tidelog.model import TopicPartition
-from tidelog.reader.missing import MissingOffsets
+from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.sources.opening import kind_of, open_source, settled
 from tidelog.spark.jobs.distribute import Progress, run_tasks
 from tidelog.spark.jobs.result import JobResult, Summary, logged_missing

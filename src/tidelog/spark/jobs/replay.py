@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tidelog.copying.copier import CopyResult, CopyTask
     from tidelog.copying.replay import Replay, ReplayRequest
-    from tidelog.reader.missing import MissingOffsets
+    from tidelog.reader.missing.missing_offsets import MissingOffsets
 
 __all__ = ["replay"]
 

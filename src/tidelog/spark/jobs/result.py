@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tidelog.reader.missing import MissingOffsets
+    from tidelog.reader.missing.missing_offsets import MissingOffsets
 
 __all__ = ["JobResult", "Summary"]
 

@@ -30,8 +30,8 @@ from tidelog.clock import SteadyClock, SystemClock
 from tidelog.errors import UnknownTopicOrPartitionError
 from tidelog.extras import imported_from
 from tidelog.model import EARLIEST, LATEST, TopicPartition
-from tidelog.reader.missing import MissingOffsets
-from tidelog.reader.salvage import LeftOut
+from tidelog.reader.missing.missing_offsets import MissingOffsets
+from tidelog.reader.salvage.salvage import LeftOut
 from tidelog.sources.bounds import HIGH_WATERMARK
 from tidelog.sources.opening import open_source
 from tidelog.sources.source import Ends, Source

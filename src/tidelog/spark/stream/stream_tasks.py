@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from tidelog.errors import OffsetOutOfRangeError, SegmentChangedError
 from tidelog.model import TopicPartition
-from tidelog.reader.salvage import LeftOut
+from tidelog.reader.salvage.salvage import LeftOut
 from tidelog.sources.bounds import TimeRange
 from tidelog.sources.reading import Closable, Reading
 from tidelog.sources.report import ScanReport

@@ -39,7 +39,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tidelog.errors import (
     CorruptBatchError,
-    CorruptCheckpointError,
     CorruptIndexError,
     InvalidArgumentError,
     NotFoundError,
@@ -48,19 +47,15 @@ from tidelog.errors import (
 )
 from tidelog.formats import names
 from tidelog.formats.files import Notices, ReadOnlyFile
-from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.formats.offset_index import OffsetIndex
-from tidelog.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from tidelog.reader.missing.claims import Claims, read_epochs
+from tidelog.reader.segment import Segment
 from tidelog.records.batch import BatchHeader
 from tidelog.times import format_time
 
 if TYPE_CHECKING:
-    from tidelog.reader.log import Log
-    from tidelog.reader.segment import Segment
+    from tidelog.reader.log_segments import LogSegments
     from tidelog.reader.segment_end import SegmentEnd
-
-COMPACTED_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
-"""Internal topics that Kafka always creates with cleanup.policy=compact."""
 
 _INDEX_SUFFIXES = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX)
 
@@ -119,22 +114,7 @@ def is_any_lost(missing: Iterable[MissingOffsets]) -> bool:
     return any(one.is_loss for one in missing)
 
 
-class Claims(NamedTuple):
-    """What a folder says of a partition elsewhere than in the partition's own folder. None: it says nothing."""
-
-    recovery_point: int | None = None
-    high_watermark: int | None = None
-    log_start_offset: int | None = None
-    cleaner_offset: int | None = None
-    newest_epoch: EpochEntry | None = None
-    """Read before the folder is listed, as everything here."""
-    is_set_compacted: Callable[[], bool] | None = None
-    """Looks up whether the topic's settings say that it is compacted; asked only where it matters."""
-    was_closed: bool = False
-    """The folder bears the mark of a clean end: nothing was torn then."""
-
-
-def missing_offsets(log: Log, claims: Claims, start_offset: int, end_offset: int | None) -> Iterator[MissingOffsets]:
+def missing_offsets(log: LogSegments, claims: Claims, start_offset: int, end_offset: int | None) -> Iterator[MissingOffsets]:
     """Yield what of `[start_offset, end_offset)` is missing, in order; None: up to where the log should end.
 
     Nothing that lies below the log start is, but records that are there and are hidden by it. Raises CorruptBatchError where
@@ -152,12 +132,11 @@ def missing_offsets(log: Log, claims: Claims, start_offset: int, end_offset: int
 
 
 def _all_missing(
-    log: Log, claims: Claims, orphans: _Orphans, start_offset: int, end_offset: int | None
+    log: LogSegments, claims: Claims, orphans: _Orphans, start_offset: int, end_offset: int | None
 ) -> Iterator[MissingOffsets]:
     segments = log.segments
     if segments and (end_offset is None or start_offset < segments[0].base_offset):
         yield from _head(log, claims, orphans)
-    is_compacted: bool | None = None
     for before, behind in pairwise(segments):
         if end_offset is not None and before.base_offset >= end_offset:
             return
@@ -170,9 +149,7 @@ def _all_missing(
         if lost is not None:
             reason = f"{lost.name} is there, and its .log is not"
         else:
-            if is_compacted is None:
-                is_compacted = is_compacted_log(log, claims)
-            cut = _told_beyond(before, end, behind.base_offset) if is_compacted else "no segment holds them"
+            cut = _told_beyond(before, end, behind.base_offset) if log.is_compacted else "no segment holds them"
             if cut is None:
                 continue
             reason = cut
@@ -211,12 +188,12 @@ def _last_indexed(path: Path, base_offset: int, end_position: int) -> int:
     return -1 if entry is None or entry.position < end_position else entry.offset
 
 
-def _hidden(log: Log, log_start_offset: int) -> Iterator[MissingOffsets]:
+def _hidden(log: LogSegments, log_start_offset: int) -> Iterator[MissingOffsets]:
     """Yield the offsets below the log start that are in the files, unless the leader epochs confirm that they were deleted."""
     if not log.segments or log.segments[0].base_offset >= log_start_offset:
         return
     # As it is by now: an owner moves the epochs first.
-    epoch = _read_epochs(log.directory).earliest
+    epoch = read_epochs(log.directory).earliest
     if epoch is not None and epoch.start_offset == log_start_offset:
         return
     first = next((header for segment in log.segments if (header := _first_header(segment)) is not None), None)
@@ -235,15 +212,15 @@ def _hidden(log: Log, log_start_offset: int) -> Iterator[MissingOffsets]:
 
 
 def _missing(
-    log: Log, first: int, end: int, kind: Kind, reason: str, before: BatchHeader | None, behind: BatchHeader | None
+    log: LogSegments, first: int, end: int, kind: Kind, reason: str, before: BatchHeader | None, behind: BatchHeader | None
 ) -> MissingOffsets:
     return MissingOffsets(log.topic, log.partition, first, end, kind, reason, _time(before), _time(behind))
 
 
-def _head(log: Log, claims: Claims, orphans: _Orphans) -> Iterator[MissingOffsets]:
+def _head(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[MissingOffsets]:
     first = log.segments[0]
     # As it is by now: an owner moves it together with the first segment.
-    epoch = _read_epochs(log.directory).earliest
+    epoch = read_epochs(log.directory).earliest
     lost = orphans.between(0, first.base_offset - 1)
     starts: list[tuple[int, str]] = []
     if epoch is not None and epoch.start_offset < first.base_offset:
@@ -251,14 +228,14 @@ def _head(log: Log, claims: Claims, orphans: _Orphans) -> Iterator[MissingOffset
     if lost is not None:
         starts.append((_base(lost), f"{lost.name} is there, and its .log is not"))
     if starts and (claims.cleaner_offset is not None or not _is_losing_its_head(log.directory, first.base_offset)):
-        if _read_epochs(log.directory).earliest != epoch:
+        if read_epochs(log.directory).earliest != epoch:
             return  # Its owner has written them, and removed what had waited for that, between the two looks.
         start, reason = min(starts)
         reason += f", the first segment at {first.base_offset}"
         yield _missing(log, start, first.base_offset, "head", reason, None, _first_header(first))
 
 
-def _end(log: Log, claims: Claims, orphans: _Orphans) -> Iterator[MissingOffsets]:
+def _end(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[MissingOffsets]:
     end = log.segments[-1].valid_end() if log.segments else None
     # Without a segment the log begins where the checkpoint says.
     next_offset = claims.log_start_offset or 0 if end is None else end.next_offset
@@ -281,36 +258,6 @@ def _end(log: Log, claims: Claims, orphans: _Orphans) -> Iterator[MissingOffsets
     if offset > next_offset:
         reason = f"{reason.format(offset)}, the log ends at {next_offset}"
         yield _missing(log, next_offset, offset, "end", reason, None if end is None else end.last_header, None)
-
-
-def is_compacted_log(log: Log, claims: Claims, *, by_its_batches: bool = True) -> bool:
-    """Return whether a cleaner may have taken records from a log; walks its batches where nothing else says so."""
-    if claims.cleaner_offset is not None or log.topic in COMPACTED_TOPICS:
-        return True
-    if claims.is_set_compacted is not None and claims.is_set_compacted():
-        return True
-    return by_its_batches and any(_was_cleaned(segment) for segment in log.segments)
-
-
-def _was_cleaned(segment: Segment) -> bool:
-    """Return whether a segment's batches show what only a cleaner leaves."""
-    next_offset: int | None = None
-    try:
-        for header in segment.headers():
-            if header.magic == 2:
-                if header.record_count < header.next_offset - header.base_offset:
-                    return True
-                if next_offset is not None and header.base_offset > next_offset:
-                    return True
-            elif not header.is_compressed and next_offset is not None and header.last_offset > next_offset:
-                return True
-            # Of compressed messages a header does not state the first offset.
-            next_offset = header.next_offset
-    except (CorruptBatchError, SegmentChangedError):
-        return False
-    finally:
-        segment.close()
-    return False
 
 
 def _end_of(segment: Segment) -> SegmentEnd | None:
@@ -346,25 +293,11 @@ def _is_losing_its_head(directory: Path, first_base_offset: int) -> bool:
     going = [path for path in paths if _base(path) < first_base_offset]
     if not going:
         return False
-    from tidelog.reader.segment import Segment
-
     try:
         with contextlib.closing(Segment.open(max(going), first_base_offset, _Silent())) as segment:
             return segment.next_offset == first_base_offset
     except (CorruptBatchError, SegmentChangedError, NotFoundError):
         return True  # Removed since.
-
-
-def newest_epoch(directory: Path) -> EpochEntry | None:
-    """Return a partition's newest leader epoch; None where there is none, or its checkpoint is damaged."""
-    return _read_epochs(directory).latest
-
-
-def _read_epochs(directory: Path) -> LeaderEpochs:
-    try:
-        return LeaderEpochs.read(directory / names.LEADER_EPOCH_CHECKPOINT)
-    except (CorruptCheckpointError, StorageError):
-        return LeaderEpochs()
 
 
 def _list(directory: Path) -> list[str]:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from tidelog.formats.index_entries import IndexEntries
-from tidelog.reader.salvage import LeftOut, Sound, left_out, salvage
+from tidelog.reader.salvage.salvage import LeftOut, Sound, left_out, salvage
 from tidelog.reader.segment import Segment
 from tidelog.reader.segment_end import SegmentEnd, last_nonzero, torn_tail
 from tidelog.records.batch import BatchHeader

@@ -1,0 +1,109 @@
+"""A log's segments in order, as its folder was listed, and where the log starts and ends.
+
+What is known of them without their transactions: `missing` and `Transactions` work on this, `Log` is all of it together.
+"""
+
+from __future__ import annotations
+
+import bisect
+from functools import cached_property
+from pathlib import Path
+
+from tidelog.errors import CorruptBatchError, SegmentChangedError
+from tidelog.formats.files import Notices
+from tidelog.reader.missing.claims import Claims
+from tidelog.reader.segment import Segment
+
+
+class LogSegments:
+    """One partition's segments, its producer snapshots' offsets, and what its folder says of it elsewhere."""
+
+    def __init__(
+        self,
+        directory: Path,
+        topic: str,
+        partition: int,
+        segments: list[Segment],
+        snapshots: list[int],
+        notices: Notices,
+        *,
+        log_start_offset: int | None = None,
+        high_watermark: int | None = None,
+        claims: Claims | None = None,
+    ) -> None:
+        self.directory = directory
+        self.topic = topic
+        self.partition = partition
+        self.segments = segments
+        self.snapshots = snapshots
+        self.notices = notices
+        self._bases = [segment.base_offset for segment in segments]
+        self._given_log_start_offset = log_start_offset or 0
+        self._given_high_watermark = high_watermark
+        self._claims = claims or Claims()
+
+    def close(self) -> None:
+        """Give the descriptors back; they are taken again when needed."""
+        for segment in self.segments:
+            segment.close()
+
+    # --- offsets
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that is still to be read."""
+        first = self._bases[0] if self._bases else 0
+        return max(self._given_log_start_offset, first)
+
+    @cached_property
+    def log_end_offset(self) -> int:
+        """The offset after the last record. Raises CorruptBatchError."""
+        end = self.segments[-1].next_offset if self.segments else 0
+        if self.segments and end < self.log_start_offset:
+            behind = f"the log start offset checkpoint says {self.log_start_offset}, after the log's end at {end}"
+            self.notices.note(self.directory, f"{behind}: no record is left to be read")
+        return max(end, self.log_start_offset)
+
+    @cached_property
+    def high_watermark(self) -> int | None:
+        """The high watermark's checkpoint, kept within the log; None where there is none."""
+        if self._given_high_watermark is None:
+            return None
+        return max(self.log_start_offset, min(self._given_high_watermark, self.log_end_offset))
+
+    # --- segments
+
+    def segment_for(self, offset: int) -> Segment | None:
+        """Return the segment that `offset` belongs to, the last one for anything above; None below the first."""
+        above = bisect.bisect_right(self._bases, offset)
+        return self.segments[above - 1] if above else None
+
+    def segments_from(self, offset: int) -> list[Segment]:
+        """Return the segments that may hold records at or above `offset`."""
+        return self.segments[max(0, bisect.bisect_right(self._bases, offset) - 1) :]
+
+    @cached_property
+    def is_compacted(self) -> bool:
+        """Whether a cleaner may have taken records; walks the batches where nothing else says so."""
+        return self._claims.is_compacted(self.topic) or any(_was_cleaned(segment) for segment in self.segments)
+
+
+def _was_cleaned(segment: Segment) -> bool:
+    """Return whether a segment's batches show what only a cleaner leaves."""
+    next_offset: int | None = None
+    try:
+        for header in segment.headers():
+            if header.magic == 2:
+                if header.record_count < header.next_offset - header.base_offset:
+                    return True
+                if next_offset is not None and header.base_offset > next_offset:
+                    return True
+            elif not header.is_compressed and next_offset is not None and header.last_offset > next_offset:
+                return True
+            # Of compressed messages a header does not state the first offset.
+            next_offset = header.next_offset
+    except (CorruptBatchError, SegmentChangedError):
+        return False
+    finally:
+        segment.close()
+    return False

@@ -1,0 +1,49 @@
+"""What a folder says of a partition elsewhere than in its segments: checkpoints, settings, leader epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.errors import CorruptCheckpointError, StorageError
+from tidelog.formats import names
+from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
+from tidelog.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+
+COMPACTED_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+"""Internal topics that Kafka always creates with cleanup.policy=compact."""
+
+
+class Claims(NamedTuple):
+    """What a folder says of a partition elsewhere than in the partition's own folder. None: it says nothing."""
+
+    recovery_point: int | None = None
+    high_watermark: int | None = None
+    log_start_offset: int | None = None
+    cleaner_offset: int | None = None
+    newest_epoch: EpochEntry | None = None
+    """Read before the folder is listed, as everything here."""
+    is_set_compacted: Callable[[], bool] | None = None
+    """Looks up whether the topic's settings say that it is compacted; asked only where it matters."""
+    was_closed: bool = False
+    """The folder bears the mark of a clean end: nothing was torn then."""
+
+    def is_compacted(self, topic: str) -> bool:
+        """Return whether a cleaner works on the topic, by anything but its batches."""
+        if self.cleaner_offset is not None or topic in COMPACTED_TOPICS:
+            return True
+        return self.is_set_compacted is not None and self.is_set_compacted()
+
+
+def newest_epoch(directory: Path) -> EpochEntry | None:
+    """Return a partition's newest leader epoch; None where there is none, or its checkpoint is damaged."""
+    return read_epochs(directory).latest
+
+
+def read_epochs(directory: Path) -> LeaderEpochs:
+    """Return a partition's leader epochs as they are now; none where the checkpoint is damaged."""
+    try:
+        return LeaderEpochs.read(directory / names.LEADER_EPOCH_CHECKPOINT)
+    except (CorruptCheckpointError, StorageError):
+        return LeaderEpochs()

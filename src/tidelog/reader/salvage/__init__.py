@@ -1,0 +1,1 @@
+"""Damaged segments: what is sound in them, and a segment that shows only that."""
