@@ -27,6 +27,8 @@ class TidelogMember:
         self.bootstrap = f"127.0.0.1:{self.port}"
         self.output = self.folder / "serve.out"
         self.process: subprocess.Popen[bytes] | None = None
+        self.program = ["-m", "tidelog"]
+        """What Python is called with, before the command."""
         cluster.format(self.data, node_id, cluster_id)
         self.properties = {**cluster.member_properties(node_id, self.port, self.data), **(properties or {})}
 
@@ -35,7 +37,7 @@ class TidelogMember:
         config = self.folder / "server.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in self.properties.items()))
         with self.output.open("ab") as output:
-            command = [sys.executable, "-m", "tidelog", "serve", "--config", config]
+            command = [sys.executable, *self.program, "serve", "--config", str(config)]
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
