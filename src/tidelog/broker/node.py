@@ -19,6 +19,7 @@ from tidelog.broker.fetch.fetch_reader import FetchReader
 from tidelog.broker.fetch.fetch_sessions import FetchSessions
 from tidelog.broker.groups.groups import Groups, offsets_topic
 from tidelog.broker.leadership import Leadership, SingleLeadership
+from tidelog.broker.quotas.client_quotas import ClientQuotas
 from tidelog.broker.replicas.cluster_leadership import ClusterLeadership
 from tidelog.broker.replicas.fetchers import Fetchers
 from tidelog.broker.replicas.replicas import Replicas
@@ -64,6 +65,7 @@ class Node(Core):
         super().__init__(manager, config, clock, timers, blocking, heavy, plane)
         self.wide_requests = WideRequests()
         self.unsent = UnsentBytes()
+        self.quotas = ClientQuotas(config, self.delays.now_ms)
         self.fetch_sessions = FetchSessions(clock, config.max_incremental_fetch_session_cache_slots)
         self.fetchers: Fetchers | None = None
         self.replicas: Replicas | None = None
@@ -93,6 +95,7 @@ class Node(Core):
         self.transactions = Transactions(self, log, self.markers, self.producer_ids)
         self._have_coordinators_follow()
         manager.offline.returned = self._returned
+        self.quotas.take_over(self.image.quotas)
         self.served: Mapping[int, Versions] = {}
         """The APIs that are answered here, by their keys, in which versions: `dispatch` has the table."""
 
@@ -132,6 +135,8 @@ class Node(Core):
         """Take up what has changed in the cluster's metadata, for what clients get to see. Of a member."""
         assert isinstance(self.topics, ClusterTopics)
         self.topics.changed(delta)
+        if delta.quotas:
+            self.quotas.take_over(self.image.quotas)
         if any(kind == BROKER_RESOURCE for kind, _ in delta.configs):
             self.dynamic_settings.take_over()
 

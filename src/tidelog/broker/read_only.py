@@ -4,6 +4,7 @@
 |---|---|
 | Produce | TOPIC_AUTHORIZATION_FAILED |
 | InitProducerId of an idempotent producer; CreateTopics, AlterConfigs, IncrementalAlterConfigs | CLUSTER_AUTHORIZATION_FAILED |
+| AlterClientQuotas, AlterUserScramCredentials | CLUSTER_AUTHORIZATION_FAILED |
 | DeleteTopics, CreatePartitions, DeleteRecords | TOPIC_AUTHORIZATION_FAILED |
 | InitProducerId of a transactional one, AddOffsetsToTxn, EndTxn | TRANSACTIONAL_ID_AUTHORIZATION_FAILED |
 | OffsetCommit, OffsetDelete, DeleteGroups | GROUP_AUTHORIZATION_FAILED |
@@ -26,7 +27,9 @@ from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages import (
     add_offsets_to_txn,
+    alter_client_quotas,
     alter_configs,
+    alter_user_scram_credentials,
     create_partitions,
     create_topics,
     delete_groups,
@@ -177,7 +180,24 @@ def _end_txn(node: Node, message: Message, request: Request) -> Message:
     return end_txn.EndTxnResponse(error_code=_TRANSACTION)
 
 
+def _alter_client_quotas(node: Node, message: alter_client_quotas.AlterClientQuotasRequest, request: Request) -> Message:
+    return alter_client_quotas.AlterClientQuotasResponse(
+        entries=[alter_client_quotas.EntryResult(_CLUSTER, WHY, one.entity) for one in message.entries]
+    )
+
+
+def _alter_user_scram_credentials(
+    node: Node, message: alter_user_scram_credentials.AlterUserScramCredentialsRequest, request: Request
+) -> Message:
+    users = dict.fromkeys([one.name for one in message.deletions] + [one.name for one in message.upsertions])
+    return alter_user_scram_credentials.AlterUserScramCredentialsResponse(
+        results=[alter_user_scram_credentials.AlterUserScramCredentialsResult(user, _CLUSTER, WHY) for user in users]
+    )
+
+
 _REFUSED: dict[str, Handler] = {
+    "AlterClientQuotas": _alter_client_quotas,
+    "AlterUserScramCredentials": _alter_user_scram_credentials,
     "Produce": _produce,
     "InitProducerId": _init_producer_id,
     "CreateTopics": _create_topics,

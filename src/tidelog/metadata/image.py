@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any, Protocol, TypeAlias
 
 from tidelog.errors import InvalidRecordError, UnsupportedVersionError
@@ -176,7 +177,9 @@ class MetadataImage:
             del self.configs[key]
 
     def _set_quota(self, record: r.ClientQuotaRecord) -> None:
-        key = (tuple((entity.entity_type, entity.entity_name) for entity in record.entity), record.key)
+        # Records name the parts in any order.
+        parts = sorted(((entity.entity_type, entity.entity_name) for entity in record.entity), key=itemgetter(0), reverse=True)
+        key = (tuple(parts), record.key)
         if record.remove:
             self.quotas.pop(key, None)
         else:

@@ -1,6 +1,6 @@
 """The APIs that a member has the controllers answer, and what a client gets that no controller answers in time.
 
-Versions are those of Apache Kafka 3.9 to 4.4. Of those without messages here (ACLs, quotas, users, voters) a frame is sent on all
+Versions are those of Apache Kafka 3.9 to 4.4. Of those without messages here (ACLs, voters) a frame is sent on all
 the same: what is in it is the controllers' to read.
 
 AlterConfigs and IncrementalAlterConfigs are not among them: `config_forwarding` looks at them first.
@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Message, Versions
 from tidelog.wire.messages import (
-    alter_partition_reassignments as reassigning,
-)
-from tidelog.wire.messages import (
+    alter_client_quotas,
+    alter_user_scram_credentials,
     create_partitions,
     create_topics,
     delete_topics,
@@ -26,6 +25,9 @@ from tidelog.wire.messages import (
     list_partition_reassignments,
     unregister_broker,
     update_features,
+)
+from tidelog.wire.messages import (
+    alter_partition_reassignments as reassigning,
 )
 
 NO_ID = uuid.UUID(int=0)
@@ -86,6 +88,19 @@ def _reassign(message: reassigning.AlterPartitionReassignmentsRequest, code: Err
     )
 
 
+def _alter_quotas(message: alter_client_quotas.AlterClientQuotasRequest, code: ErrorCode, reason: str) -> Message:
+    return alter_client_quotas.AlterClientQuotasResponse(
+        entries=[alter_client_quotas.EntryResult(code, reason, one.entity) for one in message.entries]
+    )
+
+
+def _alter_users(message: alter_user_scram_credentials.AlterUserScramCredentialsRequest, code: ErrorCode, reason: str) -> Message:
+    users = dict.fromkeys([one.name for one in message.deletions] + [one.name for one in message.upsertions])
+    return alter_user_scram_credentials.AlterUserScramCredentialsResponse(
+        results=[alter_user_scram_credentials.AlterUserScramCredentialsResult(user, code, reason) for user in users]
+    )
+
+
 def _at_top(response: type[Any]) -> Refuse:
     def refuse(message: Message, code: ErrorCode, reason: str) -> Message:
         refusal: Message = response(error_code=code)
@@ -117,8 +132,8 @@ FORWARDED: dict[int, Forwarded] = {
         _known(unregister_broker.UnregisterBrokerRequest, _at_top(unregister_broker.UnregisterBrokerResponse)),
         Forwarded(30, "CreateAcls", Versions(0, 3)),
         Forwarded(31, "DeleteAcls", Versions(0, 3)),
-        Forwarded(49, "AlterClientQuotas", Versions(0, 1)),
-        Forwarded(51, "AlterUserScramCredentials", Versions(0, 0)),
+        _known(alter_client_quotas.AlterClientQuotasRequest, _alter_quotas),
+        _known(alter_user_scram_credentials.AlterUserScramCredentialsRequest, _alter_users),
         Forwarded(80, "AddRaftVoter", Versions(0, 1)),
         Forwarded(81, "RemoveRaftVoter", Versions(0, 0)),
     )

@@ -26,8 +26,10 @@ from tidelog.broker.api import Api
 from tidelog.broker.apis import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
+    alter_user_scram_credentials,
     api_versions,
     create_partitions,
     create_topics,
@@ -129,7 +131,9 @@ APIS: tuple[Api, ...] = (
     list_transactions.API,
     describe_topic_partitions.API,
     describe_client_quotas.API,
+    alter_client_quotas.API,
     describe_user_scram_credentials.API,
+    alter_user_scram_credentials.API,
     describe_acls.API,
 )
 """All that are served. A new module of `apis/` is added here."""

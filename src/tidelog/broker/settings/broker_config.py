@@ -13,6 +13,11 @@ socket.listen.backlog.size             1024        connections that wait to be a
 max.connections                        2147483647  all at once
 max.connections.per.ip                 2147483647  ... of one address
 max.connections.per.ip.overrides       none        host:count, several with commas
+max.connection.creation.rate           2147483647  a second; the listener accepts nobody for a while then
+quota.window.num                       11          client quotas are of rates over so many windows
+quota.window.size.seconds              1           ... of this length
+controller.quota.window.num            11          the same for partitions that clients create and delete
+controller.quota.window.size.seconds   1           ... of this length
 connections.max.idle.ms                600000      a silent connection is closed after this
 queued.max.request.bytes               -1          bytes of large requests that may have come before others wait; -1: 512 MiB
 auto.create.topics.enable              true        metadata creates the topics that it is asked for
@@ -72,6 +77,7 @@ DYNAMIC_PROPERTIES = frozenset(
         "max.connections",
         "max.connections.per.ip",
         "max.connections.per.ip.overrides",
+        "max.connection.creation.rate",
         "message.max.bytes",
         "transaction.partition.verification.enable",
     }
@@ -95,6 +101,11 @@ class BrokerConfig:
     max_connections: int = integer("max.connections", INT32_MAX, 0)
     max_connections_per_ip: int = integer("max.connections.per.ip", INT32_MAX, 0)
     max_connections_per_ip_overrides: tuple[tuple[str, int], ...] = counts("max.connections.per.ip.overrides")
+    max_connection_creation_rate: int = integer("max.connection.creation.rate", INT32_MAX, 0)
+    quota_window_num: int = integer("quota.window.num", 11, 1)
+    quota_window_size_seconds: int = integer("quota.window.size.seconds", 1, 1)
+    controller_quota_window_num: int = integer("controller.quota.window.num", 11, 1)
+    controller_quota_window_size_seconds: int = integer("controller.quota.window.size.seconds", 1, 1)
     connections_max_idle_ms: int = integer("connections.max.idle.ms", 600_000, -1, INT64_MAX)
     queued_max_request_bytes: int = integer("queued.max.request.bytes", -1, -1, INT64_MAX)
     auto_create_topics_enable: bool = flag("auto.create.topics.enable", True)

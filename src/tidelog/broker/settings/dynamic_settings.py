@@ -53,7 +53,6 @@ _UNUSED: Mapping[str, tuple[str, float, str]] = {
     "log.cleaner.io.buffer.size": ("INT", 0, "524288"),
     "log.cleaner.io.buffer.load.factor": ("DOUBLE", -inf, "0.9"),
     "log.cleaner.io.max.bytes.per.second": ("DOUBLE", -inf, "1.7976931348623157E308"),
-    "max.connection.creation.rate": ("INT", 0, str(INT32_MAX)),
     "metric.reporters": ("LIST", 0, ""),
     "remote.fetch.max.wait.ms": ("INT", 1, "500"),
     "remote.log.index.file.cache.total.size.bytes": ("LONG", 1, "1073741824"),

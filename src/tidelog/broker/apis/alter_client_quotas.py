@@ -1,0 +1,212 @@
+"""AlterClientQuotas (49): sets and removes quotas; of a broker that is alone, in its own metadata log (KIP-546).
+
+In a cluster the request is the controllers' (`cluster.forwarded_apis`). Checks and their order are those of Kafka's
+ClientQuotaControlManager; each refusal is an INVALID_REQUEST, for its entity alone:
+
+| refused | |
+|---|---|
+| an entity | without a part, with an unknown type, with an empty name; an address together with a user or a client id |
+| an address | that is none, and no host's name either |
+| a quota | of a name that its entity cannot have, twice, not above 0, too large, no whole number where one is wanted |
+| an entity that was refused or changed already | |
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tidelog.broker.api import Api
+from tidelog.broker.quotas.client_quotas import (
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+)
+from tidelog.broker.quotas.connection_quotas import CONNECTION_CREATION_RATE
+from tidelog.broker.quotas.quota_limits import CLIENT_ID, IP, USER
+from tidelog.broker.refused import Refused, refusal_of
+from tidelog.broker.server.request import Request
+from tidelog.broker.server.slices import Elsewhere, Until, Work
+from tidelog.broker.server.wide_requests import discarded
+from tidelog.broker.topic_changes import Job
+from tidelog.config import INT32_MAX, INT64_MAX
+from tidelog.metadata.records import ClientQuotaRecord
+from tidelog.metadata.records import EntityData as RecordEntity
+from tidelog.storage.steps import Steps
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
+from tidelog.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntryData,
+    EntryResult,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+SERVED = Versions(0, 1)
+"""What each version changed: the table of `tidelog.wire.messages.alter_client_quotas`."""
+
+JOB = "client quotas"
+"""No topic has such a name: changes of quotas come one after the other."""
+
+_MOST: dict[str, float | None] = {
+    PRODUCER_BYTE_RATE: INT64_MAX,
+    CONSUMER_BYTE_RATE: INT64_MAX,
+    REQUEST_PERCENTAGE: None,
+    CONTROLLER_MUTATION_RATE: None,
+}
+"""The largest value of a quota that is a whole number; None: any number above 0."""
+
+_MOST_OF_IPS: dict[str, float | None] = {CONNECTION_CREATION_RATE: INT32_MAX}
+
+_EPSILON = 1e-6
+_TYPES = (USER, CLIENT_ID, IP)
+
+_Entity = frozenset[tuple[str, str | None]]
+
+
+class _Checked(NamedTuple):
+    """An entry, and why it is refused."""
+
+    entry: EntryData
+    entity: _Entity
+    refusal: Refused | None
+
+
+def handle(node: Node, message: AlterClientQuotasRequest, request: Request) -> Work:
+    return _work(node, message)
+
+
+def _work(node: Node, message: AlterClientQuotasRequest) -> Work:
+    checked: list[_Checked] = []
+    seen: set[_Entity] = set()
+    for count, entry in enumerate(message.entries):
+        entity = frozenset((part.entity_type, part.entity_name) for part in entry.entity[: len(_TYPES) + 1])
+        try:
+            if entity in seen:
+                raise _refused("an entity stands more than once in the request")
+            seen.add(entity)
+            yield from _check(entry)
+        except Refused as refusal:
+            checked.append(_Checked(entry, entity, refusal))
+        else:
+            checked.append(_Checked(entry, entity, None))
+        if count % 64 == 63:
+            yield None
+    refused: Refused | None = None
+    if not message.validate_only:
+        (refused,) = yield from node.topic_changes.side_by_side([Job(JOB, _change(node, checked))])
+    results = []
+    for count, one in enumerate(checked):
+        why = one.refusal or refused
+        result = EntryResult(entity=one.entry.entity)
+        if why is not None:
+            result.error_code, result.error_message = why.code, why.reason
+        results.append(result)
+        if count % 256 == 255:
+            yield None
+    yield from discarded(None, checked, seen)
+    return AlterClientQuotasResponse(entries=results)
+
+
+def _change(node: Node, checked: list[_Checked]) -> Steps[Refused | None]:
+    """Write what was not refused, together; return why it was not written."""
+    now = node.image.quotas
+    before: dict[_Entity, dict[str, float]] = {}
+    for count, ((parts, key), value) in enumerate(list(now.items())):
+        before.setdefault(frozenset(parts), {})[key] = value
+        if count % 1024 == 1023:
+            yield None
+    records = []
+    for count, one in enumerate(checked):
+        if one.refusal is None:
+            known = before.get(one.entity, {})
+            names = [RecordEntity(part.entity_type, part.entity_name) for part in one.entry.entity]
+            for op in one.entry.ops:
+                if op.remove and op.key in known:
+                    records.append(ClientQuotaRecord(names, op.key, 0.0, remove=True))
+                elif not op.remove and known.get(op.key) != op.value:
+                    records.append(ClientQuotaRecord(names, op.key, op.value, remove=False))
+        if count % 64 == 63:
+            yield None
+    if records:
+        try:
+            yield node.manager.metadata.append(records)
+        except Exception as error:
+            return refusal_of(error)
+        finally:
+            node.quotas.take_over(node.image.quotas)
+    return None
+
+
+def _check(entry: EntryData) -> Generator[Elsewhere | Until | None, Any, None]:
+    """Raise Refused for what cannot be a quota."""
+    keys = [op.key for op in entry.ops]
+    if len(set(keys)) < len(keys):
+        raise _refused("a quota stands more than once for an entity")
+    if not entry.entity:
+        raise _refused("Invalid empty client quota entity")
+    names: dict[str, str | None] = {}
+    for part in entry.entity[: len(_TYPES) + 1]:
+        if part.entity_type in names:
+            raise _refused(f"Entity type {part.entity_type} cannot appear more than once")
+        if part.entity_type not in _TYPES:
+            raise _refused(f"Unhandled client quota entity type: {part.entity_type}")
+        if part.entity_name == "":
+            raise _refused(f"Empty {part.entity_type} not supported")
+        names[part.entity_type] = part.entity_name
+    most = _MOST
+    if IP in names:
+        if len(names) > 1:
+            raise _refused("an address goes neither with a user nor with a client id")
+        address = names[IP]
+        if address is not None and not _is_address(address):
+            is_host = yield Elsewhere(lambda: _is_host(address))
+            if not is_host:
+                raise _refused(f"{address} is not a valid IP or resolvable host.")
+        most = _MOST_OF_IPS
+    for op in entry.ops:
+        if not op.remove:
+            _check_value(op.key, op.value, most)
+
+
+def _check_value(key: str, value: float, most: dict[str, float | None]) -> None:
+    if key not in most:
+        raise _refused(f"Invalid configuration key {key}")
+    if not value > 0:
+        raise _refused(f"Quota {key} must be greater than 0")
+    limit = most[key]
+    if limit is None:
+        return
+    if value > limit:
+        raise _refused(f"Proposed value for {key} is too large")
+    if abs(value - int(value + _EPSILON)) > _EPSILON:
+        raise _refused(f"{key} cannot be a fractional value.")
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_host(name: str) -> bool:
+    try:
+        socket.getaddrinfo(name, None)
+    except (OSError, UnicodeError):
+        return False
+    return True
+
+
+def _refused(reason: str) -> Refused:
+    return Refused(ErrorCode.INVALID_REQUEST, reason)
+
+
+API = Api(AlterClientQuotasRequest, AlterClientQuotasResponse, SERVED, handle)

@@ -1,0 +1,139 @@
+"""AlterUserScramCredentials (51): sets and deletes users' passwords for SCRAM; of a broker that is alone, in its metadata log.
+
+A client sends what it has made of the password (salted, KIP-554). Kept are the two keys of that, from which nobody gets it back
+and with which nobody can authenticate. In a cluster the request is the controllers' (`cluster.forwarded_apis`).
+
+| refused, each user alone | with |
+|---|---|
+| no name; fewer than 4,096 iterations, more than 16,384 | UNACCEPTABLE_CREDENTIAL |
+| an unknown mechanism | UNSUPPORTED_SASL_MECHANISM |
+| a user that stands more than once in the request | DUPLICATE_RESOURCE |
+| a deletion of what is not there | RESOURCE_NOT_FOUND |
+| a folder of a release before 3.5 (metadata.version) | UNSUPPORTED_VERSION |
+
+Checks are those of Kafka's ScramControlManager, and so is their order.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, TypeAlias
+
+from tidelog.broker.api import Api
+from tidelog.broker.refused import Refused, refusal_of
+from tidelog.broker.server.request import Request
+from tidelog.broker.server.slices import Work
+from tidelog.broker.server.wide_requests import discarded
+from tidelog.broker.topic_changes import Job
+from tidelog.metadata.records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
+from tidelog.metadata.versions import SCRAM_LEVEL
+from tidelog.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_IDS, credential_of
+from tidelog.storage.steps import Steps
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Message, Versions
+from tidelog.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+SERVED = Versions(0, 0)
+"""What each version changed: the table of `tidelog.wire.messages.alter_user_scram_credentials`."""
+
+JOB = "scram users"
+"""No topic has such a name: changes of users come one after the other."""
+
+_MECHANISMS = {number: name for name, number in SCRAM_IDS.items()}
+
+_Alteration: TypeAlias = ScramCredentialDeletion | ScramCredentialUpsertion
+
+
+def handle(node: Node, message: AlterUserScramCredentialsRequest, request: Request) -> Work:
+    return _work(node, message)
+
+
+def _work(node: Node, message: AlterUserScramCredentialsRequest) -> Work:
+    wanted: dict[str, _Alteration] = {}
+    refused: dict[str, Refused] = {}
+    alterations: chain[_Alteration] = chain(message.deletions, message.upsertions)
+    for count, one in enumerate(alterations):
+        if one.name in refused:
+            continue
+        if one.name in wanted:
+            del wanted[one.name]
+            refused[one.name] = Refused(
+                ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
+            )
+            continue
+        try:
+            _check(node, one)
+            wanted[one.name] = one
+        except Refused as refusal:
+            refused[one.name] = refusal
+        if count % 256 == 255:
+            yield None
+    (failure,) = yield from node.topic_changes.side_by_side([Job(JOB, _change(node, wanted, refused))])
+    results = []
+    for count, name in enumerate(chain(wanted, refused)):
+        why = refused.get(name) or failure
+        results.append(
+            AlterUserScramCredentialsResult(name) if why is None else AlterUserScramCredentialsResult(name, why.code, why.reason)
+        )
+        if count % 256 == 255:
+            yield None
+    yield from discarded(message, wanted, refused)
+    return AlterUserScramCredentialsResponse(results=results)
+
+
+def _change(node: Node, wanted: dict[str, _Alteration], refused: dict[str, Refused]) -> Steps[Refused | None]:
+    """Write what was not refused, together; return why it was not written. What another request has deleted is refused here."""
+    records: list[Message] = []
+    for count, one in enumerate(list(wanted.values())):
+        if isinstance(one, ScramCredentialDeletion):
+            if (one.name, one.mechanism) in node.image.scram:
+                records.append(RemoveUserScramCredentialRecord(one.name, one.mechanism))
+            else:
+                del wanted[one.name]
+                refused[one.name] = _not_found()
+        else:
+            mechanism = _MECHANISMS[one.mechanism]
+            made = credential_of(mechanism, bytes(one.salted_password), bytes(one.salt), one.iterations)
+            records.append(
+                UserScramCredentialRecord(one.name, one.mechanism, made.salt, made.stored_key, made.server_key, made.iterations)
+            )
+        if count % 64 == 63:
+            yield None
+    if records:
+        try:
+            yield node.manager.metadata.append(records)
+        except Exception as error:
+            return refusal_of(error)
+    return None
+
+
+def _check(node: Node, one: _Alteration) -> None:
+    if node.image.metadata_version < SCRAM_LEVEL:
+        raise Refused(ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version does not support SCRAM")
+    if not one.name:
+        raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    if one.mechanism not in _MECHANISMS:
+        raise Refused(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+    if isinstance(one, ScramCredentialDeletion):
+        if (one.name, one.mechanism) not in node.image.scram:
+            raise _not_found()
+    elif one.iterations < MIN_ITERATIONS:
+        raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+    elif one.iterations > MAX_ITERATIONS:
+        raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+
+
+def _not_found() -> Refused:
+    return Refused(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
+
+
+API = Api(AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse, SERVED, handle)

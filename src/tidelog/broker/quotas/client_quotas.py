@@ -1,0 +1,205 @@
+"""Counts what clients use against their quotas, and says how long they wait. One for each broker; nothing is done without quotas.
+
+| quota | counts | above it |
+|---|---|---|
+| `producer_byte_rate` | bytes of Produce requests | answered, then muted until the rate is down |
+| `consumer_byte_rate` | bytes of Fetch responses | answered without records, then muted |
+| `request_percentage` | time of the loop, of one processor's | answered, then muted, for one window at most |
+| `controller_mutation_rate` | partitions created and deleted | refused where the version knows that (code 89), muted |
+| `connection_creation_rate` | connections of an address: see `connection_quotas` | |
+
+Muted is a connection of which nothing is read (`Connection.mute`): its answer is sent at once, with `throttle_time_ms`, so that
+clients wait by themselves (KIP-219). No other connection waits for it. Followers' fetches and markers of transactions are exempt.
+
+A client names itself. So counters that are as new ones are dropped (`SWEEP_MS`), and there are no more than `MAX_COUNTERS` at a
+time: the one that was not used for longest goes then.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+
+from tidelog.broker.quotas.quota_limits import Limit, QuotaLimits
+from tidelog.broker.quotas.quota_rate import QuotaRate, TokenBucket
+from tidelog.broker.refused import Refused
+from tidelog.metadata.image import QuotaKey
+from tidelog.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.broker.settings.broker_config import BrokerConfig
+    from tidelog.security.principal import Principal
+
+T = TypeVar("T")
+
+PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
+CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
+REQUEST_PERCENTAGE: Final = "request_percentage"
+CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
+
+MAX_COUNTERS: Final = 20_000
+"""A counter takes two KiB at most: of each kind, 40 MiB."""
+
+SWEEP_MS: Final = 10_000
+
+_PERCENT_A_NS: Final = 100 / 1e9
+
+
+class Counted(Protocol):
+    """Whose request it is."""
+
+    principal: Principal
+    client_id: str | None
+
+
+class _Counters(Generic[T]):
+    """The counters of one kind of quota, the one that was used last at the end."""
+
+    def __init__(self, make: Callable[[], T], is_new: Callable[[T, float, int], bool]) -> None:
+        self._make = make
+        self._is_new = is_new
+        self._found: OrderedDict[tuple[str, str], tuple[T, float]] = OrderedDict()
+        self._swept_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def find(self, limit: Limit, now_ms: int) -> T:
+        found = self._found
+        if now_ms - self._swept_ms >= SWEEP_MS or len(found) >= MAX_COUNTERS:
+            self._sweep(now_ms)
+        key = limit.user, limit.client_id
+        known = found.get(key)
+        counter = self._make() if known is None else known[0]
+        found[key] = counter, limit.value
+        found.move_to_end(key)
+        return counter
+
+    def _sweep(self, now_ms: int) -> None:
+        """Drop those that are as new ones: the longest unused come first."""
+        self._swept_ms = now_ms
+        found = self._found
+        while found:
+            counter, limit = next(iter(found.values()))
+            if not self._is_new(counter, limit, now_ms) and len(found) < MAX_COUNTERS:
+                break
+            found.popitem(last=False)
+
+
+class ClientQuotas:
+    """The quotas of users and client ids, and what was used of them. Belongs to the loop's thread."""
+
+    def __init__(self, config: BrokerConfig, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        windows, self._window_ms = config.quota_window_num, config.quota_window_size_seconds * 1000
+        of_controllers = config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000
+
+        def rates() -> _Counters[QuotaRate]:
+            return _Counters(lambda: QuotaRate(windows, self._window_ms), lambda one, limit, now_ms: one.is_idle(now_ms))
+
+        self._windows_s = (windows - 1) * self._window_ms / 1000
+        self._produced, self._fetched, self._spent = rates(), rates(), rates()
+        self._mutated = _Counters(lambda: TokenBucket(*of_controllers), TokenBucket.is_full)
+        self.is_active = False
+        """Whether anybody has a quota. All that is done for quotas is done where this is true."""
+        self.counts_time = False
+        """Whether anybody has one of time."""
+        self._on_change: list[Callable[[Mapping[QuotaKey, float]], None]] = []
+        self.take_over({})
+
+    def on_change(self, call: Callable[[Mapping[QuotaKey, float]], None]) -> None:
+        """Have `call` called with each change of the quotas."""
+        self._on_change.append(call)
+
+    def take_over(self, quotas: Mapping[QuotaKey, float]) -> None:
+        """Have the quotas of the metadata take effect."""
+        self._produce_limits = QuotaLimits(PRODUCER_BYTE_RATE, quotas)
+        self._fetch_limits = QuotaLimits(CONSUMER_BYTE_RATE, quotas)
+        self._time_limits = QuotaLimits(REQUEST_PERCENTAGE, quotas)
+        self._mutation_limits = QuotaLimits(CONTROLLER_MUTATION_RATE, quotas)
+        self.counts_time = bool(self._time_limits)
+        self.is_active = bool(self._produce_limits or self._fetch_limits or self._time_limits or self._mutation_limits)
+        for call in self._on_change:
+            call(quotas)
+
+    def __len__(self) -> int:
+        """How many counters there are."""
+        return len(self._produced) + len(self._fetched) + len(self._spent) + len(self._mutated)
+
+    def produced(self, who: Counted, size_bytes: int) -> int:
+        """Count a Produce request; return how many milliseconds its connection is to be muted."""
+        limit = self._produce_limits.find(who.principal.name, who.client_id or "")
+        return 0 if limit is None else self._count(self._produced, limit, size_bytes)
+
+    def fetched(self, who: Counted, size_bytes: int) -> int:
+        """Count a Fetch response; return how many milliseconds its connection is to be muted: then it is not to be sent."""
+        limit = self._fetch_limits.find(who.principal.name, who.client_id or "")
+        if limit is None:
+            return 0
+        throttle_ms = self._count(self._fetched, limit, size_bytes)
+        if throttle_ms:
+            self.not_fetched(who, size_bytes)
+        return throttle_ms
+
+    def not_fetched(self, who: Counted, size_bytes: int) -> None:
+        """Take back what `fetched` has counted: it is not sent."""
+        limit = self._fetch_limits.find(who.principal.name, who.client_id or "")
+        if limit is not None:
+            now_ms = self._now_ms()
+            self._fetched.find(limit, now_ms).record(-size_bytes, now_ms)
+
+    def most_fetched(self, who: Counted) -> float:
+        """Return how many bytes can be fetched at once, after a pause, without a wait."""
+        limit = self._fetch_limits.find(who.principal.name, who.client_id or "")
+        return float("inf") if limit is None else limit.value * self._windows_s
+
+    def spent(self, who: Counted, time_ns: int) -> int:
+        """Count time of the loop; return how many milliseconds its connection is to be muted."""
+        limit = self._time_limits.find(who.principal.name, who.client_id or "")
+        if limit is None:
+            return 0
+        return min(self._count(self._spent, limit, time_ns * _PERCENT_A_NS), self._window_ms)
+
+    def mutations(self, who: Counted, *, is_strict: bool) -> Mutations:
+        """Return what counts the partitions that a request creates or deletes. `is_strict`: its version knows the refusal."""
+        limit = self._mutation_limits.find(who.principal.name, who.client_id or "")
+        if limit is None:
+            return _UNLIMITED
+        return Mutations(limit.value, self._mutated.find(limit, self._now_ms()), self._now_ms, is_strict=is_strict)
+
+    def _count(self, counters: _Counters[QuotaRate], limit: Limit, value: float) -> int:
+        now_ms = self._now_ms()
+        rate = counters.find(limit, now_ms)
+        rate.record(value, now_ms)
+        return rate.throttle_ms(limit.value, now_ms)
+
+
+class Mutations:
+    """Partitions that a request creates or deletes, against `controller_mutation_rate` (KIP-599)."""
+
+    def __init__(self, limit: float, bucket: TokenBucket | None, now_ms: Callable[[], int], *, is_strict: bool) -> None:
+        self._limit = limit
+        self._bucket = bucket
+        self._now_ms = now_ms
+        self._is_strict = is_strict
+        self.throttle_ms = 0
+        """How long the client is to wait."""
+
+    def record(self, partitions: int) -> None:
+        """Count partitions, before they are created or deleted. Raises Refused where too many were, of late."""
+        bucket = self._bucket
+        if bucket is None:
+            return
+        now_ms = self._now_ms()
+        if self._is_strict:
+            wait_ms = bucket.throttle_ms(self._limit, now_ms)
+            if wait_ms:
+                self.throttle_ms = max(self.throttle_ms, wait_ms)
+                raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
+        bucket.record(partitions, self._limit, now_ms)
+        if not self._is_strict:
+            self.throttle_ms = max(self.throttle_ms, bucket.throttle_ms(self._limit, now_ms))
+
+
+_UNLIMITED = Mutations(0, None, lambda: 0, is_strict=False)

@@ -1,0 +1,116 @@
+"""How fast connections may come: of the broker, of a listener, of an address. `server.broker_server` accepts by it.
+
+| | above it |
+|---|---|
+| `max.connection.creation.rate` | the listener accepts nobody for a while, a window at most; the new one waits with the others |
+| `listener.name.<name>.max.connection.creation.rate` | the same, for this listener alone |
+| `connection_creation_rate`, a quota of an address or of all (KIP-612) | the new connection is closed, after a while, unread |
+
+The listener between brokers does not count for the broker's rate where there are others: see `connection_limits`. Rates are those
+of quotas (`quota_rate`), over ``quota.window.num`` windows.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tidelog.broker.quotas.quota_limits import limits_of_addresses
+from tidelog.broker.quotas.quota_rate import QuotaRate
+from tidelog.config import INT32_MAX
+from tidelog.metadata.image import QuotaKey
+
+if TYPE_CHECKING:
+    from tidelog.broker.settings.broker_config import BrokerConfig
+    from tidelog.broker.timers import Blocking
+
+CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
+
+MAX_ADDRESSES: Final = 20_000
+"""Whose rates are known at a time; the one that did not connect for longest is forgotten first."""
+
+UNLIMITED: Final = INT32_MAX
+
+
+class ConnectionQuotas:
+    """Counts new connections. Belongs to the loop's thread."""
+
+    def __init__(self, config: BrokerConfig, now_ms: Callable[[], int], blocking: Blocking) -> None:
+        self._now_ms = now_ms
+        self._blocking = blocking
+        windows, self._window_ms = config.quota_window_num, config.quota_window_size_seconds * 1000
+        self._make = partial(QuotaRate, windows, self._window_ms)
+        self._rates: dict[str | None, QuotaRate] = {}
+        """Of listeners by their names; None: of the broker."""
+        self._addresses: OrderedDict[str, QuotaRate] = OrderedDict()
+        self._limits: dict[str | None, float] = {}
+
+    def take_over(self, quotas: Mapping[QuotaKey, float]) -> None:
+        """Have the quotas of addresses take effect. Hosts' names are looked up on another thread."""
+        self._limits = limits = {}
+        for name, value in limits_of_addresses(CONNECTION_CREATION_RATE, quotas).items():
+            address = None if name is None else as_address(name)
+            if name is None or address is not None:
+                limits[address] = value
+            else:
+                self._blocking.run(partial(_addresses_of, name), partial(self._found, limits, value))
+
+    def _found(self, limits: dict[str | None, float], value: float, found: Iterable[str] | BaseException) -> None:
+        if not isinstance(found, BaseException):
+            for address in found:
+                limits.setdefault(address, value)
+
+    def wait_ms(self, limits: Iterable[tuple[str | None, int]]) -> int:
+        """Count a connection for listeners and the broker (None) with their rates; return how long it is to wait."""
+        wait = 0
+        for name, limit in limits:
+            if limit < UNLIMITED:
+                now_ms = self._now_ms()
+                rate = self._rates.get(name)
+                if rate is None:
+                    rate = self._rates[name] = self._make()
+                rate.record(1, now_ms)
+                wait = max(wait, min(rate.throttle_ms(limit, now_ms), self._window_ms))
+        return wait
+
+    def wait_of_address_ms(self, host: str) -> int:
+        """Count a connection of an address; return after how long it is to be closed, 0 where it may stay."""
+        limits = self._limits
+        if not limits:
+            return 0
+        limit = limits.get(host, limits.get(None))
+        if limit is None:
+            return 0
+        now_ms = self._now_ms()
+        addresses = self._addresses
+        rate = addresses.get(host)
+        if rate is None:
+            while addresses:
+                oldest = next(iter(addresses))
+                if len(addresses) < MAX_ADDRESSES and not addresses[oldest].is_idle(now_ms):
+                    break
+                del addresses[oldest]
+            rate = addresses[host] = self._make()
+        addresses.move_to_end(host)
+        rate.record(1, now_ms)
+        wait = min(rate.throttle_ms(limit, now_ms), self._window_ms)
+        if wait:
+            rate.record(-1, now_ms)
+        return wait
+
+
+def as_address(text: str) -> str | None:
+    """Return an address as sockets write it; None of what is none."""
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return str(getattr(found, "ipv4_mapped", None) or found)
+
+
+def _addresses_of(name: str) -> list[str]:
+    return [str(one[4][0]) for one in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]

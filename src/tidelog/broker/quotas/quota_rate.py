@@ -1,0 +1,105 @@
+"""Rates over the last windows, and buckets of tokens: Kafka's arithmetic of quotas (Rate, TokenBucket, QuotaUtils).
+
+A rate is the sum of the last ``quota.window.num`` windows over the time since the oldest of them began. Windows that are missing,
+at the start and after a pause, count as empty ones: so a client may use what it did not use in the last ten seconds.
+
+Pure: `now_ms` is of a steady clock. A counter that is idle, or full, says the same as a new one: it may be forgotten.
+"""
+
+from __future__ import annotations
+
+from math import floor
+
+from tidelog.config import INT32_MAX
+
+
+class QuotaRate:
+    """What was used of late. A sample is when its window began, when something was last counted, how much.
+
+    Samples lie in a ring, as Kafka's: one that is out of date is set to nothing, and its window begins then. So after a pause the
+    rate is over a longer time.
+    """
+
+    __slots__ = ("_counted_ms", "_newest", "_samples", "_window_ms", "_windows")
+
+    def __init__(self, windows: int, window_ms: int) -> None:
+        self._windows = windows
+        self._window_ms = window_ms
+        self._samples: list[list[float]] = []
+        self._newest = 0
+        self._counted_ms = 0
+
+    def record(self, value: float, now_ms: int) -> None:
+        """Count a value; a negative one takes back what was counted."""
+        samples = self._samples
+        if not samples:
+            samples.append([now_ms, now_ms, 0.0])
+        newest = samples[self._newest]
+        if now_ms - newest[0] >= self._window_ms:
+            self._newest = (self._newest + 1) % (self._windows + 1)
+            newest = [now_ms, now_ms, 0.0]
+            samples[self._newest : self._newest + 1] = [newest]
+        newest[1] = self._counted_ms = now_ms
+        newest[2] += value
+
+    def rate(self, now_ms: int) -> float:
+        """Return the rate of late, a second."""
+        window_ms = self.window_ms(now_ms)
+        return sum(sample[2] for sample in self._samples) / (window_ms / 1000)
+
+    def window_ms(self, now_ms: int) -> float:
+        """Return the time that the rate is over."""
+        since_ms = oldest_ms = now_ms
+        oldest_ms -= self._windows * self._window_ms
+        for sample in self._samples:
+            if sample[1] <= oldest_ms:
+                sample[:] = [now_ms, now_ms, 0.0]
+            elif sample[0] < since_ms:
+                since_ms = int(sample[0])
+        elapsed_ms = now_ms - since_ms
+        missing = self._windows - 1 - elapsed_ms // self._window_ms
+        return max(elapsed_ms + max(missing, 0) * self._window_ms, 1)
+
+    def throttle_ms(self, limit: float, now_ms: int) -> int:
+        """Return how long to wait until the rate is down to the limit again; 0 where it is not above it."""
+        rate = self.rate(now_ms)
+        if not rate > limit:
+            return 0
+        if limit <= 0:
+            return INT32_MAX
+        return floor((rate - limit) / limit * self.window_ms(now_ms) + 0.5)
+
+    def is_idle(self, now_ms: int) -> bool:
+        """Whether nothing of what was counted counts any more."""
+        return now_ms - self._counted_ms >= self._windows * self._window_ms
+
+
+class TokenBucket:
+    """Tokens that come at the limit's rate, and are kept for so many windows. Who overdraws it waits until it is not."""
+
+    __slots__ = ("_seconds", "_tokens", "_updated_ms")
+
+    def __init__(self, windows: int, window_ms: int) -> None:
+        self._seconds = windows * window_ms / 1000
+        self._tokens = float("inf")
+        self._updated_ms = 0
+
+    def record(self, value: float, limit: float, now_ms: int) -> None:
+        """Take tokens, or give them back."""
+        self._tokens = min(limit * self._seconds, self.tokens(limit, now_ms) - value)
+
+    def tokens(self, limit: float, now_ms: int) -> float:
+        """Return how many there are; below 0 where it is overdrawn."""
+        came = limit * max(now_ms - self._updated_ms, 0) / 1000
+        self._tokens = min(limit * self._seconds, self._tokens + came)
+        self._updated_ms = now_ms
+        return self._tokens
+
+    def throttle_ms(self, limit: float, now_ms: int) -> int:
+        """Return how long to wait until nothing is overdrawn."""
+        tokens = self.tokens(limit, now_ms)
+        return 0 if tokens >= 0 else floor(-tokens * 1000 / limit + 0.5)
+
+    def is_full(self, limit: float, now_ms: int) -> bool:
+        """Whether it says the same as a new one."""
+        return self.tokens(limit, now_ms) >= limit * self._seconds
