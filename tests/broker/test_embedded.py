@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ign
 
 import tidelog
 from tests.patience import PATIENCE_S
+from tidelog.broker.server.broker_server import BrokerServer
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError, StorageError, TopicExistsError, UnknownTopicOrPartitionError
 from tidelog.formats.names import CLEAN_SHUTDOWN_FILE
@@ -239,8 +240,10 @@ def waiting_consumer(bootstrap: str) -> Iterator[None]:
     consumer.close()
 
 
-def test_all_that_was_begun_is_answered_though_the_client_is_slow_and_sends_more() -> None:
+def test_all_that_was_begun_is_answered_though_the_client_is_slow_and_sends_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """A socket that is closed with requests unread in it is reset, and answers that are on their way would be lost."""
+    stop = BrokerServer.stop
+    monkeypatch.setattr(BrokerServer, "stop", lambda server, grace_s: stop(server, PATIENCE_S))
     batch = bytes(build_batch_v2([Record(0, 1373450400000, CREATE_TIME, None, b"value")]))
     topic = TopicProduceData("orders", partition_data=[PartitionProduceData(0, batch)])
     request = b"".join(request_chunks(ProduceRequest(None, 1, 1000, [topic]), 8, 1, "slow"))

@@ -67,6 +67,19 @@ class Server:
             self.process.stdout.close()
 
 
+FULL_PIPE = """
+import asyncio, signal
+from tidelog.broker.running import Running
+until = Running.until
+async def signalled(self, stop):
+    for _ in range(20_000):  # All in one turn of the loop: each would wake it, and it reads none of that meanwhile.
+        asyncio.get_running_loop().call_soon_threadsafe(int)
+    signal.raise_signal(signal.SIGTERM)
+    await until(self, stop)
+Running.until = signalled
+"""
+
+
 def wait_for(server: Server, *texts: str) -> None:
     """Wait until one of these is on the log."""
     until = time.monotonic() + PATIENCE_S
@@ -95,6 +108,14 @@ def test_the_second_signal_while_it_waits_for_the_disk(tmp_path: Path) -> None:
     server.process.send_signal(signal.SIGTERM)
     assert server.end() == 128 + signal.SIGTERM
     assert not (server.data / CLEAN_SHUTDOWN_FILE).exists()
+
+
+def test_a_signal_while_the_loops_pipe_is_full(tmp_path: Path) -> None:
+    """asyncio's own way of signals writes into the pipe by which the loop is woken, and has nothing where that is full."""
+    server = Server(tmp_path, FULL_PIPE)
+    assert server.end() == 0
+    assert (server.data / CLEAN_SHUTDOWN_FILE).exists()
+    assert "SIGTERM: ending" in server.stderr.read_text()
 
 
 def test_a_disk_that_never_answers(tmp_path: Path) -> None:

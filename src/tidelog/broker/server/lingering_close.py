@@ -1,7 +1,9 @@
 """When a socket can be closed without taking answers along that are still on their way.
 
 A socket that is closed while requests lie unread in it is reset, and the peer's system throws away what it has not handed out
-yet. So the side that closes goes on reading, and discards, until the peer's system has acknowledged the last byte.
+yet. So the side that closes says first that it sends no more, and goes on reading, and discards, until the peer's system has
+acknowledged the last byte and that end. A request that comes even later then resets nothing that the peer would notice: it reads
+all answers and the end.
 """
 
 from __future__ import annotations
@@ -21,8 +23,12 @@ _INT = struct.Struct("i")
 
 
 def may_close(sock: socket.socket, scratch: memoryview) -> bool:
-    """Throw away what has come; whether the peer's system has all that was sent, or the peer is gone."""
+    """Send no more, throw away what has come; whether the peer's system has all that was sent, or the peer is gone.
+
+    Idempotent.
+    """
     try:
+        sock.shutdown(socket.SHUT_WR)
         for _ in range(READS):
             if not sock.recv_into(scratch):
                 return True

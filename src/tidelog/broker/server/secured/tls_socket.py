@@ -127,15 +127,25 @@ class TlsSocket:
                 left = left[count:]
         return sent
 
+    def shutdown(self, how: int) -> None:
+        """End one direction, with a word to the peer: what it has sent can still be read. Raises OSError."""
+        if self._tls is None or self.is_stepping:
+            raise ConnectionError
+        self._say_the_end()
+        socket.socket.shutdown(self._plain, how)
+
     def close(self) -> None:
         """Close it, with a word to the peer. A step on another thread comes to its end first."""
         if self.is_stepping:
             self._is_to_be_closed = True
             return
+        self._say_the_end()
+        self._plain.close()
+
+    def _say_the_end(self) -> None:
         if self._tls is not None:
             with contextlib.suppress(OSError, ValueError):
-                self._tls.unwrap().close()
-        self._plain.close()
+                self._tls.unwrap()
 
     def abandon(self) -> None:
         """Close a copy of the process's own: the peer notices nothing."""
