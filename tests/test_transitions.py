@@ -26,7 +26,7 @@ from tidelog.storage.folder.dir_checkpoints import DirCheckpoints
 from tidelog.storage.loading.partition_loader import PartitionFolder
 from tidelog.storage.partitions import Partitions, PartitionState
 from tidelog.storage.scheduler import Scheduler
-from tidelog.transitions import as_markdown, checked, name_of
+from tidelog.transitions import Transitions, checked, name_of
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "states.md").read_text(encoding="utf-8")
@@ -36,6 +36,16 @@ MODULES = sorted(
     if re.search(r"^TRANSITIONS\b", path.read_text(encoding="utf-8"), re.MULTILINE)
 )
 KEY = TopicPartition("orders", 0)
+
+
+def as_markdown(transitions: Transitions[Any]) -> str:
+    """Return the table as a page shows it: a row a move, in the order of the code."""
+    rows = [
+        f"| {name_of(before)} | {name_of(after)} | {why} |"
+        for before, moves in transitions.items()
+        for after, why in moves.items()
+    ]
+    return "\n".join(["| from | to | when |", "|---|---|---|", *rows])
 
 
 def table_of(module: str) -> dict[Any, dict[Any, str]]:

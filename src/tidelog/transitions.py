@@ -4,7 +4,7 @@
 |---|---|
 | the code that moves | refuses what is not in it (`checked`): that is a bug, and is not done |
 | tests | drive what owns the machine, and look at every move |
-| docs | show it: `as_markdown` is what docs/states.md has |
+| docs | show it: docs/states.md has a row a move |
 
 A machine's module has its table as `TRANSITIONS`; `None` stands for "not there yet" or "not there any more". A move that is not
 in the table for want of a line is refused, too: so the tables are whole.
@@ -30,16 +30,6 @@ def checked(transitions: Transitions[S], before: S, after: S, what: str) -> S:
         allowed = ", ".join(map(name_of, transitions.get(before, ()))) or "nothing"
         raise IllegalStateError(f"{what} cannot go from {name_of(before)}", found=name_of(after), expected=allowed)
     return after
-
-
-def as_markdown(transitions: Transitions[S]) -> str:
-    """Return the table as a page shows it: a row a move, in the order of the code."""
-    rows = [
-        f"| {name_of(before)} | {name_of(after)} | {why} |"
-        for before, moves in transitions.items()
-        for after, why in moves.items()
-    ]
-    return "\n".join(["| from | to | when |", "|---|---|---|", *rows])
 
 
 def name_of(state: Hashable) -> str:

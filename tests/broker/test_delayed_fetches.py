@@ -51,12 +51,12 @@ def test_cancelled() -> None:
     second = delayed_fetches.watch([TWO, ONE], lambda key: told.append("second"))
     delayed_fetches.appended(ONE)
     soon.ring()
-    assert (told, delayed_fetches.watched) == (["first"], 2)
+    assert (told, len(delayed_fetches._watches)) == (["first"], 2)
     delayed_fetches.appended(TWO)
     first.cancel()
     first.cancel()
     soon.ring()
-    assert (told, delayed_fetches.watched) == (["first"], 0)
+    assert (told, len(delayed_fetches._watches)) == (["first"], 0)
 
 
 def test_watched_anew_while_told() -> None:

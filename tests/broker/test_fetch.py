@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.broker import topics_now
 from tests.broker.cold import ColdDisk, forget
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.produce_helpers import message_set, produce_request, some_records
@@ -187,7 +188,7 @@ class TestWaiting:
         wait_until_waiting(shared, "going")
         view = shared.on_loop(lambda: shared.node.topics.get("going"))
         assert view is not None
-        shared.on_loop(lambda: shared.node.topics.delete(view))
+        shared.on_loop(lambda: topics_now.delete(shared.node, view.name))
         (answer,) = partitions_of(asking.receive())
         assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -293,7 +294,7 @@ def test_a_topic_made_anew_within_a_session(shared: RunningBroker, asking: RawCl
     request.topics[0].topic_id = view.topic_id
     began = asking.ask(request, 13)
     assert began.session_id
-    shared.on_loop(lambda: shared.node.topics.delete(view))
+    shared.on_loop(lambda: topics_now.delete(shared.node, view.name))
     again = FetchRequest(max_wait_ms=0, session_id=began.session_id, session_epoch=1)
     assert [one.error_code for one in partitions_of(asking.ask(again, 13))] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     create()

@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 
+from tests.broker import topics_now
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
 from tests.fields import check_fields
@@ -238,7 +239,7 @@ def test_views_follow_the_folder_and_stay_as_long_as_nothing_changes(broker: Run
     assert view is not None
     assert [one.partition for one in view.partitions] == [0, 1]
     assert broker.on_loop(lambda: node.topics.by_id(view.topic_id)) is view
-    broker.on_loop(lambda: node.topics.delete(view))
+    broker.on_loop(lambda: topics_now.delete(node, "a"))
     assert broker.on_loop(look)[::2] == [None, ["b"]]
     assert broker.on_loop(lambda: node.topics.by_id(view.topic_id)) is None
 
@@ -250,9 +251,7 @@ def test_who_waits_for_a_deleted_topics_records_is_woken(broker: RunningBroker) 
 
     def delete() -> None:
         node.delayed_fetches.watch([TopicPartition("a", 0)], woken.append)
-        view = node.topics.get("a")
-        assert view is not None
-        node.topics.delete(view)
+        topics_now.delete(node, "a")
 
     broker.on_loop(delete)
     with broker.client() as client:

@@ -264,11 +264,12 @@ FULL_DISK = """
     from pathlib import Path
     import tidelog
     from tests.broker.raw import RawClient
+    from tests.broker import topics_now
     from tests.broker.test_scarce import batch, codes, fetched, produce
     disk = Path(sys.argv[1])
     with tidelog.Broker(disk / "data", num_partitions=4, **{"segment.index.bytes": 4096}) as broker:
         with RawClient(("127.0.0.1", broker.port)) as client:
-            broker.call(lambda running: running.node.topics.create("t", 4, {}))
+            broker.call(lambda running: topics_now.create(running.node, "t", 4, {}))
             acknowledged, refused = [0] * 4, set()
             while len(refused) < 4:
                 for partition, (code, offset) in produce(client, "t", range(4), batch(b"x" * 20_000)).items():

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import tidelog
 from tests.client.scripted import CLOSE, VERSIONS, ScriptedBroker, metadata
 from tests.examples import examples
+from tests.records.records_builder import RecordsBuilder
 from tidelog import NewRecord, NotFound
 from tidelog.client.connections.connection import Connection
 from tidelog.errors import (
@@ -28,7 +29,6 @@ from tidelog.errors import (
 )
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
-from tidelog.records.records_builder import RecordsBuilder
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.headers import response_chunks
 from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

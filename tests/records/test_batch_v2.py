@@ -155,7 +155,7 @@ def test_invalid_crc(index: int) -> None:
 def test_set_last_offset() -> None:
     """DefaultRecordBatchTest.testSetLastOffset: the batch moves as a whole, and its checksum stays right."""
     batch = build_batch_v2(simple_records(3))
-    patch.set_last_offset(batch, 570)
+    patch.set_base_offset_and_epoch(batch, 568, 0)
     header = header_of(batch)
     assert (header.base_offset, header.last_offset) == (568, 570)
     assert [record.offset for record in read_all(batch)] == [568, 569, 570]

@@ -36,7 +36,7 @@ def wrap(magic: int, offset: int, inside: bytes, *, codec: Codec = Codec.GZIP, t
 def test_set_last_offset_compressed(codec: Codec) -> None:
     """AbstractLegacyRecordBatchTest.testSetLastOffsetCompressed: moving a v1 wrapper moves the records inside."""
     batch = build_message_set(simple_records(3), 1, codec=codec)
-    patch.set_last_offset(batch, 570)
+    struct.pack_into(">q", batch, 0, 570)
     assert header_of(batch).last_offset == 570
     assert [record.offset for record in read_all(batch)] == [568, 569, 570]
 
@@ -44,7 +44,7 @@ def test_set_last_offset_compressed(codec: Codec) -> None:
 def test_iterate_compressed_record_with_wrapper_offset_zero() -> None:
     """AbstractLegacyRecordBatchTest.testIterateCompressedRecordWithWrapperOffsetZero: as producers send it, counted from 0."""
     batch = build_message_set(simple_records(3), 1, codec=Codec.GZIP)
-    patch.set_last_offset(batch, 0)
+    struct.pack_into(">q", batch, 0, 0)
     assert [record.offset for record in read_all(batch)] == [0, 1, 2]
 
 
@@ -52,7 +52,7 @@ def test_iterate_compressed_record_with_wrapper_offset_zero() -> None:
 def test_invalid_wrapper_offset_v1(offset: int) -> None:
     """AbstractLegacyRecordBatchTest.testInvalidWrapperOffsetV1: a wrapper below the last offset inside is invalid."""
     batch = build_message_set(simple_records(4), 1, codec=Codec.GZIP)
-    patch.set_last_offset(batch, offset)
+    struct.pack_into(">q", batch, 0, offset)
     with pytest.raises(InvalidRecordError, match=rf"found {offset}, expected at least 3"):
         read_all(batch)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.records.helpers import FORMATS, header_of, read_all
+from tests.records.records_builder import RecordsBuilder
 from tidelog.errors import InvalidArgumentError, UnsupportedCompressionTypeError
 from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, iter_headers
 from tidelog.records.builder import Producer, build_batch_v2, build_end_txn_marker
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType
 from tidelog.records.records import Record
-from tidelog.records.records_builder import RecordsBuilder
 
 NOW = 1_700_000_000_000
 

@@ -24,9 +24,16 @@ from tidelog.storage.partition.append.append_info import AppendInfo
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.storage.scheduler import Scheduler
+from tidelog.storage.segment.segment import LogSegment
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = uuid.UUID("12345678-1234-1234-1234-123456789abc")
+
+
+def has_overflow(segment: LogSegment) -> bool:
+    """Whether a segment's last offset cannot be expressed relative to its base (spec §4.14): such a segment must be split."""
+    next_offset = segment.read_next_offset()
+    return next_offset > segment.base_offset and not segment.can_convert_to_relative_offset(next_offset - 1)
 
 
 def open_log(

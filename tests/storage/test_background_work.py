@@ -17,7 +17,11 @@ from tests.storage.managers import QUIET, die, files, fill, managed, started
 from tests.storage.partition_logs import NOW_MS, batch, offsets, timed
 from tidelog.clock import ManualClock
 from tidelog.formats.checkpoints import read_offset_checkpoint
+from tidelog.model import TopicPartition
 from tidelog.reader.time_map_file import read_time_map, time_map_path
+from tidelog.records.batch import CREATE_TIME
+from tidelog.records.builder import Producer, build_batch_v2
+from tidelog.records.records import Record
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.segment.segment import LogSegment
@@ -425,6 +429,19 @@ class TestStatistics:
             statistics = manager.statistics()
             assert statistics["t"] == TopicStatistics(3, (1, 2), 2)
             assert statistics["u"] == TopicStatistics(1, (0,))
+
+    def test_what_compaction_leaves_alone_and_where_a_transaction_hangs(self, tmp_path: Path) -> None:
+        clock = ManualClock(NOW_MS)
+        with managed(tmp_path, clock) as manager:
+            manager.create_topic("t", 2)
+            assert manager.cleaner is not None
+            manager.cleaner.manager.mark_partition_uncleanable(TopicPartition("t", 1), "damaged")
+            records = [Record(0, NOW_MS, CREATE_TIME, b"k", b"v")]
+            begun = build_batch_v2(records, producer=Producer(7, 0, 0), is_transactional=True)
+            manager.log("t", 0).append_as_leader(begun, 0)
+            check_fields(manager.statistics()["t"], uncleanable_partitions=1, late_transactions=0)
+            clock.advance(DAY_MS)
+            check_fields(manager.statistics()["t"], uncleanable_partitions=1, late_transactions=1)
 
     def test_a_wide_limit_is_told_once_a_topic(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         wide = {"segment.ms": 1000, "message.timestamp.after.max.ms": 5000}

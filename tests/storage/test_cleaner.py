@@ -27,7 +27,7 @@ from tests.storage.compacting import (
     record,
     to_clean,
 )
-from tests.storage.partition_logs import NOW_MS, headers, messages, offset_entries, time_entries
+from tests.storage.partition_logs import NOW_MS, has_overflow, headers, messages, offset_entries, time_entries
 from tidelog.clock import ManualClock
 from tidelog.errors import CorruptBatchError
 from tidelog.records.batch import CREATE_TIME
@@ -155,13 +155,13 @@ class TestSegments:
         segment.log.append(record(3, 3, offset=INT_MAX + 6))
         log.local.update_log_end_offset(INT_MAX + 7)
         log.local.roll()
-        assert segment.has_overflow
+        assert has_overflow(segment)
         cleaner = make_cleaner()
         forget(cleaner, (1, 3))
         assert not clean_segments(cleaner, log, [segment])
         assert log.segments.base_offsets == [0, INT_MAX + 5, INT_MAX + 7]
         assert keys(log) == [0, 1, 2, 3]
-        assert not any(one.has_overflow for one in log.segments)
+        assert not any(has_overflow(one) for one in log.segments)
         for one in list(log.segments)[:2]:
             assert clean_segments(cleaner, log, [one])
         assert keys(log) == [0, 2]

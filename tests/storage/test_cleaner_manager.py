@@ -256,15 +256,11 @@ class TestDeletion:
         world.write(log)
         log.roll()
         world.write(log)
-        assert world.manager.pause_cleaning_for_non_compacted_partitions() == [log]
+        world.manager.abort_and_pause_cleaning(log.topic_partition)
         log.update_config(config(cleanup_policy="compact", min_cleanable_dirty_ratio="0.0"))
         assert world.grab() is None
         world.manager.resume_cleaning([log.topic_partition])
         assert world.grab() is not None
-        log.update_config(config(cleanup_policy="delete"))
-        assert world.manager.pause_cleaning_for_non_compacted_partitions() == []
-        world.manager.done_deleting([log.topic_partition])
-        assert world.manager.pause_cleaning_for_non_compacted_partitions() == [log]
 
 
 class TestCheckpoint:
@@ -318,19 +314,19 @@ class TestStates:
     def test_truncation_meanwhile(self, world: World) -> None:
         """LogCleanerManagerTest.testConcurrentLogCleanupAndLogTruncation."""
         log = world.log(policy="delete")
-        paused = world.manager.pause_cleaning_for_non_compacted_partitions()
+        world.manager.abort_and_pause_cleaning(log.topic_partition)
         world.manager.abort_and_pause_cleaning(log.topic_partition)
         world.manager.resume_cleaning([log.topic_partition])
         assert world.manager.state(log.topic_partition) is CleaningState.PAUSED
-        world.manager.resume_cleaning(one.topic_partition for one in paused)
+        world.manager.resume_cleaning([log.topic_partition])
         assert world.manager.state(log.topic_partition) is None
 
     def test_deletion_meanwhile(self, world: World) -> None:
         """LogCleanerManagerTest.testConcurrentLogCleanupAndTopicDeletion."""
         log = world.log(policy="delete")
-        paused = world.manager.pause_cleaning_for_non_compacted_partitions()
+        world.manager.abort_and_pause_cleaning(log.topic_partition)
         world.manager.abort_cleaning(log.topic_partition)
-        world.manager.resume_cleaning(one.topic_partition for one in paused)
+        world.manager.resume_cleaning([log.topic_partition])
         assert world.manager.state(log.topic_partition) is None
 
     def test_done_cleaning(self, world: World) -> None:

@@ -132,19 +132,16 @@ class TestAnswers:
         assert [cache.epoch_for_offset(offset) for offset in (25, 20, 30, 50, 5)] == [1, 1, 5, 5, None]
 
     def test_neighbours(self, tmp_path: Path) -> None:
-        """LeaderEpochFileCacheTest.testPreviousEpoch, testFindPreviousEpoch, testFindPreviousEntry, testFindNextEpoch,
-        testGetEpochEntry"""
+        """LeaderEpochFileCacheTest.testPreviousEpoch, testGetEpochEntry"""
         cache = LeaderEpochCache(tmp_path)
         assert cache.previous_epoch is cache.latest_epoch is cache.latest is cache.earliest is None
-        assert cache.entry_before(3) is cache.entry_after(3) is cache.entry(3) is None
+        assert cache.entry(3) is None
         cache.assign(2, 6)
         assert cache.previous_epoch is None
         cache.assign(4, 11)
         assert cache.previous_epoch == 2
         cache.assign(10, 20)
         assert cache.previous_epoch == 4
-        assert [cache.entry_before(epoch) for epoch in (2, 3, 4, 10, 11)] == [None, (2, 6), (2, 6), (4, 11), (10, 20)]
-        assert [cache.entry_after(epoch) for epoch in (0, 2, 3, 4, 10)] == [(2, 6), (4, 11), (4, 11), (10, 20), None]
         assert [cache.entry(epoch) for epoch in (2, 3, 10)] == [(2, 6), None, (10, 20)]
         cache.truncate_from_end(18)
         assert cache.previous_epoch == 2 and cache.latest == (4, 11) and cache.earliest == (2, 6)

@@ -10,7 +10,18 @@ from pathlib import Path
 import pytest
 
 from tests.storage.crash_states import CrashStates
-from tests.storage.partition_logs import NOW_MS, bases, batch, config, end_txn, headers, open_log, records, snapshots
+from tests.storage.partition_logs import (
+    NOW_MS,
+    bases,
+    batch,
+    config,
+    end_txn,
+    has_overflow,
+    headers,
+    open_log,
+    records,
+    snapshots,
+)
 from tidelog.clock import ManualClock
 from tidelog.config import INT32_MAX
 from tidelog.errors import InvalidArgumentError
@@ -72,7 +83,7 @@ def check_recovered(log: PartitionLog) -> None:
     assert (log.log_start_offset, log.log_end_offset) == (0, END)
     assert keys(log) == expected_keys()
     for segment in log.segments:
-        assert not segment.has_overflow
+        assert not has_overflow(segment)
         assert segment.offset_index.entries == len(list(segment.batches())) - 1
     assert not list(log.directory.glob("*.cleaned")) + list(log.directory.glob("*.swap"))
 

@@ -93,7 +93,7 @@ class TestSequences:
         state.update(info)
         found = entry(state)
         assert (found.first_sequence, found.last_sequence) == (MAX_SEQUENCE - 10, 9)
-        assert (found.first_data_offset, found.last_data_offset) == (2000, 2020)
+        assert (found.batches[0].first_offset, found.last_data_offset) == (2000, 2020)
         append(state, batch(10, 2021, epoch=15))
         assert state.duplicate_of(header) == (9, 2020, 20, NOW_MS)
 
@@ -108,7 +108,7 @@ class TestSequences:
         append(state, batch(16, 735, epoch=5), REPLICATION)
         found = entry(state)
         assert (found.producer_epoch, found.first_sequence, found.last_sequence) == (5, 16, 16)
-        assert (found.first_data_offset, found.last_data_offset) == (735, 735)
+        assert (found.batches[0].first_offset, found.last_data_offset) == (735, 735)
 
     def test_unknown_producer_may_begin_anywhere(self, state: ProducerStateManager) -> None:
         """UnifiedLogTest.testAllowNonZeroSequenceOnFirstAppendNonZeroEpoch: its first records may be deleted already"""
@@ -180,7 +180,7 @@ class TestDuplicates:
             append(state, header)
         assert [state.duplicate_of(header) is not None for header in headers] == [False, False, True, True, True, True, True]
         assert state.duplicate_of(headers[3]) == (39, 69, 9, NOW_MS + 3)
-        assert entry(state).first_data_offset == 40
+        assert entry(state).batches[0].first_offset == 40
 
     @pytest.mark.parametrize(
         "other", [batch(0, 0, records=4), batch(1, 0, records=4), batch(0, 0, records=5, epoch=1), batch(0, 0, producer_id=2)]
@@ -237,7 +237,7 @@ class TestMarkers:
         end_txn(state, ABORT, 1, epoch=1)
         found = entry(state)
         assert not found.has_open_transaction
-        assert (found.first_data_offset, found.last_data_offset, found.last_offset_delta) == (-1, -1, 0)
+        assert (found.batches, found.last_data_offset, found.last_offset_delta) == ((), -1, 0)
         state.remove_expired_producers(clock.now_ms())
         assert state.last_entry(PRODUCER) is not None
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.storage.partition_logs import has_overflow
 from tests.storage.segment_files import (
     batch,
     bytes_of,
@@ -114,7 +115,7 @@ class TestAppend:
         assert append_from_file(second, source.log, source.size_bytes) == 0
         assert [header.last_offset for segment in (first, second) for header in segment.batches()] == at
         assert first.read_next_offset() == INT32_MAX - 4
-        assert (first.has_overflow, source.has_overflow) == (False, True)
+        assert (has_overflow(first), has_overflow(source)) == (False, True)
         for segment in (first, second, source):
             segment.close()
 

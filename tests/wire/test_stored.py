@@ -19,7 +19,6 @@ from tidelog.wire.coordinator.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     read_assignment,
-    read_subscription,
 )
 from tidelog.wire.coordinator.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from tidelog.wire.coordinator.offset_commit import OffsetCommitKey, OffsetCommitValue
@@ -119,9 +118,6 @@ def test_members_subscriptions_and_assignments() -> None:
     theirs = entity_reader(TheirSubscription)(data, 2)[0]
     check_fields(theirs, topics=("a", "b"), user_data=b"x", generation_id=7, rack_id="rack")
     assert [(one.topic, one.partitions) for one in theirs.owned_partitions] == [("a", (1, 2))]
-    assert read_subscription(data) == subscription
-    assert read_subscription(b"\0\x09" + data[2:] + b"of a later version") == subscription
-    assert read_subscription(encode_versioned(subscription, 0)) == ConsumerProtocolSubscription(["a", "b"], b"x")
 
     assignment = ConsumerProtocolAssignment([AssignedTopic("a", [1, 2])], None)
     data = encode_versioned(assignment, 1)

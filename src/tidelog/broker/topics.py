@@ -23,7 +23,7 @@ from tidelog.config import PropertyValue
 from tidelog.errors import StorageError
 from tidelog.model import INTERNAL_TOPICS, MAX_TOPIC_NAME_LENGTH, TopicPartition, is_topic_name
 from tidelog.storage.log_manager import KEEP_EVERYTHING
-from tidelog.storage.steps import Steps, run_steps
+from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 
@@ -70,8 +70,7 @@ class TopicView:
 class Topics:
     """The topics of a broker that is alone: seen, created, enlarged, deleted.
 
-    Changes raise what the manager's methods of these names raise.
-    The broker's clients have them made in steps, one after the other for each topic: see `topic_changes`.
+    Changes are made in steps, one after the other for each topic: see `topic_changes`.
     """
 
     def __init__(self, core: Core, leadership: Leadership, changes: TopicChanges) -> None:
@@ -164,17 +163,9 @@ class Topics:
         assert view is not None
         return view
 
-    def create(self, name: str, partitions: int, properties: Mapping[str, PropertyValue]) -> TopicView:
-        """Do the same here and now."""
-        return run_steps(self.creation(name, partitions, properties), self._core.manager.metadata)
-
     def enlargement(self, name: str, partitions: int) -> Steps[Topic]:
         """Let a topic have `partitions` in all. Raises UnknownTopicOrPartitionError, InvalidArgumentError, StorageError."""
         return self._core.manager.steps.enlargement(name, partitions)
-
-    def add_partitions(self, name: str, partitions: int) -> None:
-        """Do the same here and now."""
-        self._core.manager.add_partitions(name, partitions)
 
     def configuration(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
         """Give a topic these properties instead of those it had; one that was found without a configuration has one then.
@@ -184,10 +175,6 @@ class Topics:
         if self._core.manager.is_configuration_known(name):
             return self._core.manager.steps.alteration(name, properties)
         return self._core.manager.steps.adoption(name, properties)
-
-    def configure(self, name: str, properties: Mapping[str, PropertyValue]) -> None:
-        """Do the same here and now."""
-        run_steps(self.configuration(name, properties), self._core.manager.metadata)
 
     def deletion(self, view: TopicView) -> Steps[None]:
         """Delete a topic, and what groups have committed of it; who waits for its records is woken.
@@ -216,10 +203,6 @@ class Topics:
         """Go on with a topic's deletion that the disk has refused to finish, unless it is over. Raises StorageError."""
         if name in self._core.manager.unfinished_deletions():
             yield from self.deletion(self.get(name) or TopicView(name, NO_TOPIC_ID, []))
-
-    def delete(self, view: TopicView) -> None:
-        """Do the same here and now."""
-        run_steps(self.deletion(view), self._core.manager.metadata)
 
     # --- inside
 

@@ -1,8 +1,7 @@
 """Batches out of records, byte for byte as Kafka 3.9.1 lays them out.
 
-Three ways in: `build_batch_v2` from single records, `build_batch_v2_from_columns` from Arrow-like columns without an object
-per record, and `RecordsBuilder`, which collects records of any message format and knows when it is full. Header fields are
-those of `batch`.
+Two ways in: `build_batch_v2` from single records, `build_batch_v2_from_columns` from Arrow-like columns without an object
+per record. Header fields are those of `batch`.
 
     field            CreateTime                    LogAppendTime
     base timestamp   the first record's            the first record's: deltas keep the producers' times

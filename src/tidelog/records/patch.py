@@ -44,12 +44,6 @@ def set_base_offset_and_epoch(buffer: Writable, base_offset: int, leader_epoch: 
     set_leader_epoch(buffer, leader_epoch, index)
 
 
-def set_last_offset(buffer: Writable, last_offset: int, index: int = 0) -> None:
-    """Move the batch so that its last record has `last_offset`; of a v0 or v1 message this is the offset itself."""
-    header = read_header(buffer, index)
-    _INT64.pack_into(buffer, index, last_offset - (header.last_offset - header.base_offset))
-
-
 def set_leader_epoch(buffer: Writable, leader_epoch: int, index: int = 0) -> None:
     """Write the leader epoch. Raises UnsupportedForMessageFormatError for v0 and v1, which have none."""
     if buffer[index + 16] < 2:

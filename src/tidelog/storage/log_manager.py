@@ -289,8 +289,9 @@ class LogManager:
 
     def statistics_in_steps(self) -> Steps[dict[str, TopicStatistics]]:
         """The same in steps: see `topic_statistics`."""
-        partitions = self._running.partitions
-        return topic_statistics(partitions.logs, partitions.failed)
+        partitions, cleaner = self._running.partitions, self._running.work.cleaner
+        uncleanable = () if cleaner is None else cleaner.manager.uncleanable_partitions
+        return topic_statistics(partitions.logs, partitions.failed, uncleanable, self.clock.now_ms())
 
     @property
     def producer_ids(self) -> ProducerIds:

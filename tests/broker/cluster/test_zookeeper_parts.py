@@ -69,8 +69,8 @@ class TestProtocolVersion:
             assert [ProtocolVersion(text).is_at_least(other) for other in steps] == [n <= at for n in range(len(steps))]
 
     def test_what_changes_the_cluster(self):
-        seen = [(one.has_alter_partition, one.has_topic_ids, one.has_message_formats) for one in map(ProtocolVersion, VERSIONS)]
-        assert seen == [(False, False, True), (True, False, True), (True, True, True), (True, True, False)]
+        seen = [(one.has_alter_partition, one.has_message_formats) for one in map(ProtocolVersion, VERSIONS)]
+        assert seen == [(False, True), (True, True), (True, True), (True, False)]
 
     @pytest.mark.parametrize("text", ["", "0.8.2", "4.0", "new", "3.9-IVx", "3"])
     def test_none(self, text):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from tests.broker import topics_now
 from tests.examples import examples
 from tests.groups.histories import known
 from tidelog.broker.groups.committing import Codes, Committer, Committing, Transaction, commit, commit_in_transaction
@@ -115,9 +116,10 @@ class Offsets(RuleBasedStateMachine):
     def start(self) -> None:
         self.node = self.begin()
         for topic in ("events", "other"):
-            self.node.topics.create(topic, 2, {})
+            topics_now.create(self.node, topic, 2, {})
         assert run_steps(self.node.groups.log.making(), self.node.manager.metadata) is ErrorCode.NONE
-        self.node.topics.configure(
+        topics_now.configure(
+            self.node,
             OFFSETS_TOPIC,
             {**self.node.topics.properties(OFFSETS_TOPIC), "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "0"},
         )
@@ -176,10 +178,8 @@ class Offsets(RuleBasedStateMachine):
 
     @rule(topic=topics)
     def delete_topic(self, topic: str) -> None:
-        view = self.node.topics.get(topic)
-        assert view is not None
-        self.node.topics.delete(view)
-        self.node.topics.create(topic, 2, {})
+        topics_now.delete(self.node, topic)
+        topics_now.create(self.node, topic, 2, {})
         self.forget(lambda place: place[1].topic == topic)
 
     def forget(self, is_going: Callable[[Place], bool]) -> None:

@@ -278,7 +278,7 @@ def test_more_partitions_and_none(start_broker: StartBroker) -> None:
     with broker.client() as client:
         for name in names:
             commit(client, name, one)
-        broker.on_loop(lambda: broker.node.topics.add_partitions("__consumer_offsets", 3))
+        broker.on_loop(lambda: broker.node.manager.add_partitions("__consumer_offsets", 3))
         assert {broker.node.groups.log.partition_of(name) for name in names} == {0, 1, 2}
         for name in ("c", "d"):
             commit(client, name, two)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.broker import topics_now
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.transactions.producers import (
     TransactionalProducer,
@@ -216,7 +217,7 @@ class TestEnd:
         shared.create_topic("gone")
         me.init()
         me.write(("gone", 0), ("t", 0))
-        shared.on_loop(lambda: shared.node.topics.delete(shared.node.topics.get("gone")))  # type: ignore[arg-type]
+        shared.on_loop(lambda: topics_now.delete(shared.node, "gone"))
         assert me.end() == NONE
         assert me.described().transaction_state == "CompleteCommit"
 
@@ -361,7 +362,7 @@ class TestRestart:
             assert one.init() == one.add(("t", 0)) == NONE
 
         def enlarge() -> None:
-            broker.node.topics.add_partitions(TRANSACTIONS_TOPIC, 4)
+            broker.node.manager.add_partitions(TRANSACTIONS_TOPIC, 4)
 
         broker.on_loop(enlarge)
         moved = made["one-0"]
@@ -396,7 +397,7 @@ class TestRestart:
         with TransactionalProducer(broker.address) as me:
             me.init()
             me.write(("t", 0))
-            broker.on_loop(lambda: broker.node.topics.delete(broker.node.topics.get(TRANSACTIONS_TOPIC)))  # type: ignore[arg-type]
+            broker.on_loop(lambda: topics_now.delete(broker.node, TRANSACTIONS_TOPIC))
             assert me.end() == me.init() == ErrorCode.NOT_COORDINATOR
             find_coordinator(me.client, "me")
             assert me.end() == ErrorCode.INVALID_PRODUCER_ID_MAPPING

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.broker import topics_now
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.produce_helpers import NOW_MS, answers, produce_request
 from tests.broker.transactions.producers import (
@@ -322,7 +323,7 @@ class TestMarkers:
         assert me.add(("sick", 1)) == me.end() == me.init() == ErrorCode.CONCURRENT_TRANSACTIONS
         assert me.produce("sick", 1, version=OLD) == ErrorCode.NOT_ENOUGH_REPLICAS
         assert me.end(is_commit=False) == ErrorCode.INVALID_TXN_STATE
-        shared.on_loop(lambda: shared.node.topics.delete(shared.node.topics.get("sick")))  # type: ignore[arg-type]
+        shared.on_loop(lambda: topics_now.delete(shared.node, "sick"))
         wait_until(lambda: me.described().transaction_state == "CompleteCommit", "CompleteCommit")
 
     def test_many_partitions(self, shared: RunningBroker, me: TransactionalProducer, monkeypatch: pytest.MonkeyPatch) -> None:

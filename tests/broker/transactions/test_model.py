@@ -14,6 +14,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.broker import topics_now
 from tests.broker.transactions.producers import TransactionalProducer, committed, find_coordinator, offset_of, wait_until_loaded
 from tests.examples import examples
 from tidelog import Broker
@@ -236,7 +237,7 @@ class Actors:
         def clean(running: Running) -> None:
             manager = running.node.manager
             properties = {**running.node.topics.properties(TRANSACTIONS_TOPIC), "min.cleanable.dirty.ratio": "0.01"}
-            running.node.topics.configure(TRANSACTIONS_TOPIC, properties)
+            topics_now.configure(running.node, TRANSACTIONS_TOPIC, properties)
             for key, log in manager.logs.items():
                 if key.topic == TRANSACTIONS_TOPIC and log.segments.active.size_bytes:
                     log.roll()

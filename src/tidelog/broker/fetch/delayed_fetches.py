@@ -88,11 +88,6 @@ class DelayedFetches:
             if watch.callback is not None and watch.at_end is not None:
                 watch.at_end()
 
-    @property
-    def watched(self) -> int:
-        """How many partitions somebody waits for."""
-        return len(self._watches)
-
     def _wake(self) -> None:
         woken, self._woken = self._woken, {}
         for key in woken:

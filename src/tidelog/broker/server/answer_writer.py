@@ -46,7 +46,6 @@ class AnswerWriter:
         "_is_waiting",
         "_loop",
         "_send",
-        "_sent",
         "_server",
         "_unsent",
         "_writev",
@@ -72,7 +71,6 @@ class AnswerWriter:
         self._early: list[Bytes] | None = None
         self._unsent: list[Bytes] = []
         self._held_bytes = 0
-        self._sent: list[Callable[[], None]] = []
         self._gone: Callable[[], None] | None = None
         self._is_closed = False
 
@@ -141,10 +139,6 @@ class AnswerWriter:
         """Have `callback` called if the connection is lost before the response; a stop need not wait for that either."""
         self._gone = callback
 
-    def when_sent(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called once the response's bytes are needed no more: they were sent, or never will be."""
-        self._sent.append(callback)
-
     # --- what the server asks
 
     @property
@@ -191,8 +185,6 @@ class AnswerWriter:
             return False
         self._counters.sent_bytes += sent
         if sent == size:
-            if self._sent:
-                self._report_sent()
             return True
         self._unsent = _behind(chunks, sent)
         self._hold_bytes(bytes_in_memory(self._unsent))
@@ -214,7 +206,6 @@ class AnswerWriter:
         if not self._unsent:
             self._hold_bytes(-self._held_bytes)
             self._loop.remove_writer(self.fd)
-            self._report_sent()
             if not self._is_waiting:
                 self._go_on()
 
@@ -224,11 +215,6 @@ class AnswerWriter:
         unsent.add(more)
         if more > 0 and unsent.used_bytes >= unsent.max_bytes:
             self._server.budget_used_up()
-
-    def _report_sent(self) -> None:
-        callbacks, self._sent = self._sent, []
-        for callback in callbacks:
-            callback()
 
 
 def _written(write: Callable[[Message, int], list[Bytes]], response: Message, correlation_id: int, depth: int) -> list[Bytes]:

@@ -196,7 +196,6 @@ class Connection(AnswerWriter):
         gone, self._gone = self._gone, None
         if gone is not None:
             gone()
-        self._report_sent()
         self._server.forget(self.connection_id, self.peer_host)
 
     def close_copy(self) -> None:

@@ -18,6 +18,7 @@
 | `tidelog_unsent_bytes`, `tidelog_unsent_budget_bytes` | | memory of answers that clients have not taken, and its budget |
 | `tidelog_partitions_went_offline_total`, `tidelog_partitions_came_back_total` | | after an I/O error; once its cause is gone |
 | `tidelog_log_bytes`, `tidelog_segments`, `tidelog_partitions`, `tidelog_offline_partitions` | `topic` | in the data folder |
+| `tidelog_uncleanable_partitions`, `tidelog_partitions_with_late_transactions` | `topic` | damaged; read_committed waits |
 | `tidelog_replicas` | `role` | of a member of a cluster: `leader`, `follower` |
 | `tidelog_under_replicated_partitions`, `tidelog_under_min_isr_partitions` | | led here: not all in sync; too few for acks=all |
 | `tidelog_failed_followers`, `tidelog_follower_max_lag_records` | | given up until the next leader epoch; the furthest lag |
@@ -197,6 +198,12 @@ def _of_folder(topics: Mapping[str, TopicStatistics]) -> Iterable[Metric]:
             ("log_bytes", "size_bytes", "Bytes of .log files."),
             ("segments", "segments", "Segments."),
             ("partitions", "partitions", "Partitions."),
+            ("uncleanable_partitions", "uncleanable_partitions", "Damaged partitions, which are not compacted any more."),
+            (
+                "partitions_with_late_transactions",
+                "late_transactions",
+                "Partitions with a transaction that is open for longer than any may last.",
+            ),
         )
     ]
     offline = GaugeMetricFamily("tidelog_offline_partitions", "Partitions that nothing can be written to.", labels=["topic"])

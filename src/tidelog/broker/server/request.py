@@ -56,8 +56,5 @@ class Request(Protocol):
         Nobody loses anything with such a request: a broker that stops gives it up, and does not wait for its end.
         """
 
-    def when_sent(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called once the response's bytes are needed no more: they were sent, or never will be."""
-
 
 Answer: TypeAlias = "Message | Wide | Outcome"

@@ -131,11 +131,6 @@ class ProtocolVersion:
         return self.is_at_least("2.7-IV2")
 
     @property
-    def has_topic_ids(self) -> bool:
-        """Whether topics have ids."""
-        return self.is_at_least("2.8-IV0")
-
-    @property
     def has_message_formats(self) -> bool:
         """Whether message.format.version counts; from 3.0 on all is written in format v2."""
         return not self.is_at_least("3.0-IV1")

@@ -143,16 +143,6 @@ class CleanerManager:
             self._move(log.topic_partition, CleaningState.IN_PROGRESS)
         return found
 
-    def pause_cleaning_for_non_compacted_partitions(self) -> list[PartitionLog]:
-        """Return the logs that are not compacted, paused: the caller deletes their old segments and resumes them.
-
-        So a change of cleanup.policy in the middle of that has its effect afterwards.
-        """
-        found = [log for key, log in self._logs.items() if not log.config.is_compacted and self.state(key) is None]
-        for log in found:
-            self._pause(log.topic_partition)
-        return found
-
     # --- states
 
     def state(self, key: TopicPartition) -> CleaningState | None:

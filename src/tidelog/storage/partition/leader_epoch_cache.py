@@ -79,14 +79,6 @@ class LeaderEpochCache:
         """Return the entry of `epoch`."""
         return next((entry for entry in self._epochs.entries if entry.epoch == epoch), None)
 
-    def entry_before(self, epoch: int) -> EpochEntry | None:
-        """Return the entry of the last epoch below `epoch`."""
-        return next((entry for entry in reversed(self._epochs.entries) if entry.epoch < epoch), None)
-
-    def entry_after(self, epoch: int) -> EpochEntry | None:
-        """Return the entry of the first epoch above `epoch`."""
-        return next((entry for entry in self._epochs.entries if entry.epoch > epoch), None)
-
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """Return (epoch, end offset) of the last epoch at or below `epoch`, (-1, -1) if that is not known."""
         return self._epochs.end_offset_for(epoch, log_end_offset)

@@ -136,11 +136,6 @@ class ProducerStateEntry:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     @property
-    def first_data_offset(self) -> int:
-        """First offset of the oldest batch kept."""
-        return self.batches[0].first_offset if self.batches else NO_OFFSET
-
-    @property
     def last_data_offset(self) -> int:
         return self.batches[-1].last_offset if self.batches else NO_OFFSET
 

@@ -312,11 +312,6 @@ class ProducerStateManager:
         return path
 
     @property
-    def snapshot_offsets(self) -> tuple[int, ...]:
-        """The offsets of all snapshots, ascending."""
-        return tuple(self._snapshots.offsets)
-
-    @property
     def latest_snapshot_offset(self) -> int | None:
         """The highest snapshot's offset."""
         return self._snapshots.latest

@@ -274,9 +274,3 @@ class SegmentReader(SegmentFiles):
     def can_convert_to_relative_offset(self, offset: int) -> bool:
         """Whether this segment's indexes can express `offset`."""
         return 0 <= offset - self.base_offset <= INT32_MAX
-
-    @property
-    def has_overflow(self) -> bool:
-        """Whether the last offset cannot be expressed relative to the base (§4.14): such a segment must be split."""
-        next_offset = self.read_next_offset()
-        return next_offset > self.base_offset and not self.can_convert_to_relative_offset(next_offset - 1)

@@ -7,7 +7,7 @@ segment.ms: see `roll_statistics`, which counts. `LogManager.statistics` returns
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Generator, Mapping
+from collections.abc import Container, Generator, Mapping
 from typing import NamedTuple
 
 from tidelog.model import TopicPartition
@@ -26,10 +26,17 @@ class TopicStatistics(NamedTuple):
     size_bytes: int = 0
     rolled_by_time: int = 0
     one_batch_segments: int = 0
+    uncleanable_partitions: int = 0
+    """Compaction leaves them alone: they are damaged."""
+    late_transactions: int = 0
+    """Partitions where a transaction is open for longer than any may last: read_committed waits for it (KIP-664)."""
 
 
 def topic_statistics(
-    logs: Mapping[TopicPartition, PartitionLog], failed: Mapping[TopicPartition, str]
+    logs: Mapping[TopicPartition, PartitionLog],
+    failed: Mapping[TopicPartition, str],
+    uncleanable: Container[TopicPartition],
+    now_ms: int,
 ) -> Generator[None, None, dict[str, TopicStatistics]]:
     """Add up what the logs have, `AT_ONCE` of them up to each `yield`; `failed` are the partitions that have none."""
     found: dict[str, TopicStatistics] = defaultdict(TopicStatistics)
@@ -43,6 +50,8 @@ def topic_statistics(
             topic.size_bytes + log.size_bytes,
             topic.rolled_by_time + rolls.rolled_by_time,
             topic.one_batch_segments + rolls.one_batch_segments,
+            topic.uncleanable_partitions + (key in uncleanable),
+            topic.late_transactions + log.producer_state.has_late_transaction(now_ms),
         )
         if log.offline_reason is not None:
             offline.add(key)

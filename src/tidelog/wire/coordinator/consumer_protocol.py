@@ -42,11 +42,6 @@ class ConsumerProtocolAssignment(Message, versions="0-3"):
     user_data: bytes | None = data(nullable="0+", default=None)
 
 
-def read_subscription(data: Bytes) -> ConsumerProtocolSubscription:
-    """Read a member's metadata. Raises ProtocolError for bytes that are none."""
-    return _read(ConsumerProtocolSubscription, data)
-
-
 def read_assignment(data: Bytes) -> ConsumerProtocolAssignment:
     """Read a member's assignment. Raises ProtocolError for bytes that are none; no bytes at all are none, too."""
     return _read(ConsumerProtocolAssignment, data)
