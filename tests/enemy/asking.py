@@ -15,9 +15,11 @@ import random
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
 
 import tidelog
 from tests.cli.conftest import run
@@ -28,6 +30,7 @@ from tidelog.errors import TidelogError
 from tidelog.model import LATEST, MAX_TIMESTAMP, TopicPartition
 from tidelog.sources.plan import plan
 from tidelog.sources.reader import read_split
+from tidelog.storage.segment import segment_reader, walked_headers
 from tidelog.testing import Broker
 
 Truths = dict[TopicPartition, PartitionTruth]
@@ -334,6 +337,16 @@ def splits(asked: Asked) -> Iterator[Answer]:
 # --- a broker
 
 
+@contextmanager
+def _few_headers_at_once() -> Iterator[None]:
+    """Let the broker take batches for far apart that are few and small: what it believes of a large log shows in a small one."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (segment_reader, walked_headers):
+            patch.setattr(module, "POINT_BATCHES", 3)
+            patch.setattr(module, "POINT_BYTES", 300)
+        yield
+
+
 def served(asked: Asked) -> Iterator[Answer]:
     """Serve the folder read-only, or a copy of it as our own, and ask it with a client."""
     is_read_only = asked.rng.random() < 0.7
@@ -355,6 +368,7 @@ def served(asked: Asked) -> Iterator[Answer]:
     def ask() -> tuple[Any, bool]:
         keys = [one.key for one in truths]
         with (
+            _few_headers_at_once() if asked.rng.random() < 0.7 else nullcontext(),
             Broker(path, clock=CLOCK, read_only=is_read_only, log_retention_ms=-1) as broker,
             tidelog.connect(broker.bootstrap_servers, clock=CLOCK) as client,
         ):

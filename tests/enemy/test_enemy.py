@@ -48,7 +48,8 @@ def wrong(answer: Answer, done: Damage | None) -> str | None:
 
 def ask_all(asked: Asked, done: Damage | None, failures: list[str], seed: str) -> None:
     questions = list(asking.CHEAP)
-    if asked.rng.random() < 0.1 and (done is None or done.kind == "hint"):
+    of_index = done is not None and done.what.endswith((names.TIME_INDEX_SUFFIX, names.INDEX_SUFFIX))
+    if asked.rng.random() < (0.3 if of_index else 0.1) and (done is None or done.kind == "hint"):
         questions.append(asking.served)
     for question in questions:
         began = time.monotonic()

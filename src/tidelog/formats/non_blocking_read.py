@@ -26,6 +26,9 @@ _NOWAIT = getattr(os, "RWF_NOWAIT", None)
 class NotCachedError(Exception):
     """The bytes [position, position + length) of a file are not all in memory. Owns a descriptor until `prefetch` or `close`."""
 
+    is_progress = False
+    """Whether `prefetch` brings the work on in any case: then it may be raised as often as it takes."""
+
     def __init__(self, fd: int, position: int, length: int) -> None:
         super().__init__("not in memory")
         self.position = position

@@ -156,7 +156,7 @@ class BackgroundWork(LogEvents):
                         self._warmings = 0
                 except NotCachedError as missing:  # An index that nobody has looked at for long.
                     self._is_keeping = True
-                    self._warmings += 1
+                    self._warmings += not missing.is_progress
                     keys.append(key)
                     self._scheduler.aside(missing.prefetch, lambda _: self._go_on_with_retention(keys))
                     return

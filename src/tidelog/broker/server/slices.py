@@ -52,7 +52,9 @@ SMALL_SLICES = 2
 """What a work returns after so few of them is small: it is written on the loop. A busy machine makes two of one."""
 
 MAX_PREFETCHES = 64
-"""So often in a row a work may find that bytes are not in memory. Then memory is short, and it does wait for the disk."""
+"""So often in a row a work may find that bytes are not in memory. Then memory is short, and it does wait for the disk.
+
+Errors that are `is_progress` do not count."""
 
 
 T = TypeVar("T")
@@ -274,7 +276,7 @@ class _Sliced:
         elif isinstance(wanted, Until):
             wanted.begin(self._got)
         else:
-            self._prefetches += 1
+            self._prefetches += not wanted.is_progress
             self._slices._blocking.run(wanted.prefetch, self._warmed)
         return False
 

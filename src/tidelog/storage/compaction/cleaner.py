@@ -310,11 +310,13 @@ class Cleaner:
 
 def _in_memory(read: Callable[[], _T]) -> Steps[_T]:
     """Return what `read` returns, which finds all that it needs in memory: what is not there is read by another thread first."""
-    for _ in range(MAX_WARMINGS):
+    warmings = 0
+    while warmings < MAX_WARMINGS:
         try:
             with non_blocking():
                 return read()
         except NotCachedError as missing:
+            warmings += not missing.is_progress
             yield missing.prefetch
     return read()
 

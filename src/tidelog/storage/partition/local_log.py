@@ -33,6 +33,7 @@ from tidelog.storage.partition.file_deletion import delete_segment_files, forget
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.partition.segment_replacement import Replacing, replacing_segments
 from tidelog.storage.scheduler import Scheduler
+from tidelog.storage.segment.checked_times import TimesBudget
 from tidelog.storage.segment.segment import LogSegment, LogSlice
 from tidelog.storage.segment.segments import LogSegments
 
@@ -73,6 +74,9 @@ class LocalLog:
         self.has_failed = False
         """Whether the disk has refused something: then nothing is written any more."""
         segments.active.index_write_behind = INDEX_WRITE_BEHIND
+        budget = TimesBudget()
+        for segment in segments:
+            segment.times_budget = budget
         self._clock = clock
         self._scheduler = scheduler
         self._has_index_write = False

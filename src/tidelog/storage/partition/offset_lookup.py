@@ -11,7 +11,7 @@ LATEST is that end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from tidelog.clock import Clock
@@ -28,6 +28,9 @@ from tidelog.records.records import max_timestamp_record
 from tidelog.storage.partition.watermarks import FetchIsolation, Watermarks
 from tidelog.storage.segment.segment import LogSegment, TimestampAndOffset
 from tidelog.storage.segment.segments import LogSegments
+
+CHECKED_AT_ONCE = 4
+"""Segments whose time indexes are checked in one call within `non_blocking`, before the next one is left to another thread."""
 
 
 class WrittenLog(Searched, Protocol):
@@ -90,9 +93,19 @@ def legacy_fetch_offsets_before(log: WrittenLog, timestamp: int, max_offsets: in
     return sorted(taken, reverse=True)
 
 
+def _checked(segments: Iterable[LogSegment]) -> Iterator[LogSegment]:
+    """Yield segments whose largest timestamp was checked against the log; few at once on a thread that serves clients."""
+    unchecked = 0
+    for segment in segments:
+        if not segment.is_largest_checked:
+            unchecked += 1
+            segment.check_largest_timestamp(elsewhere=unchecked > CHECKED_AT_ONCE)
+        yield segment
+
+
 def _find_time(log: WrittenLog, timestamp: int) -> TimestampAndOffset | None:
     start = log.log_start_offset
-    for segment in log.segments.values(start):
+    for segment in _checked(log.segments.values(start)):
         if segment.reaches(timestamp):
             found = segment.find_offset_by_timestamp(timestamp, start)
             if found is not None:
@@ -104,11 +117,12 @@ def _find_max(log: WrittenLog) -> TimestampAndOffset | None:
     """Return the first record that carries the largest timestamp of those at or above the log start."""
     start = log.log_start_offset
     # Of equals the earliest segment comes first.
-    for segment in sorted(log.segments.values(start), key=lambda one: -one.check_largest_timestamp().timestamp):
+    for segment in sorted(_checked(log.segments.values(start)), key=lambda one: -one.check_largest_timestamp().timestamp):
         largest = segment.check_largest_timestamp()
         if largest.timestamp < 0:
             return None
-        found = _first_with(segment, largest.timestamp, segment.batches_from(largest.offset), start)
+        place = segment.translate_offset(largest.offset)
+        found = None if place is None else _first_with(segment, largest.timestamp, segment.batches(place.position), start)
         if found is not None:
             return found
         # The segment's latest record lies below the log start.
@@ -138,10 +152,23 @@ def _largest_of_all(log: WrittenLog, start: int) -> TimestampAndOffset | None:
         largest = segment.check_largest_timestamp()
         if best is not None and largest.timestamp <= best.timestamp:
             continue
-        for header in segment.batches_from(max(start, segment.base_offset)):
-            if header.last_offset < start or header.max_timestamp <= (NO_TIMESTAMP if best is None else best.timestamp):
-                continue
-            found = _largest_in(segment, header, start, 0)
-            if found is not None and (best is None or found.timestamp > best.timestamp):
-                best = found
+        found = _largest_from(segment, start)
+        if found is not None and (best is None or found.timestamp > best.timestamp):
+            best = found
     return best
+
+
+def _largest_from(segment: LogSegment, start: int) -> TimestampAndOffset | None:
+    """Return the first record at or above `start` that has the largest timestamp of these."""
+    place = segment.translate_offset(max(start, segment.base_offset))
+    if place is None:
+        return None
+    # What the first batch has below `start` does not count; all others are as late as their headers say.
+    first = next(segment.batches(place.position))
+    found = _largest_in(segment, first, start, 0)
+    headers = segment.headers_from(first.position + first.size)
+    largest = headers.largest()
+    if largest < 0 or (found is not None and largest <= found.timestamp):
+        return found
+    reaching = headers.first_reaching(largest)
+    return None if reaching is None else _first_with(segment, largest, segment.batches(reaching), start)

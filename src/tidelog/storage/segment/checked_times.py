@@ -1,11 +1,15 @@
 """What the time index of a segment says that was opened from disk, checked against the log before a search goes by it.
 
 A crash may have left it short, and the disk may have changed it since; no checksum would show it. Entries that this process has
-made are believed. Of others the rule is that of `reader.segment_time`: the batch that an entry is about has its timestamp, and no
-batch before reaches it. For that all headers are read, up to `HEAD_BYTES`, once; beyond, those from the entry before on. An entry
-that was found true is not looked at again.
+made are believed: they are what it saw in the batches as it appended them. Of others the rule is that of `reader.segment_time`:
+the batch that an entry is about has its timestamp, and no batch before reaches it. The headers of all batches show that, up to
+the entry, and up to the segment's end where the largest timestamp is asked for (`walked_headers`: once, and not on the thread
+that serves clients). An entry that was found true is not looked at again.
 
-An index that lies is not asked any more: the headers of the whole segment are read, once, and answer in its place.
+So many bytes of one log are walked, `MAX_BYTES`. In segments beyond, the batches since the entry before are looked at, which
+sees each single lie; a warning says so.
+
+An index that lies is not asked any more: the headers of the whole segment answer in its place.
 """
 
 from __future__ import annotations
@@ -17,21 +21,39 @@ from tidelog.errors import CorruptBatchError
 from tidelog.formats.batch_walk import iter_times
 from tidelog.formats.time_index import TimestampOffset
 from tidelog.model import NO_TIMESTAMP
-from tidelog.reader.proven_head import ProvenHead, WalkBudget
 from tidelog.records.batch import BatchHeader
 from tidelog.storage.segment.log_file import LogFile
 from tidelog.storage.segment.time_index_file import TimeIndexFile
+from tidelog.storage.segment.walked_headers import Goal, NotWalkedError, WalkedHeaders
 
 logger = logging.getLogger("tidelog.storage")
 
-HEAD_BYTES = 1024 * 1024
-HEAD_BATCHES = 512
-"""Of each segment: a search shares its thread with other requests."""
-
-_NO_LIMIT = 2**63
+MAX_BYTES = 4 * 1024 * 1024 * 1024
 
 MAX_KNOWN = 4096
 """Entries that are remembered as true."""
+
+
+class TimesBudget:
+    """How much of a log may still be walked to prove what its time indexes claim, in bytes of segments."""
+
+    def __init__(self) -> None:
+        self._left_bytes = MAX_BYTES
+        self._is_noted = False
+
+    def allows(self, segment: TimedSegment) -> bool:
+        """Take a segment's bytes, if there are as many left."""
+        if segment.log.size_bytes <= self._left_bytes:
+            self._left_bytes -= segment.log.size_bytes
+            return True
+        if not self._is_noted:
+            self._is_noted = True
+            logger.warning(
+                "%s: the log is too large to look at every batch's time: from here on time index entries that agree with their "
+                "batches and with each other are believed; `tidelog index verify` looks at all",
+                segment.log.path,
+            )
+        return False
 
 
 class LogOffsetPosition(NamedTuple):
@@ -54,15 +76,18 @@ class TimedSegment(Protocol):
     @property
     def time_index(self) -> TimeIndexFile: ...
 
+    def headers_from(self, position: int) -> WalkedHeaders: ...
+
     def translate_offset(self, offset: int) -> LogOffsetPosition | None: ...
 
 
 class CheckedTimes:
     """The time index of one segment, for searches. Raises what reading the log raises (CorruptBatchError, StorageError)."""
 
-    def __init__(self, segment: TimedSegment) -> None:
+    def __init__(self, segment: TimedSegment, budget: TimesBudget) -> None:
         self._segment = segment
-        self._head = ProvenHead(segment.log, segment.base_offset, WalkBudget(HEAD_BYTES, HEAD_BATCHES))
+        self._budget = budget
+        self._is_walked: bool | None = None
         self._known: set[TimestampOffset] = set()
         self._lies = False
 
@@ -74,24 +99,32 @@ class CheckedTimes:
         return slot < 0 or self._is_true(slot)
 
     def first_reaching(self, timestamp: int) -> int | None:
-        """Return where the first batch begins that reaches a time (ms), None without one: by the headers of the whole segment."""
-        self._head.budget = WalkBudget(_NO_LIMIT, _NO_LIMIT)
-        self._head.largest_before(self._segment.log.size_bytes)
-        return self._head.first_reaching(timestamp)
+        """Return where to begin to meet the first batch soon that reaches a time (ms), None without one: by the headers."""
+        return self._segment.headers_from(0).first_reaching(timestamp)
+
+    def not_walked(self) -> NotWalkedError:
+        """Return the error that has another thread walk what `largest` needs: for callers that have asked enough at once."""
+        headers = self._segment.headers_from(0)
+        return NotWalkedError(headers, Goal(self._segment.log.size_bytes if self._may_walk() else 0))
 
     def largest(self) -> TimestampOffset:
         """Return the largest timestamp (ms) and the last offset of the first batch that has it; (-1, base) without one."""
         segment = self._segment
-        largest, position = TimestampOffset(NO_TIMESTAMP, segment.base_offset), 0
+        position = 0
         slots = 0 if self._lies else segment.time_index.entries
         if slots and self._is_true(slots - 1):
-            largest = segment.time_index.entry(slots - 1)
-            found = segment.translate_offset(largest.offset)
+            found = segment.translate_offset(segment.time_index.entry(slots - 1).offset)
             position = 0 if found is None else found.position
-        for _, next_offset, timestamp in iter_times(segment.log, position, segment.log.size_bytes, segment.base_offset):
-            if timestamp > largest.timestamp:
-                largest = TimestampOffset(timestamp, next_offset - 1)
-        return largest
+        headers = segment.headers_from(0)
+        if headers.end.position < position:
+            headers = segment.headers_from(position)
+        largest = headers.largest()
+        start = None if largest == NO_TIMESTAMP else headers.first_reaching(largest)
+        if start is not None:
+            for _, next_offset, timestamp in iter_times(segment.log, start, segment.log.size_bytes, segment.base_offset):
+                if timestamp == largest:
+                    return TimestampOffset(timestamp, next_offset - 1)
+        return TimestampOffset(NO_TIMESTAMP, segment.base_offset)
 
     def _is_true(self, slot: int) -> bool:
         """Say whether an entry is true. If not, the index is not asked any more."""
@@ -117,17 +150,24 @@ class CheckedTimes:
             return False
         if before is not None and not (before.timestamp < entry.timestamp and before.offset <= entry.offset):
             return False
+        segment = self._segment
         try:
-            largest = self._head.largest_before(batch.position)
-            if largest is None:
-                neighbour = None if before is None else self._batch_of(before)
-                is_as_indexed = neighbour is not None and before is not None and neighbour.max_timestamp == before.timestamp
-                start = neighbour.position if neighbour is not None and is_as_indexed else 0
-                times = iter_times(self._segment.log, min(start, batch.position), batch.position, self._segment.base_offset)
-                largest = max((timestamp for _, _, timestamp in times), default=NO_TIMESTAMP)
+            if self._may_walk():
+                return segment.headers_from(0).largest_before(batch.position) < entry.timestamp
+        except CorruptBatchError:
+            self._is_walked = False  # A batch before that cannot be: what is after it can be looked at all the same.
+        neighbour = None if before is None else self._batch_of(before)
+        is_as_indexed = neighbour is not None and before is not None and neighbour.max_timestamp == before.timestamp
+        start = neighbour.position if neighbour is not None and is_as_indexed else 0
+        try:
+            return segment.headers_from(min(start, batch.position)).largest_before(batch.position) < entry.timestamp
         except CorruptBatchError:
             return False  # The walk through the log will report it.
-        return largest < entry.timestamp
+
+    def _may_walk(self) -> bool:
+        if self._is_walked is None:
+            self._is_walked = self._budget.allows(self._segment)
+        return self._is_walked
 
     def _batch_of(self, entry: TimestampOffset) -> BatchHeader | None:
         if entry.offset < self._segment.base_offset:

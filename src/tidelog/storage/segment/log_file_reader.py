@@ -203,6 +203,10 @@ class LogFileReader:
             raise CorruptBatchError("a batch is cut off by the end of its segment", path=self.path, position=header.position)
         return data
 
+    def descriptor(self) -> int:
+        """Return a descriptor to read with; it stays this object's. Raises StorageError."""
+        return self._open()
+
     # --- inside
 
     def _open(self) -> int:

@@ -42,6 +42,7 @@ from tidelog.clock import Clock
 from tidelog.config import INT32_MAX, INT64_MAX, LogConfig
 from tidelog.errors import CorruptIndexError, OffsetOverflowError, StorageError
 from tidelog.formats.names import LOG_SUFFIX, file_name
+from tidelog.formats.non_blocking_read import is_non_blocking
 from tidelog.formats.time_index import TimestampOffset
 from tidelog.formats.txn_index import AbortedTxn
 from tidelog.reader.producer_state import CompletedTxn
@@ -136,19 +137,28 @@ class LogSegment(SegmentReader):
         known = self._max_timestamp
         return known if known != UNKNOWN else self._largest()[0]
 
-    def check_largest_timestamp(self) -> TimestampOffset:
+    def check_largest_timestamp(self, *, elsewhere: bool = False) -> TimestampOffset:
         """Return the same, once it was checked against the log where the time index is not this process's own; it is kept.
 
-        Raises CorruptBatchError, StorageError.
+        `elsewhere`: within `non_blocking` do not begin here, however little it is. Raises CorruptBatchError, StorageError.
         """
         if not self._is_largest_checked:
             if self.time_index.entries == 0 or not self.time_index.is_own:
                 was_open = self.log.is_open
-                self._max_timestamp, self._offset_of_max_timestamp = self.checked_times.largest()
-                if not was_open:
-                    self.log.release()  # A search may go by thousands of segments.
+                try:
+                    if elsewhere and is_non_blocking():
+                        raise self.checked_times.not_walked()
+                    self._max_timestamp, self._offset_of_max_timestamp = self.checked_times.largest()
+                finally:
+                    if not was_open:
+                        self.log.release()  # A search may go by thousands of segments.
             self._is_largest_checked = True
         return self.max_timestamp_and_offset_so_far
+
+    @property
+    def is_largest_checked(self) -> bool:
+        """Whether `check_largest_timestamp` knows without a look at the log."""
+        return self._is_largest_checked
 
     def reaches(self, timestamp: int) -> bool:
         """Whether the largest timestamp, checked, is at least that (ms)."""
@@ -319,7 +329,7 @@ class LogSegment(SegmentReader):
         The indexes get room again, as the segment may become the active one. Raises CorruptBatchError, StorageError.
         """
         found = self.translate_offset(offset)
-        self._checked_times = None
+        self.forget_what_was_checked()
         self._is_largest_checked = False
         had_timestamps = self.max_timestamp_and_offset_so_far.timestamp >= 0
         self.offset_index.truncate_to(offset)
@@ -351,7 +361,7 @@ class LogSegment(SegmentReader):
         self.time_index.reset()
         self.txn_index.reset()
         self._max_timestamp = self._offset_of_max_timestamp = UNKNOWN
-        self._checked_times = None
+        self.forget_what_was_checked()
         self._is_largest_checked = False
         self._rolling_based_timestamp = None
         self.bytes_since_last_index_entry = 0

@@ -1,7 +1,9 @@
 """What a segment answers: where an offset is, what is in the log from there on, which record reaches a time (spec §4.4 to §4.9).
 
 Invariant: the indexes are hints. If no such batch stands where an offset index entry says, the log is walked from its start, with
-a warning. Of a time index that was opened from disk each entry is checked before it is used (`checked_times`).
+a warning. Of a time index that was opened from disk each entry is checked before it is used (`checked_times`). And no look-up
+goes from batch to batch for long: where an index leaves it far from its place, the headers that were walked once say more
+(`walked_headers`).
 
 `segment` adds writing. One thread at a time.
 """
@@ -22,9 +24,10 @@ from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, BatchHeader, read_
 from tidelog.records.kernel import first_match
 from tidelog.records.records import first_record_at
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
-from tidelog.storage.segment.checked_times import CheckedTimes, LogOffsetPosition
+from tidelog.storage.segment.checked_times import CheckedTimes, LogOffsetPosition, TimesBudget
 from tidelog.storage.segment.log_file import LogFile
 from tidelog.storage.segment.segment_files import SegmentFiles
+from tidelog.storage.segment.walked_headers import POINT_BATCHES, POINT_BYTES, WalkedHeaders, WalkedSegment, is_far
 
 logger = logging.getLogger("tidelog.storage")
 
@@ -85,14 +88,30 @@ class SegmentReader(SegmentFiles):
     _batch_bytes = 0
     """How large the last batch was that a search by time has found: the next one is taken to be as large."""
 
+    times_budget: TimesBudget | None = None
+    """That of its log, shared with its other segments; None: one of its own."""
+
     _checked_times: CheckedTimes | None = None
+    _walked: WalkedSegment | None = None
+    _is_warned = False
 
     @property
     def checked_times(self) -> CheckedTimes:
         """The time index where it is not this process's own."""
         if self._checked_times is None:
-            self._checked_times = CheckedTimes(self)
+            self._checked_times = CheckedTimes(self, self.times_budget or TimesBudget())
         return self._checked_times
+
+    def headers_from(self, position: int) -> WalkedHeaders:
+        """Return the headers that were walked from a position on, where a batch begins."""
+        if self._walked is None:
+            self._walked = WalkedSegment(self.log, self.base_offset)
+        return self._walked.beginning_at(position)
+
+    def forget_what_was_checked(self) -> None:
+        """Forget what is known of the log and of its indexes beside what they say: the log is no longer the same."""
+        self._checked_times = self._walked = None
+        self._is_warned = False
 
     def batches(self, position: int = 0, end_position: int | None = None) -> Iterator[BatchHeader]:
         """Yield the headers of the whole batches in [position, end_position); see `LogFile.batches`."""
@@ -103,18 +122,30 @@ class SegmentReader(SegmentFiles):
 
         The offset index says where; if what stands there contradicts it, the walk begins at 0.
         """
+        return self.log.batches(self._start_for(offset))
+
+    def _start_for(self, offset: int) -> int:
+        """Return where such a walk begins."""
         entry = self._floor(offset)
-        if entry.position > 0:
-            try:
-                header = self.log.first_batch(entry.position) if entry.position < self.log.size_bytes else None
-                if header is not None and header.base_offset <= entry.offset <= offset:
-                    return self.log.batches(entry.position)
-            except CorruptBatchError:
-                pass
+        position = entry.position if self._is_as_indexed(entry, offset) else 0
+        return position if self._walked is None else self._walked.known_floor(position, offset)
+
+    def _is_as_indexed(self, entry: OffsetPosition, offset: int) -> bool:
+        """Whether a batch stands where an entry says, and may hold its offset. If not, a warning names the entry, once."""
+        if entry.position == 0:
+            return True
+        try:
+            header = self.log.first_batch(entry.position) if entry.position < self.log.size_bytes else None
+            if header is not None and header.base_offset <= entry.offset <= offset:
+                return True
+        except CorruptBatchError:
+            pass
+        if not self._is_warned:
+            self._is_warned = True
             logger.warning(
                 "%s: entry (offset %d, byte %d) points to no such batch, the log is read instead", self.offset_index.path, *entry
             )
-        return self.log.batches()
+        return False
 
     def _floor(self, offset: int) -> OffsetPosition:
         """Return what the offset index says, or the segment's start where that cannot be."""
@@ -129,15 +160,21 @@ class SegmentReader(SegmentFiles):
         Raises CorruptBatchError, StorageError.
         """
         entry = self._floor(offset)
-        position = entry.position
-        if start <= position:
+        if start <= entry.position:
             found = self._walk_to_fast(offset, entry)
             if found is not None:
                 return found[0]
-            walk = self.batches_from(offset)
+            start = self._start_for(offset)
+        passed, position = 0, start
+        for header in self.log.batches(start):
+            if header.last_offset >= offset:
+                return LogOffsetPosition(header.last_offset, header.position, header.size)
+            passed, position = passed + 1, header.position + header.size
+            if is_far(passed, position - start):
+                break
         else:
-            walk = self.log.batches(start)
-        for header in walk:
+            return None
+        for header in self.log.batches(self.headers_from(start).floor(offset)):
             if header.last_offset >= offset:
                 return LogOffsetPosition(header.last_offset, header.position, header.size)
         return None
@@ -155,7 +192,10 @@ class SegmentReader(SegmentFiles):
         """
         log = self.log
         position, end = entry.position, log.size_bytes
+        if self._walked is not None:
+            position = self._walked.known_floor(position, offset)
         base, chunk, start = entry.offset, b"", 0
+        first_position, passed = position, 0
         read_bytes = HEADER_BYTES if batch_bytes > WALK_READ_BYTES else WALK_READ_BYTES
         while end - position >= HEADER_BYTES:
             index = position - start
@@ -171,6 +211,9 @@ class SegmentReader(SegmentFiles):
             if first + delta >= offset and max_timestamp >= timestamp:
                 return LogOffsetPosition(first + delta, position, size), chunk, start
             position += size
+            passed += 1
+            if passed >= POINT_BATCHES or position - first_position > POINT_BYTES:
+                return None
         return None
 
     def read(
@@ -216,8 +259,8 @@ class SegmentReader(SegmentFiles):
         """
         start = self.base_offset if starting_offset is None else starting_offset
         if not self.time_index.is_own and not self.checked_times.is_true_for(timestamp):
-            position = self.checked_times.first_reaching(timestamp)
-            return None if position is None else self._first_record(self.log.batches(position), timestamp, start)
+            reaching = self.checked_times.first_reaching(timestamp)
+            return None if reaching is None else self._first_record(reaching, timestamp, start)
         offset = max(self.time_index.lookup(timestamp).offset, start)
         entry = self._floor(offset)
         # The batch that has the entry is mostly not the one: it and the next are read at once, where that is not too much.
@@ -244,16 +287,36 @@ class SegmentReader(SegmentFiles):
             record = first_record_at(header, data, timestamp, start, path=self.log.path)
             if record is not None:
                 return TimestampAndOffset(record[1], record[0], header.leader_epoch)
-        return self._first_record(self.batches_from(offset), timestamp, start)
+        found = self.translate_offset(offset)
+        return None if found is None else self._first_record(found.position, timestamp, start)
 
-    def _first_record(self, headers: Iterator[BatchHeader], timestamp: int, start: int) -> TimestampAndOffset | None:
-        for header in headers:
-            if header.max_timestamp < timestamp or header.last_offset < start:
-                continue
-            record = first_record_at(header, self.log.read_batch(header), timestamp, start, path=self.log.path)
-            if record is not None:
-                return TimestampAndOffset(record[1], record[0], header.leader_epoch)
-        return None
+    def _first_record(self, position: int, timestamp: int, start: int) -> TimestampAndOffset | None:
+        """Return the first record from `start` on that reaches a time (ms), of the batches from `position` on."""
+        if start > self.base_offset:
+            found = self.translate_offset(start)
+            if found is None:
+                return None
+            position = max(position, found.position)
+        is_near = self._walked is None or not self._walked.has_begun_at(position)
+        while True:
+            first, passed = position, 0
+            for header in self.log.batches(position) if is_near else ():
+                if header.max_timestamp >= timestamp and header.last_offset >= start:
+                    record = first_record_at(header, self.log.read_batch(header), timestamp, start, path=self.log.path)
+                    if record is not None:
+                        return TimestampAndOffset(record[1], record[0], header.leader_epoch)
+                    first, passed = header.position + header.size, 0
+                else:
+                    passed += 1
+                    if is_far(passed, header.position + header.size - first):
+                        break
+            else:
+                if is_near:
+                    return None
+            reaching = self.headers_from(first).first_reaching(timestamp)
+            if reaching is None:
+                return None
+            position, is_near = reaching, True
 
     def fetch_upper_bound_offset(self, start: OffsetPosition, fetch_size_bytes: int) -> int | None:
         """Return an offset that no record of a fetch exceeds, None if the index knows none: the next segment's base is one."""

@@ -1,0 +1,310 @@
+"""The headers of a segment's batches, walked once, of which a point is remembered now and then.
+
+Where no index can be asked, because it lies, ends too soon or was not checked yet, the headers answer: which batch holds an
+offset, which one is the first to reach a time, how late all batches before a place are. Of a gigabyte in batches of 16 KiB
+these are 69,000 reads, too many for a thread that serves clients. So within `non_blocking` no more than `POINT_BATCHES` or
+`POINT_BYTES` are followed at once; then `NotWalkedError` is raised, whose `prefetch` goes on for another `PIECE_S` on the
+thread for what waits for a disk. The caller tries again, until the headers are known. Nobody else waits for that.
+
+Each point stands at a batch: its position, the offset after all batches before it, and the largest timestamp of these. So a
+gigabyte takes 96 KiB of memory, of the smallest batches 500 KiB; all that a thread has keep to `MAX_KEPT_BYTES` together.
+
+One thread at a time; what `prefetch` finds is handed over, and counts where it goes on from the last point.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from array import array
+from bisect import bisect_left, bisect_right
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from tidelog.errors import TidelogError
+from tidelog.formats.batch_walk import Readable, iter_times
+from tidelog.formats.non_blocking_read import NotCachedError, is_non_blocking
+from tidelog.model import MAX_OFFSET, NO_TIMESTAMP
+from tidelog.records.kernel import walk_times
+from tidelog.storage.segment.log_file import LogFile
+
+POINT_BATCHES = 512
+POINT_BYTES = 256 * 1024
+"""From one point to the next lie no more than that, but one batch at least."""
+PIECE_S = 0.02
+MAX_KEPT_BYTES = 64 * 1024 * 1024
+MAX_TABLES = 64
+"""Of one segment: walks that began at different batches."""
+
+_NEVER = 2**63 - 1
+_POINT_BYTES = 24
+_AHEAD_BYTES = 16 * 1024 * 1024
+_SLOW_S = 20e-6
+"""A header that took longer on average did not come from memory."""
+_FEW = 8
+
+
+def is_far(batches: int, distance_bytes: int) -> bool:
+    """Whether a walk from batch to batch has come so far that the headers should be asked for the rest."""
+    return batches >= POINT_BATCHES or (batches > _FEW and distance_bytes > POINT_BYTES)
+
+
+class Goal(NamedTuple):
+    """Up to where headers are wanted: a position, the batch with an offset, one that reaches a time (ms); what comes first."""
+
+    position: int = _NEVER
+    offset: int = MAX_OFFSET
+    timestamp: int = _NEVER
+
+
+class _Place(NamedTuple):
+    """A batch's position, the offset after the batches before it, and the largest timestamp of these (ms, -1 none)."""
+
+    position: int
+    next_offset: int
+    latest: int
+
+
+class NotWalkedError(NotCachedError):
+    """Headers are wanted that were not walked yet."""
+
+    is_progress = True
+
+    def __init__(self, headers: WalkedHeaders, goal: Goal) -> None:
+        log = headers.log
+        super().__init__(log.descriptor(), headers.end.position, 0)
+        self._headers = headers
+        self._file = _File(log.path, self._fd)
+        self._start = headers.end
+        self._goal = goal
+        self._end_position = log.size_bytes
+
+    def prefetch(self) -> None:
+        """Walk on for a while. Raises OSError; what is wrong with a batch is left to the one who comes by again."""
+        try:
+            found = _walk_piece(self._file, self._start, self._goal, self._end_position, perf_counter() + PIECE_S)
+            self._headers.hand_over(self._start, found)
+        finally:
+            self.close()
+
+
+class WalkedHeaders:
+    """The batches of one `.log` from one of them on, as far as they were walked.
+
+    All that walk raise CorruptBatchError for a header that cannot be, StorageError, and NotWalkedError within `non_blocking`.
+    """
+
+    def __init__(self, log: LogFile, position: int, min_offset: int) -> None:
+        self.log = log
+        self._positions = array("q", [position])
+        self._next_offsets = array("q", [min_offset])
+        self._latest = array("q", [NO_TIMESTAMP])
+        self._batches_in_last = 0
+        self._found: list[tuple[_Place, list[tuple[_Place, int]]]] = []
+        """What other threads have walked."""
+
+    @property
+    def end(self) -> _Place:
+        """As far as was walked."""
+        return _Place(self._positions[-1], self._next_offsets[-1], self._latest[-1])
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the points in memory."""
+        return len(self._positions) * _POINT_BYTES
+
+    # --- asking
+
+    def largest(self) -> int:
+        """Return the largest timestamp (ms, -1 none) of all batches up to the end of the log."""
+        self.walk(Goal(self.log.size_bytes))
+        return self._latest[-1]
+
+    def largest_before(self, position: int) -> int:
+        """Return the same of the batches before `position`; CorruptBatchError where no batch begins there."""
+        self.walk(Goal(position))
+        slot = bisect_right(self._positions, position) - 1
+        near = iter_times(self.log, self._positions[slot], position, self._next_offsets[slot])
+        return max(self._latest[slot], max((timestamp for _, _, timestamp in near), default=NO_TIMESTAMP))
+
+    def first_reaching(self, timestamp: int) -> int | None:
+        """Return a position from which on the first batch that is so late (ms) is soon met, None if no batch is."""
+        self.walk(Goal(self.log.size_bytes, timestamp=timestamp))
+        slot = bisect_left(self._latest, timestamp, 1)
+        return self._positions[slot - 1] if slot < len(self._latest) else None
+
+    def floor(self, offset: int) -> int:
+        """Return a position before which all offsets are below `offset`, and from which on it is soon met."""
+        self.walk(Goal(self.log.size_bytes, offset=offset))
+        return self.known_floor(offset)
+
+    def known_floor(self, offset: int) -> int:
+        """Return the same as far as it is known: without a walk."""
+        self._take()
+        return self._positions[max(0, bisect_right(self._next_offsets, offset) - 1)]
+
+    # --- walking
+
+    def walk(self, goal: Goal) -> None:
+        """See to it that the headers are known up to `goal`, or to the end of the log."""
+        self._take()
+        end_position = self.log.size_bytes
+        if _is_there(self.end, goal, end_position):
+            return
+        if is_non_blocking():
+            try:
+                self._add(*_step(self.log, self.end, end_position))
+            except NotCachedError:
+                raise NotWalkedError(self, goal) from None
+            if not _is_there(self.end, goal, end_position):
+                raise NotWalkedError(self, goal)
+        else:
+            file = _File(self.log.path, self.log.descriptor())
+            while not _is_there(self.end, goal, end_position):
+                self._add(*_follow(file, self.end, end_position) or _step(self.log, self.end, end_position))
+
+    def hand_over(self, start: _Place, found: list[tuple[_Place, int]]) -> None:
+        """From another thread: note what was walked from a place on, each next place with the number of batches up to it."""
+        self._found.append((start, found))
+
+    def _take(self) -> None:
+        while self._found:
+            start, found = self._found.pop(0)
+            if start == self.end:
+                for place, batches in found:
+                    self._add(place, batches)
+
+    def _add(self, place: _Place, batches: int) -> None:
+        """Remember a place; the last one before it is forgotten where both are near: a log may grow by a batch at a time."""
+        positions = self._positions
+        total = self._batches_in_last + batches
+        if len(positions) > 1 and total <= POINT_BATCHES and place.position - positions[-2] <= POINT_BYTES:
+            del positions[-1], self._next_offsets[-1], self._latest[-1]
+        else:
+            total = batches
+        positions.append(place.position)
+        self._next_offsets.append(place.next_offset)
+        self._latest.append(place.latest)
+        self._batches_in_last = total
+
+
+class WalkedSegment:
+    """All that was walked of one segment, by where the walks began."""
+
+    def __init__(self, log: LogFile, base_offset: int) -> None:
+        self._log = log
+        self._base_offset = base_offset
+        self._tables: dict[int, WalkedHeaders] = {}
+
+    def beginning_at(self, position: int) -> WalkedHeaders:
+        """Return the headers from a position on, where a batch begins."""
+        headers = self._tables.pop(position, None)
+        if headers is None:
+            if len(self._tables) >= MAX_TABLES:
+                del self._tables[next(iter(self._tables))]
+            headers = WalkedHeaders(self._log, position, self._base_offset)
+        self._tables[position] = headers
+        _kept.keep(self)
+        return headers
+
+    def has_begun_at(self, position: int) -> bool:
+        """Whether something is known of a walk that began there."""
+        return position in self._tables
+
+    def known_floor(self, position: int, offset: int) -> int:
+        """Return from where on `offset` is soon met, as far as that is known of a walk that began at `position`; else that."""
+        headers = self._tables.get(position)
+        return position if headers is None else headers.known_floor(offset)
+
+    def forget(self) -> None:
+        """Give the memory back."""
+        self._tables.clear()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of what is remembered."""
+        return sum(headers.size_bytes for headers in self._tables.values())
+
+
+class _Kept(threading.local):
+    """Of one thread: the segments with walked headers, the least recently used first, and how large each was then."""
+
+    def __init__(self) -> None:
+        self._sizes: WeakKeyDictionary[WalkedSegment, int] = WeakKeyDictionary()
+
+    def keep(self, one: WalkedSegment) -> None:
+        sizes = self._sizes
+        before = sizes.pop(one, 0)
+        sizes[one] = size = one.size_bytes
+        if size > before:
+            total = sum(sizes.values())
+            while total > MAX_KEPT_BYTES and len(sizes) > 1:
+                oldest = next(iter(sizes))
+                total -= sizes.pop(oldest)
+                oldest.forget()
+
+
+_kept = _Kept()
+
+
+class _File:
+    """An open `.log`, read wherever its bytes are."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        self.fd = fd
+
+    def read(self, position: int, length: int) -> bytes:
+        return os.pread(self.fd, length, position)
+
+
+def _is_there(place: _Place, goal: Goal, end_position: int) -> bool:
+    return place.position >= min(goal.position, end_position) or place.next_offset > goal.offset or place.latest >= goal.timestamp
+
+
+def _walk_piece(file: _File, place: _Place, goal: Goal, end_position: int, until: float) -> list[tuple[_Place, int]]:
+    """Walk on until then; return what `hand_over` takes. Raises OSError."""
+    found: list[tuple[_Place, int]] = []
+    is_slow = False
+    while not _is_there(place, goal, end_position):
+        began = perf_counter()
+        if is_slow and hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(file.fd, place.position, _AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
+        try:
+            followed = _follow(file, place, end_position) or _step(file, place, end_position)
+        except TidelogError:
+            break  # It is met again on the thread that can report it.
+        found.append(followed)
+        place = followed[0]
+        now = perf_counter()
+        is_slow = now - began > followed[1] * _SLOW_S
+        if now >= until:
+            break
+    return found
+
+
+def _follow(file: _File, place: _Place, end_position: int) -> tuple[_Place, int] | None:
+    """Follow batches by the kernel; return where they end, and how many they were. None before one that it does not take."""
+    position, min_offset, latest = place
+    ends, times = array("q", bytes(8 * POINT_BATCHES)), array("q", bytes(8 * POINT_BATCHES))
+    stop = min(end_position, position + POINT_BYTES)
+    count, next_offset = walk_times(file.fd, position, stop, min_offset, latest, ends, times)
+    if not count and stop < end_position:  # One batch may be larger than that.
+        ends, times = ends[:1], times[:1]
+        count, next_offset = walk_times(file.fd, position, end_position, min_offset, latest, ends, times)
+    return (_Place(ends[count - 1], next_offset, times[count - 1]), count) if count else None
+
+
+def _step(file: Readable, place: _Place, end_position: int) -> tuple[_Place, int]:
+    """The same for batches of any kind."""
+    position, next_offset, _ = place
+    count = 0
+    for end, following, timestamp in islice(iter_times(file, position, end_position, next_offset), POINT_BATCHES):
+        if count and end - position > POINT_BYTES:
+            break
+        place = _Place(end, following, max(place.latest, timestamp))
+        count += 1
+    return place, count
