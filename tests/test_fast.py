@@ -218,7 +218,13 @@ def produce_request(draw: random.Random) -> None:
         (topic,) = slow.topic_data
         (partition,) = topic.partition_data
         assert slow.transactional_id is None
-        assert fast == (topic.name, partition.index, slow.acks, slow.timeout_ms, partition.records)
+        assert fast._asdict() == {
+            "topic": topic.name,
+            "partition": partition.index,
+            "acks": slow.acks,
+            "timeout_ms": slow.timeout_ms,
+            "records": partition.records,
+        }
 
 
 def produce_response(draw: random.Random) -> None:

@@ -542,20 +542,34 @@ def test_an_open_transaction_is_not_passed_over(broker: RunningBroker, client: C
 def test_reset_to_ends_and_offsets(broker: RunningBroker, client: Client, topic: str, clock: ManualClock) -> None:
     address = broker.bootstrap_servers
 
-    def reset(*args: object) -> list[tuple[Any, ...]]:
+    def reset(*args: object) -> list[str]:
         lines = run_ok("groups", "reset", address, topic, *args, "--json", clock=clock).json_lines
         assert all(line["dry_run"] is ("--execute" not in args) for line in lines)
         return [
-            tuple(line[name] for name in ("partition", "old_offset", "new_offset", "read_again", "skipped")) for line in lines
+            "partition {partition}: {old_offset} to {new_offset}, {read_again} again, {skipped} skipped".format_map(line)
+            for line in lines
         ]
 
     broker.on_loop(lambda: broker.node.manager.log(topic, 1).delete_records(3))
-    assert reset("--to", "earliest", "--topic", topic, "--execute") == [(0, None, 0, 0, 0), (1, None, 3, 0, 0)]
-    assert reset("--to", "latest", "--execute") == [(0, 0, 10, 0, 10), (1, 3, 10, 0, 7)]
-    assert reset("--to-offset", 2, "--execute") == [(0, 10, 2, 8, 0), (1, 10, 3, 7, 0)]
-    assert reset("--to-offset", 99, "--topic", f"{topic}:1") == [(1, 3, 10, 0, 7)]
-    assert reset("--to-offset", 99, "--topic", f"{topic}:1", "--dry-run") == [(1, 3, 10, 0, 7)]
-    assert reset("--by", "150s", "--topic", f"{topic}:0,1", "--execute") == [(0, 2, 7, 0, 5), (1, 3, 7, 0, 4)]
+    assert reset("--to", "earliest", "--topic", topic, "--execute") == [
+        "partition 0: None to 0, 0 again, 0 skipped",
+        "partition 1: None to 3, 0 again, 0 skipped",
+    ]
+    assert reset("--to", "latest", "--execute") == [
+        "partition 0: 0 to 10, 0 again, 10 skipped",
+        "partition 1: 3 to 10, 0 again, 7 skipped",
+    ]
+    assert reset("--to-offset", 2, "--execute") == [
+        "partition 0: 10 to 2, 8 again, 0 skipped",
+        "partition 1: 10 to 3, 7 again, 0 skipped",
+    ]
+    for dry_run in ((), ("--dry-run",)):
+        found = reset("--to-offset", 99, "--topic", f"{topic}:1", *dry_run)
+        assert found == ["partition 1: 3 to 10, 0 again, 7 skipped"]
+    assert reset("--by", "150s", "--topic", f"{topic}:0,1", "--execute") == [
+        "partition 0: 2 to 7, 0 again, 5 skipped",
+        "partition 1: 3 to 7, 0 again, 4 skipped",
+    ]
     assert [one.note for one in client.reset_group(topic, ToOffset(0), dry_run=True)] == ["", "offset 0 is below the log"]
     ran = run_ok("groups", "reset", address, topic, "--to", "-150s", "--dry-run", clock=clock)
     assert ran.lines[0].split("  ")[0] == "topic"

@@ -18,7 +18,7 @@ from tests.cli.conftest import run
 from tests.reader.build import batch, marker
 from tidelog.check.replicas import replicas_verify
 from tidelog.check.replicas.batch_bytes import BatchBytes
-from tidelog.check.replicas.compared_range import Bounds, compared_range, epochs_within
+from tidelog.check.replicas.compared_range import Bounds, ComparedRange, compared_range, epochs_within
 from tidelog.check.replicas.partition_comparison import PartitionComparison
 from tidelog.check.replicas.replicas_verify import ReplicasReport, verify_replicas
 from tidelog.errors import DataDirNotFoundError, InvalidArgumentError, UnknownTopicOrPartitionError
@@ -413,9 +413,9 @@ class TestRules:
     def test_bounds(self) -> None:
         a, b, c = Path("a"), Path("b"), Path("c")
         found = compared_range([Bounds(a, 3, 0, 9, None), Bounds(b, 5, 7, 8, None), Bounds(c, 0, 0, None, 12)])
-        assert found == (5, 8, b, b, 7, True)
+        assert found == ComparedRange(start=5, end=8, start_of=b, end_of=b, cleaned_to=7, has_high_watermark=True)
         found = compared_range([Bounds(a, 3, 0, None, 4), Bounds(b, 0, 0, None, None)])
-        assert found == (3, 4, a, a, 0, False)
+        assert found == ComparedRange(start=3, end=4, start_of=a, end_of=a, cleaned_to=0, has_high_watermark=False)
         assert compared_range([Bounds(a, 0, 0, None, None)]) is None
 
     def test_epochs(self) -> None:
