@@ -18,6 +18,7 @@ from tests.examples import examples
 from tests.patience import PATIENCE_S
 from tidelog.broker.api import Api
 from tidelog.broker.apis import api_versions
+from tidelog.broker.authorization.access import NOTHING
 from tidelog.broker.node import Node
 from tidelog.broker.server.request import Outcome, Request
 from tidelog.wire.error_codes import ErrorCode
@@ -45,7 +46,7 @@ class Put:
         self.came = threading.Semaphore(0)
         self.gone = threading.Semaphore(0)
         self.handled = 0
-        self.api = Api(ProduceRequest, ProduceResponse, Versions(0, 11), self.handle)
+        self.api = Api(ProduceRequest, ProduceResponse, Versions(0, 11), NOTHING, self.handle)
 
     def handle(self, node: Node, message: ProduceRequest, request: Request) -> ProduceResponse | Outcome:
         records = message.topic_data[0].partition_data[0].records

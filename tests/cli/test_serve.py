@@ -81,7 +81,7 @@ listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
 num.network.threads=3
 num.partitions=2
 log.retention.hours=168
-authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+create.topic.policy.class.name=com.example.Policy
 no.such.property=1
 retention.ms=1
 """
@@ -120,7 +120,7 @@ def test_a_broker_from_its_start_to_its_end(tmp_path: Path) -> None:
     assert unknown.endswith("ignored: no.such.property, retention.ms (did you mean log.retention.ms?)")
     assert "node 7 of cluster" in one.log
     assert "not used here: controller.quorum.voters, num.network.threads, process.roles" in one.log
-    assert "warning serve" in next(line for line in one.log.splitlines() if "authorizer.class.name" in line)
+    assert "warning serve" in next(line for line in one.log.splitlines() if "create.topic.policy" in line)
     assert "ended cleanly" in one.log.splitlines()[-1]
 
 

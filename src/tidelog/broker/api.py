@@ -3,8 +3,12 @@
 A module of `apis/` defines one, as `API`::
 
     SERVED = Versions(0, 11)
+    ACCESS = each(Operation.WRITE, ResourceType.TOPIC, …)
     ...
-    API = Api(ProduceRequest, ProduceResponse, SERVED, handle)
+    API = Api(ProduceRequest, ProduceResponse, SERVED, ACCESS, handle)
+
+`ACCESS` says what is checked before the handler is called (`authorization.access`); it is `NOTHING` only of what nobody need have
+authenticated for.
 
 `handle(node, message, request)` is called on the loop's thread and must not block. It returns the response, or
 
@@ -30,6 +34,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
+    from tidelog.broker.authorization.access import Access
     from tidelog.broker.node import Node
     from tidelog.broker.server.request import Answer, Outcome, Request
     from tidelog.broker.server.slices import Work
@@ -48,6 +53,8 @@ class Api(NamedTuple):
     response: type[Message]
     served: Versions
     """What each version changed is in the table of the module of `wire.messages` that has the messages, and nowhere else."""
+    access: Access
+    """What somebody has to be allowed to, where the broker has an authorizer."""
     handle: Handler
     answer_usual: UsualHandler | None = None
     """Answers a request's bytes where that is the sooner; None is for all others, which are decoded and handled."""

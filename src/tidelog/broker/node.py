@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tidelog.broker.authorization.permissions import Permissions
 from tidelog.broker.cluster.brokers import Brokers, SingleBroker
 from tidelog.broker.cluster.cluster_brokers import ClusterBrokers
 from tidelog.broker.cluster.cluster_topics import ClusterTopics
@@ -87,6 +88,8 @@ class Node(Core):
             self.topics = ClusterTopics(plane, brokers)
             self.forwarding = Forwarding(plane, self.heavy)
             self.topic_creation = TopicCreation(plane, self._creatable)
+        self.permissions = Permissions.of(config, self.image)
+        """Who may do what; None without an authorizer: everybody may do everything."""
         self.configs = ConfigEntries(self)
         self.producer_ids: ProducerIdSource = manager.producer_ids if plane is None else ClusterProducerIds(plane)
         self.groups = Groups(self, self._state_log(offsets_topic(config)))
@@ -139,6 +142,8 @@ class Node(Core):
             self.quotas.take_over(self.image.quotas)
         if any(kind == BROKER_RESOURCE for kind, _ in delta.configs):
             self.dynamic_settings.take_over()
+        if delta.acls and self.permissions is not None:
+            self.permissions.take_over(self.image)
 
     @property
     def image(self) -> MetadataImage:

@@ -4,7 +4,7 @@
 |---|---|
 | Produce | TOPIC_AUTHORIZATION_FAILED |
 | InitProducerId of an idempotent producer; CreateTopics, AlterConfigs, IncrementalAlterConfigs | CLUSTER_AUTHORIZATION_FAILED |
-| AlterClientQuotas, AlterUserScramCredentials | CLUSTER_AUTHORIZATION_FAILED |
+| AlterClientQuotas, AlterUserScramCredentials, CreateAcls, DeleteAcls | CLUSTER_AUTHORIZATION_FAILED |
 | DeleteTopics, CreatePartitions, DeleteRecords | TOPIC_AUTHORIZATION_FAILED |
 | InitProducerId of a transactional one, AddOffsetsToTxn, EndTxn | TRANSACTIONAL_ID_AUTHORIZATION_FAILED |
 | OffsetCommit, OffsetDelete, DeleteGroups | GROUP_AUTHORIZATION_FAILED |
@@ -30,8 +30,10 @@ from tidelog.wire.messages import (
     alter_client_quotas,
     alter_configs,
     alter_user_scram_credentials,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_groups,
     delete_records,
     delete_topics,
@@ -195,6 +197,15 @@ def _alter_user_scram_credentials(
     )
 
 
+def _create_acls(node: Node, message: create_acls.CreateAclsRequest, request: Request) -> Message:
+    return create_acls.CreateAclsResponse(results=[create_acls.AclCreationResult(_CLUSTER, WHY) for _ in message.creations])
+
+
+def _delete_acls(node: Node, message: delete_acls.DeleteAclsRequest, request: Request) -> Message:
+    results = [delete_acls.DeleteAclsFilterResult(_CLUSTER, WHY) for _ in message.filters]
+    return delete_acls.DeleteAclsResponse(filter_results=results)
+
+
 _REFUSED: dict[str, Handler] = {
     "AlterClientQuotas": _alter_client_quotas,
     "AlterUserScramCredentials": _alter_user_scram_credentials,
@@ -211,6 +222,8 @@ _REFUSED: dict[str, Handler] = {
     "DeleteGroups": _delete_groups,
     "AddOffsetsToTxn": _add_offsets_to_txn,
     "EndTxn": _end_txn,
+    "CreateAcls": _create_acls,
+    "DeleteAcls": _delete_acls,
 }
 
 _NOT_SERVED = {"AddPartitionsToTxn", "TxnOffsetCommit", "WriteTxnMarkers"}

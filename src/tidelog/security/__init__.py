@@ -7,4 +7,6 @@
 | `tls_settings`, `tls_context` | `ssl.*`; contexts made of them, and made again when files change |
 | `jaas` | login modules, as Java's tools write them |
 | `plain`, `scram`, `oauth_bearer` | each mechanism, the client's half and the server's |
+| `principal` | who somebody is, and how the name of a certificate becomes one |
+| `acl`, `standard_authorizer` | access control entries, and who may do what by them |
 """

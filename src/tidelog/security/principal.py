@@ -26,6 +26,13 @@ class Principal(NamedTuple):
 
 ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
 
+
+def is_principal(text: str) -> bool:
+    """Whether a text is a principal's: a type, a colon, a name."""
+    kind, colon, name = text.partition(":")
+    return bool(kind and colon and name)
+
+
 _KEYWORDS: Final = {
     "commonName": "CN",
     "countryName": "C",

@@ -17,14 +17,18 @@ from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import RESPONSES, Message
 from tidelog.wire.headers import read_request_header, request_chunks, response_chunks
+from tidelog.wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from tidelog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
+from tidelog.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialDeletion
 from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tidelog.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from tidelog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from tidelog.wire.messages.create_topics import CreatableTopic, CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from tidelog.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from tidelog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tidelog.wire.messages.describe_cluster import DescribeClusterRequest
 from tidelog.wire.messages.describe_quorum import DescribeQuorumRequest
@@ -43,6 +47,10 @@ REQUESTS: list[Message] = [
     AlterPartitionReassignmentsRequest(topics=[ReassignableTopic("t", [ReassignablePartition(0, [1, 2])])]),
     ListPartitionReassignmentsRequest(),
     DescribeQuorumRequest(),
+    AlterClientQuotasRequest([EntryData([EntityData("user", "alice")], [OpData("producer_byte_rate", 1.0)])]),
+    AlterUserScramCredentialsRequest([ScramCredentialDeletion("alice", 1)]),
+    CreateAclsRequest([AclCreation(2, "t", 3, "User:alice", "*", 3, 3)]),
+    DeleteAclsRequest([DeleteAclsFilter(2, "t", 3, None, None, 1, 1)]),
     UpdateFeaturesRequest(),
     UnregisterBrokerRequest(3),
 ]
@@ -114,7 +122,7 @@ def test_a_version_that_the_controller_lacks_ends_the_connection(member: Member,
 
 def test_an_api_without_messages_is_sent_on_too(member: Member) -> None:
     member.plane.answer = lambda frame: frame[4:8] + b"\0anything"
-    frame = (30).to_bytes(2, "big") + (3).to_bytes(2, "big") + (99).to_bytes(4, "big") + b"\0\1x\0\1\0"
+    frame = (80).to_bytes(2, "big") + (1).to_bytes(2, "big") + (99).to_bytes(4, "big") + b"\0\1x\0\1\0"
     with member.client() as client:
         client.send_bytes(len(frame).to_bytes(4, "big") + frame)
         assert client.receive_frame() == frame[4:8] + b"\0anything"

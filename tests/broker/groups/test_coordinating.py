@@ -11,12 +11,12 @@ import pytest
 
 from tests.broker.groups.members import NO_TOPICS, Coordinator, assign
 from tests.fields import check_fields
-from tidelog.broker.apis.describe_groups import ALL_GROUP_OPERATIONS
-from tidelog.broker.apis.join_group import _host
 from tidelog.broker.apis.metadata import NOT_ASKED_FOR
 from tidelog.broker.groups.group import GroupState
 from tidelog.broker.groups.waiting import Waiting
+from tidelog.broker.server.listeners import java_address
 from tidelog.broker.server.request import Outcome
+from tidelog.security.acl import ALL_OPERATIONS, ResourceType
 from tidelog.storage.steps import run_steps
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
@@ -162,7 +162,7 @@ class TestAsking:
             assert (member.client_id, member.client_host) == ("raw", "/127.0.0.1")
             assert (member.member_metadata, member.member_assignment) == (NO_TOPICS, member.member_id.encode())
             assert member.group_instance_id == ("i0" if version >= 4 else None)
-            assert group.authorized_operations == (ALL_GROUP_OPERATIONS if version >= 3 else NOT_ASKED_FOR)
+            assert group.authorized_operations == (ALL_OPERATIONS[ResourceType.GROUP] if version >= 3 else NOT_ASKED_FOR)
         group = described("joining")
         assert (group.group_state, group.protocol_type, group.protocol_data) == ("CompletingRebalance", "connect", "")
         (member,) = group.members
@@ -246,9 +246,10 @@ class TestAsking:
         log._failed.clear()
 
     def test_an_address_in_javas_words(self) -> None:
-        assert _host("127.0.0.1") == "/127.0.0.1"
-        assert _host("::1") == "/0:0:0:0:0:0:0:1"
-        assert _host("fe80::1%eth0") == "/fe80:0:0:0:0:0:0:1%eth0"
+        assert java_address("127.0.0.1") == "127.0.0.1"
+        assert java_address("::1") == "0:0:0:0:0:0:0:1"
+        assert java_address("fe80::1%eth0") == "fe80:0:0:0:0:0:0:1%eth0"
+        assert java_address("::ffff:10.1.2.3") == "10.1.2.3"
 
 
 class TestKept:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import Right, at_top, whole
 from tidelog.broker.coordinated import by_transactions
 from tidelog.broker.server.request import Request
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -20,6 +22,12 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 4)
 """What each version changed: the table of `tidelog.wire.messages.add_offsets_to_txn`."""
+
+ACCESS = whole(
+    Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"),
+    Right(Operation.READ, ResourceType.GROUP, "group_id"),
+    refused=at_top(AddOffsetsToTxnResponse),
+)
 
 _FIRST_TOLD_OF_FENCING = 2
 
@@ -34,4 +42,4 @@ def handle(node: Node, message: AddOffsetsToTxnRequest, request: Request) -> Add
     return AddOffsetsToTxnResponse(error_code=code)
 
 
-API = Api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, SERVED, by_transactions(handle))
+API = Api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, SERVED, ACCESS, by_transactions(handle))

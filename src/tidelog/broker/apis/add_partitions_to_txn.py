@@ -11,12 +11,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import FAILED, Access, Asker
 from tidelog.broker.coordinated import by_transactions
 from tidelog.broker.groups.committing import unknown_partitions
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Elsewhere, Work, elements, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.model import INTERNAL_TOPICS, TopicPartition
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.add_partitions_to_txn import (
@@ -38,12 +40,36 @@ _FIRST_TOLD_OF_FENCING = 2
 _FIRST_BATCHED = 4
 
 
+def _gate(asker: Asker, message: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse | None:
+    """Look at what stands for the request as a whole; its topics are the handler's, as one that is refused spoils the others."""
+    if asker.request.api_version >= _FIRST_BATCHED:
+        if asker.may_cluster(Operation.CLUSTER_ACTION):
+            return None
+        return AddPartitionsToTxnResponse(error_code=FAILED[ResourceType.CLUSTER])
+    kind = ResourceType.TRANSACTIONAL_ID
+    if asker.may(Operation.WRITE, kind, message.v3_and_below_transactional_id):
+        return None
+    code = FAILED[kind]
+    topics = [
+        AddPartitionsToTxnTopicResult(one.name, [AddPartitionsToTxnPartitionResult(index, code) for index in one.partitions])
+        for one in message.v3_and_below_topics
+    ]
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
+
+
+ACCESS = Access(
+    "WRITE on the TRANSACTIONAL_ID and each TOPIC; of another broker CLUSTER_ACTION on CLUSTER",
+    _gate,
+)
+
+
 def handle(node: Node, message: AddPartitionsToTxnRequest, request: Request) -> Work:
     """Add partitions to transactions, or say whether they have them."""
     version = request.api_version
     if version < _FIRST_BATCHED:
         keys = yield from _keys(message.v3_and_below_topics)
-        forbidden = {key: ErrorCode.TOPIC_AUTHORIZATION_FAILED for key in keys if key.topic in INTERNAL_TOPICS}
+        denied = _denied(node, request, message.v3_and_below_topics)
+        forbidden = {key: ErrorCode.TOPIC_AUTHORIZATION_FAILED for key in keys if key.topic in denied}
         codes = yield from _unknown(node, keys, forbidden)
         if not codes:
             code = node.transactions.add_partitions(
@@ -68,6 +94,18 @@ def handle(node: Node, message: AddPartitionsToTxnRequest, request: Request) -> 
             codes = dict.fromkeys(keys, node.transactions.add_partitions(*producer, keys))
         results.append(AddPartitionsToTxnResult(one.transactional_id, (yield from _results(codes))))
     return AddPartitionsToTxnResponse(results_by_transaction=results)
+
+
+def _denied(node: Node, request: Request, topics: Iterable[AddPartitionsToTxnTopic]) -> Collection[str]:
+    """Return the topics that a client may not write to."""
+    permissions = node.permissions
+    if permissions is None:
+        return INTERNAL_TOPICS
+    return {
+        one.name
+        for one in topics
+        if one.name in INTERNAL_TOPICS or not permissions.may(request, Operation.WRITE, ResourceType.TOPIC, one.name)
+    }
 
 
 def _keys(topics: Iterable[AddPartitionsToTxnTopic]) -> Generator[None, None, list[TopicPartition]]:
@@ -98,4 +136,4 @@ def _results(codes: dict[TopicPartition, ErrorCode]) -> Generator[Elsewhere | No
     return (yield from slowly((AddPartitionsToTxnTopicResult(*one) for one in by_topic.items()), 256))
 
 
-API = Api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, SERVED, by_transactions(handle))
+API = Api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, SERVED, ACCESS, by_transactions(handle))

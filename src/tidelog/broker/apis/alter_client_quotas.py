@@ -19,6 +19,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import cluster, whole
 from tidelog.broker.quotas.client_quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
@@ -35,6 +36,7 @@ from tidelog.broker.topic_changes import Job
 from tidelog.config import INT32_MAX, INT64_MAX
 from tidelog.metadata.records import ClientQuotaRecord
 from tidelog.metadata.records import EntityData as RecordEntity
+from tidelog.security.acl import Operation
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
@@ -50,6 +52,13 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 1)
 """What each version changed: the table of `tidelog.wire.messages.alter_client_quotas`."""
+
+ACCESS = whole(
+    cluster(Operation.ALTER_CONFIGS),
+    refused=lambda message, code: AlterClientQuotasResponse(
+        entries=[EntryResult(code, None, one.entity) for one in message.entries]
+    ),
+)
 
 JOB = "client quotas"
 """No topic has such a name: changes of quotas come one after the other."""
@@ -209,4 +218,4 @@ def _refused(reason: str) -> Refused:
     return Refused(ErrorCode.INVALID_REQUEST, reason)
 
 
-API = Api(AlterClientQuotasRequest, AlterClientQuotasResponse, SERVED, handle)
+API = Api(AlterClientQuotasRequest, AlterClientQuotasResponse, SERVED, ACCESS, handle)

@@ -8,18 +8,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.config_access import of_configs
 from tidelog.broker.server.request import Outcome, Request
 from tidelog.broker.server.slices import Work, slowly
-from tidelog.broker.settings.config_changes import Change, Operation, Resource
+from tidelog.broker.settings.config_changes import Change, Resource
+from tidelog.broker.settings.config_changes import Operation as ChangeOperation
 from tidelog.broker.settings.config_forwarding import altered
+from tidelog.security.acl import Operation
 from tidelog.wire.fields import Versions
-from tidelog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from tidelog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 2)
 """What each version changed: the table of `tidelog.wire.messages.alter_configs`."""
+
+ACCESS = of_configs(
+    Operation.ALTER_CONFIGS, refused=AlterConfigsResourceResponse, response=AlterConfigsResponse, into="responses"
+)
 
 
 def handle(node: Node, message: AlterConfigsRequest, request: Request) -> Work:
@@ -30,7 +37,9 @@ def _work(node: Node, message: AlterConfigsRequest, request: Request) -> Work:
     resources = yield from slowly(
         (
             Resource(
-                one.resource_type, one.resource_name, [Change(config.name, Operation.SET, config.value) for config in one.configs]
+                one.resource_type,
+                one.resource_name,
+                [Change(config.name, ChangeOperation.SET, config.value) for config in one.configs],
             )
             for one in message.resources
         ),
@@ -40,4 +49,4 @@ def _work(node: Node, message: AlterConfigsRequest, request: Request) -> Work:
     return Outcome.CLOSE if answers is None else AlterConfigsResponse(responses=answers)
 
 
-API = Api(AlterConfigsRequest, AlterConfigsResponse, SERVED, handle)
+API = Api(AlterConfigsRequest, AlterConfigsResponse, SERVED, ACCESS, handle)

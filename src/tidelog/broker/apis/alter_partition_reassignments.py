@@ -15,10 +15,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import cluster, whole
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.model import TopicPartition
+from tidelog.security.acl import Operation
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.alter_partition_reassignments import (
@@ -34,6 +36,19 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 1)
 """What each version changed: the table of `tidelog.wire.messages.alter_partition_reassignments`."""
+
+ACCESS = whole(
+    cluster(Operation.ALTER),
+    refused=lambda message, code: AlterPartitionReassignmentsResponse(
+        error_code=code,
+        responses=[
+            ReassignableTopicResponse(
+                topic.name, [ReassignablePartitionResponse(one.partition_index, code) for one in topic.partitions]
+            )
+            for topic in message.topics
+        ],
+    ),
+)
 
 
 def handle(node: Node, message: AlterPartitionReassignmentsRequest, request: Request) -> Work:
@@ -68,4 +83,4 @@ def _outcome(node: Node, key: TopicPartition, replicas: list[int] | None) -> tup
     return ErrorCode.NONE, None
 
 
-API = Api(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, SERVED, handle)
+API = Api(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, SERVED, ACCESS, handle)

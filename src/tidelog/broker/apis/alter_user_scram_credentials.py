@@ -20,6 +20,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import cluster, whole
 from tidelog.broker.refused import Refused, refusal_of
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work
@@ -27,6 +28,7 @@ from tidelog.broker.server.wide_requests import discarded
 from tidelog.broker.topic_changes import Job
 from tidelog.metadata.records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 from tidelog.metadata.versions import SCRAM_LEVEL
+from tidelog.security.acl import Operation
 from tidelog.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_IDS, credential_of
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
@@ -44,6 +46,16 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 0)
 """What each version changed: the table of `tidelog.wire.messages.alter_user_scram_credentials`."""
+
+ACCESS = whole(
+    cluster(Operation.ALTER),
+    refused=lambda message, code: AlterUserScramCredentialsResponse(
+        results=[
+            AlterUserScramCredentialsResult(user, code)
+            for user in dict.fromkeys([one.name for one in message.deletions] + [one.name for one in message.upsertions])
+        ]
+    ),
+)
 
 JOB = "scram users"
 """No topic has such a name: changes of users come one after the other."""
@@ -136,4 +148,4 @@ def _not_found() -> Refused:
     return Refused(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
 
 
-API = Api(AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse, SERVED, handle)
+API = Api(AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse, SERVED, ACCESS, handle)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import NOTHING
 from tidelog.broker.cluster.forwarded_apis import FORWARDED
 from tidelog.broker.cluster.metadata_plane import MetadataPlane
 from tidelog.broker.node import Node
@@ -30,6 +31,8 @@ from tidelog.wire.messages.incremental_alter_configs import IncrementalAlterConf
 
 SERVED = Versions(0, 4)
 """What each version changed: the table of `tidelog.wire.messages.api_versions`."""
+
+ACCESS = NOTHING
 
 
 _FIRST_LEVEL_0 = 4
@@ -91,4 +94,4 @@ def _versions(key: int, served: Versions) -> ApiVersion:
     return ApiVersion(key, served.first, served.last)
 
 
-API = Api(ApiVersionsRequest, ApiVersionsResponse, SERVED, handle)
+API = Api(ApiVersionsRequest, ApiVersionsResponse, SERVED, ACCESS, handle)

@@ -10,12 +10,14 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import each, named_twice
 from tidelog.broker.refused import Refused, refusal_of
 from tidelog.broker.replica_rules import check_replicas
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.broker.topic_changes import Job
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
@@ -31,6 +33,17 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 3)
 """What each version changed: the table of `tidelog.wire.messages.create_partitions`."""
+
+ACCESS = each(
+    Operation.ALTER,
+    ResourceType.TOPIC,
+    of="topics",
+    name="name",
+    refused=lambda topic, code: CreatePartitionsTopicResult(topic.name, code),
+    response=CreatePartitionsResponse,
+    into="results",
+    unless=named_twice,
+)
 
 MAX_ADDED = 10_000
 """Partitions that one topic gets at once."""
@@ -90,4 +103,4 @@ def _result(name: str, refusal: Refused) -> CreatePartitionsTopicResult:
     return CreatePartitionsTopicResult(name=name, error_code=refusal.code, error_message=refusal.reason)
 
 
-API = Api(CreatePartitionsRequest, CreatePartitionsResponse, SERVED, handle)
+API = Api(CreatePartitionsRequest, CreatePartitionsResponse, SERVED, ACCESS, handle)

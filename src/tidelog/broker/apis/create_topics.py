@@ -16,14 +16,16 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import Access, Amend, Asker, each, named_twice, unless_cluster
 from tidelog.broker.refused import Refused, refusal_of
 from tidelog.broker.replica_rules import check_assignments, check_replication_factor
-from tidelog.broker.server.request import Request, Wide
+from tidelog.broker.server.request import Outcome, Request, Wide
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.broker.topic_changes import Job
 from tidelog.broker.topics import why_invalid
 from tidelog.model import METADATA_TOPIC
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.storage.folder.data_folder import new_topic_id
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
@@ -38,6 +40,7 @@ from tidelog.wire.messages.create_topics import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+    from tidelog.wire.codec import Message
 
 SERVED = Versions(0, 7)
 """What each version changed: the table of `tidelog.wire.messages.create_topics`."""
@@ -51,6 +54,50 @@ AT_ONCE = 256
 
 WIDE = 16
 """Topics of an answer that is written by another thread: each has forty properties."""
+
+
+_CREATION = unless_cluster(
+    Operation.CREATE,
+    each(
+        Operation.CREATE,
+        ResourceType.TOPIC,
+        of="topics",
+        name="name",
+        refused=lambda topic, code: CreatableTopicResult(name=topic.name, error_code=code, error_message=_WHY, configs=[]),
+        response=CreateTopicsResponse,
+        into="topics",
+        unless=lambda names, name: named_twice(names, name) or name == METADATA_TOPIC,
+    ),
+)
+_WHY = "Authorization failed."
+
+
+def _gate(asker: Asker, message: CreateTopicsRequest) -> Message | Outcome | Amend | None:
+    hidden = {
+        one.name
+        for one in message.topics
+        if not asker.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, one.name, log_denied=False)
+    }
+    assert _CREATION.gate is not None
+    verdict = _CREATION.gate(asker, message)
+    if not hidden or not (verdict is None or callable(verdict)):
+        return verdict
+
+    def amend(response: CreateTopicsResponse) -> Message | Outcome:
+        for one in response.topics:
+            if one.name in hidden and not one.error_code:
+                one.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                one.num_partitions = one.replication_factor = -1
+                one.configs = None
+        return response if verdict is None else verdict(response)
+
+    return amend
+
+
+ACCESS = Access(
+    "CREATE on CLUSTER, or on each TOPIC; DESCRIBE_CONFIGS on each for its configuration",
+    _gate,
+)
 
 
 def handle(node: Node, message: CreateTopicsRequest, request: Request) -> Work:
@@ -154,4 +201,4 @@ def _refused(name: str, refusal: Refused) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=refusal.code, error_message=refusal.reason, configs=[])
 
 
-API = Api(CreateTopicsRequest, CreateTopicsResponse, SERVED, handle)
+API = Api(CreateTopicsRequest, CreateTopicsResponse, SERVED, ACCESS, handle)

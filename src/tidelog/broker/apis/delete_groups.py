@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import each
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.group import GroupState
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -21,6 +23,15 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 2)
 """What each version changed: the table of `tidelog.wire.messages.delete_groups`."""
+
+ACCESS = each(
+    Operation.DELETE,
+    ResourceType.GROUP,
+    of="groups_names",
+    refused=DeletableGroupResult,
+    response=DeleteGroupsResponse,
+    into="results",
+)
 
 
 def handle(node: Node, message: DeleteGroupsRequest, request: Request) -> Work:
@@ -45,4 +56,4 @@ def _delete(node: Node, group_id: str) -> ErrorCode:
     return node.groups.remove(group)
 
 
-API = Api(DeleteGroupsRequest, DeleteGroupsResponse, SERVED, by_groups(handle))
+API = Api(DeleteGroupsRequest, DeleteGroupsResponse, SERVED, ACCESS, by_groups(handle))

@@ -21,11 +21,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import each
 from tidelog.broker.refused import Refused, refusal_of
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Until, Work, elements, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.model import INTERNAL_TOPICS, TopicPartition
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.storage.partition.removals import HIGH_WATERMARK
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
@@ -41,6 +43,18 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 2)
 """What each version changed: the table of `tidelog.wire.messages.delete_records`."""
+
+ACCESS = each(
+    Operation.DELETE,
+    ResourceType.TOPIC,
+    of="topics",
+    name="name",
+    refused=lambda topic, code: DeleteRecordsTopicResult(
+        topic.name, [DeleteRecordsPartitionResult(one.partition_index, -1, code) for one in topic.partitions]
+    ),
+    response=DeleteRecordsResponse,
+    into="topics",
+)
 
 NO_LOW_WATERMARK = -1
 
@@ -114,4 +128,4 @@ def _delete_records(node: Node, key: TopicPartition, offset: int) -> int:
     return begin if offset == HIGH_WATERMARK else offset
 
 
-API = Api(DeleteRecordsRequest, DeleteRecordsResponse, SERVED, handle)
+API = Api(DeleteRecordsRequest, DeleteRecordsResponse, SERVED, ACCESS, handle)

@@ -11,12 +11,14 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import Access, Amend, Asker, appending
 from tidelog.broker.refused import refusal_of
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.broker.topic_changes import Job
 from tidelog.broker.topics import NO_TOPIC_ID, TopicView
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
@@ -29,6 +31,50 @@ SERVED = Versions(0, 6)
 """What each version changed: the table of `tidelog.wire.messages.delete_topics`."""
 
 AT_ONCE = 256
+
+
+def _gate(asker: Asker, message: DeleteTopicsRequest) -> DeleteTopicsResponse | Amend | None:
+    if not asker.node.config.delete_topic_enable or asker.may_cluster(Operation.DELETE, log_denied=False):
+        return None
+    topics = asker.node.topics
+    times = Counter(message.topic_names)
+    times.update(one.name for one in message.topics if one.name is not None)
+    ids = Counter(one.topic_id for one in message.topics if one.name is None)
+    answers: list[DeletableTopicResult] = []
+
+    def is_left(name: str | None, topic_id: uuid.UUID) -> bool:
+        """Whether the handler is to see it: it may be deleted, or is refused for what it is."""
+        if (name is None) == (topic_id == NO_TOPIC_ID) or (times[name] if name is not None else ids[topic_id]) > 1:
+            return True
+        view = None if name is not None else topics.by_id(topic_id)
+        if name is None and view is None:
+            return True
+        known = name if view is None else view.name
+        assert known is not None
+        can_see = asker.may(Operation.DESCRIBE, ResourceType.TOPIC, known)
+        may = asker.may(Operation.DELETE, ResourceType.TOPIC, known)
+        if may and (can_see or view is not None):
+            return True
+        if may or not can_see or view is not None or topics.get(known) is not None:
+            # A name that may not be seen is not given away by an id; of one that may be, whether it is there is said.
+            shown = known if can_see or view is None else None
+            answers.append(_response(shown, topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, _WHY))
+            return False
+        return True
+
+    message.topics = [one for one in message.topics if is_left(one.name, one.topic_id)]
+    message.topic_names = [name for name in message.topic_names if is_left(name, NO_TOPIC_ID)]
+    if not answers:
+        return None
+    if not message.topics and not message.topic_names:
+        return DeleteTopicsResponse(responses=answers)
+    return appending("responses", answers)
+
+
+_WHY = "Topic authorization failed."
+
+
+ACCESS = Access("DELETE on CLUSTER, or on each TOPIC; DESCRIBE to see its name", _gate)
 
 
 def handle(node: Node, message: DeleteTopicsRequest, request: Request) -> Work:
@@ -109,4 +155,4 @@ def _response(name: str | None, topic_id: uuid.UUID, code: ErrorCode, reason: st
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=reason)
 
 
-API = Api(DeleteTopicsRequest, DeleteTopicsResponse, SERVED, handle)
+API = Api(DeleteTopicsRequest, DeleteTopicsResponse, SERVED, ACCESS, handle)

@@ -1,6 +1,6 @@
 """DescribeAcls (29): the access control entries that match a filter (KIP-140).
 
-Alone a broker has no authorizer: SECURITY_DISABLED, as Kafka without one. A member shows those in the metadata of the cluster.
+Alone without an authorizer: SECURITY_DISABLED, as Kafka without one. A member shows those in the metadata of the cluster.
 
 | filter | matches |
 |---|---|
@@ -15,13 +15,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import at_top, cluster, whole
+from tidelog.broker.authorization.permissions import acl_of
 from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Work
-from tidelog.metadata.records import AccessControlEntryRecord
+from tidelog.broker.server.slices import Work, slowly
+from tidelog.security.acl import AclFilter, Operation
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_acls import (
-    LITERAL,
     AclDescription,
     DescribeAclsRequest,
     DescribeAclsResource,
@@ -34,11 +35,7 @@ if TYPE_CHECKING:
 SERVED = Versions(0, 3)
 """What each version changed: the table of `tidelog.wire.messages.describe_acls`."""
 
-UNKNOWN = 0
-ANY = 1
-MATCH = 2
-PREFIXED = 4
-WILDCARD = "*"
+ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(DescribeAclsResponse))
 
 
 def handle(node: Node, message: DescribeAclsRequest, request: Request) -> Work:
@@ -46,50 +43,43 @@ def handle(node: Node, message: DescribeAclsRequest, request: Request) -> Work:
 
 
 def _work(node: Node, message: DescribeAclsRequest) -> Work:
-    if node.plane is None:
+    if node.plane is None and node.permissions is None:
         return DescribeAclsResponse(
             error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
         )
-    kinds = message.resource_type_filter, message.pattern_type_filter, message.operation, message.permission_type
-    if UNKNOWN in kinds or min(kinds) < 0:
+    wanted = _filter(message)
+    if wanted.is_unknown:
         return DescribeAclsResponse(
             error_code=ErrorCode.INVALID_REQUEST, error_message="the filter has an element that is not known"
         )
+    permissions = node.permissions
+    if permissions is not None:
+        acls = list(permissions.authorizer.acls.values())
+    else:
+        acls = yield from slowly(map(acl_of, list(node.image.acls.values())), 256)
     found: dict[tuple[int, str, int], DescribeAclsResource] = {}
-    for count, one in enumerate(list(node.image.acls.values())):
-        if _matches_resource(message, one) and _matches_entry(message, one):
+    for count, one in enumerate(acls):
+        if wanted.matches(one):
             key = one.resource_type, one.resource_name, one.pattern_type
             resource = found.get(key)
             if resource is None:
                 resource = found[key] = DescribeAclsResource(*key)
-            resource.acls.append(AclDescription(one.principal, one.host, one.operation, one.permission_type))
+            resource.acls.append(AclDescription(one.principal, one.host, one.operation, one.permission))
         if count % 256 == 255:
             yield None
     return DescribeAclsResponse(resources=list(found.values()))
 
 
-def _matches_resource(wanted: DescribeAclsRequest, acl: AccessControlEntryRecord) -> bool:
-    if wanted.resource_type_filter not in (ANY, acl.resource_type):
-        return False
-    name, pattern = wanted.resource_name_filter, wanted.pattern_type_filter
-    if pattern not in (ANY, MATCH, acl.pattern_type):
-        return False
-    if name is None:
-        return True
-    if pattern != MATCH:
-        return name == acl.resource_name
-    if acl.pattern_type == LITERAL:
-        return acl.resource_name in (name, WILDCARD)
-    return acl.pattern_type == PREFIXED and name.startswith(acl.resource_name)
-
-
-def _matches_entry(wanted: DescribeAclsRequest, acl: AccessControlEntryRecord) -> bool:
-    return (
-        wanted.principal_filter in (None, acl.principal)
-        and wanted.host_filter in (None, acl.host)
-        and wanted.operation in (ANY, acl.operation)
-        and wanted.permission_type in (ANY, acl.permission_type)
+def _filter(message: DescribeAclsRequest) -> AclFilter:
+    return AclFilter(
+        message.resource_type_filter,
+        message.resource_name_filter,
+        message.pattern_type_filter,
+        message.principal_filter,
+        message.host_filter,
+        message.operation,
+        message.permission_type,
     )
 
 
-API = Api(DescribeAclsRequest, DescribeAclsResponse, SERVED, handle)
+API = Api(DescribeAclsRequest, DescribeAclsResponse, SERVED, ACCESS, handle)

@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import cluster, whole
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work
 from tidelog.broker.server.wide_requests import discarded
+from tidelog.security.acl import Operation
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_client_quotas import (
@@ -28,6 +30,11 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 1)
 """What each version changed: the table of `tidelog.wire.messages.describe_client_quotas`."""
+
+ACCESS = whole(
+    cluster(Operation.DESCRIBE_CONFIGS),
+    refused=lambda message, code: DescribeClientQuotasResponse(error_code=code, entries=None),
+)
 
 IP = "ip"
 TYPES = ("user", "client-id", IP)
@@ -91,4 +98,4 @@ def _matches(entity: Entity, wanted: dict[str, ComponentData], *, strict: bool) 
     return all(name in parts and (one.match_type == ANY or parts[name] == one.match) for name, one in wanted.items())
 
 
-API = Api(DescribeClientQuotasRequest, DescribeClientQuotasResponse, SERVED, handle)
+API = Api(DescribeClientQuotasRequest, DescribeClientQuotasResponse, SERVED, ACCESS, handle)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
-from tidelog.broker.apis.metadata import ALL_CLUSTER_OPERATIONS, NOT_ASKED_FOR
+from tidelog.broker.apis.metadata import NOT_ASKED_FOR, cluster_operations
+from tidelog.broker.authorization.access import within
 from tidelog.broker.server.request import Request
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 2)
 """What each version changed: the table of `tidelog.wire.messages.describe_cluster`."""
+
+ACCESS = within("DESCRIBE on CLUSTER for its authorized operations")
 
 BROKERS = 1
 CONTROLLERS = 2
@@ -40,8 +43,10 @@ def handle(node: Node, message: DescribeClusterRequest, request: Request) -> Des
             DescribeClusterBroker(broker_id=one.node_id, host=one.host, port=one.port, rack=one.rack, is_fenced=one.is_fenced)
             for one in brokers(request.listener)
         ],
-        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else NOT_ASKED_FOR,
+        cluster_authorized_operations=cluster_operations(node, request)
+        if message.include_cluster_authorized_operations
+        else NOT_ASKED_FOR,
     )
 
 
-API = Api(DescribeClusterRequest, DescribeClusterResponse, SERVED, handle)
+API = Api(DescribeClusterRequest, DescribeClusterResponse, SERVED, ACCESS, handle)

@@ -17,6 +17,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.config_access import of_configs
 from tidelog.broker.refused import Refused, refusal_of
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
@@ -32,6 +33,7 @@ from tidelog.broker.settings.config_changes import (
 )
 from tidelog.broker.settings.config_entries import DEFAULT_CONFIG, DYNAMIC_BROKER_LOGGER_CONFIG, ConfigEntry, meanings
 from tidelog.broker.topics import why_invalid
+from tidelog.security.acl import Operation
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_configs import (
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 4)
 """What each version changed: the table of `tidelog.wire.messages.describe_configs`."""
+
+ACCESS = of_configs(Operation.DESCRIBE_CONFIGS, refused=DescribeConfigsResult, response=DescribeConfigsResponse, into="results")
 
 KINDS = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS)
 
@@ -150,4 +154,4 @@ def _refused(resource: DescribeConfigsResource, refusal: Refused) -> DescribeCon
     )
 
 
-API = Api(DescribeConfigsRequest, DescribeConfigsResponse, SERVED, handle)
+API = Api(DescribeConfigsRequest, DescribeConfigsResponse, SERVED, ACCESS, handle)

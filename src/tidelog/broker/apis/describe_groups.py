@@ -1,7 +1,6 @@
 """DescribeGroups (15): a group's state and members.
 
 A group that is not there is Dead, which is no error. Metadata, assignments and the protocol are returned for a stable group only.
-Every operation is authorized.
 """
 
 from __future__ import annotations
@@ -10,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
 from tidelog.broker.apis.metadata import NOT_ASKED_FOR
+from tidelog.broker.authorization.access import each, operations_of
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.group import GroupState, Member
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_groups import (
@@ -30,18 +31,28 @@ if TYPE_CHECKING:
 SERVED = Versions(0, 5)
 """What each version changed: the table of `tidelog.wire.messages.describe_groups`."""
 
-ALL_GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8))
-"""A bit for each operation of Kafka's AclOperation that a group knows: read, delete, describe."""
+ACCESS = each(
+    Operation.DESCRIBE,
+    ResourceType.GROUP,
+    of="groups",
+    refused=lambda name, code: DescribedGroup(error_code=code, group_id=name),
+    response=DescribeGroupsResponse,
+    into="groups",
+)
 
 
 def handle(node: Node, message: DescribeGroupsRequest, request: Request) -> Work:
     """Describe each group, as often as it is named."""
-    return _work(node, message)
+    return _work(node, message, request)
 
 
-def _work(node: Node, message: DescribeGroupsRequest) -> Work:
-    operations = ALL_GROUP_OPERATIONS if message.include_authorized_operations else NOT_ASKED_FOR
-    groups = yield from slowly((_described(node, group_id, operations) for group_id in message.groups), 4)
+def _work(node: Node, message: DescribeGroupsRequest, request: Request) -> Work:
+    def operations(group_id: str) -> int:
+        if not message.include_authorized_operations:
+            return NOT_ASKED_FOR
+        return operations_of(node, request, ResourceType.GROUP, group_id)
+
+    groups = yield from slowly((_described(node, group_id, operations(group_id)) for group_id in message.groups), 4)
     yield from discarded(message)
     return DescribeGroupsResponse(groups=groups)
 
@@ -77,4 +88,4 @@ def _member(member: Member, protocol: str | None) -> DescribedGroupMember:
     )
 
 
-API = Api(DescribeGroupsRequest, DescribeGroupsResponse, SERVED, by_groups(handle, waits=False))
+API = Api(DescribeGroupsRequest, DescribeGroupsResponse, SERVED, ACCESS, by_groups(handle, waits=False))

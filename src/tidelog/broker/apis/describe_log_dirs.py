@@ -10,9 +10,11 @@ import os
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import at_top, cluster, whole
 from tidelog.broker.server.request import Outcome, Request
 from tidelog.broker.server.slices import Work
 from tidelog.model import TopicPartition
+from tidelog.security.acl import Operation
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_log_dirs import (
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 4)
 """What each version changed: the table of `tidelog.wire.messages.describe_log_dirs`."""
+
+ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(DescribeLogDirsResponse))
 
 
 def handle(node: Node, message: DescribeLogDirsRequest, request: Request) -> DescribeLogDirsResponse | Outcome:
@@ -69,4 +73,4 @@ def _described(node: Node, message: DescribeLogDirsRequest) -> Work:
     )
 
 
-API = Api(DescribeLogDirsRequest, DescribeLogDirsResponse, SERVED, handle)
+API = Api(DescribeLogDirsRequest, DescribeLogDirsResponse, SERVED, ACCESS, handle)

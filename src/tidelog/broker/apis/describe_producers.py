@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import each
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.broker.topics import why_invalid
 from tidelog.model import TopicPartition
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_producers import (
@@ -25,6 +27,17 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 0)
 """What each version changed: the table of `tidelog.wire.messages.describe_producers`."""
+
+ACCESS = each(
+    Operation.READ,
+    ResourceType.TOPIC,
+    of="topics",
+    name="name",
+    refused=lambda topic, code: TopicResponse(topic.name, [PartitionResponse(one, code) for one in topic.partition_indexes]),
+    response=DescribeProducersResponse,
+    into="topics",
+    unless=lambda names, name: why_invalid(name) is not None,
+)
 
 
 def handle(node: Node, message: DescribeProducersRequest, request: Request) -> Work:
@@ -73,4 +86,4 @@ def _describe(node: Node, topic: str, partition: int) -> PartitionResponse:
     )
 
 
-API = Api(DescribeProducersRequest, DescribeProducersResponse, SERVED, handle)
+API = Api(DescribeProducersRequest, DescribeProducersResponse, SERVED, ACCESS, handle)

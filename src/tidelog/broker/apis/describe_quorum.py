@@ -10,10 +10,12 @@ import uuid
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import at_top, cluster, whole
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.model import METADATA_TOPIC
+from tidelog.security.acl import Operation
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_quorum import (
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 2)
 """What each version changed: the table of `tidelog.wire.messages.describe_quorum`."""
+
+ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(DescribeQuorumResponse))
 
 
 def handle(node: Node, message: DescribeQuorumRequest, request: Request) -> Work:
@@ -68,4 +72,4 @@ def _node(node: Node) -> QuorumNode:
     return QuorumNode(node.node_id, [Listener(one.name, one.advertised_host, one.advertised_port) for one in node.listeners])
 
 
-API = Api(DescribeQuorumRequest, DescribeQuorumResponse, SERVED, handle)
+API = Api(DescribeQuorumRequest, DescribeQuorumResponse, SERVED, ACCESS, handle)

@@ -16,12 +16,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
-from tidelog.broker.apis.metadata import ALL_TOPIC_OPERATIONS
+from tidelog.broker.authorization.access import operations_of, within
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.broker.topics import why_invalid
 from tidelog.model import INTERNAL_TOPICS
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_topic_partitions import (
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 0)
 """What each version changed: the table of `tidelog.wire.messages.describe_topic_partitions`."""
+
+ACCESS = within("DESCRIBE on each TOPIC: where all are asked for, others are left out")
 
 MAX_PARTITIONS = 2000
 """Kafka's `max.request.partition.size.limit`."""
@@ -65,9 +68,17 @@ def _work(node: Node, message: DescribeTopicPartitionsRequest, request: Request)
         wanted = {one.name for one in message.topics}
         named = sorted(name for name in wanted | {first} if name >= first) if cursor is not None else sorted(wanted)
         yield None
+    permissions = node.permissions
+    denied: list[DescribeTopicPartitionsResponseTopic] = []
     names = iter(named) if message.topics else (view.name for view in node.topics.all() if view.name >= first)
     left = max(min(message.response_partition_limit, MAX_PARTITIONS), 1)
     for count, name in enumerate(names):
+        if permissions is not None and not permissions.may(request, Operation.DESCRIBE, ResourceType.TOPIC, name):
+            if message.topics:
+                denied.append(DescribeTopicPartitionsResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
+            if count % 16 == 15:
+                yield None
+            continue
         if not left:
             response.next_cursor = Cursor(name, 0)
             break
@@ -81,20 +92,20 @@ def _work(node: Node, message: DescribeTopicPartitionsRequest, request: Request)
             break
         if count % 16 == 15:
             yield None
+    response.topics += denied
     yield from discarded(message, named)
     return response
 
 
 def _topic(node: Node, name: str, request: Request, start: int, most: int) -> DescribeTopicPartitionsResponseTopic:
     view = node.topics.get(name)
+    operations = operations_of(node, request, ResourceType.TOPIC, name)
     is_internal = name in INTERNAL_TOPICS
     if view is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if why_invalid(name) is None else ErrorCode.INVALID_TOPIC_EXCEPTION
-        return DescribeTopicPartitionsResponseTopic(
-            code, name, is_internal=is_internal, topic_authorized_operations=ALL_TOPIC_OPERATIONS
-        )
+        return DescribeTopicPartitionsResponseTopic(code, name, is_internal=is_internal, topic_authorized_operations=operations)
     topic = DescribeTopicPartitionsResponseTopic(
-        ErrorCode.NONE, name, view.topic_id, is_internal, topic_authorized_operations=ALL_TOPIC_OPERATIONS
+        ErrorCode.NONE, name, view.topic_id, is_internal, topic_authorized_operations=operations
     )
     for one in node.topics.described(view, request.listener, _METADATA_VERSION).partitions[start : start + most]:
         record = node.image.partition(name, one.partition_index)
@@ -114,4 +125,4 @@ def _topic(node: Node, name: str, request: Request, start: int, most: int) -> De
     return topic
 
 
-API = Api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, SERVED, handle)
+API = Api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, SERVED, ACCESS, handle)

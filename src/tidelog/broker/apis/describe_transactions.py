@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import each
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_transactions import (
@@ -22,14 +24,24 @@ if TYPE_CHECKING:
 SERVED = Versions(0, 0)
 """What each version changed: the table of `tidelog.wire.messages.describe_transactions`."""
 
+ACCESS = each(
+    Operation.DESCRIBE,
+    ResourceType.TRANSACTIONAL_ID,
+    of="transactional_ids",
+    refused=lambda name, code: TransactionState(code, name),
+    response=DescribeTransactionsResponse,
+    into="transaction_states",
+)
+"""Of the topics of a transaction those are shown that may be described."""
+
 
 def handle(node: Node, message: DescribeTransactionsRequest, request: Request) -> Work:
     """Describe each id."""
-    states = yield from slowly((_describe(node, one) for one in message.transactional_ids), 4)
+    states = yield from slowly((_describe(node, one, request) for one in message.transactional_ids), 4)
     return DescribeTransactionsResponse(transaction_states=states)
 
 
-def _describe(node: Node, transactional_id: str) -> TransactionState:
+def _describe(node: Node, transactional_id: str, request: Request) -> TransactionState:
     if not transactional_id:
         return TransactionState(ErrorCode.INVALID_REQUEST)
     code = node.transactions.code_for(transactional_id)
@@ -41,6 +53,11 @@ def _describe(node: Node, transactional_id: str) -> TransactionState:
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(transaction.partitions):
         by_topic.setdefault(topic, []).append(partition)
+    permissions = node.permissions
+    if permissions is not None:
+        for topic in list(by_topic):
+            if not permissions.may(request, Operation.DESCRIBE, ResourceType.TOPIC, topic):
+                del by_topic[topic]
     return TransactionState(
         ErrorCode.NONE,
         transactional_id,
@@ -53,4 +70,4 @@ def _describe(node: Node, transactional_id: str) -> TransactionState:
     )
 
 
-API = Api(DescribeTransactionsRequest, DescribeTransactionsResponse, SERVED, handle)
+API = Api(DescribeTransactionsRequest, DescribeTransactionsResponse, SERVED, ACCESS, handle)

@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import at_top, cluster, whole
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work
 from tidelog.broker.server.wide_requests import discarded
+from tidelog.security.acl import Operation
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_user_scram_credentials import (
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 0)
 """What each version changed: the table of `tidelog.wire.messages.describe_user_scram_credentials`."""
+
+ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(DescribeUserScramCredentialsResponse))
 
 
 def handle(node: Node, message: DescribeUserScramCredentialsRequest, request: Request) -> Work:
@@ -61,4 +65,4 @@ def _result(user: str, times: int, found: list[CredentialInfo] | None) -> Descri
     return DescribeUserScramCredentialsResult(user, credential_infos=found)
 
 
-API = Api(DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse, SERVED, handle)
+API = Api(DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse, SERVED, ACCESS, handle)

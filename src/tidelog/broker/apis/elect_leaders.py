@@ -15,10 +15,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import cluster, whole
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.model import TopicPartition
+from tidelog.security.acl import Operation
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.elect_leaders import (
@@ -33,6 +35,17 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 2)
 """What each version changed: the table of `tidelog.wire.messages.elect_leaders`."""
+
+ACCESS = whole(
+    cluster(Operation.ALTER),
+    refused=lambda message, code: ElectLeadersResponse(
+        error_code=code,
+        replica_election_results=[
+            ReplicaElectionResult(one.topic, [PartitionResult(partition, code) for partition in one.partitions])
+            for one in message.topic_partitions or ()
+        ],
+    ),
+)
 
 PREFERRED = 0
 UNCLEAN = 1
@@ -84,4 +97,4 @@ def _results(node: Node, message: ElectLeadersRequest, topic: str, partitions: l
         yield PartitionResult(partition, code, _WHY[code])
 
 
-API = Api(ElectLeadersRequest, ElectLeadersResponse, SERVED, handle)
+API = Api(ElectLeadersRequest, ElectLeadersResponse, SERVED, ACCESS, handle)

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Generator
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import within
 from tidelog.broker.fetch.fetch import Fetch
 from tidelog.broker.fetch.fetch_sessions import (
     FINAL_EPOCH,
@@ -39,6 +40,8 @@ from tidelog.wire.messages.fetch import (
 
 SERVED = Versions(0, 18)
 """What each version changed: the table of `tidelog.wire.messages.fetch`."""
+
+ACCESS = within("READ on each TOPIC; of a follower CLUSTER_ACTION on CLUSTER")
 
 
 def handle(node: Node, message: FetchRequest, request: Request) -> FetchResponse | Outcome:
@@ -159,4 +162,4 @@ def _update(node: Node, session: FetchSession, message: FetchRequest, version: i
                     partition.key = TopicPartition(view.name, partition.name[1])
 
 
-API = Api(FetchRequest, FetchResponse, SERVED, handle)
+API = Api(FetchRequest, FetchResponse, SERVED, ACCESS, handle)

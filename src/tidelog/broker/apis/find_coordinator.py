@@ -12,8 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import FAILED, Access, Amend, Asker, appending
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -31,6 +33,35 @@ SHARE = 2
 
 _FIRST_BATCHED = 4
 _FIRST_WITH_SHARES = 6
+
+
+_KINDS = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIONAL_ID}
+
+
+def _gate(asker: Asker, message: FindCoordinatorRequest) -> FindCoordinatorResponse | Amend | None:
+    version = asker.request.api_version
+    kind = _KINDS.get(message.key_type)
+    keys = message.coordinator_keys if version >= _FIRST_BATCHED else [message.key]
+    if kind is not None:
+        denied = {key for key in set(keys) if not asker.may(Operation.DESCRIBE, kind, key)}
+    elif message.key_type == SHARE and version >= _FIRST_WITH_SHARES and not asker.may_cluster(Operation.CLUSTER_ACTION):
+        kind, denied = ResourceType.CLUSTER, set(keys)
+    else:
+        return None
+    if not denied:
+        return None
+    code = FAILED[kind]
+    if version < _FIRST_BATCHED:
+        return FindCoordinatorResponse(error_code=code, error_message=code.name, node_id=-1, host="", port=-1)
+    answers = [Coordinator(key, -1, "", -1, code) for key in keys if key in denied]
+    message.coordinator_keys = [key for key in keys if key not in denied]
+    return appending("coordinators", answers) if message.coordinator_keys else FindCoordinatorResponse(coordinators=answers)
+
+
+ACCESS = Access(
+    "DESCRIBE on each GROUP or TRANSACTIONAL_ID; CLUSTER_ACTION on CLUSTER of share groups",
+    _gate,
+)
 
 
 def handle(node: Node, message: FindCoordinatorRequest, request: Request) -> Work:
@@ -72,4 +103,4 @@ def _coordinator(node: Node, request: Request, log: StateLog | None, key: str, c
     return Coordinator(key, broker.node_id, broker.host, broker.port, code, reason)
 
 
-API = Api(FindCoordinatorRequest, FindCoordinatorResponse, SERVED, handle)
+API = Api(FindCoordinatorRequest, FindCoordinatorResponse, SERVED, ACCESS, handle)

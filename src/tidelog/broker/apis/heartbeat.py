@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import Right, at_top, whole
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.joining import heartbeat
 from tidelog.broker.server.request import Request
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 4)
 """What each version changed: the table of `tidelog.wire.messages.heartbeat`."""
+
+ACCESS = whole(Right(Operation.READ, ResourceType.GROUP, "group_id"), refused=at_top(HeartbeatResponse))
 
 
 def handle(node: Node, message: HeartbeatRequest, request: Request) -> HeartbeatResponse:
@@ -40,4 +44,4 @@ def _code(node: Node, message: HeartbeatRequest) -> ErrorCode:
     return heartbeat(node, group, message.member_id, message.group_instance_id, message.generation_id)
 
 
-API = Api(HeartbeatRequest, HeartbeatResponse, SERVED, by_groups(handle, waits=False))
+API = Api(HeartbeatRequest, HeartbeatResponse, SERVED, ACCESS, by_groups(handle, waits=False))

@@ -8,11 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.config_access import of_configs
 from tidelog.broker.server.request import Outcome, Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.settings.config_changes import Change, Resource
 from tidelog.broker.settings.config_forwarding import altered
+from tidelog.security.acl import Operation
 from tidelog.wire.fields import Versions
+from tidelog.wire.messages.alter_configs import AlterConfigsResourceResponse
 from tidelog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -23,6 +26,10 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 1)
 """What each version changed: the table of `tidelog.wire.messages.incremental_alter_configs`."""
+
+ACCESS = of_configs(
+    Operation.ALTER_CONFIGS, refused=AlterConfigsResourceResponse, response=IncrementalAlterConfigsResponse, into="responses"
+)
 
 
 def handle(node: Node, message: IncrementalAlterConfigsRequest, request: Request) -> Work:
@@ -45,4 +52,4 @@ def _work(node: Node, message: IncrementalAlterConfigsRequest, request: Request)
     return Outcome.CLOSE if answers is None else IncrementalAlterConfigsResponse(responses=answers)
 
 
-API = Api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, SERVED, handle)
+API = Api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, SERVED, ACCESS, handle)

@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import FAILED, Access, Asker
 from tidelog.broker.coordinated import by_transactions
 from tidelog.broker.server.request import Outcome, Request, Wide
 from tidelog.broker.server.slices import Work, awaited
@@ -17,6 +18,7 @@ from tidelog.broker.topic_changes import Job
 from tidelog.broker.transactions.producer_id_source import ClusterProducerIds
 from tidelog.broker.transactions.transaction import ProducerIdAndEpoch
 from tidelog.errors import StorageError, TidelogError
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.storage.producers.producer_ids import ProducerIds
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
@@ -40,6 +42,24 @@ IDS_OF_A_REQUEST = 2
 
 NO_TOPIC = " producer ids"
 """Under this name changes of the metadata wait for each other that reserve ids: no topic has it."""
+
+
+def _gate(asker: Asker, message: InitProducerIdRequest) -> InitProducerIdResponse | None:
+    kind = ResourceType.TRANSACTIONAL_ID
+    if message.transactional_id is not None:
+        is_allowed = asker.may(Operation.WRITE, kind, message.transactional_id)
+    else:
+        kind = ResourceType.CLUSTER
+        is_allowed = asker.may_cluster(Operation.IDEMPOTENT_WRITE, log_denied=False) or asker.permissions.may_any(
+            asker.request, Operation.WRITE, ResourceType.TOPIC
+        )
+    return None if is_allowed else _refused(FAILED[kind])
+
+
+ACCESS = Access(
+    "WRITE on the TRANSACTIONAL_ID; without one IDEMPOTENT_WRITE on CLUSTER, or WRITE on any TOPIC",
+    _gate,
+)
 
 
 def handle(node: Node, message: InitProducerIdRequest, request: Request) -> Message | Wide | Outcome | Work:
@@ -84,4 +104,4 @@ def _refused(code: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=code, producer_id=_NO_ID, producer_epoch=_NO_EPOCH)
 
 
-API = Api(InitProducerIdRequest, InitProducerIdResponse, SERVED, by_transactions(handle))
+API = Api(InitProducerIdRequest, InitProducerIdResponse, SERVED, ACCESS, by_transactions(handle))

@@ -6,15 +6,17 @@ The rules, and who waits: `groups.joining`. Only the leader gets the members and
 from __future__ import annotations
 
 from functools import partial
-from ipaddress import IPv6Address
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import Right, at_top, whole
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.group import JoinResult
 from tidelog.broker.groups.joining import Joining, join
 from tidelog.broker.groups.waiting import Waiting
+from tidelog.broker.server.listeners import java_address
 from tidelog.broker.server.request import Outcome, Request
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 9)
 """What each version changed: the table of `tidelog.wire.messages.join_group`."""
+
+ACCESS = whole(Right(Operation.READ, ResourceType.GROUP, "group_id"), refused=at_top(JoinGroupResponse))
 
 _FIRST_WITH_MEMBER_ID = 4
 _FIRST_WITH_NO_PROTOCOL = 7
@@ -48,7 +52,8 @@ def handle(node: Node, message: JoinGroupRequest, request: Request) -> JoinGroup
         member_id=message.member_id,
         group_instance_id=message.group_instance_id,
         client_id=request.client_id or "",
-        client_host=_host(request.peer_host),
+        # As Java writes an address without a name: it is stored, and returned to clients that describe the group.
+        client_host=f"/{java_address(request.peer_host)}",
         rebalance_timeout_ms=message.rebalance_timeout_ms if version else message.session_timeout_ms,
         session_timeout_ms=message.session_timeout_ms,
         protocol_type=message.protocol_type,
@@ -82,12 +87,4 @@ def _response(version: int, result: JoinResult) -> JoinGroupResponse:
     )
 
 
-def _host(address: str) -> str:
-    """Write an address as Java does, with nothing for its name: it is stored, and returned to clients that describe the group."""
-    if ":" in address:
-        plain, percent, zone = address.partition("%")
-        address = ":".join(f"{int(part, 16):x}" for part in IPv6Address(plain).exploded.split(":")) + percent + zone
-    return f"/{address}"
-
-
-API = Api(JoinGroupRequest, JoinGroupResponse, SERVED, by_groups(handle))
+API = Api(JoinGroupRequest, JoinGroupResponse, SERVED, ACCESS, by_groups(handle))

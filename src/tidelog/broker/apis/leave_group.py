@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import Right, at_top, whole
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.group import GroupState
 from tidelog.broker.groups.joining import Leaving, leave
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 5)
 """What each version changed: the table of `tidelog.wire.messages.leave_group`."""
+
+ACCESS = whole(Right(Operation.READ, ResourceType.GROUP, "group_id"), refused=at_top(LeaveGroupResponse))
 
 _FIRST_BATCHED = 3
 
@@ -47,4 +51,4 @@ def handle(node: Node, message: LeaveGroupRequest, request: Request) -> Work:
     return LeaveGroupResponse(error_code=answers[0].error_code)
 
 
-API = Api(LeaveGroupRequest, LeaveGroupResponse, SERVED, by_groups(handle))
+API = Api(LeaveGroupRequest, LeaveGroupResponse, SERVED, ACCESS, by_groups(handle))

@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import within
 from tidelog.broker.server.request import Request, Wide
 from tidelog.broker.server.slices import Work
 from tidelog.broker.server.wide_requests import AT_ONCE
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
@@ -22,20 +24,32 @@ if TYPE_CHECKING:
 SERVED = Versions(0, 5)
 """What each version changed: the table of `tidelog.wire.messages.list_groups`."""
 
+ACCESS = within("DESCRIBE on CLUSTER for all groups, else on each GROUP: others are left out")
+
 CLASSIC = "classic"
 
 
 def handle(node: Node, message: ListGroupsRequest, request: Request) -> Work:
     """List the groups that are in one of the states, and of one of the types."""
-    return _work(node, message)
+    return _work(node, message, request)
 
 
-def _work(node: Node, message: ListGroupsRequest) -> Work:
+def _work(node: Node, message: ListGroupsRequest, request: Request) -> Work:
+    permissions = node.permissions
+    if permissions is not None and permissions.may_cluster(request, Operation.DESCRIBE, log_denied=False):
+        permissions = None
     states = {state.lower() for state in message.states_filter}
     types = {kind.lower() for kind in message.types_filter}
     listed: list[ListedGroup] = []
     for count, group in enumerate(list(node.groups.all())):
-        if (not states or group.state.value.lower() in states) and (not types or CLASSIC in types):
+        if (
+            (not states or group.state.value.lower() in states)
+            and (not types or CLASSIC in types)
+            and (
+                permissions is None
+                or permissions.may(request, Operation.DESCRIBE, ResourceType.GROUP, group.group_id, log_denied=False)
+            )
+        ):
             listed.append(ListedGroup(group.group_id, group.protocol_type or "", group.state.value, CLASSIC))
         if count % 64 == 63:
             yield None
@@ -44,4 +58,4 @@ def _work(node: Node, message: ListGroupsRequest) -> Work:
     return Wide(response) if len(listed) > AT_ONCE else response
 
 
-API = Api(ListGroupsRequest, ListGroupsResponse, SERVED, handle)
+API = Api(ListGroupsRequest, ListGroupsResponse, SERVED, ACCESS, handle)

@@ -28,6 +28,7 @@ from collections.abc import Container, Generator, Mapping
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import each
 from tidelog.broker.node import Node
 from tidelog.broker.server.request import Outcome, Request
 from tidelog.broker.server.slices import Elsewhere, Work
@@ -44,6 +45,7 @@ from tidelog.model import (
     READ_COMMITTED,
     TopicPartition,
 )
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 from tidelog.wire.fields import Versions
@@ -60,6 +62,18 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 11)
 """What each version changed: the table of `tidelog.wire.messages.list_offsets`."""
+
+ACCESS = each(
+    Operation.DESCRIBE,
+    ResourceType.TOPIC,
+    of="topics",
+    name="name",
+    refused=lambda topic, code: ListOffsetsTopicResponse(
+        topic.name, [ListOffsetsPartitionResponse(one.partition_index, code) for one in topic.partitions]
+    ),
+    response=ListOffsetsResponse,
+    into="topics",
+)
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -213,4 +227,4 @@ class _Lookups:
         return offsets
 
 
-API = Api(ListOffsetsRequest, ListOffsetsResponse, SERVED, handle)
+API = Api(ListOffsetsRequest, ListOffsetsResponse, SERVED, ACCESS, handle)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import at_top, cluster, whole
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work
 from tidelog.broker.server.wide_requests import discarded
+from tidelog.security.acl import Operation
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 SERVED = Versions(0, 0)
 """What each version changed: the table of `tidelog.wire.messages.list_partition_reassignments`."""
 
+ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(ListPartitionReassignmentsResponse))
+
 
 def handle(node: Node, message: ListPartitionReassignmentsRequest, request: Request) -> Work:
     """Name none: those that are not being moved are left out."""
@@ -31,4 +35,4 @@ def _work(message: ListPartitionReassignmentsRequest) -> Work:
     return ListPartitionReassignmentsResponse()
 
 
-API = Api(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse, SERVED, handle)
+API = Api(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse, SERVED, ACCESS, handle)

@@ -10,10 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import within
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Elsewhere, Work, slowly
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.broker.transactions.transaction import STATES_BY_TEXT
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse, TransactionState
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 1)
 """What each version changed: the table of `tidelog.wire.messages.list_transactions`."""
+
+ACCESS = within("DESCRIBE on each TRANSACTIONAL_ID: others are left out")
 
 
 def handle(node: Node, message: ListTransactionsRequest, request: Request) -> Work:
@@ -34,11 +38,16 @@ def handle(node: Node, message: ListTransactionsRequest, request: Request) -> Wo
     duration_ms = message.duration_filter
     now_ms = node.clock.now_ms()
     states: list[TransactionState] = []
+    permissions = node.permissions
     for count, one in enumerate(list(node.transactions.all())):
         if (
             (not producer_ids or one.producer_id in producer_ids)
             and (not texts or one.state.text in texts)
             and (duration_ms < 0 or now_ms - one.started_ms > duration_ms)
+            and (
+                permissions is None
+                or permissions.may(request, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, one.transactional_id)
+            )
         ):
             states.append(TransactionState(one.transactional_id, one.producer_id, one.state.text))
         if count % 64 == 63:
@@ -52,4 +61,4 @@ def _unknown(texts: Collection[str]) -> list[str]:
     return sorted(text for text in texts if text not in STATES_BY_TEXT)
 
 
-API = Api(ListTransactionsRequest, ListTransactionsResponse, SERVED, handle)
+API = Api(ListTransactionsRequest, ListTransactionsResponse, SERVED, ACCESS, handle)

@@ -1,6 +1,6 @@
 """Metadata (3): which brokers there are, which topics, who leads their partitions.
 
-If one topic is asked for by its id, no names are looked at. Every operation is authorized. What is answered about a topic is
+If one topic is asked for by its id, no names are looked at. What is answered about a topic is
 `topics`' (alone) or `cluster.cluster_topics`'.
 
 A topic that does not exist and may be created (auto.create.topics.enable) is answered with UNKNOWN_TOPIC_OR_PARTITION, as Kafka
@@ -15,6 +15,7 @@ from collections.abc import Collection, Generator
 from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import operations_of, within
 from tidelog.broker.server.request import Request, Wide
 from tidelog.broker.server.slices import Elsewhere, Until, Work, slowly
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded
@@ -22,6 +23,7 @@ from tidelog.broker.topic_changes import Job
 from tidelog.broker.topics import NO_TOPIC_ID, why_invalid
 from tidelog.errors import InvalidArgumentError, TidelogError
 from tidelog.model import INTERNAL_TOPICS
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
@@ -38,6 +40,11 @@ if TYPE_CHECKING:
 SERVED = Versions(0, 12)
 """What each version changed: the table of `tidelog.wire.messages.metadata`."""
 
+ACCESS = within(
+    "DESCRIBE on each TOPIC: where all are asked for, others are left out; CREATE on CLUSTER or the TOPIC to create it; "
+    "DESCRIBE on CLUSTER for its authorized operations"
+)
+
 logger = logging.getLogger("tidelog.broker")
 
 NOT_ASKED_FOR = -(2**31)
@@ -49,10 +56,6 @@ WIDE = 1000
 MAX_SIZE = 10_000
 """Topics and partitions that one request may create, as in CreateTopics."""
 
-# A bit for each operation of Kafka's AclOperation that the resource knows.
-ALL_TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
-ALL_CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
-
 
 def handle(node: Node, message: MetadataRequest, request: Request) -> Work:
     version, listener = request.api_version, request.listener
@@ -61,7 +64,8 @@ def handle(node: Node, message: MetadataRequest, request: Request) -> Work:
     ids: dict[uuid.UUID, None] = {}
     is_all = asked is None or (version == 0 and not asked)
     if is_all:
-        topics = yield from slowly((node.topics.described(view, listener, version) for view in node.topics.all()), 4)
+        seen = (view for view in node.topics.all() if _may_see(node, request, view.name, log_denied=False))
+        topics = yield from slowly((node.topics.described(view, listener, version) for view in seen), 4)
     else:
         assert asked is not None
         has_ids = has_nulls = False
@@ -88,11 +92,9 @@ def handle(node: Node, message: MetadataRequest, request: Request) -> Work:
         else:
             may_create = node.config.auto_create_topics_enable and message.allow_auto_topic_creation
             topics = yield from _topics_of_names(node, names, request, may_create=may_create)
-    cluster_operations = NOT_ASKED_FOR
-    if message.include_cluster_authorized_operations:
-        cluster_operations = ALL_CLUSTER_OPERATIONS
+    operations = cluster_operations(node, request) if message.include_cluster_authorized_operations else NOT_ASKED_FOR
     if message.include_topic_authorized_operations:
-        topics = yield from slowly(map(_with_operations, topics), 64)
+        topics = yield from slowly((_with_operations(node, request, one) for one in topics), 64)
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=one.node_id, host=one.host, port=one.port, rack=one.rack)
@@ -101,7 +103,7 @@ def handle(node: Node, message: MetadataRequest, request: Request) -> Work:
         cluster_id=node.cluster_id,
         controller_id=node.brokers.controller_id(listener),
         topics=topics,
-        cluster_authorized_operations=cluster_operations,
+        cluster_authorized_operations=operations,
     )
     # Of very many their number says enough: counting their partitions would take a slice of its own.
     size = len(topics)
@@ -122,11 +124,17 @@ def _topics_of_names(
     for count, name in enumerate(names):
         if count % 16 == 15:
             yield None
+        if not _may_see(node, request, name):
+            topics.append(_refused_topic(name))
+            continue
         view = node.topics.get(name)
         if view is not None:
             topics.append(node.topics.described(view, request.listener, request.api_version))
             continue
         is_invalid = why_invalid(name) is not None
+        if may_create and not _may_create(node, request, name):
+            topics.append(_refused_topic(name))
+            continue
         topics.append(
             MetadataResponseTopic(
                 error_code=ErrorCode.INVALID_TOPIC_EXCEPTION if is_invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -140,9 +148,7 @@ def _topics_of_names(
         if len(missing) * (1 + node.config.num_partitions) > MAX_SIZE:
             logger.warning("somebody asked for %d topics that are not there: too many to create them at once", len(missing))
         elif node.topic_creation is not None:
-            node.topic_creation.ask(
-                missing, client_host=request.peer_host, client_id=request.client_id, correlation_id=request.correlation_id
-            )
+            node.topic_creation.ask(missing, request)
         else:
             yield from node.topic_changes.side_by_side(Job(name, _create(node, name)) for name in missing)
     return topics
@@ -170,11 +176,40 @@ def _topic_of_id(node: Node, topic_id: uuid.UUID, request: Request) -> MetadataR
     view = node.topics.by_id(topic_id)
     if view is None:
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+    if not _may_see(node, request, view.name):
+        # An id is no secret, a name is.
+        return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=topic_id)
     return node.topics.described(view, request.listener, request.api_version)
 
 
-def _with_operations(topic: MetadataResponseTopic) -> MetadataResponseTopic:
-    if topic.name is None:
+def _may_see(node: Node, request: Request, name: str, *, log_denied: bool = True) -> bool:
+    permissions = node.permissions
+    return permissions is None or permissions.may(request, Operation.DESCRIBE, ResourceType.TOPIC, name, log_denied=log_denied)
+
+
+def _may_create(node: Node, request: Request, name: str) -> bool:
+    permissions = node.permissions
+    return (
+        permissions is None
+        or permissions.may_cluster(request, Operation.CREATE, log_denied=False)
+        or permissions.may(request, Operation.CREATE, ResourceType.TOPIC, name)
+    )
+
+
+def _refused_topic(name: str) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, is_internal=name in INTERNAL_TOPICS)
+
+
+def cluster_operations(node: Node, request: Request) -> int:
+    """Return a bit for each operation that a request may do to the cluster; 0 where it may not even describe it."""
+    permissions = node.permissions
+    if permissions is not None and not permissions.may_cluster(request, Operation.DESCRIBE):
+        return 0
+    return operations_of(node, request, ResourceType.CLUSTER)
+
+
+def _with_operations(node: Node, request: Request, topic: MetadataResponseTopic) -> MetadataResponseTopic:
+    if topic.name is None or topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return topic
     return MetadataResponseTopic(
         error_code=topic.error_code,
@@ -182,7 +217,7 @@ def _with_operations(topic: MetadataResponseTopic) -> MetadataResponseTopic:
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=topic.partitions,
-        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+        topic_authorized_operations=operations_of(node, request, ResourceType.TOPIC, topic.name),
     )
 
 
@@ -195,4 +230,4 @@ def _refusal(message: MetadataRequest, code: ErrorCode) -> Generator[None, None,
     return Wide(MetadataResponse(topics=topics), is_long=len(topics) > WIDE)
 
 
-API = Api(MetadataRequest, MetadataResponse, SERVED, handle)
+API = Api(MetadataRequest, MetadataResponse, SERVED, ACCESS, handle)

@@ -12,6 +12,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import Right, each, first, whole
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.committing import Codes, Committer, by_topic, commit, unknown_partitions, without
 from tidelog.broker.server.request import Request
@@ -19,10 +20,12 @@ from tidelog.broker.server.slices import Work
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.groups.group_offsets import NO_EXPIRY, CommittedOffset
 from tidelog.model import NO_TIMESTAMP, TopicPartition
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -34,8 +37,32 @@ if TYPE_CHECKING:
 SERVED = Versions(0, 9)
 """What each version changed: the table of `tidelog.wire.messages.offset_commit`."""
 
+
+def _refused(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic(
+        topic.name, topic.topic_id, [OffsetCommitResponsePartition(one.partition_index, code) for one in topic.partitions]
+    )
+
+
 NO_RETENTION = -1
 INT64_MAX = (1 << 63) - 1
+
+
+ACCESS = first(
+    whole(
+        Right(Operation.READ, ResourceType.GROUP, "group_id"),
+        refused=lambda message, code: OffsetCommitResponse(topics=[_refused(topic, code) for topic in message.topics]),
+    ),
+    each(
+        Operation.READ,
+        ResourceType.TOPIC,
+        of="topics",
+        name="name",
+        refused=_refused,
+        response=OffsetCommitResponse,
+        into="topics",
+    ),
+)
 
 
 def handle(node: Node, message: OffsetCommitRequest, request: Request) -> Work:
@@ -74,4 +101,4 @@ def _response(codes: Codes) -> Generator[None, None, OffsetCommitResponse]:
     return OffsetCommitResponse(topics=(yield from by_topic(codes, OffsetCommitResponseTopic, OffsetCommitResponsePartition)))
 
 
-API = Api(OffsetCommitRequest, OffsetCommitResponse, SERVED, by_groups(handle))
+API = Api(OffsetCommitRequest, OffsetCommitResponse, SERVED, ACCESS, by_groups(handle))

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import Right, at_top, each, first, whole
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.committing import Codes, by_topic, unknown_partitions
 from tidelog.broker.groups.group import GroupState
@@ -24,6 +25,7 @@ from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, elements, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.model import TopicPartition
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.coordinator.consumer_protocol import PROTOCOL_TYPE
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
@@ -39,6 +41,24 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 0)
 """What each version changed: the table of `tidelog.wire.messages.offset_delete`."""
+
+ACCESS = first(
+    whole(
+        Right(Operation.DELETE, ResourceType.GROUP, "group_id"),
+        refused=at_top(OffsetDeleteResponse),
+    ),
+    each(
+        Operation.READ,
+        ResourceType.TOPIC,
+        of="topics",
+        name="name",
+        refused=lambda topic, code: OffsetDeleteResponseTopic(
+            topic.name, [OffsetDeleteResponsePartition(one.partition_index, code) for one in topic.partitions]
+        ),
+        response=OffsetDeleteResponse,
+        into="topics",
+    ),
+)
 
 
 def handle(node: Node, message: OffsetDeleteRequest, request: Request) -> Work:
@@ -76,4 +96,4 @@ def _delete(node: Node, group_id: str, keys: list[TopicPartition], codes: Codes)
     return ErrorCode.NONE
 
 
-API = Api(OffsetDeleteRequest, OffsetDeleteResponse, SERVED, by_groups(handle))
+API = Api(OffsetDeleteRequest, OffsetDeleteResponse, SERVED, ACCESS, by_groups(handle))

@@ -12,12 +12,14 @@ from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import FAILED, Access, Amend, Asker
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.group import Group
-from tidelog.broker.server.request import Request
+from tidelog.broker.server.request import Outcome, Request
 from tidelog.broker.server.slices import Work
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.model import NO_LEADER_EPOCH, TopicPartition
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.offset_fetch import (
@@ -47,8 +49,88 @@ _FIRST = (OffsetFetchResponseTopic, OffsetFetchResponsePartition)
 _LATER = (OffsetFetchResponseTopics, OffsetFetchResponsePartitions)
 """The forms of an answer: of one group, and of several."""
 
+_NOTHING: Final[dict[str, list[Any]]] = {}
+
 _Wanted: TypeAlias = "list[tuple[str, Iterable[int]]] | None"
 """Partitions by topic, as a request names them; None: all that the group has."""
+
+
+def _gate(asker: Asker, message: OffsetFetchRequest) -> OffsetFetchResponse | Amend | None:
+    failed = FAILED[ResourceType.GROUP]
+    version = asker.request.api_version
+    if version < _FIRST_WITH_GROUPS:
+        if asker.may(Operation.DESCRIBE, ResourceType.GROUP, message.group_id):
+            wanted, refused = _seen(asker, message.topics, _FIRST)
+            message.topics = wanted
+            return _amending(asker, refused)
+        topics = _all_refused(message.topics or (), failed, _FIRST) if version < _FIRST_WITH_GROUP_ERROR else []
+        return OffsetFetchResponse(error_code=failed, topics=topics)
+    groups: list[OffsetFetchResponseGroup] = []
+    left = []
+    of_group: dict[str, list[Any]] = {}
+    for one in message.groups:
+        if asker.may(Operation.DESCRIBE, ResourceType.GROUP, one.group_id):
+            one.topics, refused = _seen(asker, one.topics, _LATER)
+            of_group[one.group_id] = refused
+            left.append(one)
+        else:
+            groups.append(OffsetFetchResponseGroup(one.group_id, [], failed))
+    if not left:
+        return OffsetFetchResponse(groups=groups)
+    message.groups = left
+    return _amending(asker, [], groups, of_group)
+
+
+def _amending(
+    asker: Asker, topics: list[Any], groups: Iterable[OffsetFetchResponseGroup] = (), of_group: dict[str, list[Any]] = _NOTHING
+) -> Amend:
+    """Return what leaves out topics that nobody may see, and adds what is refused."""
+
+    def is_seen(topic: Any) -> bool:
+        return asker.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+
+    def amend(response: Any) -> OffsetFetchResponse | Outcome:
+        if isinstance(response, OffsetFetchResponse):
+            if not response.error_code:
+                response.topics = [*filter(is_seen, response.topics), *topics]
+            for one in response.groups:
+                if not one.error_code:
+                    one.topics = [*filter(is_seen, one.topics), *of_group.get(one.group_id, ())]
+            response.groups.extend(groups)
+        return response  # type: ignore[no-any-return]
+
+    return amend
+
+
+def _seen(asker: Asker, topics: Any, form: tuple[Any, Any]) -> tuple[Any, list[Any]]:
+    """Return those of a request's topics that may be described, and the answers about the others; None stays None."""
+    if topics is None:
+        return None, []
+    denied = {name for name in {one.name for one in topics} if not asker.may(Operation.DESCRIBE, ResourceType.TOPIC, name)}
+    if not denied:
+        return topics, []
+    refused = [one for one in topics if one.name in denied]
+    return [one for one in topics if one.name not in denied], _all_refused(refused, FAILED[ResourceType.TOPIC], form)
+
+
+def _all_refused(topics: Iterable[Any], code: ErrorCode, form: tuple[Any, Any]) -> list[Any]:
+    of_topic, of_partition = form
+    none = NO_OFFSET
+    return [
+        of_topic(
+            name=topic.name,
+            partitions=[
+                of_partition(one, none.offset, none.leader_epoch, none.metadata, code) for one in topic.partition_indexes
+            ],
+        )
+        for topic in topics
+    ]
+
+
+ACCESS = Access(
+    "DESCRIBE on each GROUP, and on each TOPIC: where all are asked for, others are left out",
+    _gate,
+)
 
 
 def handle(node: Node, message: OffsetFetchRequest, request: Request) -> Work:
@@ -107,4 +189,4 @@ def _found(
     return list(topics.values())
 
 
-API = Api(OffsetFetchRequest, OffsetFetchResponse, SERVED, by_groups(handle))
+API = Api(OffsetFetchRequest, OffsetFetchResponse, SERVED, ACCESS, by_groups(handle))

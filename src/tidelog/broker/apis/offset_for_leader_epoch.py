@@ -6,11 +6,13 @@ An epoch that the log does not know, because it is newer or because the log has 
 from __future__ import annotations
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import each, unless_cluster
 from tidelog.broker.node import Node
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.model import TopicPartition
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -22,6 +24,21 @@ from tidelog.wire.messages.offset_for_leader_epoch import (
 
 SERVED = Versions(0, 4)
 """What each version changed: the table of `tidelog.wire.messages.offset_for_leader_epoch`."""
+
+ACCESS = unless_cluster(
+    Operation.CLUSTER_ACTION,
+    each(
+        Operation.DESCRIBE,
+        ResourceType.TOPIC,
+        of="topics",
+        name="topic",
+        refused=lambda topic, code: OffsetForLeaderTopicResult(
+            topic.topic, [EpochEndOffset(code, one.partition) for one in topic.partitions]
+        ),
+        response=OffsetForLeaderEpochResponse,
+        into="topics",
+    ),
+)
 
 
 def handle(node: Node, message: OffsetForLeaderEpochRequest, request: Request) -> Work:
@@ -51,4 +68,4 @@ def _end(node: Node, key: TopicPartition, wanted: OffsetForLeaderPartition) -> E
     return answer
 
 
-API = Api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, SERVED, handle)
+API = Api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, SERVED, ACCESS, handle)

@@ -36,6 +36,7 @@ from time import perf_counter
 from typing import Final, TypeAlias
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.produce_access import PRODUCE_ACCESS
 from tidelog.broker.first_look import USUAL, FirstLook, first_look_fast, is_of_open_transaction, look_at
 from tidelog.broker.metrics import Counters
 from tidelog.broker.node import Node
@@ -57,6 +58,7 @@ from tidelog.errors import (
 from tidelog.model import INTERNAL_TOPICS, NO_TIMESTAMP, TopicPartition
 from tidelog.records.batch import HEADER_BYTES
 from tidelog.records.compression import Bytes
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.storage.partition.append.append_info import AppendWork
 from tidelog.storage.partition.append.appends import Prepared, TooMuchAtOnceError
 from tidelog.storage.partition.partition_log import PartitionLog
@@ -73,6 +75,8 @@ from tidelog.wire.usual_produce import FIRST_READ, LAST_READ, read_usual_fast, w
 
 SERVED = Versions(0, 11)
 """What each version changed: the table of `tidelog.wire.messages.produce`."""
+
+ACCESS = PRODUCE_ACCESS
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -146,6 +150,9 @@ def answer_usual(
         return None
     topic, partition, acks, timeout_ms, records = usual
     if not acks or not first_look_fast(records, version):
+        return None
+    permissions = node.permissions
+    if permissions is not None and not permissions.may(request, Operation.WRITE, ResourceType.TOPIC, topic, log_denied=False):
         return None
     uncommitted: list[Uncommitted] = []
     try:
@@ -432,4 +439,4 @@ def _refused_by_log(key: _Key, log: PartitionLog, error: Exception) -> Partition
     return answer
 
 
-API = Api(ProduceRequest, ProduceResponse, SERVED, handle, answer_usual)
+API = Api(ProduceRequest, ProduceResponse, SERVED, ACCESS, handle, answer_usual)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import NOTHING
 from tidelog.broker.node import Node
 from tidelog.broker.server.request import Request
 from tidelog.wire.error_codes import ErrorCode
@@ -12,6 +13,8 @@ from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, Sas
 SERVED = Versions(0, 2)
 """What each version changed: the table of `tidelog.wire.messages.sasl_authenticate`."""
 
+ACCESS = NOTHING
+
 
 def handle(node: Node, message: SaslAuthenticateRequest, request: Request) -> SaslAuthenticateResponse:
     """Refuse it: it is out of place."""
@@ -19,4 +22,4 @@ def handle(node: Node, message: SaslAuthenticateRequest, request: Request) -> Sa
     return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=why)
 
 
-API = Api(SaslAuthenticateRequest, SaslAuthenticateResponse, SERVED, handle)
+API = Api(SaslAuthenticateRequest, SaslAuthenticateResponse, SERVED, ACCESS, handle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import NOTHING
 from tidelog.broker.node import Node
 from tidelog.broker.server.request import Request
 from tidelog.wire.error_codes import ErrorCode
@@ -12,10 +13,12 @@ from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHands
 SERVED = Versions(0, 1)
 """What each version changed: the table of `tidelog.wire.messages.sasl_handshake`."""
 
+ACCESS = NOTHING
+
 
 def handle(node: Node, message: SaslHandshakeRequest, request: Request) -> SaslHandshakeResponse:
     """Refuse it: it is out of place."""
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 
-API = Api(SaslHandshakeRequest, SaslHandshakeResponse, SERVED, handle)
+API = Api(SaslHandshakeRequest, SaslHandshakeResponse, SERVED, ACCESS, handle)

@@ -11,11 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import Right, at_top, whole
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.group import SyncResult
 from tidelog.broker.groups.joining import Syncing, sync
 from tidelog.broker.groups.waiting import Waiting
 from tidelog.broker.server.request import Outcome, Request
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 5)
 """What each version changed: the table of `tidelog.wire.messages.sync_group`."""
+
+ACCESS = whole(Right(Operation.READ, ResourceType.GROUP, "group_id"), refused=at_top(SyncGroupResponse))
 
 _FIRST_WITH_PROTOCOL = 5
 
@@ -64,4 +68,4 @@ def _response(result: SyncResult) -> SyncGroupResponse:
     )
 
 
-API = Api(SyncGroupRequest, SyncGroupResponse, SERVED, by_groups(handle))
+API = Api(SyncGroupRequest, SyncGroupResponse, SERVED, ACCESS, by_groups(handle))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import Right, each, first, whole
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.committing import Committer, Transaction, by_topic, commit_in_transaction, unknown_partitions, without
 from tidelog.broker.server.request import Request
@@ -18,10 +19,12 @@ from tidelog.broker.server.slices import Work, elements
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.model import TopicPartition
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -33,8 +36,33 @@ if TYPE_CHECKING:
 SERVED = Versions(0, 4)
 """What each version changed: the table of `tidelog.wire.messages.txn_offset_commit`."""
 
+
+def _refused(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCommitResponseTopic:
+    return TxnOffsetCommitResponseTopic(
+        topic.name, topic.topic_id, [TxnOffsetCommitResponsePartition(one.partition_index, code) for one in topic.partitions]
+    )
+
+
 _FIRST_TOLD_OF_LOADING: Final = 2
 _FIRST_TOLD_TO_ABORT: Final = 4
+
+
+ACCESS = first(
+    whole(
+        Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"),
+        Right(Operation.READ, ResourceType.GROUP, "group_id"),
+        refused=lambda message, code: TxnOffsetCommitResponse(topics=[_refused(topic, code) for topic in message.topics]),
+    ),
+    each(
+        Operation.READ,
+        ResourceType.TOPIC,
+        of="topics",
+        name="name",
+        refused=_refused,
+        response=TxnOffsetCommitResponse,
+        into="topics",
+    ),
+)
 
 
 def handle(node: Node, message: TxnOffsetCommitRequest, request: Request) -> Work:
@@ -71,4 +99,4 @@ def _reported(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-API = Api(TxnOffsetCommitRequest, TxnOffsetCommitResponse, SERVED, by_groups(handle))
+API = Api(TxnOffsetCommitRequest, TxnOffsetCommitResponse, SERVED, ACCESS, by_groups(handle))

@@ -11,12 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import cluster, unless_cluster, whole
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Until, Work, elements
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.model import TopicPartition
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
+from tidelog.security.acl import Operation
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.write_txn_markers import (
@@ -32,6 +34,29 @@ if TYPE_CHECKING:
 
 SERVED = Versions(0, 2)
 """What each version changed: the table of `tidelog.wire.messages.write_txn_markers`."""
+
+
+def _refused(message: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        [
+            WritableTxnMarkerResult(
+                marker.producer_id,
+                [
+                    WritableTxnMarkerTopicResult(
+                        topic.name, [WritableTxnMarkerPartitionResult(one, code) for one in topic.partition_indexes]
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in message.markers
+        ]
+    )
+
+
+ACCESS = unless_cluster(
+    Operation.ALTER,
+    whole(cluster(Operation.CLUSTER_ACTION), refused=_refused),
+)
 
 
 def handle(node: Node, message: WriteTxnMarkersRequest, request: Request) -> Work:
@@ -92,4 +117,4 @@ def _result(producer_id: int, codes: dict[TopicPartition, ErrorCode]) -> Generat
     return WritableTxnMarkerResult(producer_id, [WritableTxnMarkerTopicResult(*one) for one in by_topic.items()])
 
 
-API = Api(WriteTxnMarkersRequest, WriteTxnMarkersResponse, SERVED, handle)
+API = Api(WriteTxnMarkersRequest, WriteTxnMarkersResponse, SERVED, ACCESS, handle)

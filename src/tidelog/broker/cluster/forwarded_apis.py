@@ -1,6 +1,6 @@
 """The APIs that a member has the controllers answer, and what a client gets that no controller answers in time.
 
-Versions are those of Apache Kafka 3.9 to 4.4. Of those without messages here (ACLs, voters) a frame is sent on all
+Versions are those of Apache Kafka 3.9 to 4.4. Of those without messages here (voters) a frame is sent on all
 the same: what is in it is the controllers' to read.
 
 AlterConfigs and IncrementalAlterConfigs are not among them: `config_forwarding` looks at them first.
@@ -17,8 +17,10 @@ from tidelog.wire.fields import Message, Versions
 from tidelog.wire.messages import (
     alter_client_quotas,
     alter_user_scram_credentials,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_topics,
     describe_quorum,
     elect_leaders,
@@ -101,6 +103,15 @@ def _alter_users(message: alter_user_scram_credentials.AlterUserScramCredentials
     )
 
 
+def _create_acls(message: create_acls.CreateAclsRequest, code: ErrorCode, reason: str) -> Message:
+    return create_acls.CreateAclsResponse(results=[create_acls.AclCreationResult(code, reason) for _ in message.creations])
+
+
+def _delete_acls(message: delete_acls.DeleteAclsRequest, code: ErrorCode, reason: str) -> Message:
+    results = [delete_acls.DeleteAclsFilterResult(code, reason) for _ in message.filters]
+    return delete_acls.DeleteAclsResponse(filter_results=results)
+
+
 def _at_top(response: type[Any]) -> Refuse:
     def refuse(message: Message, code: ErrorCode, reason: str) -> Message:
         refusal: Message = response(error_code=code)
@@ -130,8 +141,8 @@ FORWARDED: dict[int, Forwarded] = {
         _known(describe_quorum.DescribeQuorumRequest, _at_top(describe_quorum.DescribeQuorumResponse)),
         _known(update_features.UpdateFeaturesRequest, _at_top(update_features.UpdateFeaturesResponse)),
         _known(unregister_broker.UnregisterBrokerRequest, _at_top(unregister_broker.UnregisterBrokerResponse)),
-        Forwarded(30, "CreateAcls", Versions(0, 3)),
-        Forwarded(31, "DeleteAcls", Versions(0, 3)),
+        _known(create_acls.CreateAclsRequest, _create_acls),
+        _known(delete_acls.DeleteAclsRequest, _delete_acls),
         _known(alter_client_quotas.AlterClientQuotasRequest, _alter_quotas),
         _known(alter_user_scram_credentials.AlterUserScramCredentialsRequest, _alter_users),
         Forwarded(80, "AddRaftVoter", Versions(0, 1)),

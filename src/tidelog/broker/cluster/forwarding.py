@@ -17,7 +17,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tidelog.broker.cluster.owned_tasks import OwnedTasks
 from tidelog.broker.server.rate_limited_log import RateLimitedLog
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tidelog.broker.cluster.forwarded_apis import Forwarded
     from tidelog.broker.cluster.metadata_plane import MetadataPlane
     from tidelog.broker.timers import Blocking
+    from tidelog.security.principal import Principal
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -49,6 +50,13 @@ Answered = Callable[[Chunks | None], None]
 """Called once with the response's bytes, its size in front; None: the connection is to be closed."""
 
 
+class Client(Protocol):
+    """Whose request is sent on: the controller judges by that what it may."""
+
+    peer_host: str
+    principal: Principal
+
+
 class Forwarding:
     """Sends requests on to the active controller. Belongs to the loop's thread."""
 
@@ -60,13 +68,13 @@ class Forwarding:
         self._bytes = 0
         self._room = asyncio.Event()
 
-    def begin(self, api: Forwarded, version: int, frame: Bytes, client_host: str, answered: Answered) -> Callable[[], None]:
+    def begin(self, api: Forwarded, version: int, frame: Bytes, client: Client, answered: Answered) -> Callable[[], None]:
         """Send a request's frame on, header included and size not; return what gives it up: `answered` is called then, too."""
 
         def over(task: asyncio.Task[Chunks | None]) -> None:
             answered(None if task.cancelled() else task.result())
 
-        task = self._tasks.begin(self._answer(api, version, frame, client_host), f"tidelog-forwarding {api.name}")
+        task = self._tasks.begin(self._answer(api, version, frame, client), f"tidelog-forwarding {api.name}")
         task.add_done_callback(over)
 
         def give_up() -> None:
@@ -74,9 +82,9 @@ class Forwarding:
 
         return give_up
 
-    async def _answer(self, api: Forwarded, version: int, frame: Bytes, client_host: str) -> Chunks | None:
+    async def _answer(self, api: Forwarded, version: int, frame: Bytes, client: Client) -> Chunks | None:
         try:
-            answer = await self.forward(frame, client_host)
+            answer = await self.forward(frame, client)
             if bytes(answer[:4]) != bytes(frame[4:8]):
                 raise ProtocolError("the controller's answer is to another request")
             return [len(answer).to_bytes(4, "big") + answer]
@@ -100,19 +108,19 @@ class Forwarding:
         self._heavy.run(work, take)
         return await done
 
-    def send(self, frame: Bytes, client_host: str, done: Callable[[bytes | TidelogError], object]) -> None:
+    def send(self, frame: Bytes, client: Client, done: Callable[[bytes | TidelogError], object]) -> None:
         """Have `done` called once with the controller's response to a frame, or with what `forward` raises."""
 
         async def sent() -> None:
             try:
-                answer: bytes | TidelogError = await self.forward(frame, client_host)
+                answer: bytes | TidelogError = await self.forward(frame, client)
             except TidelogError as error:
                 answer = error
             done(answer)
 
         self._tasks.begin(sent(), "tidelog-forwarding")
 
-    async def forward(self, frame: Bytes, client_host: str) -> bytes:
+    async def forward(self, frame: Bytes, client: Client) -> bytes:
         """Return the controller's response to a frame. Raises as `MetadataPlane.forward`."""
         size = len(frame)
         if size > MAX_REQUEST_BYTES:
@@ -128,7 +136,12 @@ class Forwarding:
             raise BrokerUnreachableError("too many requests wait for the controller", path="controller") from None
         self._bytes += size
         try:
-            return await self._plane.forward(frame, client_host=client_host, timeout_s=max(deadline - loop.time(), 0.0))
+            return await self._plane.forward(
+                frame,
+                client_host=client.peer_host,
+                principal=client.principal,
+                timeout_s=max(deadline - loop.time(), 0.0),
+            )
         finally:
             self._bytes -= size
             self._room.set()

@@ -2,7 +2,7 @@
 
 | asked for by | sent | so that |
 |---|---|---|
-| a client's Metadata | in an Envelope with the client's address | the controller judges by who wants the topic |
+| a client's Metadata | in an Envelope with the client's address and principal | the controller judges by who wants the topic |
 | a coordinator, for its own topic | as this broker's own request | |
 
 Nobody waits for the answer: clients are answered UNKNOWN_TOPIC_OR_PARTITION or COORDINATOR_NOT_AVAILABLE, and ask again. A topic
@@ -24,6 +24,7 @@ from tidelog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequ
 
 if TYPE_CHECKING:
     from tidelog.broker.cluster.metadata_plane import MetadataPlane
+    from tidelog.broker.server.request import Request
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -49,15 +50,17 @@ class TopicCreation:
         self._tasks = OwnedTasks()
         self._log = RateLimitedLog(logger)
 
-    def ask(self, names: Iterable[str], *, client_host: str, client_id: str | None, correlation_id: int) -> None:
-        """Ask for topics on behalf of a client; the id is that of its request."""
+    def ask(self, names: Iterable[str], client: Request) -> None:
+        """Ask for topics on behalf of a client: the ids are those of its request."""
         topics = [self._creatable(name) for name in self._not_asked(names)]
         message = CreateTopicsRequest(topics, timeout_ms=int(TIMEOUT_S * 1000))
-        chunks = request_chunks(message, VERSION, correlation_id, client_id)
+        chunks = request_chunks(message, VERSION, client.correlation_id, client.client_id)
+
+        host, principal = client.peer_host, client.principal
 
         async def forwarded() -> CreateTopicsResponse:
             frame = b"".join(chunks)[4:]
-            answer = await self._plane.forward(frame, client_host=client_host, timeout_s=TIMEOUT_S)
+            answer = await self._plane.forward(frame, client_host=host, principal=principal, timeout_s=TIMEOUT_S)
             return read_response(CreateTopicsResponse, VERSION, answer)[1]
 
         self._begin([one.name for one in topics], forwarded)

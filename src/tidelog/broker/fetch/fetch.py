@@ -22,6 +22,7 @@ import logging
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
+from tidelog.broker.authorization.fetch_access import readable
 from tidelog.broker.fetch.delayed_fetches import Watch
 from tidelog.broker.fetch.down_conversion import Converted, down_converted, newest_magic
 from tidelog.broker.fetch.fetch_reader import NOTHING_NEW, FetchParams, PartitionRead, error_answer
@@ -141,6 +142,12 @@ class Fetch:
 
     def work(self) -> Work:
         """Answer, or see to it that the request is answered later."""
+        if self._node.permissions is not None:
+            wanted = self._partitions
+            self._partitions, denied = yield from readable(self._node.permissions, self._request, wanted, self._params)
+            if denied:
+                self._set_apart = wanted
+                self._unknown += denied
         logs = self._node.manager.logs
         for count, one in enumerate(self._partitions):
             if one.key not in logs:
@@ -152,7 +159,7 @@ class Fetch:
 
     def _set_apart_unknown(self) -> Generator[None, None, None]:
         wanted, known = self._partitions, list[FetchedPartition]()
-        self._set_apart = wanted
+        self._set_apart = self._set_apart or wanted
         ids: list[tuple[FetchedPartition, PartitionRead]] = []
         for count, one in enumerate(wanted):
             unknown = self._node.fetch_reader.unknown(one)

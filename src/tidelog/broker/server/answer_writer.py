@@ -84,6 +84,11 @@ class AnswerWriter:
 
     # --- what a handler sees
 
+    @property
+    def api_name(self) -> str:
+        """Kafka's name of what is asked for."""
+        return "nothing" if self.served is None else self.served.metrics.name
+
     def respond(self, response: Message | Wide | Outcome, *, is_wide: bool = False) -> None:
         """Send a response that was put off. Once; nothing happens if the connection is gone."""
         if response is Outcome.LATER:

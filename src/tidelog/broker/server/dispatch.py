@@ -5,6 +5,7 @@
 | asks for an API or a version that is not served | its connection closed |
 | ... but ApiVersions of an unknown version | UNSUPPORTED_VERSION in version 0, with the known versions (KIP-511) |
 | breaks the format | its connection closed |
+| may not do what it asks for | what its API says (`Api.access`), before the handler; see `authorization` |
 | makes its handler raise | its connection closed, and the error on the log: it is a bug of ours |
 | is the controllers' to answer, and this is a member of a cluster | sent on as it came: see `cluster.forwarding` |
 | has many elements | read by another thread, and its response is written by one: see `slices`, `wide_requests` |
@@ -31,8 +32,10 @@ from tidelog.broker.apis import (
     alter_partition_reassignments,
     alter_user_scram_credentials,
     api_versions,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_groups,
     delete_records,
     delete_topics,
@@ -72,6 +75,7 @@ from tidelog.broker.apis import (
     txn_offset_commit,
     write_txn_markers,
 )
+from tidelog.broker.authorization.guarded import Checked
 from tidelog.broker.cluster.forwarded_apis import FORWARDED, Forwarded
 from tidelog.broker.server.rate_limited_log import RateLimitedLog
 from tidelog.broker.server.request import Outcome, Wide
@@ -135,6 +139,8 @@ APIS: tuple[Api, ...] = (
     describe_user_scram_credentials.API,
     alter_user_scram_credentials.API,
     describe_acls.API,
+    create_acls.API,
+    delete_acls.API,
 )
 """All that are served. A new module of `apis/` is added here."""
 
@@ -223,7 +229,7 @@ class Dispatcher:
     def _read_elsewhere(self, connection: FramedRequest, served: Served, frame: memoryview) -> Outcome:
         """Have a request of many elements read by another thread, and answer it then."""
 
-        def go_on(result: Message | BaseException) -> None:
+        def go_on(result: Message | Checked | BaseException) -> None:
             slices = self._node.slices
 
             def left(_: object) -> None:
@@ -253,8 +259,12 @@ class Dispatcher:
             else:
                 connection.respond_chunks(answer)
 
+        def read() -> Any:
+            message = served.decode(frame)
+            return message if served.check is None else served.check(self._node, message, connection)
+
         def begin() -> None:
-            self._node.heavy.run(lambda: served.decode(frame), go_on)
+            self._node.heavy.run(read, go_on)
 
         self._node.wide_requests.enter(begin)
         return Outcome.LATER
@@ -273,7 +283,7 @@ class Dispatcher:
                 served.metrics.microseconds.record((perf_counter_ns() - connection.started_ns) // 1000)
                 connection.respond_chunks(chunks)
 
-        give_up = forwarding.begin(served.forwarded, served.version, frame, connection.peer_host, answered)
+        give_up = forwarding.begin(served.forwarded, served.version, frame, connection, answered)
         connection.when_gone(give_up)
         served.metrics.waited += 1
         return Outcome.LATER
@@ -297,7 +307,7 @@ class Dispatcher:
             if api is None or version not in api.served:
                 return None, header.api_key
             metrics = self._node.metrics.api(header.api_key, api.name)
-            served = self._served[kind] = Served(api, version, metrics)
+            served = self._served[kind] = Served(api, version, metrics, self._node.permissions)
         return served, body
 
     def _unsupported(self, connection: FramedRequest, api_key: int) -> list[Bytes] | Outcome:
@@ -312,6 +322,8 @@ class Dispatcher:
         return Outcome.CLOSE
 
 
-def _discard_all(message: Message | BaseException) -> None:
+def _discard_all(message: Message | Checked | BaseException) -> None:
+    if isinstance(message, Checked):
+        message = message.message
     if not isinstance(message, BaseException):
         discard(message, depth=3)

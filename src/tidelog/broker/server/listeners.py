@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Mapping
+from ipaddress import IPv6Address
 from typing import NamedTuple
 
 from tidelog.config import PropertyValue
@@ -205,3 +206,14 @@ def _port(name: str, value: PropertyValue) -> int:
 
 def _words(text: PropertyValue | None) -> list[str]:
     return [word.strip() for word in str(text or "").split(",") if word.strip()]
+
+
+def java_address(address: str) -> str:
+    """Return a peer's address as Java writes it, which is how entries of ACLs name hosts: no zero of IPv6 is left out."""
+    if ":" not in address:
+        return address
+    plain, percent, zone = address.partition("%")
+    parsed = IPv6Address(plain)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return ":".join(f"{int(part, 16):x}" for part in parsed.exploded.split(":")) + percent + zone

@@ -44,6 +44,10 @@ class Request(Protocol):
     principal: Principal
     """Who has authenticated; ANONYMOUS where nobody has to. What may be done is decided by it."""
 
+    @property
+    def api_name(self) -> str:
+        """Kafka's name of what is asked for."""
+
     def respond(self, response: Message | Wide | Outcome, *, is_wide: bool = False) -> None:
         """Send a response that was put off. Once; nothing happens if the connection is gone.
 

@@ -7,6 +7,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.apis import produce
+from tidelog.broker.authorization.guarded import Guarded
 from tidelog.broker.cluster.forwarded_apis import Forwarded
 from tidelog.broker.server.wide_requests import BYTES_AT_ONCE
 from tidelog.wire.codec import decoder
@@ -14,6 +15,7 @@ from tidelog.wire.headers import response_writer
 
 if TYPE_CHECKING:
     from tidelog.broker.api import Api
+    from tidelog.broker.authorization.permissions import Permissions
     from tidelog.broker.metrics import ApiMetrics
     from tidelog.wire.codec import Bytes, Message
 
@@ -24,6 +26,7 @@ class Served:
     __slots__ = (
         "answer_usual",
         "bytes_at_once",
+        "check",
         "decode",
         "forwarded",
         "handle",
@@ -34,7 +37,7 @@ class Served:
         "write",
     )
 
-    def __init__(self, api: Api | Forwarded, version: int, metrics: ApiMetrics) -> None:
+    def __init__(self, api: Api | Forwarded, version: int, metrics: ApiMetrics, permissions: Permissions | None) -> None:
         self.version = version
         self.metrics = metrics
         self.forwarded: Forwarded | None = None
@@ -44,9 +47,11 @@ class Served:
             self.bytes_at_once = -1
             self.is_flexible = False
             self.answer_usual = None
+            self.check = None
             return
         self.is_flexible = version >= api.request.FIRST_FLEXIBLE
-        self.handle = api.handle
+        self.handle = Guarded.of(api, permissions)
+        self.check = self.handle.check if isinstance(self.handle, Guarded) else None
         self.answer_usual = api.answer_usual
         self.bytes_at_once = sys.maxsize if api is produce.API else BYTES_AT_ONCE
         # Kafka skips what stands after a request, and librdkafka's metadata request has a byte too many.

@@ -20,6 +20,9 @@ controller.quota.window.num            11          the same for partitions that 
 controller.quota.window.size.seconds   1           ... of this length
 connections.max.idle.ms                600000      a silent connection is closed after this
 queued.max.request.bytes               -1          bytes of large requests that may have come before others wait; -1: 512 MiB
+authorizer.class.name                  none        StandardAuthorizer's: who may do what is checked; see `authorization`
+super.users                            none        principals that may do everything, as User:admin, with semicolons
+allow.everyone.if.no.acl.found         false       what no entry is about is allowed to everybody
 auto.create.topics.enable              true        metadata creates the topics that it is asked for
 num.partitions                         1           of a topic that does not say
 default.replication.factor             1           the same
@@ -64,6 +67,7 @@ from typing import Any
 
 from tidelog.broker.server.listeners import LISTENER_PROPERTIES, Listener, loopback, parse_listeners
 from tidelog.broker.server.secured.listener_security import check_secured
+from tidelog.broker.settings.authorizer_properties import check_authorizer, super_users
 from tidelog.broker.settings.broker_property import BrokerProperty, counts, flag, integer, parsed, properties_of, text, words
 from tidelog.broker.settings.cluster_config import CLUSTER_DEFAULTS, ClusterConfig
 from tidelog.config import INT32_MAX, INT64_MAX, PropertyValue
@@ -108,6 +112,9 @@ class BrokerConfig:
     controller_quota_window_size_seconds: int = integer("controller.quota.window.size.seconds", 1, 1)
     connections_max_idle_ms: int = integer("connections.max.idle.ms", 600_000, -1, INT64_MAX)
     queued_max_request_bytes: int = integer("queued.max.request.bytes", -1, -1, INT64_MAX)
+    authorizer_class_name: str | None = text("authorizer.class.name")
+    super_users: str | None = text("super.users")
+    allow_everyone_if_no_acl_found: bool = flag("allow.everyone.if.no.acl.found", False)
     auto_create_topics_enable: bool = flag("auto.create.topics.enable", True)
     num_partitions: int = integer("num.partitions", 1, 1)
     default_replication_factor: int = integer("default.replication.factor", 1, -(2**15), 2**15 - 1)
@@ -168,6 +175,8 @@ class BrokerConfig:
             name: str(value).lower() if isinstance(value, bool) else str(value).strip() for name, value in properties.items()
         }
         check_secured(listeners, given)
+        check_authorizer(values.get("authorizer_class_name"), has_zookeeper=cluster is not None and cluster.zookeeper is not None)
+        super_users(values.get("super_users"))
         return cls(listeners=listeners, cluster=cluster, log_dir=_log_dir(properties), given=given, **values)
 
 

@@ -131,7 +131,7 @@ def _forwarded(forwarding: Forwarding, message: Message, request: Request) -> Ge
     version = request.api_version
     frame = yield Elsewhere(partial(_frame, message, version, request.correlation_id, request.client_id))
     try:
-        answer = yield Until(partial(forwarding.send, frame, request.peer_host))
+        answer = yield Until(partial(forwarding.send, frame, request))
         said: Answers = yield Elsewhere(partial(_answers, RESPONSES[message.API_KEY], version, answer))
         return said
     except UnsupportedVersionError:

@@ -10,7 +10,7 @@ import re
 
 _NAMES = """
 alter.config.policy.class.name alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
-authorizer.class.name auto.include.jmx.reporter auto.leader.rebalance.enable background.threads broker.heartbeat.interval.ms
+auto.include.jmx.reporter auto.leader.rebalance.enable background.threads broker.heartbeat.interval.ms
 broker.id.generation.enable broker.session.timeout.ms client.quota.callback.class connection.failed.authentication.delay.ms
 connections.max.reauth.ms control.plane.listener.name controlled.shutdown.enable controlled.shutdown.max.retries
 controlled.shutdown.retry.backoff.ms controller.quorum.append.linger.ms controller.quorum.bootstrap.servers
@@ -87,7 +87,6 @@ _UNUSED_PREFIXES = re.compile(rf"(?:listener\.name|rsm\.config|rlmm\.config|sasl
 """Properties with names of the user's, and families that newer releases add to."""
 
 GUARDS = (
-    "authorizer.class.name",
     "create.topic.policy.class.name",
     "alter.config.policy.class.name",
     "ssl.client.auth",

@@ -11,10 +11,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import cluster, whole
 from tidelog.broker.cluster.zookeeper.zookeeper_plane import ZookeeperPlane
 from tidelog.broker.node import Node
 from tidelog.broker.server.request import Outcome, Request
-from tidelog.wire.fields import Message, Versions
+from tidelog.security.acl import Operation
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import RESPONSES, Message, Versions
 from tidelog.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from tidelog.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from tidelog.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
@@ -41,8 +44,16 @@ def _handler(name: str) -> Callable[[Node, Any, Request], Outcome]:
     return handle
 
 
+def _refused(message: Message, code: ErrorCode) -> Message:
+    response: Any = RESPONSES[message.API_KEY]
+    refusal: Message = response(error_code=code)
+    return refusal
+
+
+ACCESS = whole(cluster(Operation.CLUSTER_ACTION), refused=_refused)
+
 CONTROLLER_APIS = (
-    Api(LeaderAndIsrRequest, LeaderAndIsrResponse, Versions(0, 7), _handler("leader_and_isr")),
-    Api(StopReplicaRequest, StopReplicaResponse, Versions(0, 4), _handler("stop_replica")),
-    Api(UpdateMetadataRequest, UpdateMetadataResponse, Versions(0, 8), _handler("update_metadata")),
+    Api(LeaderAndIsrRequest, LeaderAndIsrResponse, Versions(0, 7), ACCESS, _handler("leader_and_isr")),
+    Api(StopReplicaRequest, StopReplicaResponse, Versions(0, 4), ACCESS, _handler("stop_replica")),
+    Api(UpdateMetadataRequest, UpdateMetadataResponse, Versions(0, 8), ACCESS, _handler("update_metadata")),
 )

@@ -1,0 +1,72 @@
+"""CreateAcls (30): access control entries that there shall be (KIP-140). Those that are there already are left as they are.
+
+Each stands for itself: one that makes no sense keeps the others from nothing. A broker alone keeps them in its metadata log, and
+answers once they are on the disk; a member has the controllers do so. Without an authorizer SECURITY_DISABLED.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import cluster, whole
+from tidelog.broker.authorization.acl_changes import ACLS, creation, why_invalid
+from tidelog.broker.refused import refusal_of
+from tidelog.broker.server.request import Request
+from tidelog.broker.server.slices import Work, slowly
+from tidelog.broker.server.wide_requests import discarded
+from tidelog.broker.topic_changes import Job
+from tidelog.security.acl import Acl, Operation
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
+from tidelog.wire.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+SERVED = Versions(0, 3)
+"""What each version changed: the table of `tidelog.wire.messages.create_acls`."""
+
+ACCESS = whole(
+    cluster(Operation.ALTER),
+    refused=lambda message, code: CreateAclsResponse(results=[AclCreationResult(code) for _ in message.creations]),
+)
+
+
+def handle(node: Node, message: CreateAclsRequest, request: Request) -> Work:
+    return _work(node, message)
+
+
+def _work(node: Node, message: CreateAclsRequest) -> Work:
+    permissions = node.permissions
+    if permissions is None:
+        disabled = (AclCreationResult(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.") for _ in message.creations)
+        return CreateAclsResponse(results=(yield from slowly(disabled, 256)))
+    acls = yield from slowly(map(_acl, message.creations), 64)
+    results = yield from slowly((AclCreationResult(*why_invalid(acl)) for acl in acls), 64)
+    wanted = yield from slowly((acl for acl, result in zip(acls, results, strict=True) if not result.error_code), 256)
+    if wanted:
+        try:
+            yield from node.topic_changes.side_by_side([Job(ACLS, creation(node.manager.metadata, permissions, wanted))])
+        except Exception as error:
+            refusal = refusal_of(error)
+            for result in results:
+                if not result.error_code:
+                    result.error_code, result.error_message = refusal.code, refusal.reason
+    yield from discarded(message, acls, wanted)
+    return CreateAclsResponse(results=results)
+
+
+def _acl(one: AclCreation) -> Acl:
+    return Acl(
+        one.resource_type,
+        one.resource_name,
+        one.resource_pattern_type,
+        one.principal,
+        one.host,
+        one.operation,
+        one.permission_type,
+    )
+
+
+API = Api(CreateAclsRequest, CreateAclsResponse, SERVED, ACCESS, handle)

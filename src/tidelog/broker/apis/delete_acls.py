@@ -1,0 +1,118 @@
+"""DeleteAcls (31): access control entries that there shall not be any more, by filters (KIP-140).
+
+Filters are those of DescribeAcls. The answer says for each which entries it has removed. An entry that several match is named for
+each of them, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import cluster, whole
+from tidelog.broker.authorization.acl_changes import ACLS, MAX_CHANGED, deletion
+from tidelog.broker.refused import Refused, refusal_of
+from tidelog.broker.server.request import Request
+from tidelog.broker.server.slices import Work, slowly
+from tidelog.broker.server.wide_requests import discarded
+from tidelog.broker.topic_changes import Job
+from tidelog.security.acl import Acl, AclFilter, Operation
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
+from tidelog.wire.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+SERVED = Versions(0, 3)
+"""What each version changed: the table of `tidelog.wire.messages.delete_acls`."""
+
+ACCESS = whole(
+    cluster(Operation.ALTER),
+    refused=lambda message, code: DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(code) for _ in message.filters]),
+)
+
+
+def handle(node: Node, message: DeleteAclsRequest, request: Request) -> Work:
+    return _work(node, message)
+
+
+def _work(node: Node, message: DeleteAclsRequest) -> Work:
+    permissions = node.permissions
+    if permissions is None:
+        code, why = ErrorCode.SECURITY_DISABLED, "No Authorizer is configured."
+        return DeleteAclsResponse(
+            filter_results=(yield from slowly((DeleteAclsFilterResult(code, why) for _ in message.filters), 256))
+        )
+    filters = yield from slowly(map(_filter, message.filters), 64)
+    going: set[object] = set()
+    results: list[DeleteAclsFilterResult] = []
+    named = 0
+    for wanted in filters:
+        if wanted.is_unknown:
+            results.append(DeleteAclsFilterResult(ErrorCode.INVALID_REQUEST, "the filter has an element that is not known"))
+            continue
+        result = DeleteAclsFilterResult()
+        for count, (key, acl) in enumerate(list(permissions.authorizer.acls.items())):
+            if count % 256 == 255:
+                yield None
+            if wanted.matches(acl):
+                going.add(key)
+                named += 1
+                if named > MAX_CHANGED:
+                    break
+                result.matching_acls.append(_matching(acl))
+        results.append(result)
+        yield None
+        if named > MAX_CHANGED:
+            break
+    if named > MAX_CHANGED:
+        refusal = Refused(ErrorCode.INVALID_REQUEST, f"too many entries for one request: {MAX_CHANGED} is the most")
+        results = yield from slowly((_refused(refusal) for _ in filters), 64)
+    elif going:
+        try:
+            yield from node.topic_changes.side_by_side([Job(ACLS, deletion(node.manager.metadata, permissions, going))])
+        except Exception as error:
+            refusal = refusal_of(error)
+            results = yield from slowly((_refused(refusal) for _ in filters), 64)
+    yield from discarded(message, filters)
+    return DeleteAclsResponse(filter_results=results)
+
+
+def _refused(refusal: Refused) -> DeleteAclsFilterResult:
+    return DeleteAclsFilterResult(refusal.code, refusal.reason)
+
+
+def _filter(one: DeleteAclsFilter) -> AclFilter:
+    return AclFilter(
+        one.resource_type_filter,
+        one.resource_name_filter,
+        one.pattern_type_filter,
+        one.principal_filter,
+        one.host_filter,
+        one.operation,
+        one.permission_type,
+    )
+
+
+def _matching(acl: Acl) -> DeleteAclsMatchingAcl:
+    return DeleteAclsMatchingAcl(
+        ErrorCode.NONE,
+        None,
+        acl.resource_type,
+        acl.resource_name,
+        acl.pattern_type,
+        acl.principal,
+        acl.host,
+        acl.operation,
+        acl.permission,
+    )
+
+
+API = Api(DeleteAclsRequest, DeleteAclsResponse, SERVED, ACCESS, handle)

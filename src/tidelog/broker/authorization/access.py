@@ -1,0 +1,214 @@
+"""What an API checks before its handler is called. Each module of `apis/` says it, beside the versions that it serves::
+
+    ACCESS = each(Operation.DELETE, ResourceType.GROUP, of="groups_names", refused=_refused, response=…, into="results")
+
+| form | the handler |
+|---|---|
+| `NOTHING` | is called for everybody |
+| `whole` | is called if all of some rights are there; else the request is refused |
+| `each` | gets those elements of an array that may be answered; the others are refused, in the same response |
+| `within` | asks by itself, element by element: what it may not see it leaves out |
+| `Access(…, gate)` | any other |
+
+A gate gets an `Asker` and the decoded request. It returns None where all is allowed; else the response, or what amends the
+response that the handler makes. It may take elements out of the request. It runs on any thread, changes nothing else, and waits
+for nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from tidelog.broker.server.request import Outcome, Wide
+from tidelog.security.acl import ALL_OPERATIONS, CLUSTER_NAME, Operation, ResourceType
+from tidelog.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.broker.authorization.permissions import Permissions
+    from tidelog.broker.node import Node
+    from tidelog.broker.server.request import Answer, Request
+    from tidelog.wire.codec import Message
+
+FAILED = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+"""The error code of a right that is missing, by what the right is about."""
+
+
+class Asker:
+    """A request that asks for rights, with its node."""
+
+    __slots__ = ("node", "permissions", "request")
+
+    def __init__(self, node: Node, permissions: Permissions, request: Request) -> None:
+        self.node = node
+        self.permissions = permissions
+        self.request = request
+
+    def may(self, operation: Operation, kind: ResourceType, name: str, *, log_denied: bool = True) -> bool:
+        """Whether the request may do an operation to the resource of a name."""
+        return self.permissions.may(self.request, operation, kind, name, log_denied=log_denied)
+
+    def may_cluster(self, operation: Operation, *, log_denied: bool = True) -> bool:
+        """The same for the cluster as a whole."""
+        return self.permissions.may_cluster(self.request, operation, log_denied=log_denied)
+
+
+Amend: TypeAlias = "Callable[[Any], Message | Outcome]"
+"""Makes the answer of what the handler answers: a response, or an outcome but for LATER."""
+
+Gate: TypeAlias = "Callable[[Asker, Any], Message | Outcome | Amend | None]"
+
+
+class Access(NamedTuple):
+    """What an API checks: in words, and what does it. No gate: nothing is checked, or the handler does."""
+
+    what: str
+    gate: Gate | None = None
+
+
+NOTHING = Access("nothing")
+"""Of what is asked before anybody has authenticated."""
+
+
+def within(what: str) -> Access:
+    """Return the access of a handler that asks by itself."""
+    return Access(what)
+
+
+class Right(NamedTuple):
+    """An operation, what it is done to, and where the request says its name; of the cluster None."""
+
+    operation: Operation
+    kind: ResourceType
+    name: str | None = None
+
+    def __str__(self) -> str:
+        whose = "" if self.name is None else f" ({self.name})"
+        return f"{self.operation.name} on {self.kind.name}{whose}"
+
+
+def cluster(operation: Operation) -> Right:
+    """Return a right to the cluster."""
+    return Right(operation, ResourceType.CLUSTER)
+
+
+def whole(*rights: Right, refused: Callable[[Any, ErrorCode], Message]) -> Access:
+    """Return an access that needs all of some rights; `refused` makes the response of the request, and the error code."""
+
+    def gate(asker: Asker, message: Any) -> Message | None:
+        for operation, kind, name in rights:
+            if not asker.may(operation, kind, CLUSTER_NAME if name is None else getattr(message, name) or ""):
+                return refused(message, FAILED[kind])
+        return None
+
+    return Access(", ".join(map(str, rights)), gate)
+
+
+def at_top(response: Callable[..., Message]) -> Callable[[Any, ErrorCode], Message]:
+    """Return what refuses a request by the error code at the top of its response."""
+    return lambda message, code: response(error_code=code)
+
+
+def each(
+    operation: Operation,
+    kind: ResourceType,
+    *,
+    of: str,
+    refused: Callable[[Any, ErrorCode], Any],
+    response: Callable[..., Message],
+    into: str,
+    name: str | None = None,
+    unless: Callable[[Counter[str], str], bool] | None = None,
+) -> Access:
+    """Return an access that looks at each element of the request's array `of`, or at its field `name`.
+
+    `refused` makes the element of the response's array `into`. Where all are refused, the handler is not called. Those are not
+    looked at for which `unless` says so, by how often each name stands there, and the name: the handler refuses them.
+    """
+
+    def gate(asker: Asker, message: Any) -> Message | Amend | None:
+        elements = getattr(message, of) or ()
+        names = Counter(one if name is None else getattr(one, name) for one in elements)
+        denied = refusals(asker, operation, kind, (one for one in names if unless is None or not unless(names, one)))
+        if not denied:
+            return None
+        answers, left = [], []
+        for one in elements:
+            if (one if name is None else getattr(one, name)) in denied:
+                answers.append(refused(one, FAILED[kind]))
+            else:
+                left.append(one)
+        if not left:
+            return response(**{into: answers})
+        setattr(message, of, left)
+        return appending(into, answers)
+
+    return Access(f"{operation.name} on each {kind.name}", gate)
+
+
+def named_twice(names: Counter[str], name: str) -> bool:
+    """Whether a name stands in the request more than once: for `each`."""
+    return names[name] > 1
+
+
+def refusals(asker: Asker, operation: Operation, kind: ResourceType, names: Iterable[str]) -> set[str]:
+    """Return the names of resources to which an operation is denied."""
+    return {name for name in names if not asker.may(operation, kind, name)}
+
+
+def operations_of(node: Node, request: Request, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
+    """Return a bit for each operation that a request may do to a resource: all, where there is no authorizer."""
+    permissions = node.permissions
+    return ALL_OPERATIONS[kind] if permissions is None else permissions.operations(request, kind, name)
+
+
+def appending(into: str, answers: list[Any]) -> Amend:
+    """Return what adds to an array of the response."""
+
+    def amend(response: Any) -> Message | Outcome:
+        if not isinstance(response, Outcome):
+            getattr(response, into).extend(answers)
+        return response  # type: ignore[no-any-return]
+
+    return amend
+
+
+def first(*accesses: Access) -> Access:
+    """Return an access that looks at one after the other; only the last of them may amend."""
+    gates = [one.gate for one in accesses if one.gate is not None]
+
+    def gate(asker: Asker, message: Any) -> Message | Outcome | Amend | None:
+        for one in gates:
+            verdict = one(asker, message)
+            if verdict is not None:
+                return verdict
+        return None
+
+    return Access("; ".join(one.what for one in accesses), gate)
+
+
+def unless_cluster(operation: Operation, access: Access) -> Access:
+    """Return an access that is not looked at where the request has a right to the cluster."""
+    inner = access.gate
+    assert inner is not None
+
+    def gate(asker: Asker, message: Any) -> Message | Outcome | Amend | None:
+        return None if asker.may_cluster(operation, log_denied=False) else inner(asker, message)
+
+    return Access(f"{operation.name} on CLUSTER, or {access.what}", gate)
+
+
+def amended(amend: Amend, answer: Answer) -> Answer:
+    """Return an answer as it is sent; LATER is as it is."""
+    if answer is Outcome.LATER or answer is Outcome.CLOSE:
+        return answer
+    if isinstance(answer, Wide):
+        response = amend(answer.response)
+        return response if isinstance(response, Outcome) else answer._replace(response=response)
+    return amend(answer)

@@ -1,0 +1,75 @@
+"""Entries that are created and deleted by a broker that is alone: records of its metadata log, which Kafka finds there, too.
+
+They count once they are on the disk. A change of many records is written, and read again, as a whole (KIP-868).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, Final
+
+from tidelog.broker.refused import Refused
+from tidelog.metadata.records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+from tidelog.security.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
+from tidelog.security.principal import is_principal
+from tidelog.storage.steps import Steps
+from tidelog.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.broker.authorization.permissions import Permissions
+    from tidelog.storage.metadata.metadata_store import MetadataStore
+
+ACLS: Final = " acls"
+"""Under this name changes of entries wait for each other: no topic has it."""
+
+MAX_CHANGED: Final = 10_000
+"""Entries that one request may create or delete, as Kafka's controller takes records of one request."""
+
+
+def why_invalid(acl: Acl) -> tuple[ErrorCode, str | None]:
+    """Return why there can be no such entry; NONE if there can."""
+    why = None
+    if not ResourceType.TOPIC <= acl.resource_type <= ResourceType.USER:
+        why = f"Invalid resourceType {acl.resource_type}"
+    elif acl.resource_type == ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
+        why = f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
+    elif not acl.resource_name:
+        why = "Invalid empty resource name"
+    elif acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
+        why = f"Invalid patternType {acl.pattern_type}"
+    elif not Operation.ALL <= acl.operation <= Operation.DESCRIBE_TOKENS:
+        why = f"Invalid operation {acl.operation}"
+    elif acl.permission not in (Permission.DENY, Permission.ALLOW):
+        why = f"Invalid permissionType {acl.permission}"
+    elif not is_principal(acl.principal):
+        why = "a principal is a type, a colon and a name"
+    return (ErrorCode.NONE, None) if why is None else (ErrorCode.INVALID_REQUEST, why)
+
+
+def creation(store: MetadataStore, permissions: Permissions, wanted: Collection[Acl]) -> Steps[None]:
+    """Have these entries, as far as they are not there. Raises Refused, StorageError."""
+    authorizer = permissions.authorizer
+    new = {_new_id(permissions): acl for acl in dict.fromkeys(wanted) if not authorizer.has(acl)}
+    if len(new) > MAX_CHANGED:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"too many entries for one request: {MAX_CHANGED} is the most")
+    if new:
+        yield store.append([AccessControlEntryRecord(key, *acl) for key, acl in new.items()])
+        for key, acl in new.items():
+            authorizer.add(key, acl)
+
+
+def deletion(store: MetadataStore, permissions: Permissions, going: Collection[Any]) -> Steps[None]:
+    """Have these entries no more, by their ids. Raises StorageError."""
+    left = [key for key in going if key in permissions.authorizer.acls]  # Somebody else may have been faster.
+    if left:
+        yield store.append([RemoveAccessControlEntryRecord(key) for key in left])
+        for key in left:
+            permissions.authorizer.remove(key)
+
+
+def _new_id(permissions: Permissions) -> uuid.UUID:
+    while True:
+        made = uuid.uuid4()
+        if made not in permissions.authorizer.acls:
+            return made

@@ -1,0 +1,50 @@
+"""What APIs of configurations check: of a topic's the right to the topic, of all others the right to the cluster.
+
+A resource of another type is the handler's to refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tidelog.broker.authorization.access import FAILED, Access, Amend, Asker, appending
+from tidelog.security.acl import CLUSTER_NAME, Operation, ResourceType
+
+if TYPE_CHECKING:
+    from tidelog.wire.codec import Message
+
+TOPIC = 2
+_OF_CLUSTER = (4, 8, 16, 32)
+"""Brokers, their loggers, subscriptions to metrics, groups."""
+
+WHY = {ResourceType.TOPIC: "Topic authorization failed.", ResourceType.CLUSTER: "Cluster authorization failed."}
+
+
+def of_configs(operation: Operation, *, refused: Callable[..., Any], response: Callable[..., Message], into: str) -> Access:
+    """Return an access that looks at each of the request's `resources`; `refused` makes an element of the response's `into`."""
+
+    def gate(asker: Asker, message: Any) -> Message | Amend | None:
+        answers, left = [], []
+        for one in message.resources:
+            kind = ResourceType.TOPIC if one.resource_type == TOPIC else ResourceType.CLUSTER
+            name = one.resource_name if kind is ResourceType.TOPIC else CLUSTER_NAME
+            if one.resource_type not in (TOPIC, *_OF_CLUSTER) or asker.may(operation, kind, name):
+                left.append(one)
+            else:
+                answers.append(
+                    refused(
+                        error_code=FAILED[kind],
+                        error_message=WHY[kind],
+                        resource_type=one.resource_type,
+                        resource_name=one.resource_name,
+                    )
+                )
+        if not answers:
+            return None
+        if not left:
+            return response(**{into: answers})
+        message.resources = left
+        return appending(into, answers)
+
+    return Access(f"{operation.name} on each TOPIC, on CLUSTER for all else", gate)

@@ -1,0 +1,41 @@
+"""What Fetch checks, of all partitions of its session: a consumer's topic by topic, a follower's all or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING
+
+from tidelog.broker.fetch.fetch_reader import FetchParams, PartitionRead, error_answer
+from tidelog.security.acl import Operation, ResourceType
+from tidelog.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.broker.authorization.permissions import Permissions
+    from tidelog.broker.fetch.fetch_sessions import FetchedPartition
+    from tidelog.broker.server.request import Request
+
+
+def readable(
+    permissions: Permissions, request: Request, wanted: list[FetchedPartition], params: FetchParams
+) -> Generator[None, None, tuple[list[FetchedPartition], Sequence[tuple[FetchedPartition, PartitionRead]]]]:
+    """Return the partitions that a fetcher may read, and the answers about the others. What has no name is not looked at."""
+    if params.is_follower and permissions.may_cluster(request, Operation.CLUSTER_ACTION):
+        return wanted, ()
+    allowed: list[FetchedPartition] = []
+    denied: list[tuple[FetchedPartition, PartitionRead]] = []
+    decided: dict[str, bool] = {}
+    for count, one in enumerate(wanted):
+        if count % 64 == 63:
+            yield None
+        may = not params.is_follower
+        if may and one.key is not None:
+            topic = one.key.topic
+            if topic not in decided:
+                decided[topic] = permissions.may(request, Operation.READ, ResourceType.TOPIC, topic)
+            may = decided[topic]
+        if may:
+            allowed.append(one)
+        else:
+            answer = error_answer(one, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            denied.append((one, PartitionRead(answer, 0, None, None)))
+    return allowed if denied else wanted, denied

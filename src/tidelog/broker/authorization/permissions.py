@@ -1,0 +1,115 @@
+"""The broker's authorizer: asked by requests, with the entries of the metadata, and a log of what it decides.
+
+The log is that of Kafka's StandardAuthorizer, as ``tidelog.authorizer``: what is denied at INFO, what is allowed at DEBUG.
+What is only asked in order to leave things out, or to list operations, is not logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from tidelog.broker.server.listeners import java_address
+from tidelog.broker.settings.authorizer_properties import super_users
+from tidelog.security.acl import CLUSTER_NAME, RESOURCE_NAMES, Acl, Operation, ResourceType
+from tidelog.security.standard_authorizer import Decision, StandardAuthorizer
+
+if TYPE_CHECKING:
+    import uuid
+
+    from tidelog.broker.server.request import Request
+    from tidelog.broker.settings.broker_config import BrokerConfig
+    from tidelog.metadata.image import MetadataImage
+    from tidelog.metadata.records import AccessControlEntryRecord
+
+logger = logging.getLogger("tidelog.authorizer")
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_LONGEST_NAME: Final = 1000
+
+
+class Permissions:
+    """Answers whether a request may do something. Any thread may ask; the loop's changes the entries."""
+
+    def __init__(self, authorizer: StandardAuthorizer) -> None:
+        self.authorizer = authorizer
+
+    @classmethod
+    def of(cls, config: BrokerConfig, image: MetadataImage) -> Permissions | None:
+        """Return what the properties ask for, with the entries of the metadata; None without an authorizer."""
+        if config.authorizer_class_name is None:
+            return None
+        made = cls(
+            StandardAuthorizer(
+                super_users(config.super_users), allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found
+            )
+        )
+        made.take_over(image)
+        return made
+
+    # --- the entries
+
+    def take_over(self, image: MetadataImage) -> None:
+        """Have the entries that the metadata has now."""
+        self._take(image.acls)
+
+    def _take(self, acls: Mapping[uuid.UUID, AccessControlEntryRecord]) -> None:
+        known = self.authorizer.acls
+        for gone in known.keys() - acls.keys():
+            self.authorizer.remove(gone)
+        for added in acls.keys() - known.keys():
+            self.authorizer.add(added, acl_of(acls[added]))
+
+    # --- asking
+
+    def may(self, request: Request, operation: Operation, kind: ResourceType, name: str, *, log_denied: bool = True) -> bool:
+        """Whether who has sent a request may do an operation to the resource of a name."""
+        decision = self.authorizer.decide(request.principal, _host(request), operation, kind, name)
+        if decision.is_allowed:
+            if logger.isEnabledFor(logging.DEBUG):
+                logger.debug("%s", _said(decision, request, operation, kind, name))
+        elif log_denied and logger.isEnabledFor(logging.INFO):
+            logger.info("%s", _said(decision, request, operation, kind, name))
+        return decision.is_allowed
+
+    def may_cluster(self, request: Request, operation: Operation, *, log_denied: bool = True) -> bool:
+        """The same for the cluster as a whole."""
+        return self.may(request, operation, ResourceType.CLUSTER, CLUSTER_NAME, log_denied=log_denied)
+
+    def may_any(self, request: Request, operation: Operation, kind: ResourceType) -> bool:
+        """Whether there can be a resource of a kind that it may do the operation to."""
+        return self.authorizer.may_any(request.principal, _host(request), operation, kind)
+
+    def operations(self, request: Request, kind: ResourceType, name: str) -> int:
+        """Return a bit for each operation that it may do to a resource."""
+        return self.authorizer.operations(request.principal, _host(request), kind, name)
+
+
+def _host(request: Request) -> str:
+    host = request.peer_host
+    return java_address(host) if ":" in host else host
+
+
+def acl_of(record: AccessControlEntryRecord) -> Acl:
+    """Return the entry that a record of the metadata says."""
+    return Acl(
+        record.resource_type,
+        record.resource_name,
+        record.pattern_type,
+        record.principal,
+        record.host,
+        record.operation,
+        record.permission_type,
+    )
+
+
+def _said(decision: Decision, request: Request, operation: Operation, kind: ResourceType, name: str) -> str:
+    text = (
+        f"Principal = {request.principal} is {'Allowed' if decision.is_allowed else 'Denied'} operation = {operation.name} "
+        f"from host = {_host(request)} on resource = {RESOURCE_NAMES[kind]}:LITERAL:{name[:_LONGEST_NAME]} "
+        f"for request = {request.api_name} with resourceRefCount = 1 based on rule {decision}"
+    )
+    # Names are a stranger's: they write no lines of their own.
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

@@ -1,0 +1,64 @@
+"""What Produce checks: topic by topic, and of records of a transaction its id. Of records the first batch is looked at."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidelog.broker.authorization.access import FAILED, Access, Amend, Asker
+from tidelog.broker.server.request import Outcome
+from tidelog.broker.topics import NO_TOPIC_ID
+from tidelog.records.batch import HEADER_BYTES, TRANSACTIONAL_BIT
+from tidelog.records.compression import Bytes
+from tidelog.security.acl import Operation, ResourceType
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+
+_V2: Final = 2
+_MAGIC: Final = 16
+_ATTRIBUTES: Final = 22
+
+
+def _is_transactional(records: Bytes | None) -> bool:
+    if records is None or len(records) <= HEADER_BYTES:
+        return False
+    return records[_MAGIC] == _V2 and bool(records[_ATTRIBUTES] & TRANSACTIONAL_BIT)
+
+
+def _gate(asker: Asker, message: ProduceRequest) -> ProduceResponse | Outcome | Amend | None:
+    topics = message.topic_data
+    kind = ResourceType.TRANSACTIONAL_ID
+    if any(_is_transactional(one.records) for topic in topics for one in topic.partition_data) and (
+        message.transactional_id is None or not asker.may(Operation.WRITE, kind, message.transactional_id)
+    ):
+        return Outcome.CLOSE if message.acks == 0 else ProduceResponse([_refused(topic, FAILED[kind]) for topic in topics])
+    kind = ResourceType.TOPIC
+    denied = {name for name in {topic.name for topic in topics} if not asker.may(Operation.WRITE, kind, name)}
+    if not denied:
+        return None
+    answers = [_refused(topic, FAILED[kind]) for topic in topics if topic.name in denied]
+    message.topic_data = left = [topic for topic in topics if topic.name not in denied]
+    if not left:
+        return Outcome.CLOSE if message.acks == 0 else ProduceResponse(answers)
+
+    def amend(answer: ProduceResponse | Outcome) -> ProduceResponse | Outcome:
+        if isinstance(answer, Outcome):
+            return Outcome.CLOSE  # Nothing was to be answered: that is all that such a producer can notice.
+        answer.responses.extend(answers)
+        return answer
+
+    return amend
+
+
+def _refused(topic: TopicProduceData, code: ErrorCode) -> TopicProduceResponse:
+    return TopicProduceResponse(
+        topic.name, NO_TOPIC_ID, [PartitionProduceResponse(one.index, code, -1) for one in topic.partition_data]
+    )
+
+
+PRODUCE_ACCESS = Access("WRITE on each TOPIC; of records of a transaction WRITE on its TRANSACTIONAL_ID", _gate)

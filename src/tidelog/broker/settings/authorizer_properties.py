@@ -1,0 +1,40 @@
+"""What a broker's properties say about its authorizer: which class of Kafka's it is, and who may do everything."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidelog.errors import InvalidArgumentError
+from tidelog.security.principal import is_principal
+
+STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+_OF_ZOOKEEPER: Final = ("kafka.security.authorizer.AclAuthorizer", "kafka.security.auth.SimpleAclAuthorizer")
+
+
+def super_users(text: str | None) -> list[str]:
+    """Return the principals of ``super.users``: semicolons between, as names of certificates have commas.
+
+    Raises InvalidArgumentError for what is no principal.
+    """
+    found = [one.strip() for one in (text or "").split(";") if one.strip()]
+    for one in found:
+        if not is_principal(one):
+            raise InvalidArgumentError("super.users", found=repr(one), expected="type:name;…, as in User:admin")
+    return found
+
+
+def check_authorizer(name: str | None, *, has_zookeeper: bool) -> None:
+    """Raise InvalidArgumentError for an ``authorizer.class.name`` that this broker cannot be."""
+    if name is None:
+        return
+    if name in _OF_ZOOKEEPER or (has_zookeeper and name == STANDARD_AUTHORIZER):
+        raise InvalidArgumentError(
+            "authorizer.class.name: entries that are kept in ZooKeeper are not read here, so a broker of a cluster with "
+            "ZooKeeper has no authorizer",
+            found=name,
+            expected=f"{STANDARD_AUTHORIZER}, of a broker that is alone or has KRaft's controllers",
+        )
+    if name != STANDARD_AUTHORIZER:
+        raise InvalidArgumentError(
+            "authorizer.class.name is no class that this broker has", found=name, expected=STANDARD_AUTHORIZER
+        )

@@ -1,0 +1,191 @@
+"""An access control entry (ACL): who may, or may not, do what to which resources, from where (KIP-11, KIP-290).
+
+| part | |
+|---|---|
+| resource type, name, pattern | `LITERAL`: the resource of that name, `*`: all of its type; `PREFIXED`: all that begin so |
+| principal | `User:alice`; `User:*` is everybody |
+| host | an address, or `*` |
+| operation | one, or `ALL` |
+| permission | `ALLOW` or `DENY` |
+
+Numbers are those of Kafka's protocol and of its metadata records.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+WILDCARD: Final = "*"
+CLUSTER_NAME: Final = "kafka-cluster"
+"""The one resource of type `CLUSTER`."""
+
+
+class ResourceType(IntEnum):
+    """What a right is about."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """How a name of an entry, or of a filter, stands for names of resources."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class Operation(IntEnum):
+    """What is done to a resource."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+
+
+class Permission(IntEnum):
+    """What an entry says."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+RESOURCE_NAMES: Final = {
+    ResourceType.TOPIC: "Topic",
+    ResourceType.GROUP: "Group",
+    ResourceType.CLUSTER: "Cluster",
+    ResourceType.TRANSACTIONAL_ID: "TransactionalId",
+    ResourceType.DELEGATION_TOKEN: "DelegationToken",
+    ResourceType.USER: "User",
+}
+"""As the log of decisions writes them."""
+
+OPERATIONS: Final = {
+    ResourceType.TOPIC: (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE),
+    ResourceType.CLUSTER: (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    ),
+}
+"""What can be done to a resource: what "authorized operations" of a response are chosen from."""
+
+
+def operation_bits(operations: tuple[Operation, ...]) -> int:
+    """Return a bit for each operation, as responses say which are authorized."""
+    return sum(1 << one for one in operations)
+
+
+ALL_OPERATIONS: Final = {kind: operation_bits(operations) for kind, operations in OPERATIONS.items()}
+"""The bits where nobody is refused anything."""
+
+
+class Acl(NamedTuple):
+    """One entry. Numbers may be ones of a newer Kafka: an entry with such matches nothing."""
+
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission: int
+
+    def __str__(self) -> str:
+        return (
+            f"StandardAcl(resourceType={_name(ResourceType, self.resource_type)}, resourceName={self.resource_name}, "
+            f"patternType={_name(PatternType, self.pattern_type)}, principal={self.principal}, host={self.host}, "
+            f"operation={_name(Operation, self.operation)}, permissionType={_name(Permission, self.permission)})"
+        )
+
+
+def _name(kind: type[IntEnum], number: int) -> str:
+    try:
+        return kind(number).name
+    except ValueError:
+        return str(number)
+
+
+class AclFilter(NamedTuple):
+    """Which entries are meant: None, and `ANY`, match all.
+
+    Of the pattern type `MATCH` those are meant that a resource of that name falls under: its own, `*`, its prefixes.
+    """
+
+    resource_type: int = ResourceType.ANY
+    resource_name: str | None = None
+    pattern_type: int = PatternType.ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: int = Operation.ANY
+    permission: int = Permission.ANY
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether a part of it is not known: such a filter is refused."""
+        return (
+            not ResourceType.ANY <= self.resource_type <= ResourceType.USER
+            or not PatternType.ANY <= self.pattern_type <= PatternType.PREFIXED
+            or not Operation.ANY <= self.operation <= Operation.DESCRIBE_TOKENS
+            or not Permission.ANY <= self.permission <= Permission.ALLOW
+        )
+
+    def matches(self, acl: Acl) -> bool:
+        """Whether an entry is meant."""
+        return self._matches_resource(acl) and (
+            self.principal in (None, acl.principal)
+            and self.host in (None, acl.host)
+            and self.operation in (Operation.ANY, acl.operation)
+            and self.permission in (Permission.ANY, acl.permission)
+        )
+
+    def _matches_resource(self, acl: Acl) -> bool:
+        if self.resource_type not in (ResourceType.ANY, acl.resource_type):
+            return False
+        name, pattern = self.resource_name, self.pattern_type
+        if pattern not in (PatternType.ANY, PatternType.MATCH, acl.pattern_type):
+            return False
+        if name is None:
+            return True
+        if pattern != PatternType.MATCH:
+            return name == acl.resource_name
+        if acl.pattern_type == PatternType.LITERAL:
+            return acl.resource_name in (name, WILDCARD)
+        return acl.pattern_type == PatternType.PREFIXED and name.startswith(acl.resource_name)
