@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from tests import orphans
 from tests.kafka.clusters import KafkaCluster
@@ -18,11 +19,18 @@ class TidelogMember:
     """A broker of ours, with a folder that is formatted as Kafka's tool does it. `start` returns once it serves clients."""
 
     def __init__(
-        self, cluster: KafkaCluster, node_id: int, properties: Mapping[str, str] | None = None, *, cluster_id: str | None = None
+        self,
+        cluster: KafkaCluster,
+        node_id: int,
+        properties: Mapping[str, str] | None = None,
+        *,
+        cluster_id: str | None = None,
+        folder: Path | None = None,
+        port: int | None = None,
     ) -> None:
         self.node_id = node_id
-        self.port = free_port()
-        self.folder = cluster.folder / f"member-{node_id}"
+        self.port = port or free_port()
+        self.folder = folder or cluster.folder / f"member-{node_id}"
         self.data = self.folder / "data"
         self.bootstrap = f"127.0.0.1:{self.port}"
         self.output = self.folder / "serve.out"

@@ -25,8 +25,7 @@ from kazoo.client import KazooClient
 from tests.kafka.brokers import SHORT_LIVED
 from tests.kafka.jars import classpath
 from tests.kafka.java import JavaProcess, free_port, is_listening, wait_until
-
-ROOT = "/kafka"
+from tests.kafka.zookeeper_admin import ROOT
 
 
 class KafkaBroker:
@@ -60,7 +59,7 @@ class KafkaBroker:
         """Whether it serves clients, and is registered."""
         if not is_listening(self.port):
             return False
-        if self.release.startswith("0."):
+        if self.release.startswith("kafka-0."):
             return True  # Too old for this client; what is asked of it comes later.
         try:
             admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})

@@ -43,10 +43,13 @@ def offset_key(group_id: str, key: TopicPartition) -> bytes:
     return encode_versioned(OffsetCommitKey(group_id, key.topic, key.partition), OFFSET_KEY_VERSION)
 
 
-def offset_entries(group_id: str, offsets: Iterable[tuple[TopicPartition, CommittedOffset]]) -> list[Entry]:
+def offset_entries(
+    group_id: str, offsets: Iterable[tuple[TopicPartition, CommittedOffset]], version: int = OFFSET_VALUE_VERSION
+) -> list[Entry]:
     """Return the records of offsets that a group commits together.
 
     Commits are what a broker of many groups does most, so their bytes are put together here; they are those of `offset_entry`.
+    `version` is the newest that all who coordinate groups can read.
     """
     group = _string(group_id)
     topics: dict[str, bytes | None] = {}
@@ -56,8 +59,8 @@ def offset_entries(group_id: str, offsets: Iterable[tuple[TopicPartition, Commit
         offset, leader_epoch, metadata, commit_ms, expire_ms, _ = committed
         topic = topics[name] if name in topics else topics.setdefault(name, _string(name))
         text = _string(metadata) if metadata else _NO_TEXT
-        if group is None or topic is None or text is None or expire_ms != NO_EXPIRY:
-            entries.append(offset_entry(group_id, key, committed))
+        if group is None or topic is None or text is None or expire_ms != NO_EXPIRY or version != OFFSET_VALUE_VERSION:
+            entries.append(offset_entry(group_id, key, committed, version))
             continue
         value = b"".join((_pack_value(OFFSET_VALUE_VERSION, offset, leader_epoch), text, _pack_time(commit_ms)))
         entries.append((b"".join((_KEY_BEGIN, group, topic, _pack_partition(partition))), value))
@@ -73,8 +76,8 @@ def _string(text: str) -> bytes | None:
     return _pack_length(len(data)) + data if len(data) <= MAX_STRING else None
 
 
-def offset_entry(group_id: str, key: TopicPartition, committed: CommittedOffset) -> Entry:
-    """Return the record of a committed offset."""
+def offset_entry(group_id: str, key: TopicPartition, committed: CommittedOffset, version: int = OFFSET_VALUE_VERSION) -> Entry:
+    """Return the record of a committed offset, of that version unless its time to end needs another."""
     value = OffsetCommitValue(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch,
@@ -83,8 +86,7 @@ def offset_entry(group_id: str, key: TopicPartition, committed: CommittedOffset)
         expire_timestamp=committed.expire_timestamp_ms,
     )
     has_expiry = committed.expire_timestamp_ms != NO_EXPIRY
-    version = EXPIRING_OFFSET_VALUE_VERSION if has_expiry else OFFSET_VALUE_VERSION
-    return offset_key(group_id, key), encode_versioned(value, version)
+    return offset_key(group_id, key), encode_versioned(value, EXPIRING_OFFSET_VALUE_VERSION if has_expiry else version)
 
 
 def group_key(group_id: str) -> bytes:

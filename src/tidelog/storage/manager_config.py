@@ -51,6 +51,8 @@ _NUMBERS = {
 
 _FLAGS = {"log.cleaner.enable": "is_cleaner_enabled", "tidelog.time.map.enable": "is_time_map_enabled"}
 
+MESSAGE_FORMAT = "message.format.version"
+
 DYNAMIC_NUMBERS = frozenset(
     {
         "num.recovery.threads.per.data.dir",
@@ -90,6 +92,8 @@ class ManagerConfig:
     """Whether folders may be those of topics that have no id, or had none so far: in a cluster of ZooKeeper (KIP-516)."""
     has_message_formats: bool = False
     """Whether a member goes by message.format.version: in clusters of ZooKeeper before protocol 3.0."""
+    newest_magic: int = 2
+    """The newest message format that such a member goes by: other brokers could not fetch a newer one."""
     is_member: bool = False
     """Whether controllers decide on the settings: those that nothing can be made of here, as a newer Kafka's, are skipped. So is
     message.format.version, as in Kafka under KRaft, unless `has_message_formats`: an older format beside brokers that ignore it
@@ -136,21 +140,24 @@ class ManagerConfig:
         """Return a topic's configuration: its own `properties`, and the defaults for the rest."""
         settings = {**self.topic_defaults, **unaliased(properties, warn=not self.is_member)}
         if self.is_member:
-            settings = _understood(settings, has_message_formats=self.has_message_formats)
+            settings = _understood(settings, self.newest_magic if self.has_message_formats else None)
         return LogConfig.from_properties(settings)
 
 
-def _understood(settings: Mapping[str, PropertyValue], *, has_message_formats: bool) -> dict[str, PropertyValue]:
+def _understood(settings: Mapping[str, PropertyValue], newest_magic: int | None) -> dict[str, PropertyValue]:
     understood = {}
     for name, value in settings.items():
-        if name == "message.format.version" and not has_message_formats:
+        if name == MESSAGE_FORMAT and newest_magic is None:
             continue
         try:
-            LogConfig.from_properties({name: value})
+            config = LogConfig.from_properties({name: value})
         except InvalidArgumentError as error:
             logger.warning("a topic's setting is skipped: %s", error)
-        else:
-            understood[name] = value
+            continue
+        if name == MESSAGE_FORMAT and newest_magic is not None and config.magic > newest_magic:
+            logger.warning("a topic's %s=%s is skipped: inter.broker.protocol.version is older", name, value)
+            continue
+        understood[name] = value
     return understood
 
 

@@ -17,14 +17,19 @@ from tidelog.storage.member_log_manager import MemberLogManager
 class ZookeeperLogManager(MemberLogManager):
     """Looks after the folder of a member of a ZooKeeper cluster."""
 
-    has_message_formats = True
-    """Whether message.format.version counts; to be said before `open`."""
+    newest_magic: int | None = 2
+    """The newest message format that counts, None if message.format.version does not; to be set before `open`."""
 
     def open(self) -> None:
         """Lock the folder, and read whose it is; one that is missing is made. Idempotent. Raises as `MemberLogManager.open`."""
         data_folder.check_is_data_folder(self.directory)
         data_folder.create(self.directory)
-        self._configured = replace(self._configured, has_topics_without_ids=True, has_message_formats=self.has_message_formats)
+        self._configured = replace(
+            self._configured,
+            has_topics_without_ids=True,
+            has_message_formats=self.newest_magic is not None,
+            newest_magic=2 if self.newest_magic is None else self.newest_magic,
+        )
         super().open()
 
     def _read_owner(self) -> MetaProperties:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import uuid
+from dataclasses import replace
 
 import pytest
 
@@ -24,6 +25,7 @@ from tidelog.errors import InvalidArgumentError
 from tidelog.metadata.assumed_topic_id import AssumedTopicId, known_topic_id
 from tidelog.metadata.image import MetadataImage
 from tidelog.model import TopicPartition
+from tidelog.storage.manager_config import ManagerConfig
 from tidelog.wire.messages.fetch import FetchRequest
 from tidelog.wire.messages.list_offsets import ListOffsetsRequest
 from tidelog.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
@@ -58,6 +60,24 @@ class TestProtocolVersion:
         assert protocol.versions[LIST_OFFSETS] == (list_offsets, list_offsets)
         assert protocol.versions.get(OFFSET_FOR_LEADER_EPOCH) == (None if epochs is None else (epochs, epochs))
         assert (protocol.registration, protocol.controlled_shutdown) == (registration, shutdown)
+
+    @pytest.mark.parametrize(
+        ("text", "group", "offset", "magic"),
+        [
+            ("0.9.0.1", 0, 1, 0),
+            ("0.10.0", 0, 1, 1),
+            ("0.10.1-IV0", 1, 1, 1),
+            ("0.11.0", 1, 1, 2),
+            ("2.0", 1, 1, 2),
+            ("2.1-IV0", 2, 2, 2),
+            ("2.1", 2, 3, 2),
+            ("2.3", 3, 3, 2),
+            ("3.9", 3, 3, 2),
+        ],
+    )
+    def test_what_is_written_into_logs(self, text, group, offset, magic):
+        protocol = ProtocolVersion(text)
+        assert (protocol.group_value, protocol.offset_value, protocol.newest_magic) == (group, offset, magic)
 
     def test_keys(self):
         found = {cls.API_KEY for cls in (FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest, WriteTxnMarkersRequest)}
@@ -99,6 +119,22 @@ class TestProperties:
         assert (cluster.zookeeper.session_timeout_ms, cluster.zookeeper.connection_timeout_ms) == (6000, 6000)
         assert found.manager["message.format.version"] == "0.9.0"
         assert (found.unused, found.unknown) == ((), ())
+
+    def test_a_format_that_others_could_not_fetch(self):
+        given = {"broker.id": "3", "zookeeper.connect": "zk", "inter.broker.protocol.version": "0.10.0"}
+        assert sort_properties({**given, "log.message.format.version": "0.9.0"}).manager["message.format.version"] == "0.9.0"
+        with pytest.raises(InvalidArgumentError, match=r"newer than inter\.broker\.protocol\.version=0\.10\.0"):
+            sort_properties({**given, "log.message.format.version": "0.11.0"})
+
+    def test_a_topics_format_that_others_could_not_fetch(self, caplog):
+        manager = ManagerConfig(is_member=True, has_message_formats=True, newest_magic=1)
+        assert manager.topic_config({"message.format.version": "0.9.0"}).magic == 0
+        assert not caplog.records
+        manager = replace(manager, topic_defaults={"message.format.version": "0.10.0"})
+        assert manager.topic_config({}).magic == 1
+        assert manager.topic_config({"message.format.version": "0.9.0"}).magic == 0
+        assert manager.topic_config({"message.format.version": "2.4"}).magic == 1
+        assert "message.format.version=2.4 is skipped" in caplog.text
 
     def test_formats_are_the_protocols_until_3_0(self):
         def default(**properties: str) -> object:

@@ -28,7 +28,7 @@ from tidelog.records.state_batches import StateBatch, StateRecord
 from tidelog.wire.coordinator.consumer_protocol import ConsumerProtocolSubscription
 from tidelog.wire.coordinator.group_metadata import GroupMetadataValue, MemberMetadata
 from tidelog.wire.coordinator.offset_commit import OffsetCommitKey, OffsetCommitValue
-from tidelog.wire.coordinator.versioned import encode_versioned
+from tidelog.wire.coordinator.versioned import decode_versioned, encode_versioned, version_of
 from tidelog.wire.error_codes import ErrorCode
 
 NOW_MS = 1_373_450_400_000
@@ -123,6 +123,33 @@ def test_kafkas_bytes() -> None:
         "0003 0008 636f6e73756d6572 00000002 0005 72616e6765 0001 6d 0000013fc805f100 00000001"
         "0001 6d 0001 69 0001 63 0002 2f68 00000002 00000003 00000002 6162 00000003 636465"
     )
+
+
+def test_versions_of_older_protocols() -> None:
+    """What brokers of 0.9 to 2.2 can read: a member without an instance, an offset without an epoch."""
+    group = Group("g", NOW_MS)
+    group.generation_id, group.protocol_type, group.protocol_name, group.leader_id = 2, "consumer", "range", "m"
+    group.members["m"] = Member(
+        "m",
+        group_instance_id="i",
+        client_id="c",
+        client_host="/h",
+        rebalance_timeout_ms=2,
+        session_timeout_ms=3,
+        protocol_type="consumer",
+        protocols={"range": b"ab"},
+    )
+    for version in (0, 1, 2, 3):
+        _, value = group_entry(group, version)
+        assert value is not None and version_of(value) == version
+        (member,) = decode_versioned(GroupMetadataValue, value).members
+        assert (member.member_id, member.subscription) == ("m", b"ab")
+        assert member.group_instance_id == ("i" if version == 3 else None)
+    for version in (1, 2, 3):
+        (entry,) = offset_entries("g", [(KEY, ONE)], version)
+        assert entry == offset_entry("g", KEY, ONE, version) and entry[1] is not None
+        read = decode_versioned(OffsetCommitValue, entry[1])
+        assert (version_of(entry[1]), read.offset, read.expire_timestamp) == (version, ONE.offset, -1)
 
 
 def test_every_version_of_an_offset() -> None:

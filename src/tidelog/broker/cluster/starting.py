@@ -45,7 +45,8 @@ def manager_of(
     kind = LogManager if cluster is None else MemberLogManager if cluster.zookeeper is None else ZookeeperLogManager
     manager = kind(folder, clock, properties=properties, progress=progress, recovery_progress=recovery_progress)
     if isinstance(manager, ZookeeperLogManager) and cluster is not None and cluster.zookeeper is not None:
-        manager.has_message_formats = cluster.zookeeper.protocol.has_message_formats
+        protocol = cluster.zookeeper.protocol
+        manager.newest_magic = protocol.newest_magic if protocol.has_message_formats else None
     return manager
 
 

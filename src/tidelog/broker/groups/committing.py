@@ -197,7 +197,7 @@ def _build(
     node: Node, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], transaction: Transaction | None
 ) -> bytearray | TidelogError:
     """Return the batch of offsets; the error instead, with which `_store` answers unless the group or the transaction refuses."""
-    entries = offset_entries(group_id, offsets.items())
+    entries = offset_entries(group_id, offsets.items(), node.groups.offset_version)
     try:
         if transaction is None:
             return node.groups.log.build(entries)

@@ -11,9 +11,12 @@ from tidelog.records.state_batches import Entry, StateBatch
 from tidelog.wire.coordinator.group_metadata import GroupMetadataValue, MemberMetadata
 from tidelog.wire.coordinator.versioned import encode_versioned
 
+_FIRST_WITH_INSTANCES = 3
+"""Older records have no place for static members: as in Kafka, they are dynamic ones after a coordinator's end."""
 
-def group_entry(group: Group) -> Entry:
-    """Return a group's own record: its generation, and its members with their assignments."""
+
+def group_entry(group: Group, version: int = GROUP_VALUE_VERSION) -> Entry:
+    """Return a group's own record, of a version: its generation, and its members with their assignments."""
     protocol = group.protocol_name
     value = GroupMetadataValue(
         protocol_type=group.protocol_type or "",
@@ -24,7 +27,7 @@ def group_entry(group: Group) -> Entry:
         members=[
             MemberMetadata(
                 member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
+                group_instance_id=member.group_instance_id if version >= _FIRST_WITH_INSTANCES else None,
                 client_id=member.client_id,
                 client_host=member.client_host,
                 rebalance_timeout=member.rebalance_timeout_ms,
@@ -35,7 +38,7 @@ def group_entry(group: Group) -> Entry:
             for member in group.members.values()
         ],
     )
-    return group_key(group.group_id), encode_versioned(value, GROUP_VALUE_VERSION)
+    return group_key(group.group_id), encode_versioned(value, version)
 
 
 def least_bytes(group: Group) -> int:

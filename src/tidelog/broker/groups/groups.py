@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.broker.groups.group import Group, GroupState
@@ -21,7 +22,7 @@ from tidelog.broker.groups.subscriptions import subscribed_topics
 from tidelog.broker.state_log import TOMBSTONES_AT_ONCE, InternalTopic, StateLog, refusal
 from tidelog.errors import TidelogError
 from tidelog.groups.group_offsets import CommittedOffset
-from tidelog.groups.offset_records import group_key, offset_key
+from tidelog.groups.offset_records import GROUP_VALUE_VERSION, OFFSET_VALUE_VERSION, group_key, offset_key
 from tidelog.model import OFFSETS_TOPIC, TopicPartition
 from tidelog.records.builder import NO_PRODUCER, Producer
 from tidelog.records.compression import Codec
@@ -57,6 +58,11 @@ class Groups:
 
     def __init__(self, core: Core, log: StateLog) -> None:
         self.log = log
+        cluster = core.config.cluster
+        protocol = None if cluster is None or cluster.zookeeper is None else cluster.zookeeper.protocol
+        self.group_version = GROUP_VALUE_VERSION if protocol is None else protocol.group_value
+        self.offset_version = OFFSET_VALUE_VERSION if protocol is None else protocol.offset_value
+        """The versions of values that all brokers of the cluster can read."""
         self.rebalance = Rebalance(core, self.store)
         self._core = core
         self._groups: dict[str, Group] = {}
@@ -121,7 +127,9 @@ class Groups:
 
     def store(self, group: Group) -> ErrorCode:
         """Write the group's generation, members and assignments to the log; NONE, or what its members get instead."""
-        return self._append(group.group_id, map(group_entry, [group]), at_least_bytes=least_bytes(group))
+        return self._append(
+            group.group_id, map(partial(group_entry, version=self.group_version), [group]), at_least_bytes=least_bytes(group)
+        )
 
     def note_pending(self, producer_id: int, group: Group, key: TopicPartition, committed: CommittedOffset) -> None:
         """Note an offset that a producer's open transaction has written."""

@@ -11,6 +11,7 @@ with, how a broker registers, and who changes in-sync replicas is never the newe
 | 0.10.1-IV1, -IV2 | Fetch 3; ListOffsets 1: by timestamp |
 | 0.11.0-IV0, -IV1, -IV2 | Fetch 4, 5: message format v2; followers cut by leader epochs |
 | 1.1-IV0 | Fetch 7: fetch sessions |
+| 2.1, 2.3 | records of groups and their offsets in newer versions |
 | 2.2-IV0 | requests name the broker's epoch |
 | 2.7-IV2 | in-sync replicas by AlterPartition |
 | 2.8-IV0 | topics have ids |
@@ -64,6 +65,8 @@ _LIST_OFFSETS = (
 )
 _EPOCHS = (("2.8-IV0", 4), ("2.3-IV1", 3), ("2.1-IV1", 2), ("2.0-IV0", 1), ("0.11.0-IV2", 0))
 _MARKERS = (("2.8-IV0", 1), ("0.11.0-IV0", 0))
+_GROUP_VALUE = (("2.3-IV0", 3), ("2.1-IV0", 2), ("0.10.1-IV0", 1), ("0.9.0", 0))
+_OFFSET_VALUE = (("2.1-IV1", 3), ("2.1-IV0", 2), ("0.9.0", 1))
 _CONTROLLED_SHUTDOWN = (("2.4-IV1", 3), ("2.2-IV0", 2), ("0.9.0", 1))
 _REGISTRATION = (("2.7-IV0", 5), ("0.10.0-IV1", 4), ("0.9.0", 2))
 
@@ -126,6 +129,16 @@ class ProtocolVersion:
         return self._first(_CONTROLLED_SHUTDOWN) or 1
 
     @property
+    def group_value(self) -> int:
+        """The version of a group's own records in ``__consumer_offsets``."""
+        return self._first(_GROUP_VALUE) or 0
+
+    @property
+    def offset_value(self) -> int:
+        """The version of the records of committed offsets there."""
+        return self._first(_OFFSET_VALUE) or 1
+
+    @property
     def has_alter_partition(self) -> bool:
         """Whether the controller changes in-sync replicas; else their leader does, in ZooKeeper."""
         return self.is_at_least("2.7-IV2")
@@ -134,6 +147,11 @@ class ProtocolVersion:
     def has_message_formats(self) -> bool:
         """Whether message.format.version counts; from 3.0 on all is written in format v2."""
         return not self.is_at_least("3.0-IV1")
+
+    @property
+    def newest_magic(self) -> int:
+        """The newest message format that brokers of this protocol can fetch: 0, 1 or 2."""
+        return 2 if self.is_at_least("0.11.0-IV0") else 1 if self.is_at_least("0.10.0-IV0") else 0
 
     @property
     def message_format(self) -> str:

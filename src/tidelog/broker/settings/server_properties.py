@@ -19,8 +19,10 @@ from typing import NamedTuple
 from tidelog.broker.server.listeners import is_of_security
 from tidelog.broker.settings.broker_config import BROKER_PROPERTIES, OTHER_PROPERTIES, BrokerConfig
 from tidelog.broker.settings.cluster_config import CLUSTER_PROPERTIES, ZOOKEEPER_PROPERTIES
+from tidelog.broker.settings.protocol_version import ProtocolVersion
 from tidelog.broker.settings.unused_properties import is_unused
 from tidelog.config import BROKER_NAMES, LogConfig, PropertyValue, did_you_mean, unaliased
+from tidelog.errors import InvalidArgumentError
 from tidelog.security.client_config import PLAINTEXT
 from tidelog.storage.manager_config import MANAGER_PROPERTIES, ManagerConfig
 
@@ -70,8 +72,18 @@ def sort_properties(properties: Mapping[str, PropertyValue], *, topic_names: boo
         # Kafka's default of the one is the other, too: brokers of that release read what is written.
         defaults.setdefault("log.message.format.version", zookeeper.protocol.message_format)
     manager.update(unaliased(defaults, warn=False))
+    if zookeeper is not None and zookeeper.protocol.has_message_formats:
+        _check_message_format(manager["message.format.version"], zookeeper.protocol)
     ManagerConfig.from_properties(manager)
     return ServerProperties(config, manager, tuple(sorted(unused)), tuple(sorted(unknown)))
+
+
+def _check_message_format(version: PropertyValue, protocol: ProtocolVersion) -> None:
+    """Raise InvalidArgumentError for a format that the other brokers could not fetch."""
+    if LogConfig.from_properties({"message.format.version": version}).magic > protocol.newest_magic:
+        raise InvalidArgumentError(
+            f"log.message.format.version is newer than inter.broker.protocol.version={protocol}", found=repr(version)
+        )
 
 
 _TOPIC_NAMES = frozenset(LogConfig().to_properties())
