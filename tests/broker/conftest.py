@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 import pytest
 
+# Brokers import it late, on threads; pytest rewrites the assertions of what is imported, and two rewrites at once can fail.
+import tidelog.reader.time_map_file  # noqa: F401
 from tests.broker.raw import RawClient
 from tests.patience import PATIENCE_S
 from tidelog.broker.api import Api
