@@ -138,10 +138,12 @@ class ManagerConfig:
 
     def topic_config(self, properties: Mapping[str, PropertyValue]) -> LogConfig:
         """Return a topic's configuration: its own `properties`, and the defaults for the rest."""
-        settings = {**self.topic_defaults, **unaliased(properties, warn=not self.is_member)}
-        if self.is_member:
-            settings = _understood(settings, self.newest_magic if self.has_message_formats else None)
-        return LogConfig.from_properties(settings)
+        own = unaliased(properties, warn=not self.is_member)
+        if not self.is_member:
+            return LogConfig.from_properties({**self.topic_defaults, **own})
+        newest_magic = self.newest_magic if self.has_message_formats else None
+        # Each by itself: where the topic's own is skipped, the broker's counts.
+        return LogConfig.from_properties({**_understood(self.topic_defaults, newest_magic), **_understood(own, newest_magic)})
 
 
 def _understood(settings: Mapping[str, PropertyValue], newest_magic: int | None) -> dict[str, PropertyValue]:
