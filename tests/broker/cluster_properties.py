@@ -51,6 +51,8 @@ REFUSED: list[tuple[dict[str, str], str]] = [
     ({"controller.listener.names": "PLAINTEXT"}, "listeners has none for clients"),
     ({"listeners": "PLAINTEXT://b4.example:9092,CONTROLLER://b4.example:9093"}, "listens at none of controller.listener.names"),
     ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"}, "listener CONTROLLER has no protocol"),
+    ({"security.inter.broker.protocol": "SSL"}, "the listener of the other brokers is none of listeners: found SSL"),
+    ({"security.inter.broker.protocol": "TLS"}, "PLAINTEXT or SSL"),
     ({"inter.broker.listener.name": "OTHER"}, "the listener of the other brokers is none of listeners"),
     ({"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"}, "two properties name"),
     ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "cannot connect to 0.0.0.0"),
@@ -64,8 +66,10 @@ REFUSED: list[tuple[dict[str, str], str]] = [
 
 REFUSED_HERE: list[tuple[dict[str, str], str]] = [
     ({"log.dirs": "/a,/b"}, "log.dirs has several folders"),
-    ({"security.inter.broker.protocol": "SSL"}, "PLAINTEXT, the only protocol"),
-    ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"}, "PLAINTEXT, the only protocol"),
+    (
+        {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"},
+        "sasl.mechanism.controller.protocol: how this broker authenticates at listener CONTROLLER",
+    ),
     ({"controller.quorum.voters": "1@a:1,1@b:2"}, "has an id twice"),
     ({"controller.quorum.voters": "1@0.0.0.0:0"}, "names no controller that can be reached"),
     ({"replica.selector.class": "com.example.Nearest"}, "replica.selector.class is a class of Java's"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import socket
@@ -17,9 +18,18 @@ from confluent_kafka.admin import AdminClient
 import tidelog
 from tests.certificates import PASSWORD, Authority
 from tests.patience import PATIENCE_S
+from tidelog.broker.cluster.channel import Channel
 from tidelog.broker.server.secured.authentication import MAX_BYTES
-from tidelog.errors import AuthenticationError, BrokerUnreachableError, InvalidArgumentError, SecurityProtocolError
+from tidelog.errors import (
+    AuthenticationError,
+    BrokerUnreachableError,
+    InvalidArgumentError,
+    SecurityProtocolError,
+    TidelogError,
+)
 from tidelog.metadata.records import UserScramCredentialRecord
+from tidelog.security.access import Access
+from tidelog.security.client_config import client_config
 from tidelog.security.principal import ANONYMOUS, PrincipalRules, distinguished_name
 from tidelog.security.scram import SCRAM_IDS, new_credential
 from tidelog.security.secret import Secret
@@ -182,6 +192,76 @@ def test_librdkafka(secured: Secured) -> None:
         words = {key.replace("sasl.mechanism", "sasl.mechanisms"): value for key, value in config.items()}
         admin = AdminClient({"bootstrap.servers": secured.at(name), "log_level": 0, **words})
         assert "events" in admin.list_topics(timeout=PATIENCE_S).topics
+
+
+# --- another broker
+
+
+def reached(secured: Secured, name: str, config: dict[str, str]) -> Channel:
+    access = Access(client_config(config))
+    host, port = secured.at(name).split(":")
+    return Channel(host, int(port), client_id="t", timeout_s=PATIENCE_S, connect_timeout_s=PATIENCE_S, access=access)
+
+
+def test_a_channel_is_secured(secured: Secured) -> None:
+    """What brokers and controllers are reached by: each protocol and mechanism, large answers, sessions that are renewed."""
+    client = {"ssl.keystore.location": str(secured.authority.folder / "client.pem")}
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+    bearer = {"sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": f'{module} required unsecuredLoginStringClaim_sub="x";'}
+
+    async def ask() -> None:
+        for name, config in (
+            ("TLS", secured.tls()),
+            ("MTLS", secured.tls() | client),
+            ("SASL", sasl()),
+            ("SASL", sasl("SCRAM-SHA-512")),
+            ("BOTH", secured.tls() | sasl("SCRAM-SHA-256", protocol="SASL_SSL")),
+            ("BOTH", secured.tls() | {"security.protocol": "SASL_SSL"} | bearer),
+        ):
+            channel = reached(secured, name, config)
+            answers = await asyncio.gather(*(channel.call(MetadataRequest(topics=None), version=1) for _ in range(20)))
+            assert all("events" in [one.name for one in answer.topics] for answer in answers)
+            channel.close()
+        short = reached(secured, "SHORT", sasl())
+        for _ in range(3):
+            await asyncio.gather(*(short.call(MetadataRequest(topics=None), version=1) for _ in range(20)))
+            due, short._renewal_s = short._renewal_s, 0.0
+            held = short._connection
+            await asyncio.gather(*(short.call(MetadataRequest(topics=None), version=1) for _ in range(20)))
+            assert due < short._renewal_s < float("inf")
+            assert short._connection is held, "the same connection goes on"
+        short.close()
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "error", "said"),
+    [
+        ("SASL", sasl(password="wrong-one"), BrokerUnreachableError, "Invalid username or password"),
+        ("TLS", {"security.protocol": "SSL"}, BrokerUnreachableError, "signed by nobody that is trusted"),
+        ("MTLS", {}, BrokerUnreachableError, "certificate"),
+        ("SHORT", sasl("SCRAM-SHA-256"), SecurityProtocolError, "has not that SASL mechanism: found PLAIN"),
+        ("TLS", {"security.protocol": "PLAINTEXT"}, BrokerUnreachableError, "the port may want TLS"),
+        ("OPEN", {}, TidelogError, "not speak TLS"),
+        ("OPEN", sasl(), SecurityProtocolError, "wants no SASL"),
+        ("SASL", {"security.protocol": "PLAINTEXT"}, BrokerUnreachableError, "the port may want SASL"),
+    ],
+)
+def test_a_channel_says_what_is_wrong(
+    secured: Secured, name: str, config: dict[str, str], error: type[TidelogError], said: str
+) -> None:
+    async def ask() -> None:
+        channel = reached(secured, name, config or secured.tls())
+        try:
+            await channel.call(MetadataRequest(topics=None), version=1)
+        finally:
+            channel.close()
+
+    with pytest.raises(error, match=said) as caught:
+        asyncio.run(ask())
+    assert PASSWORD not in str(caught.value)
+    assert "wrong-one" not in str(caught.value)
 
 
 # --- sockets that misbehave

@@ -3,38 +3,44 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 import tidelog
 from tests.certificates import PASSWORD, Authority
 from tests.cli.conftest import run
+from tests.interop.secured_properties import (
+    ALICE,
+    BOB,
+    MECHANISMS,
+    MODULES,
+    PROTOCOLS,
+    SESSION_S,
+    authority_of,
+    secured_properties,
+)
+from tests.interop.secured_uses import TRIES, uses
 from tests.kafka import Kafka391
-from tests.kafka.jars import classpath
-from tests.kafka.java import free_port, run_java
+from tests.kafka.java import free_port
+from tests.kafka.secured_clients import answers, kind
 from tests.patience import PATIENCE_S
 from tidelog.client.connections.security import sasl_mechanisms, wants_tls
 from tidelog.clock import SystemClock
 from tidelog.errors import AuthenticationError, InvalidArgumentError, SecurityProtocolError, TidelogError
+from tidelog.metadata.records import UserScramCredentialRecord
+from tidelog.security.scram import SCRAM_IDS, new_credential
+from tidelog.security.secret import Secret
 from tidelog.storage.log_manager import LogManager
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataResponse
 
-SESSION_S = 4
-PROTOCOLS = {"SSL": "SSL", "MTLS": "SSL", "SASL_PLAINTEXT": "SASL_PLAINTEXT", "SASL_SSL": "SASL_SSL", "SHORT": "SASL_PLAINTEXT"}
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-MODULES = {
-    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
-    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
-    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
-    "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
-}
 SECONDS = 20.0
 """Far below the 30 s for which what may pass is tried again, on a machine that has other work."""
-ALICE = "a,li=ce"
 
 
 class Secured(NamedTuple):
@@ -60,54 +66,55 @@ def sasl(mechanism: str, protocol: str = "SASL_PLAINTEXT", **who: str) -> dict[s
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("secured-client")
-    authority = Authority(folder / "tls")
-    authority.sign("broker", hosts=("localhost", "127.0.0.1"))
-    authority.sign("client", subject="/O=Tides/CN=client")
+    authority = authority_of(folder / "tls")
     numbers = {name: free_port() for name in PROTOCOLS}
     kafka = Kafka391(folder)
-    listeners = ",".join(f"{name}://127.0.0.1:{number}" for name, number in numbers.items())
-    kafka.properties |= {
-        "listeners": f"PLAINTEXT://127.0.0.1:{kafka.port},CONTROLLER://127.0.0.1:{kafka.controller_port},{listeners}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{kafka.port},{listeners}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,"
-        + ",".join(f"{name}:{protocol}" for name, protocol in PROTOCOLS.items()),
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(authority.folder / "broker.pem"),
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(authority.ca),
-        "listener.name.mtls.ssl.client.auth": "required",
-        "listener.name.short.connections.max.reauth.ms": str(1000 * SESSION_S),
-    }
-    for name, protocol in PROTOCOLS.items():
-        if protocol.startswith("SASL"):
-            # A mechanism that SHORT has not got, to be refused.
-            offered = [one for one in MECHANISMS if not (name == "SHORT" and one == "OAUTHBEARER")]
-            kafka.properties[f"listener.name.{name.lower()}.sasl.enabled.mechanisms"] = ",".join(offered)
-            for one in offered:
-                if one == "PLAIN":
-                    config = f'{MODULES[one]} required "user_{ALICE}"="{PASSWORD}";'
-                elif one == "OAUTHBEARER":
-                    config = f'{MODULES[one]} required unsecuredLoginStringClaim_sub="broker";'
-                else:
-                    config = f"{MODULES[one]} required;"
-                kafka.properties[f"listener.name.{name.lower()}.{one.lower()}.sasl.jaas.config"] = config
+    kafka.properties |= secured_properties(authority, {"PLAINTEXT": kafka.port, **numbers}, kafka.controller_port)
     with kafka:
         kafka.create_topic("events")
-        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
-            change = [
-                "--alter",
-                "--entity-type",
-                "users",
-                "--entity-name",
-                ALICE,
-                "--add-config",
-                f"{mechanism}=[password={PASSWORD}]",
-            ]
-            run_java(classpath("3.9.1"), "kafka.admin.ConfigCommand", ["--bootstrap-server", kafka.bootstrap, *change])
+        make_scram_users(kafka.bootstrap)
         yield Secured(
             {"data": str(kafka.data), "PLAINTEXT": kafka.bootstrap, **{name: f"127.0.0.1:{n}" for name, n in numbers.items()}},
             authority,
         )
+
+
+def make_scram_users(bootstrap: str) -> None:
+    """Make Alice and Bob, with a password for each mechanism."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+        info = ScramCredentialInfo(mechanism, 4096)
+        made = [UserScramCredentialUpsertion(name, info, PASSWORD.encode()) for name in (ALICE, BOB)]
+        for done in admin.alter_user_scram_credentials(made).values():
+            done.result(PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def ours(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """`tidelog serve` with the same `server.properties`, but for its ports: its addresses by listener."""
+    folder = tmp_path_factory.mktemp("secured-tidelog")
+    with LogManager(folder / "data", SystemClock()) as manager:
+        records = [
+            UserScramCredentialRecord(name, number, made.salt, made.stored_key, made.server_key, made.iterations)
+            for mechanism, number in SCRAM_IDS.items()
+            for name, made in ((name, new_credential(mechanism, Secret(PASSWORD))) for name in (ALICE, BOB))
+        ]
+        manager.metadata.commit(records)
+        manager.create_topic("events", 1)
+    ports = {name: free_port() for name in ("PLAINTEXT", *PROTOCOLS)}
+    properties = secured_properties(secured.authority, ports, free_port()) | {"log.dirs": str(folder / "data")}
+    written = folder / "server.properties"
+    written.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    command = [sys.executable, "-m", "tidelog", "serve", "--config", str(written)]
+    with (folder / "serve.err").open("w") as said, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline(), (folder / "serve.err").read_text()
+        yield {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 0
+    log = (folder / "serve.err").read_text()
+    assert "Traceback" not in log
+    assert PASSWORD not in log
 
 
 def used(address: str, config: dict[str, str]) -> None:
@@ -287,3 +294,21 @@ def test_names_are_compared(secured: Secured) -> None:
         finally:
             server.kill()
     assert "of another host" in str(error)
+
+
+def test_clients_of_others(secured: Secured, ours: dict[str, str]) -> None:
+    """Each client of each language gets from Tidelog what it gets from Kafka: it works, or fails for the same reason."""
+    folder = secured.authority.folder
+    sides = {"kafka": secured.ports, "tidelog": ours}
+    found = answers([use for side, addresses in sides.items() for use in uses(side, addresses, folder)])
+    wrong = []
+    for (client, name), said in found.items():
+        side, _, tried = name.partition(":")
+        other = found[client, f"kafka:{tried}"]
+        if side == "tidelog" and kind(said) != kind(other):
+            wrong.append(f"{client}, {tried}: {said!r}, by Kafka {other!r}")
+    assert not wrong, "\n".join(wrong)
+    expected = {one.name: one.expected == "works" for one in TRIES}
+    odd = [(who, said) for who, said in found.items() if (said == "ok") != expected[who[1].partition(":")[2]]]
+    assert not odd
+    assert {client for client, _ in found} >= {"confluent-kafka", "kafka-python", "aiokafka", "java-3.9.1", "java-4.2.0"}

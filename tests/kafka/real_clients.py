@@ -190,7 +190,7 @@ class KafkaPython(Client):
             self.finds_by_time = api_version >= (0, 10, 1)
 
     def write(self, bootstrap: str, writes: Sequence[Write]) -> list[list[Sent] | str]:
-        with _unclosed_sockets_ignored():
+        with unclosed_sockets_ignored():
             return [self._write(bootstrap, write) for write in writes]
 
     def _write(self, bootstrap: str, write: Write) -> list[Sent] | str:
@@ -217,7 +217,7 @@ class KafkaPython(Client):
         return [Sent(each.offset, each.timestamp) for each in told]
 
     def read(self, bootstrap: str, topics: Iterable[str], isolation: str = "read_uncommitted") -> dict[str, list[Row]]:
-        with _unclosed_sockets_ignored(), contextlib.closing(self._consumer(bootstrap, isolation_level=isolation)) as consumer:
+        with unclosed_sockets_ignored(), contextlib.closing(self._consumer(bootstrap, isolation_level=isolation)) as consumer:
             places = {kafka.TopicPartition(topic, 0): topic for topic in topics}
             ends = consumer.end_offsets(list(places))
             rows: dict[str, list[Row]] = {topic: [] for topic in places.values()}
@@ -232,7 +232,7 @@ class KafkaPython(Client):
             return rows
 
     def find(self, bootstrap: str, times: Mapping[str, Sequence[int]]) -> dict[str, list[Found | None]]:
-        with _unclosed_sockets_ignored(), contextlib.closing(self._consumer(bootstrap)) as consumer:
+        with unclosed_sockets_ignored(), contextlib.closing(self._consumer(bootstrap)) as consumer:
             answers: dict[str, list[Found | None]] = {topic: [] for topic in times}
             for wanted in in_turn(times):
                 places = {kafka.TopicPartition(topic, 0): each for topic, each in wanted.items()}
@@ -247,7 +247,7 @@ class KafkaPython(Client):
 
 
 @contextlib.contextmanager
-def _unclosed_sockets_ignored() -> Iterator[None]:
+def unclosed_sockets_ignored() -> Iterator[None]:
     """kafka-python now and then leaves a socket to the garbage collector, when it is closed while it connects anew."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)

@@ -18,6 +18,7 @@ from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.dynamic_settings import DynamicSettings
 from tidelog.broker.timers import Blocking, Timers
 from tidelog.clock import Clock
+from tidelog.security.access import Access
 from tidelog.storage.log_manager import LogManager
 
 
@@ -72,4 +73,5 @@ def _peers(plane: MetadataPlane, config: BrokerConfig) -> OtherBrokers:
         plane,
         timeout_s=cluster.request_timeout_ms / 1000,
         connect_timeout_s=cluster.socket_connection_setup_timeout_ms / 1000,
+        access=Access(cluster.inter_broker_access),
     )

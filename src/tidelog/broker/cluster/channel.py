@@ -6,9 +6,14 @@ No request has a higher version than the peer offers.
 | what happens | raises |
 |---|---|
 | no connection, connection lost, no answer in time | BrokerUnreachableError |
-| the port wants TLS | SecurityProtocolError |
+| one side does not believe the other's certificate, password or token | the same: certificates and passwords are renewed |
+| the port wants TLS, or SASL, and this side does not; or the other way round | SecurityProtocolError |
 | an answer that the protocol does not allow | ProtocolError |
 | the peer offers no version of a request known here | UnsupportedVersionError |
+
+Where `access` has them, TLS comes first, SASL after ApiVersions. Files and tokens are read, and passwords are worked on, by other
+threads; of the handshake of TLS about a millisecond is the loop's. A session that has an end (KIP-368) is renewed before it:
+requests wait for that.
 
 No request is repeated here: callers know which ones may be. Requests may be sent before others are answered. Kafka answers them
 in order, so one without an answer in time ends the connection for all that wait. After a failed attempt to connect, the next one
@@ -24,8 +29,19 @@ from functools import cache
 from importlib.metadata import version as version_of_package
 from typing import Any
 
+from tidelog.broker.cluster.peer_authentication import authenticate
 from tidelog.broker.cluster.peer_connection import MAX_RESPONSE_BYTES, PeerConnection
-from tidelog.errors import BrokerUnreachableError, ProtocolError, TidelogError, UnsupportedVersionError
+from tidelog.errors import (
+    AuthenticationError,
+    BrokerUnreachableError,
+    InvalidArgumentError,
+    ProtocolError,
+    SecurityProtocolError,
+    TidelogError,
+    UnsupportedVersionError,
+)
+from tidelog.security.access import Access
+from tidelog.security.tls_errors import tls_error
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import RESPONSES, Message
 from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -35,6 +51,9 @@ CONNECT_TIMEOUT_S = 10.0
 
 BACKOFF_S = 0.05
 MAX_BACKOFF_S = 1.0
+
+RENEWAL_SHARE = 0.85
+"""After this share of its time a session is renewed, as by Kafka's clients."""
 
 SOFTWARE = "tidelog"
 
@@ -58,6 +77,7 @@ class Channel:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
         versions: Mapping[int, tuple[int, int]] | None = None,
+        access: Access | None = None,
     ) -> None:
         self.host = host
         self.port = port
@@ -72,6 +92,8 @@ class Channel:
         self._connect_timeout_s = connect_timeout_s
         self._max_response_bytes = max_response_bytes
         self._versions = versions
+        self._access = access or Access()
+        self._renewal_s = float("inf")
         self._offered: Mapping[int, tuple[int, int]] = {}
         self._connection: PeerConnection | None = None
         self._connecting: asyncio.Task[PeerConnection] | None = None
@@ -156,12 +178,15 @@ class Channel:
     # --- the connection
 
     async def _connected(self) -> PeerConnection:
-        if self._connection is not None and self._connection.is_usable:
-            return self._connection
+        loop = asyncio.get_running_loop()
+        held = self._connection if self._connection is not None and self._connection.is_usable else None
+        if held is not None and self._connecting is None and loop.time() < self._renewal_s:
+            return held
         if self._is_closed:
             raise BrokerUnreachableError("the channel is closed", path=self.place)
         if self._connecting is None:
-            self._connecting = asyncio.get_running_loop().create_task(self._connect(), name=f"connecting to {self.place}")
+            work = self._connect() if held is None else self._renew(held)
+            self._connecting = loop.create_task(work, name=f"connecting to {self.place}")
             self._connecting.add_done_callback(self._over)
         connecting = self._connecting
         try:
@@ -182,19 +207,22 @@ class Channel:
         wait_s = self._not_before - loop.time()
         if wait_s > 0:
             await asyncio.sleep(wait_s)
-        connection = PeerConnection(self.place, self._client_id, self._max_response_bytes)
+        connection = PeerConnection(self.place, self._client_id, self._max_response_bytes, self._access.config)
         try:
             try:
                 async with asyncio.timeout(self._connect_timeout_s):
-                    await loop.create_connection(lambda: connection, self.host, self.port)
+                    context = None if self._access.tls is None else await asyncio.to_thread(self._access.tls.get)
+                    await loop.create_connection(lambda: connection, self.host, self.port, ssl=context)
                     await self._handshake(connection)
+                    await self._authenticate(connection)
             except TimeoutError:
                 raise BrokerUnreachableError("no connection: no answer in time", path=self.place) from None
+            except (AuthenticationError, InvalidArgumentError) as error:
+                raise BrokerUnreachableError(f"no connection: {error}", path=self.place) from None
             except TidelogError:
                 raise
             except OSError as error:
-                reason = error.strerror or str(error) or type(error).__name__
-                raise BrokerUnreachableError(f"no connection: {reason}", path=self.place) from None
+                raise self._refused(error) from None
         except BaseException as error:
             connection.close(error if isinstance(error, TidelogError) else None)
             self._failures += 1
@@ -206,12 +234,41 @@ class Channel:
         self._connection = connection
         return connection
 
+    def _refused(self, error: OSError) -> TidelogError:
+        tls = self._access.config.tls
+        meant = None if tls is None else tls_error(error, self.place, has_key=tls.has_key)
+        if isinstance(meant, SecurityProtocolError):
+            return meant
+        reason = str(meant) if meant is not None else error.strerror or str(error) or type(error).__name__
+        if tls is not None and meant is None and isinstance(error, ConnectionResetError):
+            reason = f"{reason}; the port may not speak TLS"
+        return BrokerUnreachableError(f"no connection: {reason}", path=self.place)
+
+    async def _authenticate(self, connection: PeerConnection) -> None:
+        self._renewal_s = float("inf")
+        client = await asyncio.to_thread(self._access.sasl_client) if self._access.config.sasl is not None else None
+        if client is None:
+            return
+        lifetime_ms = await authenticate(connection, client, self._offered)
+        if lifetime_ms > 0:
+            self._renewal_s = asyncio.get_running_loop().time() + RENEWAL_SHARE * lifetime_ms / 1000
+
+    async def _renew(self, connection: PeerConnection) -> PeerConnection:
+        """Authenticate again; answers that are still owed come first. What fails ends the connection, and a new one is made."""
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                await self._authenticate(connection)
+        except (TimeoutError, TidelogError) as error:
+            connection.close(error if isinstance(error, BrokerUnreachableError) else None)
+            return await self._connect()
+        return connection
+
     async def _handshake(self, connection: PeerConnection) -> None:
         """Ask what the peer takes, unless that was said from the start.
 
         One that does not know the version answers in v0 and names those that it knows (KIP-511).
         """
-        if self._versions is not None:
+        if self._versions is not None and self._access.config.sasl is None:
             self._offered = self._versions
             return
         request = ApiVersionsRequest(client_software_name=SOFTWARE, client_software_version=_software_version())
@@ -219,15 +276,16 @@ class Channel:
         while True:
             answer: ApiVersionsResponse = await connection.send(request, version, ApiVersionsResponse)
             if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and version:
-                offered = [api.max_version for api in answer.api_keys if api.api_key == ApiVersionsRequest.API_KEY]
-                highest = min(*offered, version - 1) if offered else 0
+                known_there = [api.max_version for api in answer.api_keys if api.api_key == ApiVersionsRequest.API_KEY]
+                highest = min(*known_there, version - 1) if known_there else 0
                 version = next(known for known in _HANDSHAKE_VERSIONS if known <= max(highest, 0))
                 continue
             if answer.error_code:
                 found = f"error {answer.error_code}"
                 raise ProtocolError("the node does not report its versions", path=self.place, found=found)
             break
-        self._offered = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        offered = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        self._offered = offered if self._versions is None else {**offered, **self._versions}
         self.supported_features = {one.name: (one.min_version, one.max_version) for one in answer.supported_features}
         self.finalized_features = {one.name: one.max_version_level for one in answer.finalized_features}
         self.finalized_features_epoch = answer.finalized_features_epoch

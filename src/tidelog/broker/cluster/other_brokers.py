@@ -15,6 +15,7 @@ from tidelog.broker.cluster.owned_tasks import OwnedTasks
 from tidelog.errors import BrokerUnreachableError
 from tidelog.metadata.records import NO_LEADER
 from tidelog.model import TopicPartition
+from tidelog.security.access import Access
 from tidelog.wire.fields import Message
 
 TIMEOUT_S = 30.0
@@ -25,11 +26,17 @@ class OtherBrokers:
     """Requests to other brokers, by their ids. `timeout_s` bounds each."""
 
     def __init__(
-        self, plane: MetadataPlane, *, timeout_s: float = TIMEOUT_S, connect_timeout_s: float = CONNECT_TIMEOUT_S
+        self,
+        plane: MetadataPlane,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        access: Access | None = None,
     ) -> None:
         self._plane = plane
         self._timeout_s = timeout_s
         self._connect_timeout_s = connect_timeout_s
+        self._access = access
         self._channels: dict[int, Channel] = {}
         self._tasks = OwnedTasks()
         self._is_closed = False
@@ -57,6 +64,7 @@ class OtherBrokers:
                 client_id=f"broker-{self._plane.node_id}-coordinator",
                 timeout_s=self._timeout_s,
                 connect_timeout_s=self._connect_timeout_s,
+                access=self._access,
             )
         return await channel.call(request, version=version)
 

@@ -23,6 +23,8 @@ from struct import Struct
 from typing import Any
 
 from tidelog.errors import BrokerUnreachableError, ProtocolError, SecurityProtocolError, TidelogError
+from tidelog.security.client_config import IN_PLAIN_TEXT, ClientConfig
+from tidelog.security.tls_errors import tls_error
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Message
 from tidelog.wire.headers import read_response, request_chunks
@@ -46,12 +48,19 @@ _TLS_ALERT = b"\x15\x03"
 class PeerConnection(asyncio.BufferedProtocol):
     """One connection. `place` is the peer's host:port, for errors. Belongs to the loop's thread."""
 
-    def __init__(self, place: str, client_id: str, max_response_bytes: int = MAX_RESPONSE_BYTES) -> None:
+    def __init__(
+        self,
+        place: str,
+        client_id: str,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
+        config: ClientConfig = IN_PLAIN_TEXT,
+    ) -> None:
         self.place = place
         self.error: TidelogError | None = None
         """Why it is of no more use; None while it is."""
         self._client_id = client_id
         self._max_response_bytes = max_response_bytes
+        self._config = config
         self._transport: asyncio.Transport | None = None
         self._correlation_id = 0
         self._answers = 0
@@ -114,8 +123,20 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """End: by the peer, or after `close`."""
-        reason = "it closed the connection" if error is None else getattr(error, "strerror", None) or str(error)
-        self.close(BrokerUnreachableError(f"connection lost: {reason}", path=self.place))
+        tls = self._config.tls
+        # With TLS 1.3 a certificate is refused after the handshake.
+        meant = tls_error(error, self.place, has_key=tls.has_key) if tls is not None and isinstance(error, OSError) else None
+        reason = "it closed the connection" if error is None else meant or getattr(error, "strerror", None) or error
+        self.close(BrokerUnreachableError(f"connection lost: {reason}{self._guess()}", path=self.place))
+
+    def _guess(self) -> str:
+        """Return what a port may have wanted that ends a connection before it answered anything, or anything but ApiVersions."""
+        tls, sasl = self._config.tls, self._config.sasl
+        if not self._answers and tls is None:
+            return "; the port may want TLS"
+        if not self._answers and tls is not None and not tls.has_key:
+            return "; the port may want a certificate"
+        return "; the port may want SASL" if self._answers == 1 and sasl is None else ""
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Say where the next bytes go."""
@@ -161,8 +182,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         if 4 <= size <= most:
             return True
         if not self._answers and bytes(self._small[position : position + 2]) == _TLS_ALERT:
-            message = "the port wants TLS, which is not spoken between nodes yet"
-            self.close(SecurityProtocolError(message, path=self.place, found="SSL or SASL_SSL", expected="PLAINTEXT"))
+            message = "the port wants TLS (listener.security.protocol.map)"
+            self.close(SecurityProtocolError(message, path=self.place, found="SSL or SASL_SSL", expected=self._config.protocol))
         else:
             what = "no response of a Kafka node: its size"
             self.close(ProtocolError(what, path=self.place, found=size, expected=f"4 to {most}"))

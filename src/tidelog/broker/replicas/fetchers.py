@@ -22,6 +22,7 @@ from tidelog.broker.replicas.replication_quota import ReplicationQuota
 from tidelog.broker.server.rate_limited_log import RateLimitedLog
 from tidelog.broker.settings.dynamic_settings import FOLLOWER_RATE
 from tidelog.model import TopicPartition
+from tidelog.security.access import Access
 
 if TYPE_CHECKING:
     from tidelog.broker.cluster.metadata_plane import MetadataPlane
@@ -43,8 +44,9 @@ class Fetchers:
     ) -> None:
         config = core.config.cluster
         assert config is not None, "a broker that stands alone follows nobody"
-        if config.zookeeper is not None and connect is Channel:
-            connect = partial(Channel, versions=config.zookeeper.protocol.versions)
+        if connect is Channel:
+            versions = None if config.zookeeper is None else config.zookeeper.protocol.versions
+            connect = partial(Channel, versions=versions, access=Access(config.inter_broker_access))
         self.quota = ReplicationQuota.of(config, lambda: core.dynamic_settings.throttled_rate(FOLLOWER_RATE))
         self._shared = Shared(
             plane,

@@ -9,7 +9,7 @@
 | `host.name`, `port`, `advertised.host.name`, `advertised.port` | the same before Kafka 3.0, where `listeners` is not given |
 
 Without any of them a broker listens on 127.0.0.1:9092: nobody is served who was not asked in. How a listener with TLS or SASL is
-secured is `listener_security`'s. To controllers, and between brokers, only PLAINTEXT is spoken.
+secured is `listener_security`'s; how this broker reaches other brokers' and controllers', `peer_security`'s.
 """
 
 from __future__ import annotations
@@ -129,11 +129,10 @@ def listener_names(properties: Mapping[str, PropertyValue]) -> set[str]:
     return set(_addresses("listeners", properties.get("listeners")))
 
 
-def check_controller_listener(name: str, properties: Mapping[str, PropertyValue]) -> None:
-    """Raise InvalidArgumentError unless a controller's listener speaks PLAINTEXT: it does where no protocol is given at all."""
+def controller_protocol(name: str, properties: Mapping[str, PropertyValue]) -> str:
+    """Return the protocol of a controllers' listener, PLAINTEXT where none is given at all. Raises InvalidArgumentError."""
     protocols = _protocol_map(properties)
-    if protocols or name in SECURITY_PROTOCOLS:
-        _check_plain(name, protocols)
+    return _protocol(name, protocols) if protocols or name in SECURITY_PROTOCOLS else PLAINTEXT
 
 
 def _before_listeners(properties: Mapping[str, PropertyValue]) -> Listener:

@@ -9,8 +9,10 @@ node.id, broker.id                       none        this broker, of all the clu
 controller.quorum.voters                 none        id@host:port of each controller, several with commas
 controller.quorum.bootstrap.servers      none        host:port of controllers, where there are no voters (KIP-853)
 controller.listener.names                none        the controllers' listeners; the first one's protocol is spoken to them
+sasl.mechanism.controller.protocol       none        this broker's mechanism there, where that is one of SASL
 inter.broker.listener.name               PLAINTEXT   the listener at which other brokers find this one
 security.inter.broker.protocol           PLAINTEXT   the same listener, by its protocol; one of the two is given
+sasl.mechanism.inter.broker.protocol     none        this broker's mechanism there, where that is one of SASL
 controller.quorum.request.timeout.ms     2000        a request to the quorum fails after this
 controller.quorum.fetch.timeout.ms       2000        without an answer for so long another controller is asked
 controller.quorum.retry.backoff.ms       20          between two attempts
@@ -48,12 +50,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
-from tidelog.broker.server.listeners import Listener, check_controller_listener, listener_names, parse_address
+from tidelog.broker.server.listeners import Listener, controller_protocol, listener_names, parse_address
 from tidelog.broker.settings.broker_property import BrokerProperty, flag, integer, parsed, properties_of, words
+from tidelog.broker.settings.peer_security import CONTROLLER_MECHANISM, INTER_BROKER_MECHANISM, peer_config
 from tidelog.broker.settings.zookeeper_config import ZookeeperConfig
 from tidelog.config import INT32_MAX, INT64_MAX, PropertyValue
 from tidelog.errors import InvalidArgumentError
-from tidelog.security.client_config import PLAINTEXT
+from tidelog.security.client_config import IN_PLAIN_TEXT, PLAINTEXT, SECURITY_PROTOCOLS, ClientConfig
 
 _MIN_INT32 = -(2**31)
 _MIN_INT64 = -(2**63)
@@ -88,6 +91,9 @@ class ClusterConfig:
     controller_listener_names: tuple[str, ...] = ()
     inter_broker_listener_name: str = PLAINTEXT
     """One of the broker's own listeners, in capitals."""
+    inter_broker_access: ClientConfig = IN_PLAIN_TEXT
+    """How this broker connects to that listener of others; no secret of it is shown."""
+    controller_access: ClientConfig = IN_PLAIN_TEXT
     replica_selector: ReplicaSelector = ReplicaSelector.LEADER
     zookeeper: ZookeeperConfig | None = None
     """None: the cluster is one of KRaft's."""
@@ -123,9 +129,11 @@ class ClusterConfig:
         if not is_in_cluster(properties):
             return None
         node_id = _node_id(properties)
+        own = _inter_broker_listener(properties, listeners)
         common: dict[str, Any] = {
             "node_id": node_id,
-            "inter_broker_listener_name": _inter_broker_listener_name(properties, listeners),
+            "inter_broker_listener_name": own.name,
+            "inter_broker_access": peer_config(properties, own.name, own.protocol, INTER_BROKER_MECHANISM),
             "replica_selector": _replica_selector(properties),
             **parsed(cls, properties),
         }
@@ -137,10 +145,12 @@ class ClusterConfig:
         voters = tuple(map(_voter, words(properties.get("controller.quorum.voters"))))
         servers = tuple(map(_server, words(properties.get("controller.quorum.bootstrap.servers"))))
         _check_quorum(node_id, voters, servers)
+        names = _controller_listener_names(properties)
         found = cls(
             voters=voters,
             bootstrap_servers=servers,
-            controller_listener_names=_controller_listener_names(properties),
+            controller_listener_names=names,
+            controller_access=peer_config(properties, names[0], controller_protocol(names[0], properties), CONTROLLER_MECHANISM),
             **common,
         )
         found._check_times()
@@ -171,6 +181,8 @@ CLUSTER_PROPERTIES = CLUSTER_NUMBERS.keys() | {
     "controller.quorum.bootstrap.servers",
     "inter.broker.listener.name",
     "security.inter.broker.protocol",
+    INTER_BROKER_MECHANISM,
+    CONTROLLER_MECHANISM,
     "replica.selector.class",
 }
 """All that count in a cluster only; elsewhere they are read without complaint."""
@@ -264,11 +276,11 @@ def _controller_listener_names(properties: Mapping[str, PropertyValue]) -> tuple
             "a broker that is no controller listens at none of controller.listener.names", found=f"{', '.join(own)} in listeners"
         )
     for name in names:
-        check_controller_listener(name, properties)
+        controller_protocol(name, properties)
     return names
 
 
-def _inter_broker_listener_name(properties: Mapping[str, PropertyValue], listeners: tuple[Listener, ...]) -> str:
+def _inter_broker_listener(properties: Mapping[str, PropertyValue], listeners: tuple[Listener, ...]) -> Listener:
     name = str(properties.get("inter.broker.listener.name") or "").strip().upper()
     protocol = str(properties.get("security.inter.broker.protocol") or "").strip().upper()
     if name and protocol:
@@ -277,16 +289,15 @@ def _inter_broker_listener_name(properties: Mapping[str, PropertyValue], listene
             found=f"inter.broker.listener.name={name}, security.inter.broker.protocol={protocol}",
             expected="one of them",
         )
-    if protocol not in ("", PLAINTEXT):
-        raise InvalidArgumentError("security.inter.broker.protocol", found=protocol, expected="PLAINTEXT, the only protocol")
-    name = name or PLAINTEXT
-    if any(one.name == name and one.protocol != PLAINTEXT for one in listeners):
-        raise InvalidArgumentError("the listener of the other brokers", found=name, expected="one with PLAINTEXT")
-    if name not in (listener.name for listener in listeners):
+    if protocol and protocol not in SECURITY_PROTOCOLS:
+        raise InvalidArgumentError("security.inter.broker.protocol", found=protocol, expected=" or ".join(SECURITY_PROTOCOLS))
+    name = name or protocol or PLAINTEXT
+    own = next((one for one in listeners if one.name == name), None)
+    if own is None:
         raise InvalidArgumentError(
             "the listener of the other brokers is none of listeners", found=name, expected="inter.broker.listener.name"
         )
-    return name
+    return own
 
 
 def _replica_selector(properties: Mapping[str, PropertyValue]) -> ReplicaSelector:

@@ -49,7 +49,10 @@ def sort_properties(properties: Mapping[str, PropertyValue], *, topic_names: boo
     of_cluster = set() if config.cluster is None else CLUSTER_PROPERTIES | (ZOOKEEPER_PROPERTIES if zookeeper else set())
     manager: dict[str, PropertyValue] = {}
     defaults: dict[str, PropertyValue] = {}
-    is_secured = any(one.protocol != PLAINTEXT for one in config.listeners)
+    protocols = {one.protocol for one in config.listeners}
+    if config.cluster is not None:
+        protocols.add(config.cluster.controller_access.protocol)
+    is_secured = protocols != {PLAINTEXT}
     unused: list[str] = []
     unknown: list[str] = []
     for name, value in properties.items():

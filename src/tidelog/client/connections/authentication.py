@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import Final, Protocol, TypeVar
 
-from tidelog.client.connections.access import SaslClient
 from tidelog.client.connections.addresses import BrokerAddress
 from tidelog.errors import AuthenticationError, BrokerUnreachableError, ProtocolError, SecurityProtocolError
+from tidelog.security.access import SaslClient
 from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode, code_name
 from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse

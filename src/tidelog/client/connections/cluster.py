@@ -16,12 +16,12 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self, TypeVar
 
-from tidelog.client.connections.access import Access
 from tidelog.client.connections.addresses import BrokerAddress, config_of, parse_addresses
 from tidelog.client.connections.connection import Connection
 from tidelog.client.connections.failures import RETRIABLE, RetryTimer, error_for
 from tidelog.errors import BrokerError, BrokerUnreachableError, TidelogError, UnknownTopicOrPartitionError
 from tidelog.model import TopicPartition
+from tidelog.security.access import Access
 from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic

@@ -27,12 +27,13 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TypeVar
 
-from tidelog.client.connections.access import Access
 from tidelog.client.connections.addresses import BrokerAddress
 from tidelog.client.connections.authentication import authenticate
 from tidelog.client.connections.security import is_tls_record, sasl_mechanisms, wants_tls
-from tidelog.client.connections.tls import alert_error, is_quiet, open_tls, refusal, send_joined
+from tidelog.client.connections.tls import is_quiet, open_tls, refusal, send_joined
 from tidelog.errors import BrokerUnreachableError, ProtocolError, SecurityProtocolError, TidelogError, UnsupportedVersionError
+from tidelog.security.access import Access
+from tidelog.security.tls_errors import alert_error
 from tidelog.wire.codec import Message
 from tidelog.wire.headers import read_response, request_chunks
 from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -272,7 +273,7 @@ class Connection:
     def _meant_by(self, error: OSError) -> TidelogError | None:
         """Return what the end of a connection says: an alert, or a port that is of another kind and ends it without a word."""
         access = self._access
-        if access.tls is not None and (alert := alert_error(error, self.address, has_key=access.tls.settings.has_key)):
+        if access.tls is not None and (alert := alert_error(error, self._place, has_key=access.tls.settings.has_key)):
             return alert
         if isinstance(error, TimeoutError):
             return None

@@ -20,29 +20,11 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from tidelog.client.connections.access import Access
 from tidelog.client.connections.addresses import BrokerAddress
 from tidelog.client.connections.security import PROBE_MS, speaks_kafka
-from tidelog.errors import AuthenticationError, BrokerUnreachableError, SecurityProtocolError, TidelogError
-
-_OTHER_HOST: Final = (62, 64)
-"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
-_OUT_OF_DATE: Final = (9, 10)
-_WRONG_KIND: Final = (
-    "WRONG_VERSION_NUMBER",
-    "HTTP_REQUEST",
-    "RECORD_LAYER_FAILURE",
-    "UNKNOWN_PROTOCOL",
-    "PACKET_LENGTH_TOO_LONG",
-)
-_NOTHING_COMMON: Final = (
-    "ALERT_PROTOCOL_VERSION",
-    "UNSUPPORTED_PROTOCOL",
-    "NO_SHARED_CIPHER",
-    "NO_PROTOCOLS",
-    "INSUFFICIENT_SECURITY",
-)
-_ABOUT_CERTIFICATE: Final = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "DECRYPT_ERROR", "HANDSHAKE_FAILURE")
+from tidelog.errors import BrokerUnreachableError, SecurityProtocolError, TidelogError
+from tidelog.security.access import Access
+from tidelog.security.tls_errors import alert_error, no_tls, untrusted
 
 RECORD_BYTES: Final = 16_384
 """What one record of TLS holds."""
@@ -55,35 +37,16 @@ def open_tls(sock: socket.socket, address: BrokerAddress, access: Access) -> ssl
     try:
         return context.wrap_socket(sock, server_hostname=address.host.partition("%")[0])
     except ssl.SSLCertVerificationError as error:
-        raise _untrusted(error, address) from None
+        raise untrusted(error, str(address)) from None
     except OSError as error:
-        known = alert_error(error, address, has_key=access.tls.settings.has_key)
+        known = alert_error(error, str(address), has_key=access.tls.settings.has_key)
         if known is not None:
             raise known from None
         if not isinstance(error, TimeoutError) and speaks_kafka(address):
-            raise _no_tls(address) from None
+            raise no_tls(str(address)) from None
         raise BrokerUnreachableError(f"no TLS with a broker: {_reason(error)}", path=str(address)) from None
     except ValueError as error:  # A name that cannot be one of a host.
         raise SecurityProtocolError(f"no name for TLS: {error}", path=str(address)) from None
-
-
-def alert_error(error: OSError, address: BrokerAddress, *, has_key: bool) -> TidelogError | None:
-    """Return what an alert means, None for what is no alert."""
-    reason = (getattr(error, "reason", None) or "").upper() if isinstance(error, ssl.SSLError) else ""
-    if any(word in reason for word in _WRONG_KIND):
-        return _no_tls(address)
-    if any(word in reason for word in _NOTHING_COMMON):
-        return SecurityProtocolError(
-            "no version or cipher of TLS in common with the broker", path=str(address), expected="TLS 1.2 or 1.3"
-        )
-    if any(word in reason for word in _ABOUT_CERTIFICATE):
-        what = (
-            "the broker refuses the client's certificate"
-            if has_key
-            else "the broker refuses the TLS handshake: it wants a client's certificate (ssl.keystore.location), or other ciphers"
-        )
-        return AuthenticationError(what, path=str(address), found=reason.lower().replace("_", " "))
-    return None
 
 
 def refusal(address: BrokerAddress, access: Access) -> TidelogError | None:
@@ -100,7 +63,7 @@ def refusal(address: BrokerAddress, access: Access) -> TidelogError | None:
     except (TidelogError, TimeoutError):
         return None
     except OSError as error:
-        return alert_error(error, address, has_key=access.tls.settings.has_key)
+        return alert_error(error, str(address), has_key=access.tls.settings.has_key)
     return None
 
 
@@ -131,28 +94,6 @@ def send_joined(sock: ssl.SSLSocket, chunks: Sequence[memoryview]) -> None:
             sock.sendall(chunk)
     if waiting:
         sock.sendall(waiting)
-
-
-def _untrusted(error: ssl.SSLCertVerificationError, address: BrokerAddress) -> AuthenticationError:
-    if error.verify_code in _OTHER_HOST:
-        return AuthenticationError(
-            "the broker's certificate is of another host (ssl.endpoint.identification.algorithm= checks no name)",
-            path=str(address),
-            found=error.verify_message.rstrip("."),
-        )
-    if error.verify_code in _OUT_OF_DATE:
-        return AuthenticationError("the broker's certificate is out of date", path=str(address), found=error.verify_message)
-    return AuthenticationError(
-        "the broker's certificate is signed by nobody that is trusted here (ssl.truststore.location, ssl.ca.location)",
-        path=str(address),
-        found=error.verify_message,
-    )
-
-
-def _no_tls(address: BrokerAddress) -> SecurityProtocolError:
-    return SecurityProtocolError(
-        "the port does not speak TLS", path=str(address), found="PLAINTEXT or SASL_PLAINTEXT", expected="SSL or SASL_SSL"
-    )
 
 
 def _reason(error: OSError) -> str:

@@ -6,15 +6,17 @@ from __future__ import annotations
 
 from tidelog.broker.cluster.channel import Channel
 from tidelog.broker.cluster.kraft.quorum import Address
+from tidelog.security.access import Access
 
 
 class Channels:
     """Channels to controllers, made when they are first asked for. Belongs to the loop's thread."""
 
-    def __init__(self, client_id: str, timeout_s: float, connect_timeout_s: float) -> None:
+    def __init__(self, client_id: str, timeout_s: float, connect_timeout_s: float, access: Access | None = None) -> None:
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._connect_timeout_s = connect_timeout_s
+        self._access = access
         self._channels: dict[Address, Channel] = {}
         self._is_closed = False
 
@@ -23,7 +25,11 @@ class Channels:
         channel = self._channels.get(address)
         if channel is None:
             channel = self._channels[address] = Channel(
-                *address, client_id=self._client_id, timeout_s=self._timeout_s, connect_timeout_s=self._connect_timeout_s
+                *address,
+                client_id=self._client_id,
+                timeout_s=self._timeout_s,
+                connect_timeout_s=self._connect_timeout_s,
+                access=self._access,
             )
             if self._is_closed:
                 channel.close()

@@ -31,6 +31,7 @@ from tidelog.errors import BrokerError, InvalidArgumentError
 from tidelog.metadata.delta import MetadataDelta
 from tidelog.metadata.image import MetadataImage
 from tidelog.reader.metadata_log import METADATA_DIR
+from tidelog.security.access import Access
 from tidelog.security.client_config import SECURITY_PROTOCOLS
 from tidelog.wire.error_codes import code_name
 from tidelog.wire.fields import Bytes, Message
@@ -75,12 +76,13 @@ class KraftPlane:
         connect_s = config.socket_connection_setup_timeout_ms / 1000
         request_s = config.controller_quorum_request_timeout_ms / 1000
         self._quorum = Quorum({voter.node_id: (voter.host, voter.port) for voter in config.voters}, config.bootstrap_servers)
-        self._raft = Channels(f"raft-client-{self.node_id}", request_s, min(request_s, connect_s))
+        access = Access(config.controller_access)
+        self._raft = Channels(f"raft-client-{self.node_id}", request_s, min(request_s, connect_s), access)
         # A client's request may take long, and controllers answer what comes by one connection in order: heartbeats do not wait.
         self._controller, self._forwards = (
             ControllerChannel(
                 self._quorum,
-                Channels(str(self.node_id), config.controller_socket_timeout_ms / 1000, connect_s),
+                Channels(str(self.node_id), config.controller_socket_timeout_ms / 1000, connect_s, access),
                 config.request_timeout_ms / 1000,
             )
             for _ in range(2)

@@ -14,6 +14,7 @@ from typing import Any
 
 from tidelog.broker.cluster.channel import Channel
 from tidelog.errors import BrokerUnreachableError, UnsupportedVersionError
+from tidelog.security.access import Access
 from tidelog.wire.codec import decoder
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import REQUESTS, Bytes, Message
@@ -30,12 +31,18 @@ class ControllerLink:
     """A channel to whichever broker is the controller. `where` says where that listens for brokers, None if there is none."""
 
     def __init__(
-        self, where: Where, client_id: str, timeout_s: float, versions: Mapping[int, tuple[int, int]] | None = None
+        self,
+        where: Where,
+        client_id: str,
+        timeout_s: float,
+        versions: Mapping[int, tuple[int, int]] | None = None,
+        access: Access | None = None,
     ) -> None:
         self._where = where
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._versions = versions
+        self._access = access
         self._channel: Channel | None = None
         self._is_closed = False
 
@@ -92,6 +99,10 @@ class ControllerLink:
             self._channel = channel = None
         if channel is None and where is not None and not self._is_closed:
             self._channel = channel = Channel(
-                *where, client_id=self._client_id, timeout_s=self._timeout_s, versions=self._versions
+                *where,
+                client_id=self._client_id,
+                timeout_s=self._timeout_s,
+                versions=self._versions,
+                access=self._access,
             )
         return channel

@@ -38,6 +38,7 @@ from tidelog.metadata.assumed_topic_id import AssumedTopicId, known_topic_id
 from tidelog.metadata.delta import MetadataDelta
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.records import PartitionRecord, TopicRecord
+from tidelog.security.access import Access
 from tidelog.wire.fields import Bytes, Message
 from tidelog.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from tidelog.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
@@ -90,12 +91,14 @@ class ZookeeperPlane:
         )
         # Brokers before 0.10.0 could not say which versions they take.
         knows_versions = self._zookeeper.protocol.is_at_least("0.10.0")
+        access = Access(config.inter_broker_access)
         self._controller, self._forwards = (
             ControllerLink(
                 self._where_controller,
                 str(self.node_id),
                 config.request_timeout_ms / 1000,
                 None if knows_versions else {ControlledShutdownRequest.API_KEY: (0, 1)},
+                access,
             )
             for _ in range(2)
         )

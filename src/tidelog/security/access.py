@@ -59,7 +59,7 @@ class Access:
             return unsecured_token(oauth.unsecured_name, time.time(), oauth.unsecured_lifetime_s, oauth.scope)
         now_s = time.monotonic()
         if self._token is None or now_s >= self._token_until_s:
-            from tidelog.client.connections.token_endpoint import fetch_token  # urllib takes long to import.
+            from tidelog.security.token_endpoint import fetch_token  # urllib takes long to import.
 
             self._token, lifetime_s = fetch_token(oauth)
             self._token_until_s = now_s + KEPT_SHARE * lifetime_s

@@ -1,0 +1,67 @@
+"""How a broker reaches other nodes: the client's side of the listener between brokers, and of the controllers' listener.
+
+Properties are Kafka's: the listener's own, `listener.name.<name>.…`, go before those without a prefix.
+
+| property | of the listener between brokers | of the controllers' |
+|---|---|---|
+| its protocol | `listener.security.protocol.map` | the same |
+| `ssl.*` | whom to trust; the key is shown where the peer asks for a certificate | the same |
+| the mechanism of SASL | `sasl.mechanism.inter.broker.protocol` | `sasl.mechanism.controller.protocol` |
+| `listener.name.<name>.<mechanism>.sasl.jaas.config` | the module, with `username` and `password` | the same |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tidelog.config import PropertyValue
+from tidelog.errors import InvalidArgumentError
+from tidelog.security.client_config import (
+    IN_PLAIN_TEXT,
+    MECHANISMS,
+    PLAINTEXT,
+    SASL_PLAINTEXT,
+    SASL_PROPERTIES,
+    SASL_SSL,
+    ClientConfig,
+    client_config,
+)
+from tidelog.security.jaas import PROPERTY as JAAS
+from tidelog.security.tls_settings import TLS_PROPERTIES
+
+INTER_BROKER_MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
+CONTROLLER_MECHANISM: Final = "sasl.mechanism.controller.protocol"
+
+
+def peer_config(properties: Mapping[str, PropertyValue], name: str, protocol: str, mechanism_property: str) -> ClientConfig:
+    """Return how nodes are reached at a listener of theirs. Raises InvalidArgumentError, without a value that may be secret."""
+    if protocol == PLAINTEXT:
+        return IN_PLAIN_TEXT
+    prefix = f"listener.name.{name.lower()}."
+
+    def text(property_name: str, *prefixes: str) -> str:
+        found = next((properties[one + property_name] for one in prefixes if one + property_name in properties), "")
+        return str(found).strip()
+
+    given = {one: value for one in TLS_PROPERTIES if (value := text(one, prefix, ""))}
+    given["security.protocol"] = protocol
+    if protocol in (SASL_PLAINTEXT, SASL_SSL):
+        mechanism = str(properties.get(mechanism_property) or "").strip().upper()
+        if mechanism not in MECHANISMS:
+            raise InvalidArgumentError(
+                f"{mechanism_property}: how this broker authenticates at listener {name}",
+                found=mechanism or "none, which is Kafka's GSSAPI",
+                expected=f"one of {', '.join(MECHANISMS)}",
+            )
+        own = f"{prefix}{mechanism.lower()}."
+        jaas = f"{own}{JAAS}"
+        if not text(jaas, ""):
+            raise InvalidArgumentError(f"{mechanism} needs {jaas}, with what this broker authenticates by at listener {name}")
+        given |= {one: value for one in SASL_PROPERTIES if (value := text(one, own, prefix, ""))}
+        given |= {"sasl.mechanism": mechanism, JAAS: text(jaas, "")}
+    try:
+        return client_config(given)
+    except InvalidArgumentError as error:
+        what = f"listener {name}, as this broker reaches it: {error.message}"
+        raise InvalidArgumentError(what, path=error.path, found=error.found, expected=error.expected) from None

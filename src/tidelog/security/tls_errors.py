@@ -1,0 +1,84 @@
+"""What it means when TLS fails: OpenSSL's words, as errors that a person can act on. `place` is the peer's host:port.
+
+| what OpenSSL says | raises |
+|---|---|
+| the peer's certificate is of another host, of nobody that is trusted, or out of date | AuthenticationError |
+| an alert about a certificate of ours, or about none | AuthenticationError |
+| no record of TLS; no version or cipher in common | SecurityProtocolError |
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Final
+
+from tidelog.errors import AuthenticationError, SecurityProtocolError, TidelogError
+
+_OTHER_HOST: Final = (62, 64)
+"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
+_OUT_OF_DATE: Final = (9, 10)
+_WRONG_KIND: Final = (
+    "WRONG_VERSION_NUMBER",
+    "HTTP_REQUEST",
+    "RECORD_LAYER_FAILURE",
+    "UNKNOWN_PROTOCOL",
+    "PACKET_LENGTH_TOO_LONG",
+)
+_NOTHING_COMMON: Final = (
+    "ALERT_PROTOCOL_VERSION",
+    "UNSUPPORTED_PROTOCOL",
+    "NO_SHARED_CIPHER",
+    "NO_PROTOCOLS",
+    "INSUFFICIENT_SECURITY",
+)
+_ABOUT_CERTIFICATE: Final = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "DECRYPT_ERROR", "HANDSHAKE_FAILURE")
+
+
+def tls_error(error: OSError, place: str, *, has_key: bool) -> TidelogError | None:
+    """Return what a failed handshake, or the end of a connection, means; None for what is not TLS's."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return untrusted(error, place)
+    return alert_error(error, place, has_key=has_key)
+
+
+def untrusted(error: ssl.SSLCertVerificationError, place: str) -> AuthenticationError:
+    """Return why the peer's certificate is not believed."""
+    if error.verify_code in _OTHER_HOST:
+        return AuthenticationError(
+            "the broker's certificate is of another host (ssl.endpoint.identification.algorithm= checks no name)",
+            path=place,
+            found=error.verify_message.rstrip("."),
+        )
+    if error.verify_code in _OUT_OF_DATE:
+        return AuthenticationError("the broker's certificate is out of date", path=place, found=error.verify_message)
+    return AuthenticationError(
+        "the broker's certificate is signed by nobody that is trusted here (ssl.truststore.location, ssl.ca.location)",
+        path=place,
+        found=error.verify_message,
+    )
+
+
+def alert_error(error: OSError, place: str, *, has_key: bool) -> TidelogError | None:
+    """Return what an alert means, None for what is no alert. `has_key`: whether a certificate of ours was shown."""
+    reason = (getattr(error, "reason", None) or "").upper() if isinstance(error, ssl.SSLError) else ""
+    if any(word in reason for word in _WRONG_KIND):
+        return no_tls(place)
+    if any(word in reason for word in _NOTHING_COMMON):
+        return SecurityProtocolError(
+            "no version or cipher of TLS in common with the broker", path=place, expected="TLS 1.2 or 1.3"
+        )
+    if any(word in reason for word in _ABOUT_CERTIFICATE):
+        what = (
+            "the broker refuses the client's certificate"
+            if has_key
+            else "the broker refuses the TLS handshake: it wants a client's certificate (ssl.keystore.location), or other ciphers"
+        )
+        return AuthenticationError(what, path=place, found=reason.lower().replace("_", " "))
+    return None
+
+
+def no_tls(place: str) -> SecurityProtocolError:
+    """Return the error for a port that does not speak TLS."""
+    return SecurityProtocolError(
+        "the port does not speak TLS", path=place, found="PLAINTEXT or SASL_PLAINTEXT", expected="SSL or SASL_SSL"
+    )
