@@ -30,7 +30,6 @@ from tidelog.errors import (
 from tidelog.metadata.records import UserScramCredentialRecord
 from tidelog.security.access import Access
 from tidelog.security.client_config import client_config
-from tidelog.security.principal import ANONYMOUS, PrincipalRules, distinguished_name
 from tidelog.security.scram import SCRAM_IDS, new_credential
 from tidelog.security.secret import Secret
 from tidelog.wire.headers import request_chunks
@@ -409,21 +408,3 @@ def test_no_password_is_logged(secured: Secured, caplog: pytest.LogCaptureFixtur
 def test_what_is_refused_at_the_start(tmp_path: Path, given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidArgumentError, match=said):
         tidelog.Broker(tmp_path, **given).start()
-
-
-def test_names_become_principals() -> None:
-    """The examples of Kafka's documents, and its tests of names."""
-    rules = PrincipalRules(
-        "RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/,RULE:^CN=(.*?),OU=(.*?),O=(.*?),L=(.*?),ST=(.*?),C=(.*?)$/$1@$2/L,"
-        "RULE:^.*[Cc][Nn]=([a-zA-Z0-9.]*).*$/$1/L,DEFAULT"
-    )
-    assert rules.principal("CN=serviceuser,OU=ServiceUsers,O=Unknown,C=Unknown").name == "serviceuser"
-    assert rules.principal("CN=adminUser,OU=Admin,O=Unknown,L=Unknown,ST=Unknown,C=Unknown").name == "adminuser@admin"
-    assert str(PrincipalRules("").principal("CN=a")) == "User:CN=a"
-    assert str(ANONYMOUS) == "User:ANONYMOUS"
-    for wrong in ("DEFAULT,", "RULE:a", "RULE:(/x/", "RULE:a/b/X"):
-        if wrong != "DEFAULT,":
-            with pytest.raises(InvalidArgumentError):
-                PrincipalRules(wrong)
-    subject = ((("countryName", "DE"),), (("organizationName", "A, B"),), (("commonName", "x"), ("emailAddress", "a@b")))
-    assert distinguished_name(subject) == "CN=x+1.2.840.113549.1.9.1=#1603614062,O=A\\, B,C=DE"

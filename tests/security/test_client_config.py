@@ -6,6 +6,7 @@ import copy
 import logging
 import pickle
 import ssl
+import traceback
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.certificates import PASSWORD, Authority
+from tidelog.broker.server.listeners import Listener
+from tidelog.broker.server.secured.listener_security import ListenerSecurity
+from tidelog.broker.settings.peer_security import peer_config
 from tidelog.client.connections.addresses import config_of, parse_addresses, secured, with_config
-from tidelog.errors import InvalidArgumentError
-from tidelog.security.client_config import check_names, client_config, dotted, shown
-from tidelog.security.jaas import PLAIN_MODULE, SCRAM_MODULE, parse_jaas
+from tidelog.errors import AuthenticationError, InvalidArgumentError
+from tidelog.security.access import Access
+from tidelog.security.client_config import OAuthSettings, check_names, client_config, dotted, shown
+from tidelog.security.jaas import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, parse_jaas
 from tidelog.security.secret import Secret
 from tidelog.security.tls_context import ContextSource, client_context, server_context
 from tidelog.security.tls_settings import TlsSettings, tls_settings
+from tidelog.security.token_endpoint import fetch_token
 
 HIDE = "hide-me-please"
 SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
@@ -190,3 +196,86 @@ def test_a_context_is_made_again(authority: Authority, tmp_path: Path) -> None:
     renewed.write_bytes(authority.sign("other").read_bytes())
     renewed.replace(file)
     assert source.get() is not first
+
+
+SECRETS = st.text("abcdefghijkmnpqrstuvwxyz0123456789", min_size=10, max_size=20).map(lambda text: f"Zq{text}")
+WRITTEN = (
+    "{module} required username=ann password={secret};",
+    '{module} required username="ann" password="{secret}";',
+    '{module} required username="ann" password="{secret}" password="{secret}";',
+    '{module} required user_ann="{secret}" unsecuredLoginLifetimeSeconds="{secret}" unsecuredLoginStringClaim_sub=a;',
+    'required {module} username="ann" password="{secret}";',
+    "{secret} required username=a password={secret};",
+    "{secret}",
+)
+
+
+@given(
+    SECRETS,
+    st.sampled_from(WRITTEN),
+    st.sampled_from([PLAIN_MODULE, SCRAM_MODULE, OAUTH_MODULE]),
+    st.sampled_from(["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER", ""]),
+    st.sampled_from(["SASL_PLAINTEXT", "SASL_SSL", "SSL"]),
+    st.lists(st.tuples(st.integers(0, 200), st.sampled_from(["", '"', "'", ";", " ", "=", "\\", "//", "/*"])), max_size=3),
+    st.dictionaries(
+        st.sampled_from(
+            [
+                "ssl.keystore.key",
+                "ssl.keystore.certificate.chain",
+                "ssl.key.password",
+                "ssl.key.pem",
+                "ssl.keystore.password",
+                "sasl.password",
+                "sasl.oauthbearer.token.endpoint.url",
+                "sasl.oauthbearer.client.secret",
+            ]
+        ),
+        st.sampled_from(["{secret}", "-----BEGIN PRIVATE KEY----- {secret} -----END PRIVATE KEY-----"])
+        | st.sampled_from(["https://ann:{secret}@host/token?key={secret}", "ann:{secret}@host"]),
+        max_size=3,
+    ),
+)
+def test_no_error_shows_a_secret(
+    secret: str,
+    written: str,
+    module: str,
+    mechanism: str,
+    protocol: str,
+    changes: list[tuple[int, str]],
+    more: dict[str, str],
+) -> None:
+    """Whatever is wrong with a configuration: nothing that is said of it, or by it, holds what may be a password."""
+    text = written.replace("{module}", module)
+    for at, put in changes:
+        if 0 <= at <= len(text) and "{secret}" not in (text[max(at - 9, 0) : at + 9]):
+            text = text[:at] + put + text[at + 1 :]
+    properties = {name: value.replace("{secret}", secret) for name, value in more.items()}
+    properties |= {"security.protocol": protocol, "sasl.jaas.config": text.replace("{secret}", secret)}
+    if mechanism:
+        properties["sasl.mechanism"] = mechanism
+    names = {f"listener.name.x.{name}": value for name, value in properties.items()}
+    names |= {f"listener.name.x.{mechanism.lower()}.sasl.jaas.config": properties["sasl.jaas.config"]}
+    names |= {"sasl.mechanism.inter.broker.protocol": mechanism, "sasl.enabled.mechanisms": mechanism or "PLAIN"}
+    listener = Listener("X", "", 0, "", 0, protocol)
+    shows: list[object] = [shown(properties)]
+    for make in (
+        lambda: client_config(properties),
+        lambda: Access(client_config(properties)).tls,
+        lambda: peer_config(names, "X", protocol, "sasl.mechanism.inter.broker.protocol"),
+        lambda: ListenerSecurity(listener, names, lambda mechanism, name: None),
+    ):
+        try:
+            shows.append(make())
+        except InvalidArgumentError as error:
+            shows += [error, "".join(traceback.format_exception(error))]
+    for one in shows:
+        assert secret not in f"{one} {one!r}", one
+
+
+def test_an_address_of_tokens_is_shown_without_its_secrets() -> None:
+    with pytest.raises(AuthenticationError) as caught:
+        fetch_token(
+            OAuthSettings(url=f"http://ann:{HIDE}@127.0.0.1:1/{'token'}?key={HIDE}", client_id="a", client_secret=Secret(HIDE))
+        )
+    assert HIDE not in "".join(traceback.format_exception(caught.value))
+    assert "127.0.0.1:1/token" in str(caught.value)

@@ -7,9 +7,9 @@ sockets but those of `token_endpoint`.
 | `client_config` | a client's properties, of Kafka's and of librdkafka's names |
 | `tls_settings`, `tls_context` | `ssl.*`; contexts made of them, and made again when files change |
 | `tls_errors` | what a handshake that failed means |
+| `principal`, `distinguished_name` | who somebody is, and how the name of a certificate becomes one |
 | `jaas` | login modules, as Java's tools write them |
 | `plain`, `scram`, `oauth_bearer` | each mechanism, the client's half and the server's |
-| `principal` | who somebody is, and how the name of a certificate becomes one |
 | `acl`, `standard_authorizer` | access control entries, and who may do what by them |
 | `access`, `token_endpoint` | a client's configuration at work: a context, and a new exchange for each connection |
 """

@@ -17,6 +17,7 @@ none of them, is refused. A `ClientConfig` can be pickled and compared; secrets 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -24,7 +25,7 @@ from typing import Any, Final
 from tidelog.config import did_you_mean
 from tidelog.errors import InvalidArgumentError
 from tidelog.security.jaas import OAUTH_MODULE, PLAIN_MODULE, PROPERTY, SCRAM_MODULE, LoginModule, parse_jaas
-from tidelog.security.oauth_bearer import OAUTHBEARER
+from tidelog.security.oauth_bearer import OAUTHBEARER, without_user
 from tidelog.security.plain import PLAIN
 from tidelog.security.scram import HASHES
 from tidelog.security.secret import HIDDEN, Secret
@@ -67,6 +68,8 @@ IGNORED: Final = (
 PROPERTIES: Final = frozenset({"security.protocol"}) | TLS_PROPERTIES | SASL_PROPERTIES
 _BEGINNINGS: Final = ("ssl.", "sasl.", "security.", "oauth_cb", "enable.ssl.")
 _MECHANISM_OF_MODULE: Final = {PLAIN_MODULE: (PLAIN,), SCRAM_MODULE: tuple(HASHES), OAUTH_MODULE: (OAUTHBEARER,)}
+
+_A_MODULE = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_$]+)*\.[A-Za-z0-9_$]*LoginModule")
 
 TokenCallback = Callable[[str], Any]
 
@@ -153,12 +156,17 @@ def dotted(keywords: Mapping[str, Any]) -> dict[str, Any]:
 
 def shown(properties: Mapping[str, Any]) -> dict[str, str]:
     """Return properties for a log: those that are, or may hold, a secret are hidden."""
-    return {name: HIDDEN if is_secret(name) else str(value) for name, value in properties.items()}
+    return {
+        name: HIDDEN if is_secret(name) else without_user(str(value)) if name.endswith(".url") else str(value)
+        for name, value in properties.items()
+    }
 
 
 def is_secret(name: str) -> bool:
     """Whether a property's value must not be shown."""
-    return name.endswith((".password", ".secret", ".key", ".pem", ".jaas.config", ".oauthbearer.config", "oauth_cb"))
+    return name.endswith(
+        (".password", ".secret", ".key", ".pem", ".certificate.chain", ".jaas.config", ".oauthbearer.config", "oauth_cb")
+    )
 
 
 def _sasl(given: Mapping[str, Any]) -> SaslSettings:
@@ -189,9 +197,9 @@ def _mechanism(given: Mapping[str, Any], module: LoginModule | None) -> str:
         raise InvalidArgumentError("sasl.mechanism", found=mechanism, expected=f"one of {expected}")
     fitting = _MECHANISM_OF_MODULE.get(module.name) if module else None
     if module is not None and fitting is None:
-        raise InvalidArgumentError(
-            f"{PROPERTY} names a module that is not known", found=module.name, expected=_module_for(mechanism)
-        )
+        # A text that is no module may have its password there.
+        found = module.name if _A_MODULE.fullmatch(module.name) else None
+        raise InvalidArgumentError(f"{PROPERTY} names a module that is not known", found=found, expected=_module_for(mechanism))
     if fitting is not None and mechanism not in fitting:
         assert module is not None
         raise InvalidArgumentError(f"{PROPERTY} is not for {mechanism}", found=module.name, expected=_module_for(mechanism))
@@ -217,7 +225,9 @@ def _oauth(given: Mapping[str, Any], module: LoginModule | None) -> OAuthSetting
             option("clientSecret", "sasl.oauthbearer.client.secret"),
         )
         if not str(url).startswith(("https://", "http://")):
-            raise InvalidArgumentError("sasl.oauthbearer.token.endpoint.url", found=repr(url), expected="https://…")
+            raise InvalidArgumentError(
+                "sasl.oauthbearer.token.endpoint.url", found=repr(without_user(str(url))), expected="https://…"
+            )
         if not client_id or not secret:
             raise InvalidArgumentError("a token endpoint needs clientId and clientSecret, in sasl.jaas.config")
         scope = option("scope", "sasl.oauthbearer.scope")
@@ -229,5 +239,5 @@ def _oauth(given: Mapping[str, Any], module: LoginModule | None) -> OAuthSetting
         )
     lifetime = (module.text("unsecuredLoginLifetimeSeconds") if module else None) or "3600"
     if not lifetime.isdigit():
-        raise InvalidArgumentError("unsecuredLoginLifetimeSeconds is a number of seconds", found=repr(lifetime))
+        raise InvalidArgumentError("unsecuredLoginLifetimeSeconds is a number of seconds")
     return OAuthSettings(unsecured_name=name, unsecured_lifetime_s=int(lifetime))

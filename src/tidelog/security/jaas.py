@@ -62,7 +62,7 @@ def parse_jaas(text: str, name: str = PROPERTY) -> LoginModule:
         if equals != ("=", True) or is_sign:
             raise _wrong(name, "an option without a value")
         if option in options:
-            raise _wrong(name, f"the option {option} twice")
+            raise _wrong(name, "an option twice")
         options[option] = Secret(value)
     return LoginModule(module, options)
 

@@ -109,6 +109,13 @@ def unsecured_token(name: str, now_s: float, lifetime_s: int = UNSECURED_LIFETIM
     return Secret(f"{_base64(json.dumps({'alg': 'none'}))}.{_base64(json.dumps(claims))}.")
 
 
+def without_user(url: str) -> str:
+    """Return an address as it may be shown: a name and a password may stand in front of the host, a key after `?`."""
+    scheme, separator, rest = url.partition("://")
+    place = rest.partition("?")[0]
+    return f"{scheme}{separator}{place.rpartition('@')[2]}" if separator else url.rpartition("@")[2].partition("?")[0]
+
+
 class TokenRequest(NamedTuple):
     """What to send to a token endpoint by POST."""
 
@@ -117,7 +124,7 @@ class TokenRequest(NamedTuple):
     body: bytes
 
     def __repr__(self) -> str:
-        return f"TokenRequest({self.url!r})"
+        return f"TokenRequest({without_user(self.url)!r})"
 
 
 def token_request(url: str, client_id: str, client_secret: Secret, scope: str | None) -> TokenRequest:
@@ -143,7 +150,7 @@ def read_token_response(url: str, body: bytes) -> tuple[Secret, float]:
         found = None
     token = found.get("access_token") if isinstance(found, dict) else None
     if not isinstance(token, str) or not token:
-        raise AuthenticationError("the token endpoint's answer has no access_token", path=url)
+        raise AuthenticationError("the token endpoint's answer has no access_token", path=without_user(url))
     lifetime = found.get("expires_in")
     return Secret(token), float(lifetime) if isinstance(lifetime, int | float) and lifetime > 0 else 0.0
 

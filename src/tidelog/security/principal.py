@@ -1,15 +1,15 @@
 """Who is at the other end of a connection: Kafka's principal, and how the name of a certificate becomes one.
 
 `ssl.principal.mapping.rules` (KIP-371): `RULE:pattern/replacement/`, with `L` or `U` after it for small or capital letters, or
-`DEFAULT`, the whole name; commas between. The first that matches the whole name counts. The name is RFC 2253's: last part first.
+`DEFAULT`, the whole name; commas between. The first that matches the whole name counts. The name is `distinguished_name`'s.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from tidelog.errors import InvalidArgumentError
+from tidelog.errors import AuthenticationError, InvalidArgumentError
 
 USER: Final = "User"
 
@@ -33,45 +33,34 @@ def is_principal(text: str) -> bool:
     return bool(kind and colon and name)
 
 
-_KEYWORDS: Final = {
-    "commonName": "CN",
-    "countryName": "C",
-    "domainComponent": "DC",
-    "localityName": "L",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "stateOrProvinceName": "ST",
-    "streetAddress": "STREET",
-    "userId": "UID",
-}
-_EMAIL: Final = "emailAddress"
-_EMAIL_OID: Final = "1.2.840.113549.1.9.1"
-_SPECIAL = re.compile(r'([,+"\\<>;])')
 _RULE = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|$)")
 
 
-def distinguished_name(subject: Any) -> str:
-    """Return the name of a certificate's subject, of `getpeercert`, as Java writes it."""
-    return ",".join("+".join(_part(name, value) for name, value in relative) for relative in reversed(subject))
+_PART = re.compile(r"\$(?P<group>\d+)|\\(?P<literal>.)|[^$\\]+|.", re.DOTALL)
 
 
-def _part(name: str, value: str) -> str:
-    if name == _EMAIL:  # RFC 2253 has no keyword for it: Java writes the number, and the value's own bytes.
-        data = value.encode()
-        return f"{_EMAIL_OID}=#16{len(data):02x}{data.hex()}"
-    text = _SPECIAL.sub(r"\\\1", value)
-    if text.startswith(("#", " ")):
-        text = f"\\{text}"
-    if text.endswith(" "):
-        text = f"{text[:-1]}\\ "
-    return f"{_KEYWORDS.get(name, name)}={text}"
+class _Rule(NamedTuple):
+    pattern: re.Pattern[str]
+    parts: tuple[str | int, ...]
+    """Of the replacement: texts, and numbers of groups."""
+    letters: str
+
+    def apply(self, name: str) -> str | None:
+        if self.pattern.fullmatch(name) is None:
+            return None
+        # As by Java's replaceAll: a pattern that also matches nothing is replaced once more at the end.
+        found = self.pattern.sub(self._replacement, name)
+        return found.lower() if self.letters == "L" else found.upper() if self.letters == "U" else found
+
+    def _replacement(self, match: re.Match[str]) -> str:
+        return "".join(part if isinstance(part, str) else match[part] or "" for part in self.parts)
 
 
 class PrincipalRules:
     """The rules of a listener. Raises InvalidArgumentError for what is none."""
 
     def __init__(self, text: str = "DEFAULT") -> None:
-        self._rules: list[tuple[re.Pattern[str], str, str] | None] = []
+        self._rules: list[_Rule | None] = []
         position = 0
         while position < len(text.rstrip()):
             match = _RULE.match(text, position)
@@ -85,20 +74,26 @@ class PrincipalRules:
             self._rules.append(None if match[1] else _compiled(match[2], match[3], match[4]))
 
     def principal(self, name: str) -> Principal:
-        """Return the principal of a certificate's name; the whole name where no rule matches."""
-        for rule in self._rules:
-            if rule is None:
-                break
-            pattern, replacement, letters = rule
-            found = pattern.fullmatch(name)
+        """Return the principal of a certificate's name. Raises AuthenticationError where no rule matches it, as Kafka does."""
+        for rule in self._rules or [None]:
+            found = name if rule is None else rule.apply(name)
             if found is not None:
-                text = found.expand(replacement)
-                return Principal(USER, text.lower() if letters == "L" else text.upper() if letters == "U" else text)
-        return Principal(USER, name)
+                return Principal(USER, found)
+        raise AuthenticationError("no rule of ssl.principal.mapping.rules matches the certificate's name", found=repr(name))
 
 
-def _compiled(pattern: str, replacement: str, letters: str) -> tuple[re.Pattern[str], str, str]:
+def _compiled(pattern: str, replacement: str, letters: str) -> _Rule:
     try:
-        return re.compile(pattern), re.sub(r"\$(\d)", r"\\g<\1>", replacement), letters
+        compiled = re.compile(pattern)
     except re.error as error:
         raise InvalidArgumentError("ssl.principal.mapping.rules has a wrong pattern", found=f"{pattern!r}: {error}") from None
+    parts: list[str | int] = []
+    for one in _PART.finditer(replacement):
+        digits = one["group"]
+        while digits and int(digits) > compiled.groups:
+            digits = digits[:-1]
+        if digits:
+            parts += [int(digits), one["group"][len(digits) :]]
+        else:  # A group that there is not is a text.
+            parts.append(one["literal"] or one[0])
+    return _Rule(compiled, tuple(parts), letters)

@@ -8,7 +8,7 @@ from urllib.error import HTTPError
 
 from tidelog.errors import AuthenticationError
 from tidelog.security.client_config import OAuthSettings
-from tidelog.security.oauth_bearer import MAX_TOKEN_RESPONSE_BYTES, read_token_response, token_request
+from tidelog.security.oauth_bearer import MAX_TOKEN_RESPONSE_BYTES, read_token_response, token_request, without_user
 from tidelog.security.secret import Secret
 
 TIMEOUT_S: Final = 10.0
@@ -29,8 +29,11 @@ def fetch_token(oauth: OAuthSettings) -> tuple[Secret, float]:
             body = answer.read(MAX_TOKEN_RESPONSE_BYTES)
     except HTTPError as error:
         with error:
-            raise AuthenticationError("the token endpoint refused", path=oauth.url, found=f"HTTP status {error.code}") from None
-    except OSError as error:
-        reason = getattr(error, "reason", error)
-        raise AuthenticationError(f"the token endpoint cannot be reached: {reason}", path=oauth.url) from None
+            raise AuthenticationError(
+                "the token endpoint refused", path=without_user(oauth.url), found=f"HTTP status {error.code}"
+            ) from None
+    except (OSError, ValueError) as error:
+        # Other errors of urllib's, of an address for one, show all of it.
+        reason = getattr(error, "reason", None) or type(error).__name__
+        raise AuthenticationError(f"the token endpoint cannot be reached: {reason}", path=without_user(oauth.url)) from None
     return read_token_response(oauth.url, body)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from tidelog.broker.server.connection import Connection
 from tidelog.errors import TidelogError
-from tidelog.security.principal import distinguished_name
+from tidelog.security.distinguished_name import subject_name
 
 if TYPE_CHECKING:
     import socket
@@ -70,9 +70,14 @@ class TlsConnection(Connection):
             self._loop.add_reader(self.fd, self._on_readable)
         else:
             self._is_shaken = True
-            subject = self._tls.peer_subject()
-            if subject is not None:
-                self.principal = self._rules.principal(distinguished_name(subject))
+            certificate = self._tls.peer_certificate()
+            if certificate is not None:
+                try:
+                    self.principal = self._rules.principal(subject_name(certificate))
+                except TidelogError as error:
+                    self.count_refusal(error.message)
+                    self.close()
+                    return
             self._loop.add_reader(self.fd, self._on_readable)
             self._look_again()
 

@@ -63,11 +63,10 @@ class TlsSocket:
             self._plain.close()
         return not self._is_to_be_closed
 
-    def peer_subject(self) -> object:
-        """Return the subject of the peer's certificate, None without one."""
+    def peer_certificate(self) -> bytes | None:
+        """Return the peer's certificate in DER, None without one."""
         assert self._tls is not None
-        found = self._tls.getpeercert()
-        return found.get("subject") if found else None
+        return self._tls.getpeercert(binary_form=True)
 
     # --- as a plain socket
 
