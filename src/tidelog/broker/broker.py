@@ -8,6 +8,8 @@
 | `data_dir` | the folder; made where it is missing; without one a temporary folder, which is removed at the end |
 | `port` | on 127.0.0.1; 0 any free one, which it keeps when it is stopped and started again |
 | `clock` | the machine's, or a `ManualClock`: each `advance` does what has become due, before it returns |
+| `tls` | True: a listener with TLS, with a certificate that is made on the fly (`server.secured.quick_security`) |
+| `users` | names and passwords: a listener with SASL, PLAIN and SCRAM; both together: SASL_SSL |
 | `read_only` | serves a folder that is there, and changes no byte in it; what would is refused (`read_only`) |
 | all others | a broker's or a topic's properties by Kafka's names, `log_retention_ms=1000` or `**{"log.retention.ms": 1000}` |
 
@@ -35,7 +37,7 @@ import tempfile
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -45,6 +47,7 @@ from tidelog.broker.broker_thread import BrokerThread, Reply
 from tidelog.broker.node import Node
 from tidelog.broker.running import Running
 from tidelog.broker.server.listeners import joined, loopback
+from tidelog.broker.server.secured.quick_security import QuickSecurity
 from tidelog.broker.settings.server_properties import described, sort_properties
 from tidelog.broker.topic_changes import Job
 from tidelog.clock import Clock, SystemClock
@@ -55,6 +58,7 @@ from tidelog.records.batch import CREATE_TIME, iter_headers
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.kernel import murmur2
 from tidelog.records.records import Record, iter_records
+from tidelog.security.client_config import PLAINTEXT
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.storage.steps import Steps, run_steps
@@ -75,6 +79,8 @@ class Broker:
         port: int = 0,
         clock: Clock | None = None,
         read_only: bool = False,
+        tls: bool = False,
+        users: Mapping[str, str] | None = None,
         **kafka_properties: PropertyValue | None,
     ) -> None:
         given = {
@@ -82,6 +88,12 @@ class Broker:
             for name, value in kafka_properties.items()
             if value is not None
         }
+        self._security: QuickSecurity | None = None
+        if tls or users is not None:
+            if "listeners" in given or "listener.security.protocol.map" in given:
+                raise InvalidArgumentError("listeners say themselves how they are secured: without tls and users")
+            self._security = QuickSecurity(tls=tls, users=users, is_read_only=read_only)
+            given = {**self._security.properties(port), **given}
         self._properties = sort_properties({"group.initial.rebalance.delay.ms": 0, **given}, topic_names=True)
         if self._properties.unknown:
             raise InvalidArgumentError(
@@ -132,6 +144,9 @@ class Broker:
         serving = BrokerThread(self.data_dir, self._properties, self._listeners, self._clock, is_read_only=self._is_read_only)
         self._listeners = serving.started.result()
         self._serving = serving
+        if self._security is not None and not self._is_read_only:
+            security = self._security
+            self.call(lambda running: security.make_users(running.node))
         # Its thread must not refer to it: then it would never be dropped.
         self._if_dropped = weakref.finalize(self, _dropped, serving, self._temporary, repr(self))
         return self
@@ -165,6 +180,20 @@ class Broker:
     def port(self) -> int:
         """Where the first listener listens."""
         return self._listeners[0].port
+
+    def client_config(
+        self, client: str = "confluent-kafka", *, user: str | None = None, mechanism: str | None = None
+    ) -> dict[str, Any]:
+        """Return the settings with which a client reaches this broker, by the client's own names.
+
+        `client` is "confluent-kafka", "kafka-python", "aiokafka", "java" (properties) or "tidelog" (for `tidelog.connect`). With
+        `users`, `user` is one of them, else the first, and `mechanism` PLAIN, SCRAM-SHA-256 (the default) or SCRAM-SHA-512.
+        Raises InvalidArgumentError for another client, user or mechanism, and for a broker that was given `listeners`.
+        """
+        if self._security is None and self._listeners[0].protocol != PLAINTEXT:
+            raise InvalidArgumentError("its listeners were given as properties: so are clients' settings")
+        security = self._security or QuickSecurity(tls=False, users=None, is_read_only=self._is_read_only)
+        return security.client_config(client, self.bootstrap_servers, user, mechanism)
 
     # --- topics and records, without a client
 

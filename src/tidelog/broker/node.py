@@ -67,6 +67,7 @@ class Node(Core):
         self.wide_requests = WideRequests()
         self.unsent = UnsentBytes()
         self.quotas = ClientQuotas(config, self.delays.now_ms)
+        self.slices.counts_time = lambda: self.quotas.counts_time
         self.fetch_sessions = FetchSessions(clock, config.max_incremental_fetch_session_cache_slots)
         self.fetchers: Fetchers | None = None
         self.replicas: Replicas | None = None

@@ -320,6 +320,8 @@ class _Run:
 class _Nobody:
     """Stands for the request where no client asked for the change."""
 
+    busy_ns = 0
+
     def respond(self, response: object, *, is_wide: bool = False) -> None:
         """It has what it wants already."""
 

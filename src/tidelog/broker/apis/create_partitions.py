@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import each, named_twice
+from tidelog.broker.quotas.client_quotas import Mutations
 from tidelog.broker.refused import Refused, refusal_of
 from tidelog.broker.replica_rules import check_replicas
 from tidelog.broker.server.request import Request
@@ -45,15 +46,18 @@ ACCESS = each(
     unless=named_twice,
 )
 
+FIRST_STRICT = 3
+"""From this version on a client knows THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+
 MAX_ADDED = 10_000
 """Partitions that one topic gets at once."""
 
 
 def handle(node: Node, message: CreatePartitionsRequest, request: Request) -> Work:
-    return _work(node, message)
+    return _work(node, message, request)
 
 
-def _work(node: Node, message: CreatePartitionsRequest) -> Work:
+def _work(node: Node, message: CreatePartitionsRequest, request: Request) -> Work:
     times: Counter[str] = Counter()
     for number, topic in enumerate(message.topics):
         times[topic.name] += 1
@@ -61,24 +65,27 @@ def _work(node: Node, message: CreatePartitionsRequest) -> Work:
             yield None
     twice = Refused(ErrorCode.INVALID_REQUEST, "asked for twice")
     results = yield from slowly((_result(name, twice) for name, count in times.items() if count > 1), 256)
+    mutations = node.quotas.mutations(request, is_strict=request.api_version >= FIRST_STRICT)
     results += yield from node.topic_changes.side_by_side(
-        Job(topic.name, _tried(node, topic, validate_only=message.validate_only))
+        Job(topic.name, _tried(node, topic, mutations, validate_only=message.validate_only))
         for topic in message.topics
         if times[topic.name] == 1
     )
     yield from discarded(None, times)
-    return CreatePartitionsResponse(results=results)
+    return CreatePartitionsResponse(throttle_time_ms=mutations.throttle_ms, results=results)
 
 
-def _tried(node: Node, topic: CreatePartitionsTopic, *, validate_only: bool) -> Steps[CreatePartitionsTopicResult]:
+def _tried(
+    node: Node, topic: CreatePartitionsTopic, mutations: Mutations, *, validate_only: bool
+) -> Steps[CreatePartitionsTopicResult]:
     try:
-        yield from _create(node, topic, validate_only=validate_only)
+        yield from _create(node, topic, mutations, validate_only=validate_only)
     except Exception as error:
         return _result(topic.name, refusal_of(error))
     return CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.NONE, error_message=None)
 
 
-def _create(node: Node, topic: CreatePartitionsTopic, *, validate_only: bool) -> Steps[None]:
+def _create(node: Node, topic: CreatePartitionsTopic, mutations: Mutations, *, validate_only: bool) -> Steps[None]:
     view = node.topics.get(topic.name)
     if view is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -95,6 +102,7 @@ def _create(node: Node, topic: CreatePartitionsTopic, *, validate_only: bool) ->
         check_replicas(node.node_id, assignment.broker_ids)
     if not node.manager.is_configuration_known(topic.name):
         raise Refused(ErrorCode.INVALID_REQUEST, f"nothing is known of the configuration of topic {topic.name!r}: set one first")
+    mutations.record(added)
     if not validate_only:
         yield from node.topics.enlargement(topic.name, topic.count)
 

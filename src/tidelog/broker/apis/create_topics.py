@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import Access, Amend, Asker, each, named_twice, unless_cluster
+from tidelog.broker.quotas.client_quotas import Mutations
 from tidelog.broker.refused import Refused, refusal_of
 from tidelog.broker.replica_rules import check_assignments, check_replication_factor
 from tidelog.broker.server.request import Outcome, Request, Wide
@@ -51,6 +52,9 @@ MAX_SIZE = 10_000
 """Topics, partitions and properties of one request."""
 
 AT_ONCE = 256
+
+FIRST_STRICT = 6
+"""From this version on a client knows THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 WIDE = 16
 """Topics of an answer that is written by another thread: each has forty properties."""
@@ -101,10 +105,10 @@ ACCESS = Access(
 
 
 def handle(node: Node, message: CreateTopicsRequest, request: Request) -> Work:
-    return _work(node, message)
+    return _work(node, message, request)
 
 
-def _work(node: Node, message: CreateTopicsRequest) -> Work:
+def _work(node: Node, message: CreateTopicsRequest, request: Request) -> Work:
     times: Counter[str] = Counter()
     for number, topic in enumerate(message.topics):
         times[topic.name] += 1
@@ -117,8 +121,9 @@ def _work(node: Node, message: CreateTopicsRequest) -> Work:
         refused = yield from slowly((_refused(name, too_many) for name in times), AT_ONCE)
         yield from discarded(None, times)
         return CreateTopicsResponse(topics=refused)
+    mutations = node.quotas.mutations(request, is_strict=request.api_version >= FIRST_STRICT)
     results = yield from node.topic_changes.side_by_side(
-        Job(topic.name, _result(node, topic, validate_only=message.validate_only))
+        Job(topic.name, _result(node, topic, mutations, validate_only=message.validate_only))
         for topic in message.topics
         if times[topic.name] == 1 and topic.name != METADATA_TOPIC
     )
@@ -127,7 +132,7 @@ def _work(node: Node, message: CreateTopicsRequest) -> Work:
     ]
     if times[METADATA_TOPIC] == 1:
         results.append(_refused(METADATA_TOPIC, Refused(ErrorCode.INVALID_REQUEST, "Kafka keeps this name for its own metadata")))
-    response = CreateTopicsResponse(topics=results)
+    response = CreateTopicsResponse(throttle_time_ms=mutations.throttle_ms, topics=results)
     return Wide(response) if len(results) > WIDE else response
 
 
@@ -136,14 +141,14 @@ def _size(node: Node, topic: CreatableTopic) -> int:
     return 1 + len(topic.configs) + (len(topic.assignments) or partitions)
 
 
-def _result(node: Node, topic: CreatableTopic, *, validate_only: bool) -> Steps[CreatableTopicResult]:
+def _result(node: Node, topic: CreatableTopic, mutations: Mutations, *, validate_only: bool) -> Steps[CreatableTopicResult]:
     try:
-        return (yield from _create(node, topic, validate_only=validate_only))
+        return (yield from _create(node, topic, mutations, validate_only=validate_only))
     except Exception as error:
         return _refused(topic.name, refusal_of(error))
 
 
-def _create(node: Node, topic: CreatableTopic, *, validate_only: bool) -> Steps[CreatableTopicResult]:
+def _create(node: Node, topic: CreatableTopic, mutations: Mutations, *, validate_only: bool) -> Steps[CreatableTopicResult]:
     name = topic.name
     reason = why_invalid(name)
     if node.topics.get(name) is not None:
@@ -161,6 +166,7 @@ def _create(node: Node, topic: CreatableTopic, *, validate_only: bool) -> Steps[
     properties = {config.name: config.value or "" for config in topic.configs}
     node.configs.check_topic(properties)
     partitions = _partitions(node, topic)
+    mutations.record(partitions)
     if validate_only:
         topic_id = new_topic_id()
     else:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import Access, Amend, Asker, appending
+from tidelog.broker.quotas.client_quotas import Mutations
 from tidelog.broker.refused import refusal_of
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
@@ -31,6 +32,9 @@ SERVED = Versions(0, 6)
 """What each version changed: the table of `tidelog.wire.messages.delete_topics`."""
 
 AT_ONCE = 256
+
+FIRST_STRICT = 5
+"""From this version on a client knows THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 
 def _gate(asker: Asker, message: DeleteTopicsRequest) -> DeleteTopicsResponse | Amend | None:
@@ -129,14 +133,15 @@ def _work(node: Node, message: DeleteTopicsRequest, request: Request) -> Work:
             refuse(name, view.topic_id, ErrorCode.INVALID_REQUEST, "named by its id as well")
         else:
             going[name] = view
+    mutations = node.quotas.mutations(request, is_strict=request.api_version >= FIRST_STRICT)
     responses += yield from node.topic_changes.side_by_side(
-        Job(name, _delete(node, view, is_by_id=view.topic_id in ids)) for name, view in going.items()
+        Job(name, _delete(node, view, mutations, is_by_id=view.topic_id in ids)) for name, view in going.items()
     )
     yield from discarded(None, wanted, names, ids)
-    return DeleteTopicsResponse(responses=responses)
+    return DeleteTopicsResponse(throttle_time_ms=mutations.throttle_ms, responses=responses)
 
 
-def _delete(node: Node, view: TopicView, *, is_by_id: bool) -> Steps[DeletableTopicResult]:
+def _delete(node: Node, view: TopicView, mutations: Mutations, *, is_by_id: bool) -> Steps[DeletableTopicResult]:
     now = node.topics.get(view.name)
     if now is None or (is_by_id and now.topic_id != view.topic_id):  # Somebody else was faster.
         if is_by_id:
@@ -144,6 +149,7 @@ def _delete(node: Node, view: TopicView, *, is_by_id: bool) -> Steps[DeletableTo
         return _response(view.name, NO_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {view.name!r}")
     view = now
     try:
+        mutations.record(len(view.partitions))
         yield from node.topics.deletion(view)
     except Exception as error:
         refusal = refusal_of(error)

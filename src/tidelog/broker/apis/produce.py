@@ -159,7 +159,7 @@ def answer_usual(
         answer = append(node, (topic, partition), records, USUAL, acks, request.client_id, None, uncommitted)
     except TooMuchAtOnceError:
         return None
-    if not (uncommitted or answer.error_code or node.flushes.pending):
+    if not (uncommitted or answer.error_code or node.flushes.pending or node.quotas.is_active):
         written = write_usual_fast(version, request.correlation_id, topic, answer)
         if written is not None:
             return written

@@ -20,11 +20,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator
+from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from tidelog.broker.authorization.fetch_access import readable
 from tidelog.broker.fetch.delayed_fetches import Watch
 from tidelog.broker.fetch.down_conversion import Converted, down_converted, newest_magic
+from tidelog.broker.fetch.fetch_quota import throttled
 from tidelog.broker.fetch.fetch_reader import NOTHING_NEW, FetchParams, PartitionRead, error_answer
 from tidelog.broker.fetch.fetch_sessions import INITIAL_EPOCH, TOPIC_ID_VERSION, FetchedPartition, FetchSession, next_epoch
 from tidelog.broker.server.request import Outcome, Request
@@ -85,6 +87,7 @@ class Fetch:
         "_session",
         "_session_epoch",
         "_set_apart",
+        "_since_ns",
         "_timer",
         "_unknown",
         "_waiting_bytes",
@@ -111,6 +114,8 @@ class Fetch:
         else:
             isolation = FetchIsolation.HIGH_WATERMARK
         max_bytes = min(message.max_bytes, node.config.fetch_max_bytes)
+        if node.quotas.is_active and replica_id < 0:
+            max_bytes = int(min(max_bytes, node.quotas.most_fetched(request)))
         min_bytes = min(message.min_bytes, max_bytes)
         replica_epoch = -1 if version < _FIRST_WITH_REPLICA_EPOCH else message.replica_state.replica_epoch
         self._params = FetchParams(
@@ -138,6 +143,7 @@ class Fetch:
         self._watch: Watch | None = None
         self._available: dict[TopicPartition, tuple[int, int]] = {}
         self._waiting_bytes = 0
+        self._since_ns = request.started_ns
         self._begin()
 
     def work(self) -> Work:
@@ -261,6 +267,7 @@ class Fetch:
     # --- waiting
 
     def _wait(self) -> None:
+        self._since_ns -= perf_counter_ns()  # Its wait keeps nobody busy.
         available = self._available
         for index, (wanted, read) in enumerate(zip(self._partitions, self._reads, strict=True)):
             key = wanted.key
@@ -307,6 +314,7 @@ class Fetch:
     def _on_time(self) -> None:
         """Answer with the records that are there now."""
         self._stop_waiting()
+        self._since_ns += perf_counter_ns()
         self._is_final = True
         self._begin()
         if not self._is_gone:
@@ -332,6 +340,11 @@ class Fetch:
         version = self._params.version
         answered = [one for one in zip(self._partitions, self._reads, strict=True) if one[1].answer is not NOTHING_NEW]
         answered += self._unknown
+        if self._node.quotas.is_active and not self._params.is_follower:
+            busy_ns = perf_counter_ns() - self._since_ns
+            refusal = throttled(self._node.quotas, self._request, answered, busy_ns, self._session, self._session_epoch)
+            if refusal is not None:
+                return refusal
         leaders: set[int] = set()
         for count, (wanted, read) in enumerate(answered):
             if count % 256 == 255:

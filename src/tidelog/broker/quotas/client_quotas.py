@@ -19,13 +19,17 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from tidelog.broker.quotas.quota_limits import Limit, QuotaLimits
 from tidelog.broker.quotas.quota_rate import QuotaRate, TokenBucket
 from tidelog.broker.refused import Refused
 from tidelog.metadata.image import QuotaKey
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.fetch import FetchRequest
+from tidelog.wire.messages.produce import ProduceRequest
+from tidelog.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 
 if TYPE_CHECKING:
     from tidelog.broker.settings.broker_config import BrokerConfig
@@ -46,11 +50,26 @@ SWEEP_MS: Final = 10_000
 _PERCENT_A_NS: Final = 100 / 1e9
 
 
+_EXEMPT: Final = frozenset({FetchRequest.API_KEY, WriteTxnMarkersRequest.API_KEY})
+"""Their time is not counted by `throttle`: fetches count it themselves (`fetch.fetch`), brokers' own requests have no quota."""
+
+
 class Counted(Protocol):
     """Whose request it is."""
 
     principal: Principal
     client_id: str | None
+    correlation_id: int
+    request_bytes: int
+    started_ns: int
+    busy_ns: int
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is answered later."""
+
+    def mute(self, throttle_ms: int) -> None:
+        """Read nothing more of the client for a while."""
 
 
 class _Counters(Generic[T]):
@@ -126,6 +145,24 @@ class ClientQuotas:
     def __len__(self) -> int:
         """How many counters there are."""
         return len(self._produced) + len(self._fetched) + len(self._spent) + len(self._mutated)
+
+    def throttle(self, who: Counted, response: Any | None) -> None:
+        """Count a request whose response is about to be written, and mute its connection where that was too much.
+
+        None: the request gets no response, and was Produce's.
+        """
+        key = ProduceRequest.API_KEY if response is None else response.API_KEY
+        if key == ProduceRequest.API_KEY:
+            throttle_ms = self.produced(who, who.request_bytes)
+        else:  # What its handler found.
+            throttle_ms = getattr(response, "throttle_time_ms", 0)
+        if self.counts_time and response is not None and key not in _EXEMPT:
+            busy_ns = who.busy_ns if who.is_waiting else perf_counter_ns() - who.started_ns
+            throttle_ms = max(throttle_ms, self.spent(who, busy_ns))
+        if throttle_ms:
+            if hasattr(response, "throttle_time_ms"):
+                response.throttle_time_ms = throttle_ms  # type: ignore[union-attr]
+            who.mute(throttle_ms)
 
     def produced(self, who: Counted, size_bytes: int) -> int:
         """Count a Produce request; return how many milliseconds its connection is to be muted."""

@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING
 from tidelog.broker.server.request import Outcome, Wide
 from tidelog.broker.server.unsent_bytes import bytes_in_memory
 from tidelog.broker.server.wide_requests import discard
+from tidelog.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
     from tidelog.broker.server.connection_server import ConnectionServer
     from tidelog.broker.server.served import Served
+    from tidelog.broker.timers import Timer
     from tidelog.wire.codec import Bytes, Message
 
 logger = logging.getLogger("tidelog.broker")
@@ -43,23 +45,36 @@ class AnswerWriter:
         "_gone",
         "_held_bytes",
         "_is_closed",
+        "_is_ending",
+        "_is_held",
+        "_is_muted",
         "_is_waiting",
         "_loop",
+        "_mute",
         "_send",
         "_server",
         "_unsent",
         "_writev",
         "active_at",
+        "busy_ns",
+        "client_id",
         "correlation_id",
         "fd",
+        "principal",
+        "request_bytes",
         "served",
         "started_ns",
     )
 
     def __init__(self, server: ConnectionServer, sock: socket.socket) -> None:
+        self.principal = ANONYMOUS
+        self.client_id: str | None = None
+        self.request_bytes = 0
         self.correlation_id = 0
         self.served: Served | None = None
         self.started_ns = 0
+        self.busy_ns = 0
+        """Of a request that is answered later: how much of the loop's time it has taken, where that counts (`quotas`)."""
         self.active_at = monotonic()
         self.fd = sock.fileno()
         self._server = server
@@ -73,6 +88,11 @@ class AnswerWriter:
         self._held_bytes = 0
         self._gone: Callable[[], None] | None = None
         self._is_closed = False
+        # Whose turn it is.
+        self._is_held = False
+        self._is_muted = False
+        self._mute: Timer | None = None
+        self._is_ending = False
 
     def close(self) -> None:
         """Close the connection now. Idempotent."""
@@ -80,6 +100,13 @@ class AnswerWriter:
 
     def _go_on(self) -> None:
         """Nothing is owed to the peer any more."""
+        raise NotImplementedError
+
+    def _stop_reading(self) -> None:
+        raise NotImplementedError
+
+    def _resume(self) -> None:
+        """Look at what has come meanwhile, and read on."""
         raise NotImplementedError
 
     # --- what a handler sees
@@ -102,6 +129,8 @@ class AnswerWriter:
             if response is Outcome.CLOSE:
                 self._loop.call_soon(self.close)
             else:
+                if self.served is not None:
+                    self.served.throttle(self, None)
                 self.respond_chunks([])
             return
         served = self.served
@@ -112,9 +141,10 @@ class AnswerWriter:
             is_wide |= is_long
             depth = 1 if is_shared else 2
         if is_wide:
+            served.throttle(self, response)
             heavy.run(partial(_written, served.write, response, self.correlation_id, depth), self._on_written)
         else:
-            self.respond_chunks(served.finish(response, self.correlation_id, self.started_ns))
+            self.respond_chunks(served.finish(response, self))
 
     def _on_written(self, chunks: list[Bytes] | BaseException) -> None:
         if self._is_closed:
@@ -143,6 +173,36 @@ class AnswerWriter:
     def when_gone(self, callback: Callable[[], None]) -> None:
         """Have `callback` called if the connection is lost before the response; a stop need not wait for that either."""
         self._gone = callback
+
+    # --- what keeps it from being read
+
+    def mute(self, throttle_ms: int) -> None:
+        """Read nothing more for a while: its client has used more than its quota. The answer is sent all the same."""
+        if not self._is_closed:
+            self._is_muted = self._is_held = True
+            self._stop_reading()
+            self._mute = self._server.node.delays.call_at_last(throttle_ms, self._unmute, "quota")
+
+    def _unmute(self) -> None:
+        self._is_muted = False
+        self._mute = None
+        self._resume()
+
+    def refuse_later(self, chunks: list[Bytes], delay_s: float) -> None:
+        """Send a last answer in a while, and close; nothing is read until then."""
+        self._gone = _nothing
+
+        def refuse() -> None:
+            if not self._is_closed:
+                self._is_ending = True
+                self.respond_chunks(chunks)
+
+        self._loop.call_later(delay_s, refuse)
+
+    def count_refusal(self, why: str) -> None:
+        """Somebody could not authenticate."""
+        self._counters.malformed_requests += 1
+        self._server.limited_log.warning("%s could not authenticate: %s", self, why)
 
     # --- what the server asks
 
@@ -229,6 +289,10 @@ def _written(write: Callable[[Message, int], list[Bytes]], response: Message, co
 
 
 def _freed(_: object) -> None:
+    pass
+
+
+def _nothing() -> None:
     pass
 
 

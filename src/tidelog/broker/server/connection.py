@@ -13,6 +13,7 @@ It reads unless one of these holds. They do not depend on each other, so they ar
 | the peer does not take its answers: it gets no further ones | `_unsent` | the last byte is sent |
 | it is other connections' turn: many requests came with one read | `_is_held` | the loop came round |
 | there is no room for a large request (`queued.max.request.bytes`) | `_is_held` | another one is over |
+| it has used more than its quota (`mute`) | `_is_muted` | some time has passed |
 | it ends, once nothing is owed to the peer | `_is_ending` | it is closed |
 
 So a connection never holds more than one request, what was read along with it (`SHARED_BYTES` at most, or as much as its last
@@ -36,7 +37,6 @@ from tidelog.broker.server.lingering_close import LINGER_S, may_close
 from tidelog.broker.server.read_buffers import LARGE_BYTES, SHARED_BYTES
 from tidelog.broker.server.request import Outcome
 from tidelog.broker.server.secured.authentication import MAX_BYTES, Authentication
-from tidelog.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,8 +71,6 @@ class Connection(AnswerWriter):
         "_filled",
         "_guard",
         "_handle",
-        "_is_ending",
-        "_is_held",
         "_is_reading",
         "_large",
         "_limit",
@@ -82,14 +80,12 @@ class Connection(AnswerWriter):
         "_shared",
         "_socket",
         "api_version",
-        "client_id",
         "client_id_bytes",
         "client_id_length",
         "connection_id",
         "header_bytes",
         "listener",
         "peer_host",
-        "principal",
     )
 
     def __init__(
@@ -99,9 +95,7 @@ class Connection(AnswerWriter):
         self.connection_id = connection_id
         self.peer_host = peer_host
         self.listener = listener
-        self.principal = ANONYMOUS
         self.api_version = 0
-        self.client_id: str | None = None
         # What the last request's header had, so that the next one's need only be compared with it: see `dispatch`.
         self.client_id_bytes = b""
         self.client_id_length = -2
@@ -120,9 +114,6 @@ class Connection(AnswerWriter):
         self._counted = 0
         self._limit = 0
         self._is_reading = True
-        # Whose turn it is.
-        self._is_held = False
-        self._is_ending = False
         self._loop.add_reader(self.fd, self._on_readable)
 
     # --- who it is
@@ -143,22 +134,6 @@ class Connection(AnswerWriter):
     def dispatch(self, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
         """Answer a frame that the guard lets pass."""
         return self._server.dispatcher.handle(self, data, position, end)
-
-    def refuse_later(self, chunks: list[Bytes], delay_s: float) -> None:
-        """Send a last answer in a while, and close; nothing is read until then."""
-        self._gone = lambda: None
-
-        def refuse() -> None:
-            if not self._is_closed:
-                self._is_ending = True
-                self.respond_chunks(chunks)
-
-        self._loop.call_later(delay_s, refuse)
-
-    def count_refusal(self, why: str) -> None:
-        """Somebody could not authenticate."""
-        self._counters.malformed_requests += 1
-        self._server.limited_log.warning("%s could not authenticate: %s", self, why)
 
     # --- what the server does
 
@@ -184,6 +159,8 @@ class Connection(AnswerWriter):
         if self._is_closed:
             return
         self._is_closed = True
+        if self._mute is not None:
+            self._mute.cancel()
         loop = self._loop
         loop.remove_reader(self.fd)
         if self._unsent:
@@ -286,6 +263,7 @@ class Connection(AnswerWriter):
             if frame_end > end:
                 break
             self._limit = 4 + size
+            self.request_bytes = size
             answer = handle(self, buffer, position + 4, frame_end)
             began_ns = began_ns or self.started_ns
             position = frame_end
@@ -309,9 +287,12 @@ class Connection(AnswerWriter):
                 self.close()
                 return
             requests += 1
-            if position < end and (requests == REQUESTS_A_TURN or perf_counter_ns() - began_ns > TURN_NS):
-                self._hold()
-                break
+            if position < end:
+                if self._is_muted:
+                    break
+                if requests == REQUESTS_A_TURN or perf_counter_ns() - began_ns > TURN_NS:
+                    self._hold()
+                    break
         if position < end or self._large is not None:
             self._keep(buffer, position, end)
         if out:
@@ -402,6 +383,8 @@ class Connection(AnswerWriter):
         """Nothing is owed to the peer any more: look at what it has sent meanwhile."""
         if self._is_ending:
             self._leave()
+        elif self._is_muted:
+            return
         elif self._rest or self._large is not None:
             if not self._is_held:
                 self._hold()
@@ -410,6 +393,8 @@ class Connection(AnswerWriter):
             self._loop.add_reader(self.fd, self._on_readable)
 
     def _resume(self) -> None:
+        if self._is_muted:
+            return
         self._is_held = False
         if self._is_closed or self._is_ending or self._is_waiting or self._unsent:
             return

@@ -210,21 +210,25 @@ class Dispatcher:
         if type(answer) is GeneratorType:
             answer = self._node.slices.answer(connection, answer)
         if type(answer) is served.response:
-            return served.finish(answer, connection.correlation_id, connection.started_ns)
+            return served.finish(answer, connection)
         if type(answer) is Wide:
             if answer.is_long:
                 connection.respond(answer)
                 return Outcome.LATER
-            return served.finish(answer.response, connection.correlation_id, connection.started_ns)
+            return served.finish(answer.response, connection)
         if isinstance(answer, Outcome):
             if answer is Outcome.LATER:
                 served.metrics.waited += 1
+                if self._node.quotas.counts_time:
+                    connection.busy_ns = perf_counter_ns() - connection.started_ns
             elif answer is Outcome.NOTHING:
+                if self._node.quotas.is_active:
+                    self._node.quotas.throttle(connection, None)
                 served.metrics.microseconds.record((perf_counter_ns() - connection.started_ns) // 1000)
             else:
                 served.metrics.closed += 1
             return answer
-        return served.finish(answer, connection.correlation_id, connection.started_ns)
+        return served.finish(answer, connection)
 
     def _read_elsewhere(self, connection: FramedRequest, served: Served, frame: memoryview) -> Outcome:
         """Have a request of many elements read by another thread, and answer it then."""
@@ -254,7 +258,9 @@ class Dispatcher:
             if slices.when_over is not None:
                 slices.when_over = None
                 leave()
-            if isinstance(answer, Outcome):
+            if answer is Outcome.NOTHING:
+                connection.respond_chunks([])
+            elif isinstance(answer, Outcome):
                 connection.respond(answer)
             else:
                 connection.respond_chunks(answer)
@@ -307,7 +313,8 @@ class Dispatcher:
             if api is None or version not in api.served:
                 return None, header.api_key
             metrics = self._node.metrics.api(header.api_key, api.name)
-            served = self._served[kind] = Served(api, version, metrics, self._node.permissions)
+            permissions, quotas = self._node.permissions, self._node.quotas
+            served = self._served[kind] = Served(api, version, metrics, permissions, quotas)
         return served, body
 
     def _unsupported(self, connection: FramedRequest, api_key: int) -> list[Bytes] | Outcome:

@@ -43,6 +43,19 @@ class Request(Protocol):
     """Where it came in: metadata names the address that is advertised there."""
     principal: Principal
     """Who has authenticated; ANONYMOUS where nobody has to. What may be done is decided by it."""
+    request_bytes: int
+    """How large it is, header included."""
+    started_ns: int
+    """When it began, by `perf_counter_ns`."""
+    busy_ns: int
+    """How long it has kept the loop busy, if it is answered later and that counts (`quotas.client_quotas`)."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is answered later."""
+
+    def mute(self, throttle_ms: int) -> None:
+        """Read nothing more of its connection for a while; the answer is sent all the same."""
 
     @property
     def api_name(self) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tidelog.broker.api import Api
     from tidelog.broker.authorization.permissions import Permissions
     from tidelog.broker.metrics import ApiMetrics
+    from tidelog.broker.quotas.client_quotas import ClientQuotas, Counted
     from tidelog.wire.codec import Bytes, Message
 
 
@@ -32,13 +33,17 @@ class Served:
         "handle",
         "is_flexible",
         "metrics",
+        "quotas",
         "response",
         "version",
         "write",
     )
 
-    def __init__(self, api: Api | Forwarded, version: int, metrics: ApiMetrics, permissions: Permissions | None) -> None:
+    def __init__(
+        self, api: Api | Forwarded, version: int, metrics: ApiMetrics, permissions: Permissions | None, quotas: ClientQuotas
+    ) -> None:
         self.version = version
+        self.quotas = quotas
         self.metrics = metrics
         self.forwarded: Forwarded | None = None
         if isinstance(api, Forwarded):
@@ -59,8 +64,15 @@ class Served:
         self.response = api.response
         self.write: Any = response_writer(api.response, version)
 
-    def finish(self, response: Message, correlation_id: int, started_ns: int) -> list[Bytes]:
+    def finish(self, response: Message, request: Counted) -> list[Bytes]:
         """Return the response's bytes, and count the request."""
-        chunks: list[Bytes] = self.write(response, correlation_id)
-        self.metrics.microseconds.record((perf_counter_ns() - started_ns) // 1000)
+        if self.quotas.is_active:
+            self.quotas.throttle(request, response)
+        chunks: list[Bytes] = self.write(response, request.correlation_id)
+        self.metrics.microseconds.record((perf_counter_ns() - request.started_ns) // 1000)
         return chunks
+
+    def throttle(self, request: Counted, response: Message | None) -> None:
+        """Count a request against its client's quotas, whose response is written elsewhere; None: it gets none."""
+        if self.quotas.is_active:
+            self.quotas.throttle(request, response)

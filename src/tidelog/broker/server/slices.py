@@ -121,6 +121,8 @@ class Slices:
         self._mode: ReadMode | None = None
         self.when_over: Callable[[], None] | None = None
         """What the next work that is not done at once calls at its end."""
+        self.counts_time: Callable[[], bool] = lambda: False
+        """Whether requests note how long they have kept the loop busy: where a quota is of that."""
         self.longest_s = 0.0
         """The longest slice so far."""
 
@@ -165,11 +167,13 @@ class Slices:
 
     def go_on(self, request: Request, work: Work) -> None:
         """The same for a request that is answered later anyway: it gets the answer, whenever that comes."""
+        began = perf_counter()
         try:
             answer: Message | Wide | Outcome = self.answer(request, work)
         except Exception:
             logger.exception("a request of %s failed", request)
             answer = Outcome.CLOSE
+        self.spent(request, began)
         request.respond(answer)
 
     def soon(self, call: Callable[[], None]) -> None:
@@ -192,6 +196,11 @@ class Slices:
                 return
 
     # --- for the works
+
+    def spent(self, request: Request, began: float) -> None:
+        """Note the time since `began`, where that counts."""
+        if self.counts_time():
+            request.busy_ns += int((perf_counter() - began) * 1e9)
 
     def _enqueue(self, sliced: _Sliced) -> None:
         self._ready.append(sliced)
@@ -283,10 +292,13 @@ class _Sliced:
     def turn(self, until: float) -> None:
         """Have a slice; answer the request if that was the last one."""
         self._turns += 1
+        began = perf_counter()
         try:
             if self.run(until):
                 self._slices._ready.append(self)
+            self._slices.spent(self._request, began)
         except StopIteration as end:
+            self._slices.spent(self._request, began)
             self._request.respond(end.value, is_wide=self._turns > SMALL_SLICES or not self._is_alone)
             self.over()
         except Exception:

@@ -1,0 +1,44 @@
+"""A fetch against its client's quotas: above them it is answered without records, and its session stays as it was (KIP-219)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from tidelog.broker.fetch.fetch_sessions import FetchedPartition, FetchSession, next_epoch
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.fetch import FetchResponse
+
+if TYPE_CHECKING:
+    from tidelog.broker.fetch.fetch_reader import PartitionRead
+    from tidelog.broker.quotas.client_quotas import ClientQuotas
+    from tidelog.broker.server.request import Request
+
+ANSWER_BYTES: Final = 16
+PARTITION_BYTES: Final = 48
+"""An answer's size for quotas: its records, and about what it has besides."""
+
+
+def throttled(
+    quotas: ClientQuotas,
+    request: Request,
+    answered: Sequence[tuple[FetchedPartition, PartitionRead]],
+    busy_ns: int,
+    session: FetchSession | None,
+    session_epoch: int,
+) -> FetchResponse | None:
+    """Count an answer; return what is sent in its place, None where it may be sent."""
+    waited_ms = quotas.spent(request, busy_ns) if quotas.counts_time else 0
+    size = ANSWER_BYTES + sum(PARTITION_BYTES + read.size_bytes for _, read in answered)
+    throttle_ms = quotas.fetched(request, size)
+    if waited_ms and not throttle_ms:
+        quotas.not_fetched(request, size)
+    throttle_ms = max(throttle_ms, waited_ms)
+    if not throttle_ms:
+        return None
+    response = FetchResponse(throttle_time_ms=throttle_ms)
+    if session is not None:
+        response.session_id = session.id
+        if session.epoch != next_epoch(session_epoch):
+            response.error_code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    return response
