@@ -27,7 +27,7 @@ from tidelog.broker.authorization.fetch_access import readable
 from tidelog.broker.fetch.delayed_fetches import Watch
 from tidelog.broker.fetch.down_conversion import Converted, down_converted, newest_magic
 from tidelog.broker.fetch.fetch_quota import throttled
-from tidelog.broker.fetch.fetch_reader import NOTHING_NEW, FetchParams, PartitionRead, error_answer
+from tidelog.broker.fetch.fetch_reader import NOTHING_NEW, FetchParams, PartitionRead, by_topic, error_answer
 from tidelog.broker.fetch.fetch_sessions import INITIAL_EPOCH, TOPIC_ID_VERSION, FetchedPartition, FetchSession, next_epoch
 from tidelog.broker.server.request import Outcome, Request
 from tidelog.broker.server.slices import Elsewhere, Work
@@ -38,7 +38,6 @@ from tidelog.model import ISOLATION_LEVELS, READ_COMMITTED, TopicPartition
 from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 from tidelog.wire.messages.fetch import (
-    FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
@@ -384,7 +383,7 @@ class Fetch:
             answered = [(wanted, self._as_known(wanted, read)) for wanted, read in answered]
             if version < _FIRST_WITHOUT_FORMATS:
                 return (yield from self._convert(answered))
-        by_topic = yield from _by_topic(answered)
+        by_topic = yield from by_topic(answered)
         if len(answered) > AT_ONCE or len(self._partitions) > AT_ONCE:
             yield from discarded(self._message, answered, self._partitions, self._reads, self._unknown, self._set_apart)
         return FetchResponse(0, 0, session_id, by_topic, self._endpoints(leaders) if leaders else [])
@@ -422,7 +421,7 @@ class Fetch:
                 read.answer.records = result.records
                 self._node.metrics.counters.down_converted_batches += result.batches
         shown = [(wanted, done.get(wanted.name, read)) for wanted, read in answered]
-        return FetchResponse(responses=(yield from _by_topic(shown)))
+        return FetchResponse(responses=(yield from by_topic(shown)))
 
 
 def _refused(wanted: FetchedPartition, code: int) -> PartitionRead:
@@ -437,21 +436,3 @@ def _converted(answer: PartitionData, configured_magic: int, magic: int, wanted:
         return down_converted(answer.records, configured_magic, magic, wanted.fetch_offset)
     except TidelogError as error:
         return error_code_of(error)
-
-
-def _by_topic(
-    answered: list[tuple[FetchedPartition, PartitionRead]],
-) -> Generator[None, None, list[FetchableTopicResponse]]:
-    """Put the answers that follow each other and are of one topic together; their order stays."""
-    topics: list[FetchableTopicResponse] = []
-    last: object = None
-    for count, (wanted, read) in enumerate(answered):
-        if count % 256 == 255:
-            yield None
-        label = wanted.name[0]
-        if label != last:
-            last = label
-            topics.append(FetchableTopicResponse(label if isinstance(label, str) else "", wanted.topic_id, [read.answer]))
-        else:
-            topics[-1].partitions.append(read.answer)
-    return topics

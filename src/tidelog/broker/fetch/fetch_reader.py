@@ -18,6 +18,7 @@ as they are mapped, few are copied; the most recently used mappings are kept.
 from __future__ import annotations
 
 import logging
+from collections.abc import Generator
 from typing import NamedTuple
 
 from tidelog.broker.fetch.fetch_sessions import NO_ID, FetchedPartition
@@ -32,7 +33,7 @@ from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.storage.segment.log_file import LogFile
 from tidelog.storage.segment.log_file_reader import MIN_MAPPED_BYTES
 from tidelog.wire.error_codes import ErrorCode, error_code_of
-from tidelog.wire.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
+from tidelog.wire.messages.fetch import AbortedTransaction, EpochEndOffset, FetchableTopicResponse, PartitionData
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -247,3 +248,21 @@ def _nothing(wanted: FetchedPartition, code: int, *, is_read: bool = True) -> Pa
     if is_read:
         answer.aborted_transactions = None
     return PartitionRead(answer, 0, None, None)
+
+
+def by_topic(
+    answered: list[tuple[FetchedPartition, PartitionRead]],
+) -> Generator[None, None, list[FetchableTopicResponse]]:
+    """Put the answers that follow each other and are of one topic together; their order stays."""
+    topics: list[FetchableTopicResponse] = []
+    last: object = None
+    for count, (wanted, read) in enumerate(answered):
+        if count % 256 == 255:
+            yield None
+        label = wanted.name[0]
+        if label != last:
+            last = label
+            topics.append(FetchableTopicResponse(label if isinstance(label, str) else "", wanted.topic_id, [read.answer]))
+        else:
+            topics[-1].partitions.append(read.answer)
+    return topics
