@@ -383,10 +383,10 @@ class Fetch:
             answered = [(wanted, self._as_known(wanted, read)) for wanted, read in answered]
             if version < _FIRST_WITHOUT_FORMATS:
                 return (yield from self._convert(answered))
-        by_topic = yield from by_topic(answered)
+        topics = yield from by_topic(answered)
         if len(answered) > AT_ONCE or len(self._partitions) > AT_ONCE:
             yield from discarded(self._message, answered, self._partitions, self._reads, self._unknown, self._set_apart)
-        return FetchResponse(0, 0, session_id, by_topic, self._endpoints(leaders) if leaders else [])
+        return FetchResponse(0, 0, session_id, topics, self._endpoints(leaders) if leaders else [])
 
     def _endpoints(self, leaders: set[int]) -> list[NodeEndpoint]:
         found = ((leader, self._node.endpoint_of(leader, self._request.listener)) for leader in sorted(leaders))
