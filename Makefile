@@ -41,7 +41,7 @@ docs: $(STAMP) ## the documents as a site: site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --site-dir site
 
 test: $(STAMP) ## the test suite (under four minutes on two cores)
-	@$(BIN)/python -m pytest -n 4 -q -m "not interop"
+	@$(BIN)/python -m pytest -n 5 -q -m "not interop"
 
 check: $(STAMP) ## format, lint, strict types, import layers
 	@$(BIN)/ruff format --check --quiet . && echo "format      ok"

@@ -477,7 +477,7 @@ def test_interrupted(number: signal.Signals, tmp_path: Path) -> None:
     with start(*command(directory, file, "--codec", "gzip", "--segment-bytes", 1 << 20)) as process:
         deadline = time.monotonic() + PATIENCE_S
         while not list(directory.glob("*-delete/*.log")) and time.monotonic() < deadline:
-            os.sched_yield()
+            time.sleep(0.005)
         process.send_signal(number)
         _, stderr = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 128 + number

@@ -7,8 +7,9 @@
 | a wrong answer (a failed assertion, no error where one was expected) | it has failed, once and for all |
 | no answer (a timeout, a process or a query that died) | it is reported, and run once more, alone; at most `AT_MOST` are |
 
-Four workers share the tests, file by file (see `tests/conftest.py`): most of the time a test waits, for a session that ends, a
-broker that starts, a client that asks again. `-n 0` runs them one after another.
+Six workers share the tests, file by file (see `tests/conftest.py`): a test mostly waits, for a session that ends, a broker that
+starts, a client that asks again. Four left a third of two cores' time unused. `-n 0` runs them one after another. Beside them
+the first run on a machine keeps the classes of Spark for the starts to come (see `tests/spark_classes.py`).
 
 There are a thousand tests, of JVMs, Sparks and clients of nine releases on whatever cores are left, and these have flaws that
 show once in some hundred runs: a producer of 2.4.1 that waits for an answer and does not read, a rebalance of librdkafka that
@@ -24,8 +25,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests import spark_classes
+
 AT_MOST = 3
-WORKERS = "4"
+WORKERS = "6"
 FOLDERS = ("tests/interop", "tests/spark")
 SETTINGS = ("-q", "-m", "interop", "-o", "faulthandler_timeout=900")
 
@@ -50,7 +53,9 @@ def main(arguments: Sequence[str]) -> int:
     """Return pytest's exit status."""
     failures = Failures()
     settings = (*SETTINGS, "-n", WORKERS, "-p", "tests.interop.answers")
-    status = pytest.main([*settings, *(arguments or FOLDERS)], plugins=[failures])
+    spark_classes.share()
+    with spark_classes.being_made():
+        status = pytest.main([*settings, *(arguments or FOLDERS)], plugins=[failures])
     if status != pytest.ExitCode.TESTS_FAILED or failures.are_answers or not 0 < len(failures.tests) <= AT_MOST:
         return status
     for test in failures.tests:

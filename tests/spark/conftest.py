@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests import spark_classes
 from tests.patience import PATIENCE_S
 from tests.spark.golden import Row, log_dir
 
@@ -64,6 +65,7 @@ def spark() -> Iterator[SparkSession]:
 
     from tidelog.spark import session
 
+    spark_classes.share()
     started = session("tests", master="local[2]", config=CONFIG)
     yield started
     started.stop()

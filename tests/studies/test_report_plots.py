@@ -155,10 +155,9 @@ def test_lines_go_where_the_numbers_are(mark: Mark) -> None:
     assert len({(line.get_linestyle(), line.get_marker()) for line in axes.lines}) == 2, "colour alone tells them apart"
 
 
-@pytest.mark.parametrize("mark", list(Mark))
+@pytest.mark.parametrize(("mark", "words"), [*((mark, False) for mark in Mark), (Mark.BARS, True), (Mark.LINE, True)])
 @pytest.mark.parametrize("log", [False, True])
 @pytest.mark.parametrize("ys", [(), (0.0,), (7.0,), (-3.0, 4.0), (math.nan, 1.0, 2.0), (0.0, 0.0), (1e15, 1e-9)], ids=str)
-@pytest.mark.parametrize("words", [False, True])
 def test_any_numbers_can_be_drawn(mark: Mark, log: bool, ys: tuple[float, ...], words: bool) -> None:
     xs: tuple[float | str, ...] = tuple(f"w{n}" if words else float(n) for n in range(len(ys)))
     svg = parsed(Plot("p", "t", (Series("a", xs, ys), Series("b", xs[:1], ys[:1])), mark, "x", "y, bytes", log_x=log, log_y=log))
