@@ -19,6 +19,7 @@ BENCHMARKS = (
     "pipeline_bench",
     "lookup_bench",
     "broker_bench",
+    "tls_bench",
     "group_bench",
     "cluster_bench",
     "stall_bench",

@@ -18,11 +18,13 @@ class Authority:
         ec = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
         self._run("req", "-x509", *ec, "-days", "2", "-subj", f"/CN={name}", "-keyout", folder / "ca.key", "-out", self.ca)
 
-    def sign(self, name: str, *, hosts: tuple[str, ...] = (), subject: str | None = None, days: int = 2) -> Path:
+    def sign(
+        self, name: str, *, hosts: tuple[str, ...] = (), subject: str | None = None, days: int = 2, rsa: bool = False
+    ) -> Path:
         """Return the PEM file with a new key and its certificate, for hosts (names, or addresses in digits)."""
         key, csr, crt = (self.folder / f"{name}.{kind}" for kind in ("key", "csr", "crt"))
-        ec = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-        self._run("req", *ec, "-subj", subject or f"/CN={name}", "-keyout", key, "-out", csr)
+        new = ["-newkey", "rsa:2048"] if rsa else ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+        self._run("req", *new, "-nodes", "-subj", subject or f"/CN={name}", "-keyout", key, "-out", csr)
         names = ",".join(f"{'IP' if host[0].isdigit() else 'DNS'}:{host}" for host in hosts)
         extensions = self.folder / f"{name}.ext"
         extensions.write_text(f"subjectAltName={names}\n" if names else "basicConstraints=CA:FALSE\n")
