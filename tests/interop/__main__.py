@@ -22,6 +22,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 import pytest
 
@@ -49,13 +50,27 @@ class Failures:
             self.tests.append(report.nodeid)
 
 
+class SparkClasses:
+    """Has the JVMs of Spark share their classes: pytest is there by then, and imports Tidelog in its own way."""
+
+    def __init__(self) -> None:
+        self._making = ExitStack()
+
+    def pytest_configure(self) -> None:
+        """Begin, before there are workers."""
+        spark_classes.share()
+        self._making.enter_context(spark_classes.being_made())
+
+    def pytest_unconfigure(self) -> None:
+        """Let what is being made come to its end."""
+        self._making.close()
+
+
 def main(arguments: Sequence[str]) -> int:
     """Return pytest's exit status."""
     failures = Failures()
     settings = (*SETTINGS, "-n", WORKERS, "-p", "tests.interop.answers")
-    spark_classes.share()
-    with spark_classes.being_made():
-        status = pytest.main([*settings, *(arguments or FOLDERS)], plugins=[failures])
+    status = pytest.main([*settings, *(arguments or FOLDERS)], plugins=[failures, SparkClasses()])
     if status != pytest.ExitCode.TESTS_FAILED or failures.are_answers or not 0 < len(failures.tests) <= AT_MOST:
         return status
     for test in failures.tests:

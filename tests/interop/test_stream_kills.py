@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
+from tests.examples import IS_SOAK
 from tests.interop.growing_topics import GrowingTopics, Seen, seen
 from tests.interop.peers import served
 from tests.interop.spark_program import SparkProgram, written
@@ -25,7 +26,7 @@ from tests.kafka import Kafka391
 from tests.kafka.clients import watermarks
 from tests.kafka.java import wait_until
 
-KILLS = 3
+KILLS = 6 if IS_SOAK else 2
 WAYS = ("broker", "folder")
 EVERY = {"processingTime": "50 milliseconds"}
 PATIENCE_S = 300

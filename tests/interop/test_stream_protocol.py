@@ -20,6 +20,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
+from tests.examples import IS_SOAK
 from tests.interop.growing_topics import BEGIN_MS, GrowingTopics
 from tests.interop.peers import served
 from tests.kafka import Kafka391
@@ -30,7 +31,7 @@ from tidelog.errors import OffsetOutOfRangeError
 from tidelog.reader.log_dir import LogDir
 
 STEPS = 30
-SEEDS = range(6)
+SEEDS = range(30 if IS_SOAK else 4)
 START_MS = BEGIN_MS + 60_000
 
 

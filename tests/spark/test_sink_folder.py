@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 import tidelog
+from tests.examples import IS_SOAK
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError, StorageError, UnknownTopicOrPartitionError
 from tidelog.model import TopicPartition
@@ -130,7 +131,7 @@ for batch_id in range(first, last):
 """
 
 
-KILLS = 8
+KILLS = 30 if IS_SOAK else 6
 
 
 def batches_from(directory: Path, first: int, last: int) -> subprocess.Popen[bytes]:

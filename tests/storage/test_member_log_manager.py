@@ -8,10 +8,10 @@ import uuid
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tests.examples import examples
 from tests.storage.crash_states import CrashStates
 from tests.storage.managers import QUIET, die, fill
 from tests.storage.members import CLUSTER_ID, NODE, OTHERS, Cluster, follow, formatted, member
@@ -535,4 +535,4 @@ def test_any_sequence(tmp_path: Path) -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
     Replicas.root = tmp_path
-    run_state_machine_as_test(Replicas, settings=settings(max_examples=25, stateful_step_count=15, deadline=None))  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(Replicas, settings=examples(75, stateful_step_count=15))  # type: ignore[no-untyped-call]
