@@ -56,7 +56,7 @@ SERVED = Versions(0, 1)
 ACCESS = whole(
     cluster(Operation.ALTER_CONFIGS),
     refused=lambda message, code: AlterClientQuotasResponse(
-        entries=[EntryResult(code, None, one.entity) for one in message.entries]
+        entries=[EntryResult(code, "Cluster authorization failed.", one.entity) for one in message.entries]
     ),
 )
 
@@ -113,7 +113,7 @@ def _work(node: Node, message: AlterClientQuotasRequest) -> Work:
     results = []
     for count, one in enumerate(checked):
         why = one.refusal or refused
-        result = EntryResult(entity=one.entry.entity)
+        result = EntryResult(error_message=None, entity=one.entry.entity)
         if why is not None:
             result.error_code, result.error_message = why.code, why.reason
         results.append(result)

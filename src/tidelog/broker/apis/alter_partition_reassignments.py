@@ -64,7 +64,7 @@ def _work(node: Node, message: AlterPartitionReassignmentsRequest) -> Work:
             yield None
     yield from discarded(message)
     return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=message.allow_replication_factor_change, responses=responses
+        allow_replication_factor_change=message.allow_replication_factor_change, error_message=None, responses=responses
     )
 
 

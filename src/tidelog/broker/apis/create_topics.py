@@ -92,7 +92,7 @@ def _gate(asker: Asker, message: CreateTopicsRequest) -> Message | Outcome | Ame
             if one.name in hidden and not one.error_code:
                 one.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 one.num_partitions = one.replication_factor = -1
-                one.configs = None
+                one.configs = []
         return response if verdict is None else verdict(response)
 
     return amend

@@ -58,7 +58,7 @@ def _work(node: Node, message: DeleteAclsRequest) -> Work:
         if wanted.is_unknown:
             results.append(DeleteAclsFilterResult(ErrorCode.INVALID_REQUEST, "the filter has an element that is not known"))
             continue
-        result = DeleteAclsFilterResult()
+        result = DeleteAclsFilterResult(ErrorCode.NONE, None)
         for count, (key, acl) in enumerate(list(permissions.authorizer.acls.items())):
             if count % 256 == 255:
                 yield None

@@ -33,7 +33,7 @@ SERVED = Versions(0, 1)
 
 ACCESS = whole(
     cluster(Operation.DESCRIBE_CONFIGS),
-    refused=lambda message, code: DescribeClientQuotasResponse(error_code=code, entries=None),
+    refused=lambda message, code: DescribeClientQuotasResponse(error_code=code, error_message=None, entries=None),
 )
 
 IP = "ip"

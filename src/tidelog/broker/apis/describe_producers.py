@@ -33,7 +33,9 @@ ACCESS = each(
     ResourceType.TOPIC,
     of="topics",
     name="name",
-    refused=lambda topic, code: TopicResponse(topic.name, [PartitionResponse(one, code) for one in topic.partition_indexes]),
+    refused=lambda topic, code: TopicResponse(
+        topic.name, [PartitionResponse(one, code, "Topic authorization failed.") for one in topic.partition_indexes]
+    ),
     response=DescribeProducersResponse,
     into="topics",
     unless=lambda names, name: why_invalid(name) is not None,

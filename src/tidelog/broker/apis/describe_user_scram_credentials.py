@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import at_top, cluster, whole
+from tidelog.broker.authorization.access import cluster, whole
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work
 from tidelog.broker.server.wide_requests import discarded
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 SERVED = Versions(0, 0)
 """What each version changed: the table of `tidelog.wire.messages.describe_user_scram_credentials`."""
 
-ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(DescribeUserScramCredentialsResponse))
+ACCESS = whole(
+    cluster(Operation.DESCRIBE),
+    refused=lambda message, code: DescribeUserScramCredentialsResponse(error_code=code, error_message=None),
+)
 
 
 def handle(node: Node, message: DescribeUserScramCredentialsRequest, request: Request) -> Work:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import Right, at_top, whole
+from tidelog.broker.authorization.access import Access, Asker
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.group import JoinResult
 from tidelog.broker.groups.joining import Joining, join
@@ -27,11 +27,18 @@ if TYPE_CHECKING:
 SERVED = Versions(0, 9)
 """What each version changed: the table of `tidelog.wire.messages.join_group`."""
 
-ACCESS = whole(Right(Operation.READ, ResourceType.GROUP, "group_id"), refused=at_top(JoinGroupResponse))
-
 _FIRST_WITH_MEMBER_ID = 4
 _FIRST_WITH_NO_PROTOCOL = 7
 _FIRST_WITH_SKIPPING = 9
+
+
+def _gate(asker: Asker, message: JoinGroupRequest) -> JoinGroupResponse | None:
+    if asker.may(Operation.READ, ResourceType.GROUP, message.group_id):
+        return None
+    return _response(asker.request.api_version, JoinResult("", ErrorCode.GROUP_AUTHORIZATION_FAILED))
+
+
+ACCESS = Access("READ on GROUP (group_id)", _gate)
 
 
 def handle(node: Node, message: JoinGroupRequest, request: Request) -> JoinGroupResponse | Outcome:

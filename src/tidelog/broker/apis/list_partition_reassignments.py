@@ -32,7 +32,7 @@ def handle(node: Node, message: ListPartitionReassignmentsRequest, request: Requ
 
 def _work(message: ListPartitionReassignmentsRequest) -> Work:
     yield from discarded(message)
-    return ListPartitionReassignmentsResponse()
+    return ListPartitionReassignmentsResponse(error_message=None)
 
 
 API = Api(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse, SERVED, ACCESS, handle)

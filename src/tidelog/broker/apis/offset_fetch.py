@@ -63,8 +63,7 @@ def _gate(asker: Asker, message: OffsetFetchRequest) -> OffsetFetchResponse | Am
             wanted, refused = _seen(asker, message.topics, _FIRST)
             message.topics = wanted
             return _amending(asker, refused)
-        topics = _all_refused(message.topics or (), failed, _FIRST) if version < _FIRST_WITH_GROUP_ERROR else []
-        return OffsetFetchResponse(error_code=failed, topics=topics)
+        return OffsetFetchResponse(error_code=failed)
     groups: list[OffsetFetchResponseGroup] = []
     left = []
     of_group: dict[str, list[Any]] = {}
