@@ -9,7 +9,7 @@ SOURCES := $(wildcard $(addprefix src/tidelog/records/kernel/*/,*.py *.pxd *.h))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo cluster study docs test check format interop soak bench lock clean
+.PHONY: help install demo cluster migration study docs test check format interop soak bench lock clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -32,6 +32,9 @@ demo: $(STAMP) ## 336,776 real flights: import, find, read a day exactly, replay
 
 cluster: $(STAMP) ## three brokers under Apache Kafka's controllers: one is killed in a load, and what clients see (needs Java and Maven)
 	@$(BIN)/python demo/cluster.py $(if $(BROKERS),--brokers $(BROKERS))
+
+migration: $(STAMP) ## KIP-32's migration plan with brokers of 0.9.0.1, 0.10.0.1, 2.4.1 and Tidelog's, clients running (needs Java and Maven; ten minutes)
+	@$(BIN)/python -m tests.migration
 
 study: $(STAMP) ## the claims of KIP-32 and KIP-33, measured on Spark: study/report.html (a few minutes)
 	@$(BIN)/python -m studies --out study/report.html
@@ -71,6 +74,8 @@ soak: $(STAMP) ## hundreds of killed processes and lost disks, thousands of rand
 	@$(SOAK) -m "hypothesis and not interop" $(SOAKED:%=--ignore=%)
 	@$(SOAK) -m interop $(SOAKED_INTEROP)
 	@$(BIN)/python -m tests.mutation
+	@$(BIN)/python -m tests.migration
+	@TIDELOG_SOAK=1 $(BIN)/python -m pytest -n 2 -q -o faulthandler_timeout=3600 tests/interop/test_zookeeper_releases.py tests/interop/test_zookeeper_faults.py
 	@$(BIN)/python -m tests.cluster_soak --brokers tidelog --faults 200
 	@$(BIN)/python -m tests.cluster_soak --brokers mixed --faults 60
 	@$(BIN)/python -m tests.cluster_soak --brokers mixed-4.2 --faults 60

@@ -15,10 +15,12 @@ import pytest
 from tests.examples import IS_SOAK
 from tests.kafka import old_wire
 from tests.kafka.java import wait_until
+from tests.kafka.java_members import JavaClients
 from tests.kafka.members import TidelogMember
 from tests.kafka.zookeeper_admin import ZookeeperAdmin
 from tests.kafka.zookeepers import KafkaBroker, ZookeeperCluster
 from tests.patience import PATIENCE_S
+from tidelog.model import OFFSETS_TOPIC
 from tidelog.records.compression import Codec
 
 KAFKAS, OURS = 1, 2
@@ -26,7 +28,13 @@ TOPIC = "orders"
 
 RELEASES = [("kafka-0.9.0.1", "0.9.0.1", 0), ("kafka-0.10.0.1", "0.10.0.1", 1), ("2.4.1", "2.4", 2)]
 """Of the controller; the protocol, and the newest message format that it lets brokers write."""
-OTHERS = [("kafka-0.10.0.1", "0.9.0.1", 0), ("2.4.1", "0.9.0.1", 0), ("2.4.1", "0.10.2", 1)]
+OTHERS = [
+    ("kafka-0.10.0.1", "0.9.0.1", 0),
+    ("2.4.1", "0.9.0.1", 0),
+    ("2.4.1", "0.10.2", 1),
+    ("2.4.1", "0.11.0", 2),
+    ("3.9.1", "2.7", 2),
+]
 """Left to `make soak`: new code that speaks as the old one."""
 
 
@@ -156,3 +164,28 @@ def test_release(tmp_path: Path, release: str, protocol: str, magic: int) -> Non
         both.check()
         both.admin.delete(TOPIC)
         wait_until(lambda: not list(both.member.data.glob(f"{TOPIC}-?")), "the deleted topic's folders to go", PATIENCE_S)
+
+
+def test_groups_move_between_releases(tmp_path: Path) -> None:
+    """What a coordinator of ours writes, one of 0.9.0.1 reads, and the other way round: a group goes on where it was."""
+    with pair(tmp_path, "kafka-0.9.0.1", "0.9.0.1", 0) as both, JavaClients() as clients:
+        both.admin.create(OFFSETS_TOPIC, [[OURS, KAFKAS]], **{"cleanup.policy": "compact"})
+        both.admin.create(TOPIC, [[KAFKAS, OURS], [OURS, KAFKAS]])
+        both.wait_for([KAFKAS, OURS], (KAFKAS, OURS))
+        both.admin.wait_for(OFFSETS_TOPIC, [KAFKAS, OURS], OURS)
+        bootstrap = f"{both.kafka.bootstrap},{both.member.bootstrap}"
+        done = 0
+        for coordinator in (OURS, KAFKAS, OURS):
+            both.admin.move(OFFSETS_TOPIC, [coordinator, KAFKAS + OURS - coordinator])
+            both.produce(f"for {coordinator}")
+            member = clients.member("0.9.0.1", bootstrap, "group", [TOPIC], client_id=f"member-{coordinator}-{done}")
+            try:
+                wanted = sorted(value for sent in both.sent.values() for value in sent[done:])
+                member.wait_for(lambda one, wanted=wanted: len(one.rows) >= len(wanted), f"{len(wanted)} records")  # type: ignore[misc]
+                assert sorted(row.value for row in member.rows) == wanted
+                member.commit()
+            finally:
+                member.close()
+            done = len(both.sent[0])
+            path = both.member.data / f"{OFFSETS_TOPIC}-0"
+            assert old_wire.magics(b"".join(one.read_bytes() for one in sorted(path.glob("*.log")))) == [0]

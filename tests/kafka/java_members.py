@@ -16,7 +16,7 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from tests.kafka.group_members import HEARTBEAT_MS, Member, Place, Read
 from tests.kafka.jars import classpath
@@ -35,13 +35,20 @@ _ASSIGNORS = {
 }
 
 
+class Heard(Protocol):
+    """A program in the JVM, as it is seen from here."""
+
+    def hear(self, fields: list[str]) -> None:
+        """Take what the program says. On the thread of the JVM's reader."""
+
+
 class JavaClients:
     """See the module."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="java-clients-")
         self._log = Path(self._folder.name, "log")
-        self._clients: dict[str, JavaMember | JavaProducer] = {}
+        self._clients: dict[str, Heard] = {}
         options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         arguments = [str(SOURCES), self._folder.name]
         command = java_command("", str(SOURCES / "GroupProgram.java"), arguments, heap_mb=384, options=options)
@@ -73,7 +80,7 @@ class JavaClients:
 
     def open(
         self,
-        client: JavaMember | JavaProducer,
+        client: Heard,
         name: str,
         release: str,
         kind: str,

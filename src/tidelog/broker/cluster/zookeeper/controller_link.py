@@ -51,10 +51,13 @@ class ControllerLink:
         """The versions that the controller takes, None while nobody has asked it."""
         return None if self._channel is None else self._channel.offered
 
-    async def call(self, request: Message, *, version: int | None = None, timeout_s: float | None = None) -> Any:
+    async def call(
+        self, request: Message, *, version: int | None = None, at_most: int | None = None, timeout_s: float | None = None
+    ) -> Any:
         """Send a request and return its response; to the next controller where one ends, until the deadline.
 
-        Raises BrokerUnreachableError then, and what `Channel.call` raises for good.
+        `version` None: the highest that both sides know, but `at_most`. Raises BrokerUnreachableError then, and what
+        `Channel.call` raises for good.
         """
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         reason = "there is no controller"
@@ -64,6 +67,9 @@ class ControllerLink:
                     channel = self._to()
                     if channel is not None:
                         try:
+                            if at_most is not None:
+                                await channel.connect()
+                                version = min(channel.version_of(type(request)), at_most)
                             answer = await channel.call(request, version=version)
                         except BrokerUnreachableError as error:
                             reason = str(error)

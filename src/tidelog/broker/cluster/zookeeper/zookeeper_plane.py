@@ -32,7 +32,7 @@ from tidelog.broker.server.listeners import Listener
 from tidelog.broker.settings.cluster_config import ClusterConfig
 from tidelog.broker.settings.zookeeper_config import ZookeeperConfig
 from tidelog.clock import Clock
-from tidelog.errors import BrokerUnreachableError, InvalidArgumentError, TidelogError
+from tidelog.errors import BrokerUnreachableError, InvalidArgumentError, TidelogError, UnsupportedVersionError
 from tidelog.formats.partition_metadata import format_topic_id, parse_topic_id
 from tidelog.metadata.assumed_topic_id import AssumedTopicId, known_topic_id
 from tidelog.metadata.delta import MetadataDelta
@@ -296,13 +296,20 @@ class ZookeeperPlane:
 
     async def _alter_by_controller(self, request: AlterPartitionRequest, timeout_s: float | None) -> AlterPartitionResponse:
         has_ids = all(known_topic_id(topic.topic_id) is not None for topic in request.topics)
-        answer: AlterPartitionResponse = await self._controller.call(
-            request, version=_FIRST_BY_ID if has_ids else _FIRST_BY_ID - 1, timeout_s=timeout_s
-        )
-        if not has_ids:
-            ids = {topic.topic_name: topic.topic_id for topic in request.topics}
-            for topic in answer.topics:
-                topic.topic_id = ids.get(topic.topic_name, topic.topic_id)
+        at_most = _FIRST_BY_ID if has_ids else _FIRST_BY_ID - 1
+        try:
+            answer: AlterPartitionResponse = await self._controller.call(request, at_most=at_most, timeout_s=timeout_s)
+        except UnsupportedVersionError as error:
+            raise UnsupportedVersionError(
+                f"inter.broker.protocol.version={self._zookeeper.protocol} is newer than the controller: {error.message}",
+                path=error.path,
+                found=error.found,
+                expected=error.expected,
+            ) from None
+        ids = {topic.topic_name: topic.topic_id for topic in request.topics}
+        for topic in answer.topics:
+            # Before version 2 topics are named.
+            topic.topic_id = ids.get(topic.topic_name, topic.topic_id)
         return answer
 
     async def forward(
