@@ -58,15 +58,10 @@ class SoakCluster:
         self.kinds, release = KINDS[brokers]
         self._stack = ExitStack()
         self._kafka = KafkaCluster(folder, controllers=3, release=release, properties=PROPERTIES)
-        routes = {}
-        for controller in self._kafka.controllers:
-            proxy, controller.port = controller.port, free_port()
-            controller.properties["listeners"] = f"CONTROLLER://127.0.0.1:{controller.port}"
-            routes[proxy] = controller.port
         self.controllers = {one.node_id: one for one in self._kafka.controllers}
         self.brokers: dict[int, KafkaNode | TidelogNode] = {}
         self._disks: dict[int, SmallDisk] = {}
-        self._proxies = ControllerProxies(routes, lambda: [pid(one) for one in self.brokers.values() if one.process is not None])
+        self._proxies = ControllerProxies(range(1, len(self.kinds) + 1), [one.port for one in self._kafka.controllers])
 
     def __enter__(self) -> Self:
         try:
@@ -90,10 +85,13 @@ class SoakCluster:
         self._end()
 
     def _new(self, node_id: int, kind: str, data: Path) -> KafkaNode | TidelogNode:
+        ports = zip(self.controllers, self._proxies.ports(node_id), strict=True)
+        voters = {"controller.quorum.voters": ",".join(f"{controller}@127.0.0.1:{port}" for controller, port in ports)}
         if kind == "tidelog":
-            return TidelogNode(self._kafka, node_id)
+            return TidelogNode(self._kafka, node_id, voters)
         port = free_port()
-        node = KafkaNode(self._kafka.release, data.parent, node_id, port, self._kafka.member_properties(node_id, port, data), 384)
+        properties = {**self._kafka.member_properties(node_id, port, data), **voters}
+        node = KafkaNode(self._kafka.release, data.parent, node_id, port, properties, 384)
         self._kafka.format(node.data, node_id)
         return node
 
@@ -142,7 +140,7 @@ class SoakCluster:
             "kill": (node.kill, lambda: self._start(node)),
             "restart": (node.stop, lambda: self._start(node)),
             "pause": (lambda: os.kill(pid(node), signal.SIGSTOP), lambda: os.kill(pid(node), signal.SIGCONT)),
-            "cut-off": (lambda: self._proxies.cut_off(pid(node)), self._proxies.cut_off),
+            "cut-off": (lambda: self._proxies.cut_off(fault.target), self._proxies.cut_off),
             "full-disk": (lambda: self._disks[fault.target].fill(), lambda: self._room_again(fault.target)),  # noqa: PLW0108 - not all have one
         }[name]
         begin()

@@ -20,11 +20,18 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
+from tests.broker.eos.copying import Copying
 from tests.broker.raw import RawClient
+from tests.interop.test_exactly_once import java_copier
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.jars import classpath
 from tests.kafka.java import free_port, run_java, wait_until
 from tests.patience import PATIENCE_S
+from tidelog.broker.transactions.transaction import TransactionState
+from tidelog.broker.transactions.transaction_records import read_transaction
+from tidelog.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from tidelog.records.batch import BatchHeader, iter_headers
+from tidelog.records.records import Record, iter_records
 from tidelog.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
 
 RELEASE = "3.9.1"
@@ -99,7 +106,12 @@ class Members:
 
 @contextmanager
 def members_of(folder: Path, release: str, ours: tuple[int, ...] = OURS) -> Iterator[Members]:
-    properties = {"auto.create.topics.enable": "true", "default.replication.factor": "2", "num.partitions": "3"}
+    properties = {
+        "auto.create.topics.enable": "true",
+        "default.replication.factor": "2",
+        "num.partitions": "3",
+        "group.min.session.timeout.ms": "500",
+    }
     with KafkaCluster(folder, release=release, properties=properties) as cluster:
         members = Members(cluster, folder)
         try:
@@ -276,3 +288,29 @@ def test_controllers_of_kafka_4(tmp_path: Path) -> None:
         assert "retention.ms=7777777" in described
         assert len(re.findall(r"Replicas: 5,1", described)) == 2
         assert re.search(r"LeaderId:\s+3000", members.tool(QUORUM, "describe", "--status"))
+        check_transactions_with_an_epoch_each(members, tmp_path)
+
+
+def check_transactions_with_an_epoch_each(members: Members, folder: Path) -> None:
+    """`transaction.version` 2 (KIP-890): Kafka 4.2's producer, our coordinator, leaders of both kinds: each record once."""
+    for name in (TRANSACTIONS_TOPIC, OFFSETS_TOPIC):
+        members.tool(TOPICS, "--create", "--topic", name, "--replica-assignment", "1,1", "--config", "cleanup.policy=compact")
+    broker = members.cluster.brokers[THEIRS]
+    with Copying(broker, java_copier(folder, jars="4.2.0"), partitions=3, records=300, seed=9) as copying:
+        copying.run([])
+    assert copying.counts["committed"] > 0
+    found = []
+    for path in sorted((folder / "member-1").glob(f"{TRANSACTIONS_TOPIC}-*/*.log")):
+        for header, record in records_of(path.read_bytes()):
+            if not header.is_control and bytes(record.key or b"").endswith(b"copier-0"):
+                found.append(read_transaction("copier-0", bytes(record.value or b"")))
+    ends = [one for one in found if one.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)]
+    assert len(ends) >= copying.counts["committed"]
+    assert {one.client_version for one in ends} == {2}
+    assert [one.producer_epoch for one in ends] == list(range(ends[0].producer_epoch, ends[0].producer_epoch + len(ends)))
+
+
+def records_of(data: bytes) -> Iterator[tuple[BatchHeader, Record]]:
+    for header in iter_headers(data):
+        for record in iter_records(header, data[header.position : header.end_position]):
+            yield header, record

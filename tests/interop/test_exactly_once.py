@@ -43,15 +43,15 @@ ENDED = 128 + signal.SIGTERM
 WORDS = ["tide", "log", "sea", "salt", "reef", "wave", "moon", "ebb", "flood", "shoal"]
 
 
-def java_program(name: str, arguments: list[str], errors: Path) -> Program:
+def java_program(name: str, arguments: list[str], errors: Path, jars: str = "kafka-streams-3.9.1") -> Program:
     program = str(SOURCES / f"{name}.java")
-    return Program(java_command(classpath("kafka-streams-3.9.1"), program, arguments, heap_mb=192, options=QUICK), errors)
+    return Program(java_command(classpath(jars), program, arguments, heap_mb=192, options=QUICK), errors)
 
 
-def java_copier(folder: Path, assignor: str = "RangeAssignor") -> Launch:
+def java_copier(folder: Path, assignor: str = "RangeAssignor", jars: str = "kafka-streams-3.9.1") -> Launch:
     def launch(bootstrap: str, transactional_id: str, seed: int) -> Program:
         arguments = [bootstrap, SOURCE, TARGET, GROUP, transactional_id, str(seed), "0.1", ASSIGNORS + assignor]
-        return java_program("TransactionalCopier", arguments, folder / f"{transactional_id}.err")
+        return java_program("TransactionalCopier", arguments, folder / f"{transactional_id}.err", jars)
 
     return launch
 

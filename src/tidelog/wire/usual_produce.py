@@ -16,7 +16,7 @@ from tidelog.wire.messages.produce import PartitionProduceResponse
 
 FIRST_FLEXIBLE: Final = 9
 FIRST_READ: Final = 5
-LAST_READ: Final = 11
+LAST_READ: Final = 12
 _FIRST_WITH_RECORD_ERRORS: Final = 8
 
 _read_head = Struct(">hhiih").unpack_from

@@ -213,13 +213,14 @@ def write_markers(
     is_commit: bool = False,
     coordinator_epoch: int = 0,
     version: int = 1,
+    transaction_version: int = 0,
 ) -> dict[Key, int]:
     """Have markers of a producer written, whoever coordinates it."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in keys:
         by_topic.setdefault(topic, []).append(partition)
     topics = [WritableTxnMarkerTopic(topic, partitions) for topic, partitions in by_topic.items()]
-    request = WriteTxnMarkersRequest([WritableTxnMarker(*producer, is_commit, topics, coordinator_epoch)])
+    request = WriteTxnMarkersRequest([WritableTxnMarker(*producer, is_commit, topics, coordinator_epoch, transaction_version)])
     (one,) = client.ask(request, version).markers
     assert one.producer_id == producer[0]
     return {(topic.name, p.partition_index): p.error_code for topic in one.topics for p in topic.partitions}

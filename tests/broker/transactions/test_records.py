@@ -88,8 +88,8 @@ def test_the_last_record_counts() -> None:
     assert read_transactions(iter(batches)) == {"me": ended}
 
 
-def test_a_newer_value() -> None:
-    """Kafka 4 writes version 1: what it says besides is of producers that have an epoch for each transaction."""
+def test_a_value_of_a_producer_with_an_epoch_each() -> None:
+    """Kafka 4 writes version 1, and so does Tidelog then."""
     value = TransactionLogValue(
         producer_id=7,
         previous_producer_id=6,
@@ -98,12 +98,17 @@ def test_a_newer_value() -> None:
         next_producer_epoch=0,
         transaction_timeout_ms=60_000,
         transaction_status=1,
-        transaction_partitions=[PartitionsSchema("t", [1, 0])],
+        transaction_partitions=[PartitionsSchema("t", [0, 1])],
         transaction_last_update_timestamp_ms=2000,
         transaction_start_timestamp_ms=1000,
         client_transaction_version=2,
     )
-    assert read_transaction("me", encode_versioned(value, 1)) == ME
+    found = read_transaction("me", encode_versioned(value, 1))
+    assert found == ME._replace(last_producer_id=6, next_producer_id=8, client_version=2)
+    value.next_producer_epoch = -1  # Of two phases of commit, which are not served.
+    assert transaction_entry(found)[1] == encode_versioned(value, 1)
+    ended = found.prepared(is_commit=True, now_ms=1)._replace(client_version=2)
+    assert read_transaction("me", transaction_entry(ended)[1]).is_ended_in(7, 2), "asked again after the broker's end"
 
 
 def test_what_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:

@@ -17,6 +17,7 @@ from tidelog.broker.groups.committing import unknown_partitions
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Elsewhere, Work, elements, slowly
 from tidelog.broker.server.wide_requests import discarded
+from tidelog.broker.transactions.transaction import EPOCH_EACH
 from tidelog.model import INTERNAL_TOPICS, TopicPartition
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
@@ -91,7 +92,7 @@ def handle(node: Node, message: AddPartitionsToTxnRequest, request: Request) -> 
                 if count % 64 == 63:
                     yield None
         elif not codes:
-            codes = dict.fromkeys(keys, node.transactions.add_partitions(*producer, keys))
+            codes = dict.fromkeys(keys, node.transactions.add_partitions(*producer, keys, EPOCH_EACH))
         results.append(AddPartitionsToTxnResult(one.transactional_id, (yield from _results(codes))))
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 

@@ -12,6 +12,8 @@ from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import Right, at_top, whole
 from tidelog.broker.coordinated import by_transactions
 from tidelog.broker.server.request import Request
+from tidelog.broker.transactions.transaction import ProducerIdAndEpoch
+from tidelog.broker.transactions.transactions import NOBODY
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
@@ -20,16 +22,24 @@ from tidelog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
-SERVED = Versions(0, 4)
+SERVED = Versions(0, 5)
 """What each version changed: the table of `tidelog.wire.messages.end_txn`."""
 
 ACCESS = whole(Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"), refused=at_top(EndTxnResponse))
 
 _FIRST_TOLD_OF_FENCING = 2
+_FIRST_IN_NEXT_EPOCH = 5
 
 
 def handle(node: Node, message: EndTxnRequest, request: Request) -> EndTxnResponse:
     """End a transaction."""
+    if request.api_version >= _FIRST_IN_NEXT_EPOCH:
+        code, producer = node.transactions.end_in_next_epoch(
+            message.transactional_id,
+            ProducerIdAndEpoch(message.producer_id, message.producer_epoch),
+            is_commit=message.committed,
+        )
+        return EndTxnResponse(0, code, *(producer if code is ErrorCode.NONE else NOBODY))
     code = node.transactions.end(
         message.transactional_id, message.producer_id, message.producer_epoch, is_commit=message.committed
     )

@@ -25,6 +25,7 @@ get for the coordinator's refusals:
 |---|---|
 | does not know yet: it loads, or the transaction before is just ending | NOT_ENOUGH_REPLICAS: all of them try again |
 | knows that the partition is not part of it | INVALID_TXN_STATE; from version 11 on TRANSACTION_ABORTABLE |
+| is asked to add it, from version 12 on, and ends the transaction before | CONCURRENT_TRANSACTIONS |
 | knows another producer | INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH |
 """
 
@@ -73,7 +74,7 @@ from tidelog.wire.messages.produce import (
 )
 from tidelog.wire.usual_produce import FIRST_READ, LAST_READ, read_usual_fast, write_usual_fast
 
-SERVED = Versions(0, 11)
+SERVED = Versions(0, 12)
 """What each version changed: the table of `tidelog.wire.messages.produce`."""
 
 ACCESS = PRODUCE_ACCESS
@@ -95,6 +96,7 @@ _Key: TypeAlias = tuple[str, int]
 """Topic and partition."""
 
 _FIRST_TOLD_TO_ABORT: Final = 11
+_FIRST_ADDING: Final = 12
 
 _ENDED: Final = "the transaction was ended before its coordinator's answer"
 
@@ -212,13 +214,15 @@ def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
     if len(producers) > 1:
         return _refuse_all(sent, acks, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "records of several producers in one transaction")
     asked: dict[_Key, Asked] = {}
-    if producers and node.peers is not None and node.config.transaction_partition_verification_enable:
-        unknown = to_ask(node, dict(zip(sent, looks, strict=True)))
+    is_adding = request.api_version >= _FIRST_ADDING
+    is_verified = node.peers is not None and node.config.transaction_partition_verification_enable
+    if producers and (is_verified or is_adding):
+        unknown = to_ask(node, dict(zip(sent, looks, strict=True)), is_adding=is_adding)
         if unknown is not None:
             if not is_kept:  # The coordinator may be at another broker: others will read into this memory meanwhile.
                 is_kept = True
                 _keep(sent, next(iter(sent)))
-            asked = yield from ask_coordinator(node, message.transactional_id or "", unknown)
+            asked = yield from ask_coordinator(node, message.transactional_id or "", unknown, is_adding=is_adding)
     answers: dict[str, list[PartitionProduceResponse]] = {}
     waiting: list[Uncommitted] = []
     is_refused = False
@@ -299,13 +303,14 @@ def _append_verified(
     log = node.manager.logs.get(key)  # type: ignore[call-overload]
     producer = look.producer
     assert producer is not None
-    if log is None or look.error_code or not node.config.transaction_partition_verification_enable:
+    is_adding = request.api_version >= _FIRST_ADDING
+    if log is None or look.error_code or not (node.config.transaction_partition_verification_enable or is_adding):
         return append(node, key, records, look, message.acks, request.client_id, prepared, uncommitted)
     state = log.producer_state
     entry = state.last_entry(producer.producer_id)
     if entry is not None and entry.has_open_transaction and producer.producer_epoch <= entry.producer_epoch:
         return append(node, key, records, look, message.acks, request.client_id, prepared, uncommitted)
-    if asked is None and node.peers is not None:
+    if asked is None and (node.peers is not None or is_adding):
         # It was not led here when the others were asked about.
         return PartitionProduceResponse(
             key[1], node.leadership.refusal(log.topic_partition) or ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
@@ -328,7 +333,7 @@ def _append_verified(
         return answer
     # As in Kafka, codes that say it all have no words.
     why = None
-    if code in _NOT_KNOWN_YET:
+    if code in _NOT_KNOWN_YET and not (is_adding and code is ErrorCode.CONCURRENT_TRANSACTIONS):
         why = f"the coordinator cannot say whether the partition is part of the transaction: {code.name}"
         code = ErrorCode.NOT_ENOUGH_REPLICAS
     elif code is ErrorCode.TRANSACTION_ABORTABLE and request.api_version < _FIRST_TOLD_TO_ABORT:

@@ -2,8 +2,8 @@
 
 COORDINATOR_LOAD_IN_PROGRESS is answered from version 2 on: older clients would end at that.
 
-The transaction must know of the group (AddOffsetsToTxn). Until it ends, OffsetFetch answers with what was committed
-before, or UNSTABLE_OFFSET_COMMIT. Who may commit: `groups.committing`.
+The transaction must know of the group (AddOffsetsToTxn); from version 5 on it learns it so (KIP-890). Until it ends, OffsetFetch
+answers with what was committed before, or UNSTABLE_OFFSET_COMMIT. Who may commit: `groups.committing`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tidelog.wire.messages.txn_offset_commit import (
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
-SERVED = Versions(0, 4)
+SERVED = Versions(0, 5)
 """What each version changed: the table of `tidelog.wire.messages.txn_offset_commit`."""
 
 
@@ -45,6 +45,7 @@ def _refused(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCo
 
 _FIRST_TOLD_OF_LOADING: Final = 2
 _FIRST_TOLD_TO_ABORT: Final = 4
+_FIRST_ADDING: Final = 5
 
 
 ACCESS = first(
@@ -66,7 +67,7 @@ ACCESS = first(
 
 
 def handle(node: Node, message: TxnOffsetCommitRequest, request: Request) -> Work:
-    now_ms = node.clock.now_ms()
+    now_ms, version = node.clock.now_ms(), request.api_version
     offsets: dict[TopicPartition, CommittedOffset] = {}
     for topic, one in elements(message.topics):
         offsets[TopicPartition(topic.name, one.partition_index)] = CommittedOffset(
@@ -79,8 +80,8 @@ def handle(node: Node, message: TxnOffsetCommitRequest, request: Request) -> Wor
     if known:
         committer = Committer(message.group_id, message.generation_id, message.member_id, message.group_instance_id)
         transaction = Transaction(message.transactional_id, message.producer_id, message.producer_epoch)
-        codes.update((yield from commit_in_transaction(node, committer, transaction, known)))
-    version = request.api_version
+        is_adding = version >= _FIRST_ADDING
+        codes.update((yield from commit_in_transaction(node, committer, transaction, known, is_adding=is_adding)))
 
     def reported(partition: int, code: ErrorCode) -> TxnOffsetCommitResponsePartition:
         return TxnOffsetCommitResponsePartition(partition, _reported(code, version))

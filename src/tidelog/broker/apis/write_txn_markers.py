@@ -70,7 +70,9 @@ def handle(node: Node, message: WriteTxnMarkersRequest, request: Request) -> Wor
         yield None
         for count, (topic, partition) in enumerate(elements(marker.topics, "partition_indexes")):
             key = TopicPartition(topic.name, partition)
-            of_producer[key] = node.markers.write(key, producer, control_type, marker.coordinator_epoch)
+            of_producer[key] = node.markers.write(
+                key, producer, control_type, marker.coordinator_epoch, marker.transaction_version
+            )
             if count % 8 == 7:
                 yield None
     yield from _committed(node, codes)

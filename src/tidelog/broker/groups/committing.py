@@ -113,15 +113,23 @@ def commit(node: Node, committer: Committer, offsets: Mapping[TopicPartition, Co
 
 
 def commit_in_transaction(
-    node: Node, committer: Committer, transaction: Transaction, offsets: Mapping[TopicPartition, CommittedOffset]
+    node: Node,
+    committer: Committer,
+    transaction: Transaction,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    *,
+    is_adding: bool = False,
 ) -> Committing:
-    """Have offsets committed for a group once a transaction is; return what became of each. A part of a work."""
+    """Have offsets committed for a group once a transaction is; return what became of each. A part of a work.
+
+    `is_adding`: the transaction need not know of the group.
+    """
     groups = node.groups
     code = groups.code_for(committer.group_id) if committer.group_id else ErrorCode.INVALID_GROUP_ID
     kept = yield from _kept(node, committer.group_id, offsets, transaction)
     code = code or groups.code_for(committer.group_id)
     if code is ErrorCode.NONE:
-        code = yield from _verified(node, committer.group_id, transaction)
+        code = yield from _verified(node, committer.group_id, transaction, is_adding=is_adding)
     code = code or groups.code_for(committer.group_id)
     if code is ErrorCode.NONE:
         group = groups.get_or_create(committer.group_id)
@@ -133,24 +141,26 @@ def commit_in_transaction(
     return dict.fromkeys(offsets, code)
 
 
-def _verified(node: Node, group_id: str, transaction: Transaction) -> Generator[Until, Any, ErrorCode]:
+def _verified(node: Node, group_id: str, transaction: Transaction, *, is_adding: bool) -> Generator[Until, Any, ErrorCode]:
     """Say whether the transaction knows of the group's offsets (AddOffsetsToTxn, KIP-890).
 
     A log in which it is open already need not be asked about: nothing is written to it before that. A marker that comes before
     the answer ends the transaction.
     """
-    if not node.config.transaction_partition_verification_enable:
+    if not (node.config.transaction_partition_verification_enable or is_adding):
         return ErrorCode.NONE
     key = node.groups.log.key(node.groups.log.partition_of(group_id))
     log = node.manager.logs.get(key)
     entry = None if log is None else log.producer_state.last_entry(transaction.producer_id)
     if entry is not None and entry.has_open_transaction and entry.producer_epoch == transaction.producer_epoch:
         return ErrorCode.NONE
-    state = None if log is None or node.peers is None else log.producer_state
+    state = None if log is None or (node.peers is None and not is_adding) else log.producer_state
     guard = None
     if state is not None:
-        guard = state.maybe_create_verification(transaction.producer_id, _TXN_SEQUENCE, transaction.producer_epoch)
-    codes = yield from node.transactions.verified(*transaction, [key])
+        guard = state.maybe_create_verification(
+            transaction.producer_id, _TXN_SEQUENCE, transaction.producer_epoch, has_epoch_each=is_adding
+        )
+    codes = yield from node.transactions.verified(*transaction, [key], is_adding=is_adding)
     code = codes[key]
     if code is ErrorCode.NONE and state is not None and state.verification(transaction.producer_id) is not guard:
         entry = state.last_entry(transaction.producer_id)  # Another request of the producer may have opened it meanwhile.

@@ -1,6 +1,9 @@
 """Records of a transaction, before they are appended: its coordinator, here or elsewhere, is asked about their partitions.
 
 While it is asked a guard stands for each (`verification_state`): a marker that comes in between takes it away.
+
+Producers of `transaction.version` 2 (Produce 12, TxnOffsetCommit 5) do not say which partitions they write to: the coordinator is
+asked to add them.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ class ToAsk(NamedTuple):
     guards: dict[TopicPartition, VerificationStateEntry]
 
 
-def to_ask(node: Node, looks: Mapping[tuple[str, int], FirstLook]) -> ToAsk | None:
+def to_ask(node: Node, looks: Mapping[tuple[str, int], FirstLook], *, is_adding: bool) -> ToAsk | None:
     """Return what the coordinator is to be asked about, None if there is nothing."""
     guards: dict[TopicPartition, VerificationStateEntry] = {}
     producer: Producer | None = None
@@ -45,13 +48,16 @@ def to_ask(node: Node, looks: Mapping[tuple[str, int], FirstLook]) -> ToAsk | No
         entry = state.last_entry(producer.producer_id)
         if entry is None or not entry.has_open_transaction or producer.producer_epoch > entry.producer_epoch:
             guards[log.topic_partition] = state.maybe_create_verification(
-                producer.producer_id, producer.base_sequence, producer.producer_epoch
+                producer.producer_id, producer.base_sequence, producer.producer_epoch, has_epoch_each=is_adding
             )
     return ToAsk(producer, guards) if producer is not None and guards else None
 
 
-def ask_coordinator(node: Node, transactional_id: str, asked: ToAsk) -> Generator[Until, Any, dict[tuple[str, int], Asked]]:
+def ask_coordinator(
+    node: Node, transactional_id: str, asked: ToAsk, *, is_adding: bool
+) -> Generator[Until, Any, dict[tuple[str, int], Asked]]:
     """Ask the coordinator, wherever it is: a part of a work."""
     producer, guards = asked
-    codes = yield from node.transactions.verified(transactional_id, producer.producer_id, producer.producer_epoch, guards)
+    named = transactional_id, producer.producer_id, producer.producer_epoch
+    codes = yield from node.transactions.verified(*named, guards, is_adding=is_adding)
     return {key: Asked(codes[key], guard) for key, guard in guards.items()}

@@ -96,7 +96,8 @@ class Completion:
             if leader is not None:
                 elsewhere.setdefault(leader, []).append(key)
                 continue
-            code = self._markers.write(key, self._producer, self._type, self._coordinator_epoch)
+            version = self.transaction.client_version
+            code = self._markers.write(key, self._producer, self._type, self._coordinator_epoch, version)
             if code is ErrorCode.NONE:
                 self._awaited += 1
                 self._markers.when_written(key, partial(self._answered, key))
@@ -171,6 +172,7 @@ class Completion:
             self._type is ControlType.COMMIT,
             [WritableTxnMarkerTopic(name, numbers) for name, numbers in topics.items()],
             epoch,
+            self.transaction.client_version,
         )
         return WriteTxnMarkersRequest([marker])
 

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from tidelog.broker.leadership import Committed, Leadership
+from tidelog.broker.transactions.transaction import EPOCH_EACH
 from tidelog.errors import LogOfflineError, TidelogError
 from tidelog.model import OFFSETS_TOPIC, TopicPartition
 from tidelog.records.builder import Producer, build_end_txn_marker
@@ -29,7 +30,12 @@ class Markers:
         self._groups = groups
 
     def write(
-        self, key: TopicPartition, producer: Producer, control_type: ControlType, coordinator_epoch: int | None = None
+        self,
+        key: TopicPartition,
+        producer: Producer,
+        control_type: ControlType,
+        coordinator_epoch: int | None = None,
+        transaction_version: int = 0,
     ) -> ErrorCode:
         """End a producer's transaction in a log of this broker; NONE, or why not.
 
@@ -48,8 +54,15 @@ class Markers:
                 return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
             if producer.producer_epoch < 0:
                 return ErrorCode.UNKNOWN_SERVER_ERROR
+            known = log.producer_state.last_entry(producer.producer_id)
+            if (
+                transaction_version >= EPOCH_EACH
+                and known is not None
+                and known.has_open_transaction
+                and known.producer_epoch >= producer.producer_epoch
+            ):
+                return ErrorCode.INVALID_PRODUCER_EPOCH  # It comes late, and twice: this is the next transaction (KIP-1228).
             if coordinator_epoch is None:
-                known = log.producer_state.last_entry(producer.producer_id)
                 coordinator_epoch = 0 if known is None else max(known.coordinator_epoch, 0)
             batch = build_end_txn_marker(
                 0, self._core.clock.now_ms(), control_type, producer, coordinator_epoch=coordinator_epoch

@@ -9,6 +9,10 @@ nobody is given; the producer asks again. One that says which epoch it has (KIP-
 there in between; if the answer was lost and it asks again, it gets the same one.
 
 Epochs end at 32767, which is kept for fencing: a producer id that has reached the one before is left for a new id.
+
+Producers of `transaction.version` 2 have an epoch for each transaction (KIP-890): its markers are of the next epoch, in which
+the producer goes on. So nothing that is late in one transaction can become part of another. Such a producer asks for the end
+again in the epoch that it had (`is_ended_in`).
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ from tidelog.wire.error_codes import ErrorCode
 NO_TIME: Final = -1
 LAST_GIVEN_EPOCH: Final = 2**15 - 2
 """The highest epoch that a producer gets."""
+EPOCH_EACH: Final = 2
+"""The `transaction.version` from which on each transaction has an epoch of its own."""
 
 
 class TransactionState(enum.IntEnum):
@@ -48,6 +54,8 @@ STATES_BY_TEXT: Final = {state.text: state for state in TransactionState}
 
 _EXPIRES: Final = "nobody has used it for transactional.id.expiration.ms"
 
+_NOTHING_WRITTEN: Final = "EndTxn 5: what is aborted has no partition that the coordinator knows of"
+
 TRANSITIONS: Final[Transitions[TransactionState | None]] = {
     None: {
         TransactionState.EMPTY: "InitProducerId of a new id; it is loaded",
@@ -60,6 +68,7 @@ TRANSITIONS: Final[Transitions[TransactionState | None]] = {
     TransactionState.EMPTY: {
         TransactionState.EMPTY: "InitProducerId",
         TransactionState.ONGOING: "its first partition, or group, is added",
+        TransactionState.PREPARE_ABORT: _NOTHING_WRITTEN,
         None: _EXPIRES,
     },
     TransactionState.ONGOING: {
@@ -71,11 +80,13 @@ TRANSITIONS: Final[Transitions[TransactionState | None]] = {
     TransactionState.PREPARE_ABORT: {TransactionState.COMPLETE_ABORT: "the marker stands in each of its partitions"},
     TransactionState.COMPLETE_COMMIT: {
         TransactionState.EMPTY: "InitProducerId",
+        TransactionState.PREPARE_ABORT: _NOTHING_WRITTEN,
         TransactionState.ONGOING: "the next transaction's first partition, or group, is added",
         None: _EXPIRES,
     },
     TransactionState.COMPLETE_ABORT: {
         TransactionState.EMPTY: "InitProducerId",
+        TransactionState.PREPARE_ABORT: _NOTHING_WRITTEN,
         TransactionState.ONGOING: "the next transaction's first partition, or group, is added",
         None: _EXPIRES,
     },
@@ -84,6 +95,7 @@ TRANSITIONS: Final[Transitions[TransactionState | None]] = {
 
 PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 """Decided, and not ended everywhere yet."""
+ENDED: Final = PREPARED | {TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
 AT_REST: Final = frozenset(state for state, moves in TRANSITIONS.items() if state is not None and None in moves)
 """There is no transaction: the next one may begin, or the id may expire."""
 
@@ -110,6 +122,17 @@ class Transaction(NamedTuple):
     """The id that the present one came after; not kept over the broker's end."""
     last_producer_epoch: int = NO_PRODUCER_EPOCH
     """The epoch that the producer had before it asked for the present one; not kept either."""
+    client_version: int = 0
+    """The `transaction.version` that its producer goes by."""
+    next_producer_id: int = NO_PRODUCER_ID
+    """The id that its producer gets with the end, where the present one has no more epochs."""
+
+    @property
+    def goes_on_as(self) -> ProducerIdAndEpoch:
+        """What its producer has after its end."""
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return ProducerIdAndEpoch(self.next_producer_id, 0)
+        return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
     @property
     def is_commit(self) -> bool:
@@ -128,7 +151,15 @@ class Transaction(NamedTuple):
             return ErrorCode.PRODUCER_FENCED
         return ErrorCode.NONE
 
-    def with_partitions(self, partitions: Iterable[TopicPartition], now_ms: int) -> Transaction:
+    def is_ended_in(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a producer asks again for the end of what is ended, or about to be, in that epoch."""
+        if self.client_version < EPOCH_EACH:
+            return False
+        if producer_id == self.producer_id and self.state in ENDED:
+            return producer_epoch == self.producer_epoch - 1 == self.last_producer_epoch
+        return producer_id == self.last_producer_id and producer_epoch == self.last_producer_epoch and self.producer_epoch == 0
+
+    def with_partitions(self, partitions: Iterable[TopicPartition], now_ms: int, client_version: int = 0) -> Transaction:
         """Return it with more partitions; a new transaction if there was none."""
         is_open = self.state is TransactionState.ONGOING
         return self._replace(
@@ -136,12 +167,26 @@ class Transaction(NamedTuple):
             partitions=self.partitions.union(partitions),
             started_ms=self.started_ms if is_open else now_ms,
             updated_ms=now_ms,
+            client_version=client_version,
         )
 
     def prepared(self, *, is_commit: bool, now_ms: int) -> Transaction:
         """Return it decided."""
         state = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
-        return self._replace(state=self.to(state), updated_ms=now_ms)
+        return self._replace(state=self.to(state), updated_ms=now_ms, client_version=0)
+
+    def prepared_in_next_epoch(self, *, is_commit: bool, now_ms: int, new_id: Callable[[], int]) -> Transaction:
+        """Return it decided, in the epoch after the present one. Raises what `new_id` raises, if there is none."""
+        state = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
+        return self._replace(
+            state=self.to(state),
+            producer_epoch=self.producer_epoch + 1,
+            last_producer_epoch=self.producer_epoch,
+            started_ms=self.started_ms if self.state is TransactionState.ONGOING else now_ms,
+            updated_ms=now_ms,
+            client_version=EPOCH_EACH,
+            next_producer_id=new_id() if self.producer_epoch >= LAST_GIVEN_EPOCH else NO_PRODUCER_ID,
+        )
 
     def fenced(self, now_ms: int) -> Transaction:
         """Return it aborted in an epoch that no producer has."""
@@ -150,12 +195,40 @@ class Transaction(NamedTuple):
             producer_epoch=self.producer_epoch + 1,
             last_producer_epoch=NO_PRODUCER_EPOCH,
             updated_ms=now_ms,
+            client_version=0,
         )
 
     def completed(self, now_ms: int) -> Transaction:
         """Return it ended: its markers are written."""
         state = TransactionState.COMPLETE_COMMIT if self.is_commit else TransactionState.COMPLETE_ABORT
-        return self._replace(state=self.to(state), partitions=frozenset(), updated_ms=now_ms)
+        ended = self._replace(state=self.to(state), partitions=frozenset(), updated_ms=now_ms)
+        if self.next_producer_id == NO_PRODUCER_ID:
+            return ended
+        producer_id, epoch = self.goes_on_as
+        return ended._replace(
+            producer_id=producer_id, producer_epoch=epoch, last_producer_id=self.producer_id, next_producer_id=NO_PRODUCER_ID
+        )
+
+
+def ended_in_next_epoch(
+    before: Transaction, producer: ProducerIdAndEpoch, *, is_commit: bool, now_ms: int, new_id: Callable[[], int]
+) -> Transaction | ErrorCode:
+    """Return what EndTxn 5 makes of a transaction, `before` itself if it is ended so already, or why it is refused.
+
+    Raises what `new_id` raises.
+    """
+    if before.is_ended_in(*producer):
+        if before.is_commit != is_commit:
+            return ErrorCode.INVALID_TXN_STATE
+        return ErrorCode.CONCURRENT_TRANSACTIONS if before.state in PREPARED else before
+    code = before.refusal(*producer)
+    if code is not ErrorCode.NONE:
+        return code
+    if before.state in PREPARED:
+        return ErrorCode.CONCURRENT_TRANSACTIONS  # That is the one before; the producer's own has not begun.
+    if is_commit and before.state is not TransactionState.ONGOING:
+        return ErrorCode.INVALID_TXN_STATE
+    return before.prepared_in_next_epoch(is_commit=is_commit, now_ms=now_ms, new_id=new_id)
 
 
 def initialized(

@@ -4,7 +4,7 @@
 |---|---|
 | key v0 | the transactional id |
 | value v0 | producer id and epoch, timeout, state, partitions (null while there is no transaction), two times |
-| value v1 | read, too; its tagged fields (an epoch for each transaction, KIP-890) are skipped, as by Kafka 3.9 |
+| value v1 | of producers with an epoch for each transaction (KIP-890): also `transaction.version`, the ids before and after |
 | no value | the id has expired |
 
 A key of an unknown version is skipped, as by Kafka; a value that cannot be read makes the partition unreadable: a guess about
@@ -17,9 +17,17 @@ import logging
 from collections.abc import Iterator
 from typing import Final
 
-from tidelog.broker.transactions.transaction import TRANSITIONS, Transaction, TransactionState
+from tidelog.broker.transactions.transaction import (
+    ENDED,
+    EPOCH_EACH,
+    LAST_GIVEN_EPOCH,
+    TRANSITIONS,
+    Transaction,
+    TransactionState,
+)
 from tidelog.errors import ProtocolError
 from tidelog.model import TopicPartition
+from tidelog.records.batch import NO_PRODUCER_EPOCH
 from tidelog.records.state_batches import Entry, StateBatch
 from tidelog.wire.coordinator.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from tidelog.wire.coordinator.versioned import decode_versioned, encode_versioned, version_of
@@ -28,6 +36,7 @@ logger = logging.getLogger("tidelog.broker")
 
 KEY_VERSION: Final = 0
 VALUE_VERSION: Final = 0
+VALUE_VERSION_EPOCH_EACH: Final = 1
 
 
 def transaction_key(transactional_id: str) -> bytes:
@@ -51,8 +60,12 @@ def transaction_entry(transaction: Transaction) -> Entry:
         transaction_partitions=partitions,
         transaction_last_update_timestamp_ms=transaction.updated_ms,
         transaction_start_timestamp_ms=transaction.started_ms,
+        previous_producer_id=transaction.last_producer_id,
+        next_producer_id=transaction.next_producer_id,
+        client_transaction_version=transaction.client_version,
     )
-    return transaction_key(transaction.transactional_id), encode_versioned(value, VALUE_VERSION)
+    version = VALUE_VERSION_EPOCH_EACH if transaction.client_version >= EPOCH_EACH else VALUE_VERSION
+    return transaction_key(transaction.transactional_id), encode_versioned(value, version)
 
 
 def read_transaction(transactional_id: str, value: bytes) -> Transaction:
@@ -64,6 +77,10 @@ def read_transaction(transactional_id: str, value: bytes) -> Transaction:
             f"transactional id {transactional_id!r} is in a state that is never kept", found=state, expected="0 to 5"
         )
     schemas = read.transaction_partitions or ()
+    has_epoch_each = read.client_transaction_version >= EPOCH_EACH and state in ENDED
+    last_epoch = NO_PRODUCER_EPOCH
+    if has_epoch_each:  # With a new id the epoch before was the last one of the other id.
+        last_epoch = read.producer_epoch - 1 if read.producer_epoch > 0 else LAST_GIVEN_EPOCH
     return Transaction(
         transactional_id,
         read.producer_id,
@@ -73,6 +90,10 @@ def read_transaction(transactional_id: str, value: bytes) -> Transaction:
         frozenset(TopicPartition(one.topic, partition) for one in schemas for partition in one.partition_ids),
         read.transaction_start_timestamp_ms,
         read.transaction_last_update_timestamp_ms,
+        read.previous_producer_id,
+        last_epoch,
+        read.client_transaction_version,
+        read.next_producer_id,
     )
 
 

@@ -15,24 +15,26 @@ A transaction's time runs by the steady clock (`delays`), and goes on over the b
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.broker.server.slices import Until, awaited
-from tidelog.broker.state_log import COMMIT_TIMEOUT_MS, TOMBSTONES_AT_ONCE, InternalTopic, StateLog, refusal
+from tidelog.broker.state_log import COMMIT_TIMEOUT_MS, TOMBSTONES_AT_ONCE, InternalTopic, StateLog, refusal, refusal_of
 from tidelog.broker.transactions.completion import RETRY_MS, Completion
 from tidelog.broker.transactions.transaction import (
     AT_REST,
+    EPOCH_EACH,
     PREPARED,
     ProducerIdAndEpoch,
     Transaction,
     TransactionState,
+    ended_in_next_epoch,
     initialized,
     may_initialize,
 )
 from tidelog.broker.transactions.transaction_records import read_transactions, transaction_entry, transaction_key
-from tidelog.broker.transactions.verifications import Verifications
+from tidelog.broker.transactions.verifications import ADD_RETRY_MS, ADD_TRIALS, Verifications
 from tidelog.errors import StorageError, TidelogError
 from tidelog.metadata.records import NO_LEADER
 from tidelog.model import TRANSACTIONS_TOPIC, TopicPartition
@@ -172,10 +174,35 @@ class Transactions:
         return _as_told_to_logs(self.verification(transactional_id, producer_id, producer_epoch, key))
 
     def verified(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, keys: Collection[TopicPartition]
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        keys: Collection[TopicPartition],
+        *,
+        is_adding: bool = False,
     ) -> Generator[Until, Any, dict[TopicPartition, ErrorCode]]:
-        """Say the same of several partitions; the coordinator may be at another broker. A part of a work."""
-        brokers = self._core.peers
+        """Say the same of several partitions; the coordinator may be at another broker. A part of a work.
+
+        `is_adding`: those that the transaction does not have are added. While the one before ends that is tried again: producers
+        go on at once.
+        """
+        producer = transactional_id, producer_id, producer_epoch
+        codes = yield from self._verified(producer, keys, is_adding)
+        for _ in range(ADD_TRIALS if is_adding else 0):
+            if ErrorCode.CONCURRENT_TRANSACTIONS not in codes.values():
+                break
+            yield Until(self._later)
+            codes = yield from self._verified(producer, keys, is_adding)
+        return codes
+
+    def _later(self, go_on: Callable[[object], None]) -> None:
+        self._core.delays.call_at_last(ADD_RETRY_MS, partial(go_on, None), "the end of the transaction before")
+
+    def _verified(
+        self, producer: tuple[str, int, int], keys: Collection[TopicPartition], is_adding: bool
+    ) -> Generator[Until, Any, dict[TopicPartition, ErrorCode]]:
+        transactional_id, brokers = producer[0], self._core.peers
         if brokers is not None and transactional_id:
             leader = brokers.leader_of(self.log.key(self.log.partition_of(transactional_id)))
             if leader is None or leader == NO_LEADER:
@@ -183,9 +210,17 @@ class Transactions:
             if leader != self._core.node_id:
                 if self._verifications is None:
                     self._verifications = Verifications(brokers)
-                codes = yield from awaited(self._verifications.ask(leader, transactional_id, producer_id, producer_epoch, keys))
+                codes = yield from awaited(self._verifications.ask(leader, *producer, keys, is_adding=is_adding))
                 return {key: _as_told_to_logs(code) for key, code in codes.items()}
-        return {key: self.verify(transactional_id, producer_id, producer_epoch, key) for key in keys}
+        if not is_adding:
+            return {key: self.verify(*producer, key) for key in keys}
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if self.log.is_there:
+            code = self.add_partitions(*producer, keys, EPOCH_EACH)
+        if code is ErrorCode.NONE:
+            # Records may be in their logs only once the coordinator cannot forget that.
+            code = refusal_of((yield Until(partial(self.log.when_committed, self.log.partition_of(transactional_id)))))
+        return dict.fromkeys(keys, _as_told_to_logs(code))
 
     def verification(self, transactional_id: str, producer_id: int, producer_epoch: int, key: TopicPartition) -> ErrorCode:
         """Say the same as a coordinator says it to other brokers."""
@@ -246,17 +281,17 @@ class Transactions:
         return code, ProducerIdAndEpoch(after.producer_id, after.producer_epoch)
 
     def add_partitions(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[TopicPartition]
+        self, transactional_id: str, producer_id: int, producer_epoch: int, keys: Collection[TopicPartition], version: int = 0
     ) -> ErrorCode:
-        """Add partitions to the open transaction, which begins with the first one."""
+        """Add partitions to the open transaction, which begins with the first one; `version` is `transaction.version`."""
         transaction = self._of_producer(transactional_id, producer_id, producer_epoch)
         if isinstance(transaction, ErrorCode):
             return transaction
         if transaction.state in PREPARED:
             return ErrorCode.CONCURRENT_TRANSACTIONS
-        if transaction.state is TransactionState.ONGOING and transaction.partitions.issuperset(partitions):
+        if transaction.state is TransactionState.ONGOING and transaction.partitions.issuperset(keys):
             return ErrorCode.NONE
-        return self._store(transaction.with_partitions(partitions, self._core.clock.now_ms()))
+        return self._store(transaction.with_partitions(keys, self._core.clock.now_ms(), version))
 
     def end(self, transactional_id: str, producer_id: int, producer_epoch: int, *, is_commit: bool) -> ErrorCode:
         """Commit or abort the open transaction. Once this returns NONE, that is what becomes of it."""
@@ -269,6 +304,24 @@ class Transactions:
             return ErrorCode.INVALID_TXN_STATE
         # Its answer was lost, or the markers are on their way.
         return ErrorCode.CONCURRENT_TRANSACTIONS if transaction.state in PREPARED else ErrorCode.NONE
+
+    def end_in_next_epoch(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, *, is_commit: bool
+    ) -> tuple[ErrorCode, ProducerIdAndEpoch]:
+        """The same for a producer that has an epoch for each transaction; return with what it goes on (KIP-890)."""
+        code = self.code_for(transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
+        before = self._known.get(transactional_id)
+        if code or before is None:
+            return code or ErrorCode.INVALID_PRODUCER_ID_MAPPING, NOBODY
+        now_ms, new_id = self._core.clock.now_ms(), self._producer_ids.next_id
+        try:
+            after = ended_in_next_epoch(before, producer, is_commit=is_commit, now_ms=now_ms, new_id=new_id)
+        except StorageError as error:
+            logger.error("no producer id for the transactional id %r: %s", transactional_id, error)
+            after = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        if isinstance(after, ErrorCode):
+            return after, NOBODY
+        return ErrorCode.NONE if after is before else self._decide(after), after.goes_on_as
 
     def _fence(self, transaction: Transaction) -> ErrorCode:
         return self._decide(transaction.fenced(self._core.clock.now_ms()))

@@ -1,5 +1,7 @@
 """Questions to the coordinators at other brokers: does a producer's open transaction have these partitions (KIP-890)?
 
+Or, for producers of `transaction.version` 2, which say so to nobody themselves: it is to have them.
+
 One request to each broker at a time; what is asked meanwhile goes together with the next one. Belongs to the loop's thread.
 
 | the answer | means, for the append |
@@ -31,6 +33,10 @@ logger = logging.getLogger("tidelog.broker")
 
 Codes = dict[TopicPartition, ErrorCode]
 
+ADD_RETRY_MS = 20
+ADD_TRIALS = 5
+"""Kafka's ``add.partitions.to.txn.retry.backoff.ms``, and so often within its ``….max.ms``."""
+
 VERSION = 4
 """The first that verifies, and of several transactions. In version 5 it is what clients since Kafka 4.0 are answered in."""
 
@@ -50,7 +56,14 @@ class Verifications:
         """Questions that go with the next request, by broker: one is on its way to each of these."""
 
     async def ask(
-        self, broker_id: int, transactional_id: str, producer_id: int, producer_epoch: int, keys: Collection[TopicPartition]
+        self,
+        broker_id: int,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        keys: Collection[TopicPartition],
+        *,
+        is_adding: bool = False,
     ) -> Codes:
         """Return what the coordinator at a broker says of each partition."""
         topics: dict[str, list[int]] = {}
@@ -60,7 +73,7 @@ class Verifications:
             transactional_id,
             producer_id,
             producer_epoch,
-            verify_only=True,
+            verify_only=not is_adding,
             topics=[AddPartitionsToTxnTopic(name, numbers) for name, numbers in topics.items()],
         )
         question = _Question(transaction, keys, asyncio.get_running_loop().create_future())

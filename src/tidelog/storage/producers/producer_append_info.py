@@ -55,6 +55,7 @@ class ProducerAppendInfo:
         "_topic_partition",
         "_verification",
         "entry",
+        "is_marker",
         "is_transactional",
         "started_transactions",
     )
@@ -70,6 +71,7 @@ class ProducerAppendInfo:
         self.entry = current.copy()
         self.started_transactions: tuple[TxnMetadata, ...] = ()
         self.is_transactional = False
+        self.is_marker = False
         # Its records may all be deleted: then nobody knows which sequence comes next.
         self._may_begin_anywhere = current.producer_epoch == NO_PRODUCER_EPOCH
         self._topic_partition = topic_partition
@@ -155,7 +157,7 @@ class ProducerAppendInfo:
                 f"coordinator epoch {marker.coordinator_epoch}",
                 f">= {entry.coordinator_epoch}",
             )
-        self.is_transactional = True
+        self.is_transactional = self.is_marker = True
         first_offset = entry.current_txn_first_offset
         entry.set_epoch(epoch)
         entry.coordinator_epoch = marker.coordinator_epoch

@@ -138,7 +138,11 @@ class ProducerStateManager:
             raise InvalidArgumentError("an update of no producer", found=producer_id, expected=">= 0")
         self._producers[producer_id] = info.entry
         if info.is_transactional:
-            self._verifications.pop(producer_id, None)
+            verification = self._verifications.get(producer_id)
+            if verification is not None and not (
+                info.is_marker and verification.has_epoch_each and verification.epoch == info.entry.producer_epoch
+            ):
+                del self._verifications[producer_id]
         for txn in info.started_transactions:
             self._ongoing.put(txn)
 
@@ -340,11 +344,15 @@ class ProducerStateManager:
 
     # Verification of transactions (KIP-890).
 
-    def maybe_create_verification(self, producer_id: int, sequence: int, epoch: int) -> VerificationStateEntry:
+    def maybe_create_verification(
+        self, producer_id: int, sequence: int, epoch: int, *, has_epoch_each: bool = False
+    ) -> VerificationStateEntry:
         """Return a producer's open verification, a new one if there is none, with the lowest sequence brought up to date."""
         entry = self._verifications.get(producer_id)
         if entry is None:
-            entry = self._verifications[producer_id] = VerificationStateEntry(self._clock.now_ms(), sequence, epoch)
+            entry = self._verifications[producer_id] = VerificationStateEntry(
+                self._clock.now_ms(), sequence, epoch, has_epoch_each=has_epoch_each
+            )
         entry.note(sequence, epoch)
         return entry
 

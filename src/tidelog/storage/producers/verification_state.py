@@ -8,11 +8,15 @@ from __future__ import annotations
 
 
 class VerificationStateEntry:
-    """One producer's open verification, since `timestamp` (ms). `guard` is an object that equals itself only."""
+    """One producer's open verification, since `timestamp` (ms). `guard` is an object that equals itself only.
 
-    __slots__ = ("epoch", "guard", "lowest_sequence", "timestamp")
+    Of a producer that `has_epoch_each` the marker of the transaction before is of this one's epoch: it takes no guard away.
+    """
 
-    def __init__(self, timestamp: int, sequence: int, epoch: int) -> None:
+    __slots__ = ("epoch", "guard", "has_epoch_each", "lowest_sequence", "timestamp")
+
+    def __init__(self, timestamp: int, sequence: int, epoch: int, *, has_epoch_each: bool = False) -> None:
+        self.has_epoch_each = has_epoch_each
         self.timestamp = timestamp
         self.guard = object()
         self.lowest_sequence = sequence

@@ -7,7 +7,7 @@ this broker does, and what it knows how to do:
 |---|---|---|
 | ``metadata.version`` | the levels that `metadata.versions` lists | the metadata is replayed here |
 | ``kraft.version`` | 0 and 1 | who votes does not matter to a broker; addresses come with answers |
-| ``transaction.version`` | 0 to 2 | clients go by what their broker shows them; this one shows none |
+| ``transaction.version`` | 0 to 2 | producers have an epoch for each transaction, or none (KIP-890) |
 | ``group.version``, ``share.version``, ``streams.version`` | the controller's | their APIs are not served here |
 | ``eligible.leader.replicas.version`` | 0 and 1 | the controller keeps these; see KIP-966 |
 """
@@ -27,11 +27,6 @@ KNOWN: Mapping[str, tuple[int, int]] = {
     "eligible.leader.replicas.version": (0, 1),
 }
 """Lowest and highest level by name."""
-
-SHOWN: Mapping[str, tuple[int, int]] = {
-    name: KNOWN[name] for name in (METADATA_VERSION, "kraft.version", "eligible.leader.replicas.version")
-}
-"""Those that clients get to see. One that sees ``transaction.version`` 2 has its transactions as KIP-890 wants them."""
 
 UNCONCERNED = frozenset({"group.version", "share.version", "streams.version"})
 """Features of APIs that are not served here: any level will do."""

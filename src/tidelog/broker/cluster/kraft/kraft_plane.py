@@ -18,7 +18,7 @@ from tidelog.broker.cluster.kraft.broker_lifecycle import BrokerLifecycle
 from tidelog.broker.cluster.kraft.channels import Channels
 from tidelog.broker.cluster.kraft.controller_channel import ControllerChannel
 from tidelog.broker.cluster.kraft.envelope import envelope, unwrapped
-from tidelog.broker.cluster.kraft.features import SHOWN, announced
+from tidelog.broker.cluster.kraft.features import KNOWN, announced
 from tidelog.broker.cluster.kraft.metadata_copy import MetadataCopy
 from tidelog.broker.cluster.kraft.metadata_fetcher import MetadataFetcher
 from tidelog.broker.cluster.kraft.metadata_loader import MetadataLoader
@@ -191,7 +191,7 @@ class KraftPlane:
     @property
     def supported_features(self) -> Mapping[str, tuple[int, int]]:
         """The features that clients get to see: see `features`."""
-        return SHOWN
+        return KNOWN
 
     def is_alive(self, broker_id: int) -> bool:
         """Whether a broker is registered and not fenced."""
