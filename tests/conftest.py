@@ -1,7 +1,7 @@
 """How tests are collected quickly and dealt out to workers: file by file, but what shares something dear to one, first.
 
 A Spark session takes longer to start than most tests that use it, and a second one beside it takes memory and processor of
-the first. The studies are run once for all that look at them. `make test` and `make interop` have four workers on two cores: a
+the first. The studies are run once for all that look at them. `make test` has five workers on two cores, `make interop` six: a
 test that talks to another process mostly waits. Without pytest-xdist, or without `-n`, nothing of that matters but the order.
 
 Each worker collects everything. In a fresh clone most of that is pytest rewriting the asserts of each file, which it keeps for
@@ -32,9 +32,10 @@ TOGETHER = ("tests/spark/", "tests/studies/", "tests/interop/differential/")
 """What is dealt out as one: it shares a Spark session, the results of studies, a pair of brokers and their table."""
 
 LONG = (
-    *("test_stream_kills.py", "test_pipeline_kills.py", "test_stream_agreement.py", "test_cluster.py", "test_engine_folders.py"),
-    *("test_zookeeper_member.py", "test_cluster_soak.py", "test_source_agreement.py", "test_stream_protocol.py"),
-    *("test_group_tools.py", "test_handover.py", "test_import.py"),
+    *("test_stream_kills.py", "test_stream_agreement.py", "test_pipeline_kills.py", "test_cluster_soak.py"),
+    *("test_engine_folders.py", "test_cluster.py", "test_zookeeper_releases.py", "test_times_in_a_cluster.py"),
+    *("test_zookeeper_member.py", "test_exactly_once.py", "test_source_agreement.py", "test_stream_protocol.py"),
+    *("test_sink_brokers.py", "test_group_tools.py", "test_handover.py", "test_import.py", "test_installing.py"),
 )
 """Files of `make interop` that take a minute and more, the longest first."""
 

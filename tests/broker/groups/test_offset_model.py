@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from tests.broker import topics_now
-from tests.examples import examples
+from tests.examples import IS_SOAK, examples
 from tests.groups.histories import known
 from tidelog.broker.groups.committing import Codes, Committer, Committing, Transaction, commit, commit_in_transaction
 from tidelog.broker.node import Node
@@ -227,4 +227,4 @@ class Offsets(RuleBasedStateMachine):
 
 
 def test_offsets_are_what_was_committed() -> None:
-    run_state_machine_as_test(Offsets, settings=examples(60, stateful_step_count=30))
+    run_state_machine_as_test(Offsets, settings=examples(60 if IS_SOAK else 36, stateful_step_count=30))
