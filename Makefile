@@ -59,23 +59,16 @@ format: $(STAMP) ## format the code
 interop: $(STAMP) ## tests against real Apache Kafka, its clients, Spark from end to end (Kafka needs Java and Maven)
 	@$(BIN)/python -m tests.interop
 
-# What TIDELOG_SOAK makes longer, but for what Hypothesis marks: tests/test_soak.py finds what is missing.
+# What TIDELOG_SOAK makes longer; Hypothesis marks the rest of it.
 SOAK = TIDELOG_SOAK=1 $(BIN)/python -m pytest -n 2 -q --fsync=real -o faulthandler_timeout=3600
-SOAKED := tests/crash tests/enemy tests/broker/eos tests/broker/replicas/test_partition_model.py \
-  tests/broker/cluster/test_coordinators_random.py tests/broker/groups/test_offset_model.py tests/broker/groups/test_random_groups.py \
-  tests/broker/test_widest.py tests/reader/test_hint_damage.py tests/storage/test_engine_model.py tests/storage/test_hint_damage.py \
-  tests/storage/test_loader_crash.py tests/storage/test_member_log_manager.py
-SOAKED_INTEROP := tests/interop/test_exactly_once.py tests/interop/test_metadata_rounds.py tests/interop/test_pipeline_kills.py \
-  tests/interop/test_sink_brokers.py tests/interop/test_stream_kills.py tests/interop/test_stream_protocol.py \
-  tests/interop/test_zookeeper_releases.py tests/spark/test_sink_folder.py
+SOAKED = $(sort $(shell grep -rlE 'TIDELOG_SOAK|IS_SOAK|run_state_machine_as_test' tests --include='test_*.py' --exclude=test_soak.py))
 
 soak: $(STAMP) ## hundreds of killed processes and lost disks, thousands of random histories, rules broken on purpose, hundreds of faults of a cluster (two hours)
-	@$(SOAK) -m "not interop" $(SOAKED)
-	@$(SOAK) -m "hypothesis and not interop" $(SOAKED:%=--ignore=%)
-	@$(SOAK) -m interop $(SOAKED_INTEROP)
+	@$(SOAK) -m "not interop" $(SOAKED) tests/crash tests/broker/eos
+	@$(SOAK) -m "hypothesis and not interop" $(SOAKED:%=--ignore=%) --ignore=tests/crash --ignore=tests/broker/eos
+	@$(SOAK) -m interop $(SOAKED)
 	@$(BIN)/python -m tests.mutation
 	@$(BIN)/python -m tests.migration
-	@TIDELOG_SOAK=1 $(BIN)/python -m pytest -n 2 -q -o faulthandler_timeout=3600 tests/interop/test_zookeeper_releases.py tests/interop/test_zookeeper_faults.py
 	@$(BIN)/python -m tests.cluster_soak --brokers tidelog --faults 200
 	@$(BIN)/python -m tests.cluster_soak --brokers mixed --faults 60
 	@$(BIN)/python -m tests.cluster_soak --brokers mixed-4.2 --faults 60
