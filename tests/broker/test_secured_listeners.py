@@ -17,8 +17,11 @@ from confluent_kafka.admin import AdminClient
 
 import tidelog
 from tests.certificates import PASSWORD, Authority
+from tests.kafka.java import wait_until
 from tests.patience import PATIENCE_S
 from tidelog.broker.cluster.channel import Channel
+from tidelog.broker.running import Running
+from tidelog.broker.server.broker_server import HANDSHAKE_THREADS, BrokerServer
 from tidelog.broker.server.secured.authentication import MAX_BYTES
 from tidelog.errors import (
     AuthenticationError,
@@ -335,6 +338,24 @@ def test_half_open_ones_disturb_nobody(secured: Secured) -> None:
                 sock.sendall(hello if number % 4 == 1 else hello[:50])
         used(secured.at("TLS"), secured.tls())
         used(secured.at("SASL"), sasl())
+
+
+def test_the_end_closes_those_whose_handshake_waits_for_a_thread(secured: Secured) -> None:
+    pem = str(secured.authority.folder / "broker.pem")
+    names = {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.type": "PEM", "ssl.keystore.location": pem}
+    with contextlib.ExitStack() as opened, tidelog.Broker(**names) as broker:  # type: ignore[arg-type]
+        server: BrokerServer = broker.call(lambda running: running.server)
+
+        def keep_busy(running: Running) -> None:
+            for _ in range(HANDSHAKE_THREADS):
+                server.handshakes.run(lambda: wait_until(lambda: server.handshakes._is_closed, "the end"), lambda _: None)
+
+        broker.call(keep_busy)
+        for _ in range(3):
+            opened.enter_context(socket.create_connection(("127.0.0.1", broker.port))).sendall(b"hello")
+        wait_until(lambda: len(server.shaking) == 3, "three handshakes")
+        broker.stop()
+        assert [tls._plain.fileno() for tls in server.shaking] == [-1] * 3
 
 
 def test_old_tls_is_refused(secured: Secured) -> None:

@@ -81,6 +81,7 @@ class BrokerServer:
         self.limited_log = RateLimitedLog(logger)
         self.dispatcher = Dispatcher(node, self.limited_log, apis)
         self.handshakes = LoopThreads(self.loop, HANDSHAKE_THREADS, "tidelog-handshake")
+        self.shaking: set[TlsSocket] = set()
         self._secured = {
             one.name: ListenerSecurity(one, config.given, partial(_scram_credential, node))
             for one in config.listeners
@@ -133,6 +134,8 @@ class BrokerServer:
         for connection in tuple(self.connections.values()):
             connection.close()
         self.handshakes.close()
+        for tls in self.shaking:
+            tls.stepped()  # Or its socket, which was closed meanwhile, would stay open: nobody comes back from that thread.
 
     def close_copies(self) -> None:
         """In a copy of the process: close what is the real one's business, without a word to anybody."""

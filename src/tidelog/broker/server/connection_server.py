@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tidelog.broker.server.event_loop import LoopThreads
     from tidelog.broker.server.rate_limited_log import RateLimitedLog
     from tidelog.broker.server.read_buffers import ReadBuffers
+    from tidelog.broker.server.secured.tls_socket import TlsSocket
 
 
 class ConnectionServer(Protocol):
@@ -22,6 +23,7 @@ class ConnectionServer(Protocol):
     dispatcher: Dispatcher
     buffers: ReadBuffers
     handshakes: LoopThreads
+    shaking: set[TlsSocket]
     limited_log: RateLimitedLog
     max_request_bytes: int
 

@@ -54,9 +54,11 @@ class TlsConnection(Connection):
         self._loop.remove_reader(self.fd)
         self._loop.remove_writer(self.fd)
         self._tls.is_stepping = True
+        self._server.shaking.add(self._tls)
         self._server.handshakes.run(self._tls.step, self._stepped)
 
     def _stepped(self, result: str | BaseException | None) -> None:
+        self._server.shaking.discard(self._tls)
         if not self._tls.stepped() or self._is_closed:
             return
         if isinstance(result, BaseException):
