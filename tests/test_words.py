@@ -24,6 +24,8 @@ REFUSED = {
     r"\bfor who\b(?! in\b|, )": "for callers that",
     r"\blets? go\b": "deletes, releases, aborts",
     r"\bSee the module\b": "a sentence of its own",
+    r"\b([Ff]ollow(ed)?|[Ll]istens?|leads?|registered|needed|counts|heard of)\b[^.,|]{0,15} no more\b(?! than)": "no longer",
+    r"\b(tokens?|address(es)?) (is|are) (not )?(to be )?had\b": "comes from, cannot be bound",
     r"\b(one|byte|offset|position|batch|bytes) behind the (last|end|first)\b": "after",
 }
 
@@ -59,5 +61,7 @@ def test_the_pattern_would_find_them() -> None:
         "gets what there is",
         "for who waits",
         "retention lets go",
+        "is followed no more",
+        "an address is not to be had",
     )
     assert all(any(re.search(pattern, phrase) for pattern in REFUSED) for phrase in phrases)

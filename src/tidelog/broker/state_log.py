@@ -14,7 +14,7 @@ is asked for, and with all replicas in sync (`coordinated` has answers wait). Wh
 table is dropped, and that broker loads its own.
 
 A broker alone loads all partitions at its start; one of a cluster each that it begins to lead (`lead`), and drops it when it
-leads it no more (`resign`). Loading reads on other threads, and a partition that is not loaded yet, or cannot be, has no
+no longer leads it (`resign`). Loading reads on other threads, and a partition that is not loaded yet, or cannot be, has no
 coordinator; nothing is appended to it until then. A load that was begun in an older epoch counts for nothing.
 """
 

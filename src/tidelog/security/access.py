@@ -44,7 +44,7 @@ class Access:
         self._token_until_s = 0.0
 
     def sasl_client(self) -> SaslClient | None:
-        """Return a new exchange, None where nobody authenticates. Raises AuthenticationError where no token is to be had."""
+        """Return a new exchange, None where nobody authenticates. Raises AuthenticationError where there is no token."""
         sasl = self.config.sasl
         if sasl is None:
             return None

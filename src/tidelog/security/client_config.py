@@ -7,7 +7,7 @@
 | `sasl.mechanism`, `sasl.mechanisms` | PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER |
 | `sasl.jaas.config` | the module with `username` and `password`, or of OAUTHBEARER; see `jaas` |
 | `sasl.username`, `sasl.password` | the same |
-| `sasl.oauthbearer.token.endpoint.url` | where tokens are had, for `clientId`, `clientSecret`, `scope` of the JAAS module |
+| `sasl.oauthbearer.token.endpoint.url` | where tokens come from, for `clientId`, `clientSecret`, `scope` of the JAAS module |
 | `sasl.oauthbearer.client.id`, `….client.secret`, `….scope` | the same three |
 | `oauth_cb` | in Python: a function that returns a token, or a token and when it ends; it is given `sasl.oauthbearer.config` |
 

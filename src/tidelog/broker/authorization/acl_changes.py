@@ -60,7 +60,7 @@ def creation(store: MetadataStore, permissions: Permissions, wanted: Collection[
 
 
 def deletion(store: MetadataStore, permissions: Permissions, going: Collection[Any]) -> Steps[None]:
-    """Have these entries no more, by their ids. Raises StorageError."""
+    """Remove these entries, by their ids. Raises StorageError."""
     left = [key for key in going if key in permissions.authorizer.acls]  # Somebody else may have been faster.
     if left:
         yield store.append([RemoveAccessControlEntryRecord(key) for key in left])

@@ -272,7 +272,7 @@ def _stop_awaiting_syncs(group: Group) -> None:
 
 
 def give_up(group: Group) -> None:
-    """End a group that this broker has no more: its topic is gone. Members that wait get NOT_COORDINATOR."""
+    """End a group that this broker no longer has: its topic is gone. Members that wait get NOT_COORDINATOR."""
     _stop_awaiting_syncs(group)
     if group.rebalance is not None:
         group.rebalance.cancel()

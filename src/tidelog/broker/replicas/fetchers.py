@@ -83,7 +83,7 @@ class Fetchers:
         self._end_idle()
 
     def leave(self, keys: Iterable[TopicPartition]) -> None:
-        """Follow partitions no more. Idempotent. Nothing that still comes for them is appended."""
+        """Stop following partitions. Idempotent. Nothing that still comes for them is appended."""
         for key in keys:
             where = self._leaders.pop(key, None)
             if where is not None:

@@ -66,7 +66,7 @@ class Fetchers(Protocol):
         """Follow partitions from a leader, wherever they were followed from before."""
 
     def leave(self, keys: Iterable[TopicPartition]) -> None:
-        """Follow partitions no more."""
+        """Stop following partitions."""
 
 
 class Replicas:
@@ -82,7 +82,7 @@ class Replicas:
         self.on_leading: list[Callable[[PartitionLog, int], object]] = []
         """Called with a log and the leader epoch in which this broker begins to lead it."""
         self.on_not_leading: list[Callable[[TopicPartition], object]] = []
-        """Called with a partition that this broker leads no more."""
+        """Called with a partition that this broker no longer leads."""
         self.isr_changes = IsrChanges(plane, self._isr_changed)
         self._core = core
         self._manager = core.manager
@@ -153,7 +153,7 @@ class Replicas:
             await _driven(self.apply(delta))
 
     async def stopped(self, keys: Iterable[TopicPartition], *, deleting: bool) -> None:
-        """Follow partitions no more, or delete them: a controller of ZooKeeper's says so by itself. Raises as `published`."""
+        """Stop following partitions, or delete them: a controller of ZooKeeper's says so by itself. Raises as `published`."""
         async with self._turn:
             mine = [key for key in keys if key in self._partitions or key in self._manager.logs]
             self._fetchers.leave(mine)
@@ -373,7 +373,7 @@ class Replicas:
             self._advanced(partition)
 
     def _went_offline(self, key: TopicPartition) -> None:
-        """Follow a partition no more whose disk has failed: by its fetches the leader would take it for one in sync."""
+        """Stop following a partition whose disk has failed: by its fetches the leader would take it for one in sync."""
         log = self._manager.logs.get(key)
         if log is not None and log.is_offline:
             self._fetchers.leave([key])

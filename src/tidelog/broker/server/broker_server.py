@@ -109,7 +109,7 @@ class BrokerServer:
     async def start(self, bound: BoundSockets | None = None) -> None:
         """Listen, at sockets that are `bound` already or at its own; they are closed at the end.
 
-        Raises InvalidArgumentError if an address is not to be had; nothing is left open then.
+        Raises InvalidArgumentError if an address cannot be bound; nothing is left open then.
         """
         self._sockets = (bound or bind(self.node.config)).take()
         self.node.listeners = tuple(listener for _, listener in self._sockets)
@@ -117,7 +117,7 @@ class BrokerServer:
         self._sweep = self.loop.call_later(self._sweep_s, self._look_around)
 
     async def stop(self, grace_s: float = 5.0) -> None:
-        """Listen no more, let what was begun come to its end for at most `grace_s`, close everything."""
+        """Stop listening, let what was begun come to its end for at most `grace_s`, close everything."""
         self._accept_no_more()
         self._close_sockets()
         if self._sweep is not None:

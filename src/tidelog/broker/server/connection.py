@@ -358,7 +358,7 @@ class Connection(AnswerWriter):
         return memoryview(bytearray(data[position:end]))
 
     def discount(self, size: int) -> None:
-        """The memory of a frame that was kept is needed no more."""
+        """The memory of a frame that was kept is no longer needed."""
         self._buffers.discount(size)
 
     @property

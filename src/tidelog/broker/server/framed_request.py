@@ -33,4 +33,4 @@ class FramedRequest(Request, Protocol):
         """
 
     def discount(self, size: int) -> None:
-        """The memory of a frame that was kept is needed no more."""
+        """The memory of a frame that was kept is no longer needed."""

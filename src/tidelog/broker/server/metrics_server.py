@@ -54,7 +54,7 @@ class MetricsServer:
         self.address: tuple[str, int] = (host, self._server.server_port)
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

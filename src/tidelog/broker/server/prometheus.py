@@ -157,7 +157,7 @@ def _of_connections(metrics: Metrics) -> Iterable[Metric]:
         ("partitions_went_offline", "Partitions that an I/O error took offline.", counters.partitions_went_offline),
         ("partitions_came_back", "Partitions that came back by themselves.", counters.partitions_came_back),
         ("group_rebalances", "Generations of groups.", counters.group_rebalances),
-        ("group_sessions_ended", "Members of groups that were heard of no more.", counters.group_sessions_ended),
+        ("group_sessions_ended", "Members of groups whose session timed out.", counters.group_sessions_ended),
         ("received_bytes", "Bytes received.", counters.received_bytes),
         ("sent_bytes", "Bytes sent.", counters.sent_bytes),
     ):

@@ -94,7 +94,7 @@ class ReadBuffers:
             self._free.setdefault(size, []).append(buffer)
 
     def discount(self, size: int, who: object = None) -> None:
-        """So many bytes of `who` are needed no more: its request is over."""
+        """So many bytes of `who` are no longer needed: its request is over."""
         self.used_bytes -= size
         if self.beyond is who and who is not None:
             self.beyond = None

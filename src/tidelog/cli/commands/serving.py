@@ -71,7 +71,7 @@ def serve(
 ) -> bool:
     """Serve until the process is asked to end; whether the end was a clean one. `properties` are the log manager's.
 
-    Raises what `LogManager.startup` raises, InvalidArgumentError and StorageError for an address that is not to be had.
+    Raises what `LogManager.startup` raises, InvalidArgumentError and StorageError for an address that cannot be bound.
     """
     if read_only:
         with ReadOnlyView(data_dir) as view:

@@ -413,7 +413,7 @@ class MetadataStore:
             log.image.replay(FeatureLevelRecord(METADATA_VERSION, LEVEL_3_9))
             self._preamble.append(encode_record(FeatureLevelRecord(METADATA_VERSION, LEVEL_3_9), 0))
         if log.end_offset == 0:
-            # What a formatted node begins with counts no more once the log has a record.
+            # What a formatted node begins with no longer counts once the log has a record.
             self._preamble = list(log.image.to_values())
 
     def _refused(self, error: OSError) -> StorageError:

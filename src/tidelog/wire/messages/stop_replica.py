@@ -1,4 +1,4 @@
-"""StopReplica (key 5): the controller of a ZooKeeper cluster has a broker follow partitions no more, or delete them.
+"""StopReplica (key 5): the controller of a ZooKeeper cluster has a broker stop following partitions, or delete them.
 
 | version | what it changed |
 |---|---|

@@ -54,7 +54,7 @@ class SnapshotFetcher:
     async def fetch(self, channel: Channel, leader_epoch: int, snapshot: Snapshot) -> Path:
         """Fetch a snapshot and return its file.
 
-        Raises BrokerError where the leader has it no more, or leads no more; what `Channel.call` raises; ProtocolError;
+        Raises BrokerError where the leader no longer has it, or no longer leads; what `Channel.call` raises; ProtocolError;
         StorageError.
         """
         path = self._folder / snapshot.file_name

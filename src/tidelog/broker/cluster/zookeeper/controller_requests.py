@@ -110,7 +110,7 @@ class ControllerRequests:
             return UpdateMetadataResponse()
 
     async def stop_replica(self, request: StopReplicaRequest, version: int) -> StopReplicaResponse:
-        """Follow replicas no more, or delete them."""
+        """Stop following replicas, or delete them."""
         async with self.lock:
             code = self._refusal(request)
             if code:

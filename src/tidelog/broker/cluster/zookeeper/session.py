@@ -182,7 +182,7 @@ class Session:
             return
         if state == KazooState.LOST:
             self._is_lost = True
-            logger.warning("the session with ZooKeeper (%s) is lost: the broker is registered no more", self.servers)
+            logger.warning("the session with ZooKeeper (%s) is lost: the broker is no longer registered", self.servers)
             self._on_loss()
         elif state == KazooState.SUSPENDED:
             logger.warning("the connection to ZooKeeper (%s) is lost, it is made again", self.servers)

@@ -84,7 +84,7 @@ class FetchSessionClient:
             self._without_id += (wanted.topic_id is None) - (before is not None and before.topic_id is None)
 
     def drop(self, key: TopicPartition) -> None:
-        """Ask for a partition no more. Idempotent."""
+        """Stop asking for a partition. Idempotent."""
         before = self._wanted.pop(key, None)
         if before is not None:
             self._changed[key] = None

@@ -60,19 +60,19 @@ TRANSITIONS: Transitions[FollowerState | None] = {
     FollowerState.TRUNCATING: {
         FollowerState.FETCHING: "its log continues the leader's, or the leader's answer to a fetch will tell",
         FollowerState.FAILED: "its disk refuses; the leader fences its epoch",
-        None: "it is followed no more, or in a newer epoch",
+        None: "it is no longer followed, or in a newer epoch",
     },
     FollowerState.FETCHING: {
         FollowerState.OUT_OF_RANGE: "the leader has no such offset",
         FollowerState.FAILED: "its disk refuses; the leader fences its epoch, or sends what contradicts committed records",
-        None: "it is followed no more, or in a newer epoch",
+        None: "it is no longer followed, or in a newer epoch",
     },
     FollowerState.OUT_OF_RANGE: {
         FollowerState.FETCHING: "it is cut, or started over, where the leader's log is",
         FollowerState.FAILED: "its disk refuses; the leader fences its epoch",
-        None: "it is followed no more, or in a newer epoch",
+        None: "it is no longer followed, or in a newer epoch",
     },
-    FollowerState.FAILED: {None: "it is followed no more, or again"},
+    FollowerState.FAILED: {None: "it is no longer followed, or again"},
 }
 
 
@@ -124,7 +124,7 @@ class FollowedPartition:
         self._state = checked(TRANSITIONS, self._state, state, str(self.key))
 
     def leave(self) -> None:
-        """Follow it no more; an answer that still comes is of no use."""
+        """Stop following it; an answer that still comes is of no use."""
         self._state = checked(TRANSITIONS, self._state, None, str(self.key))
 
     def fail(self, reason: str) -> None:

@@ -55,7 +55,7 @@ class FollowedPartitions:
         return True
 
     def leave(self, key: TopicPartition) -> bool:
-        """Follow a partition no more; False if it is not followed."""
+        """Stop following a partition; False if it is not followed."""
         one = self.by_key.pop(key, None)
         if one is None:
             return False

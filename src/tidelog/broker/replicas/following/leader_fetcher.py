@@ -103,7 +103,7 @@ class LeaderFetcher:
             self._wake.set()
 
     def leave(self, key: TopicPartition) -> None:
-        """Follow a partition no more. Idempotent."""
+        """Stop following a partition. Idempotent."""
         if self._followed.leave(key):
             self._wake.set()
 
