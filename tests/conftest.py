@@ -32,7 +32,7 @@ TOGETHER = ("tests/spark/", "tests/studies/", "tests/interop/differential/")
 """What is dealt out as one: it shares a Spark session, the results of studies, a pair of brokers and their table."""
 
 LONG = (
-    *("test_stream_kills.py", "test_stream_agreement.py", "test_pipeline_kills.py", "test_cluster_soak.py"),
+    *("test_migration.py", "test_stream_kills.py", "test_stream_agreement.py", "test_pipeline_kills.py", "test_cluster_soak.py"),
     *("test_engine_folders.py", "test_cluster.py", "test_zookeeper_releases.py", "test_times_in_a_cluster.py"),
     *("test_zookeeper_member.py", "test_exactly_once.py", "test_source_agreement.py", "test_stream_protocol.py"),
     *("test_sink_brokers.py", "test_group_tools.py", "test_handover.py", "test_import.py", "test_installing.py"),

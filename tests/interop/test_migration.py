@@ -10,10 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.kafka.java import wait_until
 from tests.migration import judge
 from tests.migration.__main__ import SHORT
 from tests.migration.nodes import NEW, OLD, TIDELOG
 from tests.migration.play import BROKERS, CANARY, MEASURED, PARTITIONS, TOPIC, V0, V1, Play, Step, playing
+from tests.patience import PATIENCE_S
 
 BEFORE, CODE, TRIED, BACK, PROTOCOL, FORMAT = range(6)
 """The steps, in their order."""
@@ -102,3 +104,16 @@ def test_nothing_is_lost(play: Play) -> None:
     stamped = {place for writer in play.writers[1:] for place in writer.acknowledged}
     assert set(old.times.values()) == {-1}
     assert stamped and any(new.times[place] > 0 for place in stamped)
+
+
+def test_the_replicas_are_verified(play: Play) -> None:
+    """By `tidelog verify --replicas`, over the folders of all three. What is committed is written a moment later."""
+
+    def is_verified() -> bool:
+        done = judge.verified(play.nodes.values(), TOPIC)
+        assert done.returncode == 0, done.stdout + done.stderr
+        rows = [line.split() for line in done.stdout.splitlines() if line.startswith(TOPIC)]
+        assert [int(row[1]) for row in rows] == list(range(PARTITIONS))
+        return [int(row[4]) for row in rows] == play.readers[0].next
+
+    wait_until(is_verified, "checkpoints of the high watermarks", PATIENCE_S)

@@ -8,8 +8,9 @@ import time
 from pathlib import Path
 
 from tests.kafka.jars import why_not
+from tests.migration import judge
 from tests.migration.picture import picture
-from tests.migration.play import Play, playing
+from tests.migration.play import TOPIC, Play, playing
 
 OUT = Path(__file__).resolve().parents[2] / "demo" / "out" / "migration"
 
@@ -46,7 +47,7 @@ def main() -> int:
         play.end()
         path = OUT / "migration.svg"
         path.write_text(picture(play.steps))
-        print(f"\n{path}")
+        print(f"\n$ tidelog verify --replicas … --topic {TOPIC}\n{judge.verified(play.nodes.values(), TOPIC).stdout}\n{path}")
         for line in play.wrong:
             print(line)
         return 1 if play.wrong else 0

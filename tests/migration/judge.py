@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import NamedTuple
 
 from tests.kafka import old_wire
 from tests.kafka.java import wait_until
+from tests.kafka.tidelog_node import TIDELOG
 from tests.migration.clients import JavaReader, Reader, Writer
 from tests.migration.nodes import Node
 from tests.patience import PATIENCE_S
@@ -77,6 +79,12 @@ def cost(node: Node, topic: str, partition: int, offset: int, version: int, seco
 def _ticks(pid: int) -> int:
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return int(fields[11]) + int(fields[12])
+
+
+def verified(nodes: Iterable[Node], topic: str) -> subprocess.CompletedProcess[str]:
+    """Return what `tidelog verify --replicas` says of the brokers' folders."""
+    command = [TIDELOG, "verify", "--replicas", *(str(node.data) for node in nodes), "--topic", topic]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def wrong(writers: Iterable[Writer], readers: Iterable[Reader | JavaReader]) -> list[str]:
