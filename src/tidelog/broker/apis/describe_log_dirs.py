@@ -45,7 +45,17 @@ def _described(node: Node, message: DescribeLogDirsRequest) -> Work:
     if message.topics is None:
         keys = sorted(logs)
     else:
-        keys = sorted({TopicPartition(topic.topic, partition) for topic in message.topics for partition in topic.partitions})
+        asked: set[TopicPartition] = set()  # Of what is here: what is not need not be sorted, however much of it was asked for.
+        for count, topic in enumerate(message.topics):
+            if count % 256 == 255:
+                yield None
+            for number, partition in enumerate(topic.partitions):
+                if number % 256 == 255:
+                    yield None
+                key = TopicPartition(topic.topic, partition)
+                if key in logs:
+                    asked.add(key)
+        keys = sorted(asked)
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for count, key in enumerate(keys):
         if count % 16 == 15:
