@@ -22,7 +22,9 @@ from tests.patience import PATIENCE_S
 from tidelog.broker.cluster.channel import Channel
 from tidelog.broker.running import Running
 from tidelog.broker.server.broker_server import HANDSHAKE_THREADS, BrokerServer
+from tidelog.broker.server.listeners import is_of_security, parse_listeners
 from tidelog.broker.server.secured.authentication import MAX_BYTES
+from tidelog.broker.server.secured.listener_security import ListenerSecurity
 from tidelog.errors import (
     AuthenticationError,
     BrokerUnreachableError,
@@ -429,3 +431,17 @@ def test_no_password_is_logged(secured: Secured, caplog: pytest.LogCaptureFixtur
 def test_what_is_refused_at_the_start(tmp_path: Path, given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidArgumentError, match=said):
         tidelog.Broker(tmp_path, **given).start()
+
+
+def test_a_mechanism_may_have_sessions_of_its_own() -> None:
+    listeners = parse_listeners({"listeners": "SASL_PLAINTEXT://127.0.0.1:0"})
+    given = {
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        "connections.max.reauth.ms": "1000",
+        "listener.name.sasl_plaintext.connections.max.reauth.ms": "2000",
+        "listener.name.sasl_plaintext.scram-sha-512.connections.max.reauth.ms": "3000",
+        "scram-sha-256.connections.max.reauth.ms": "4000",
+    }
+    security = ListenerSecurity(listeners[0], given, lambda mechanism, name: None)
+    assert security.sessions_ms == {"SCRAM-SHA-256": 2000, "SCRAM-SHA-512": 3000, "OAUTHBEARER": 2000}
+    assert is_of_security("listener.name.sasl_plaintext.scram-sha-512.connections.max.reauth.ms")

@@ -23,9 +23,33 @@ def entry(parts: Parts, **ops: float | None) -> EntryData:
     )
 
 
+WRONG = (
+    entry((), producer_byte_rate=1.0),
+    entry((("group", "g"),), producer_byte_rate=1.0),
+    entry((("user", ""),), producer_byte_rate=1.0),
+    entry((("user", "bob"), ("user", "eve")), producer_byte_rate=1.0),
+    entry((("ip", "1.1.1.1"), ("user", "bob")), connection_creation_rate=1.0),
+    entry((("ip", "no such host."),), connection_creation_rate=1.0),
+    entry((("ip", None),), producer_byte_rate=1.0),
+    entry((("user", "bob"),), connection_creation_rate=1.0),
+    entry((("user", "c"),), no_such_rate=1.0),
+    entry((("user", "d"),), producer_byte_rate=0.0),
+    entry((("user", "e"),), producer_byte_rate=-1.0),
+    entry((("user", "f"),), producer_byte_rate=1.5),
+    entry((("user", "g"),), producer_byte_rate=1e19),
+    entry((("user", "h"),), producer_byte_rate=float("nan")),
+    entry((("user", "i"),), producer_byte_rate=float("inf")),
+    entry((("ip", "::1"),), connection_creation_rate=3e9),
+    EntryData([EntityData("user", "k")], [OpData("request_percentage", 1.0), OpData("request_percentage", 2.0)]),
+)
+
+TWO_USERS = 3
+
+
 def altered(client: RawClient, *entries: EntryData, validate_only: bool = False, version: int = 1) -> list[str]:
     answer = client.ask(AlterClientQuotasRequest(list(entries), validate_only), version)
-    assert [one.entity for one in answer.entries] == [one.entity for one in entries]
+    named = [{(part.entity_type, part.entity_name) for part in one.entity} for one in answer.entries]
+    assert named == [{(part.entity_type, part.entity_name) for part in one.entity} for one in entries]
     return [ErrorCode(one.error_code).name for one in answer.entries]
 
 
@@ -71,28 +95,9 @@ def test_quotas_are_set_and_removed(start_broker: StartBroker) -> None:
 
 
 def test_what_is_no_quota_is_refused_alone(start_broker: StartBroker) -> None:
-    wrong = (
-        entry((), producer_byte_rate=1.0),
-        entry((("group", "g"),), producer_byte_rate=1.0),
-        entry((("user", ""),), producer_byte_rate=1.0),
-        entry((("user", "bob"), ("user", "eve")), producer_byte_rate=1.0),
-        entry((("ip", "1.1.1.1"), ("user", "bob")), connection_creation_rate=1.0),
-        entry((("ip", "no such host."),), connection_creation_rate=1.0),
-        entry((("ip", None),), producer_byte_rate=1.0),
-        entry((("user", "bob"),), connection_creation_rate=1.0),
-        entry((("user", "c"),), no_such_rate=1.0),
-        entry((("user", "d"),), producer_byte_rate=0.0),
-        entry((("user", "e"),), producer_byte_rate=-1.0),
-        entry((("user", "f"),), producer_byte_rate=1.5),
-        entry((("user", "g"),), producer_byte_rate=1e19),
-        entry((("user", "h"),), producer_byte_rate=float("nan")),
-        entry((("user", "i"),), producer_byte_rate=float("inf")),
-        entry((("ip", "::1"),), connection_creation_rate=3e9),
-        EntryData([EntityData("user", "k")], [OpData("request_percentage", 1.0), OpData("request_percentage", 2.0)]),
-    )
     broker = start_broker()
     with broker.client() as client:
         right = entry(APP, producer_byte_rate=7.0)
-        assert altered(client, *wrong, right) == ["INVALID_REQUEST"] * len(wrong) + ["NONE"]
+        assert altered(client, *WRONG, right) == ["INVALID_REQUEST"] * len(WRONG) + ["NONE"]
         assert altered(client, right, right) == ["NONE", "INVALID_REQUEST"]
         assert found(client) == {APP: {"producer_byte_rate": 7.0}}

@@ -5,5 +5,6 @@
 | `quota_rate` | a rate over the last windows, a bucket of tokens, and what they say of the time to wait |
 | `quota_limits` | which limit is whose: users, client ids, defaults |
 | `client_quotas` | counts requests against limits; a broker has one |
-| `connection_quotas` | how many connections there may be, and how fast they may come |
+| `connection_limits` | how many connections there may be, and how fast they may come: `server.broker_server` asks |
+| `connection_quotas` | the rates of new connections |
 """

@@ -2,7 +2,9 @@
 
 | limit | what happens |
 |---|---|
-| `max.connections` | further ones wait in the system's queue, as with Kafka, until another one ends |
+| `max.connections`, of all and of a listener | further ones wait in the system's queue, as with Kafka, until another one ends |
+| `max.connection.creation.rate`, of all and of a listener | the listener accepts nobody for a while |
+| the quota `connection_creation_rate` of an address | the connection is closed, after a while |
 | half of the open files that the process may have | the other half belongs to the logs: see below |
 | `max.connections.per.ip`, `….overrides` | closed at once |
 | `connections.max.idle.ms` | a connection on which nothing moved for so long is closed, unless it is the broker that is owed |
@@ -30,6 +32,7 @@ from time import monotonic
 
 from tidelog.broker.api import Api
 from tidelog.broker.node import Node
+from tidelog.broker.quotas.connection_limits import ConnectionLimits
 from tidelog.broker.server.bound_sockets import BoundSockets, bind
 from tidelog.broker.server.connection import Connection
 from tidelog.broker.server.dispatch import APIS, Dispatcher
@@ -57,6 +60,9 @@ OUT_OF_FILES_WAIT_S = 0.5
 
 HANDSHAKE_THREADS = 2
 """Public keys take a millisecond of a processor each: the loop serves others meanwhile."""
+
+MAX_THROTTLED = 1000
+"""Connections that wait for their end; further ones are closed at once."""
 
 IDLE_S = 5.0
 UNUSED_S = 0.5
@@ -93,8 +99,13 @@ class BrokerServer:
         open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._max_by_files = open_files // 2
         self._last_fd = open_files - SPARE
+        self._limits = ConnectionLimits(node)
         self._sockets: list[tuple[socket.socket, Listener]] = []
-        self._is_accepting = False
+        self._accepting: set[socket.socket] = set()
+        self._waiting: dict[socket.socket, socket.socket] = {}
+        """By a listening socket, the connection that came too soon: it waits, and those after it."""
+        self._throttled: set[socket.socket] = set()
+        """Connections of addresses that make too many; they are closed soon."""
         idle_ms = config.connections_max_idle_ms
         self._sweep_s = SWEEP_S if idle_ms < 0 else min(SWEEP_S, max(idle_ms / 4000, 0.01))
         self._sweep: asyncio.TimerHandle | None = None
@@ -147,14 +158,14 @@ class BrokerServer:
 
     def forget(self, connection_id: int, peer_host: str) -> None:
         """A connection is closed."""
-        del self.connections[connection_id]
+        self._limits.closed(self.connections.pop(connection_id).listener.name)
         self._counters.connections_open -= 1
         left = self._hosts[peer_host] - 1
         if left:
             self._hosts[peer_host] = left
         else:
             del self._hosts[peer_host]
-        if self._sockets and not self._is_accepting and len(self.connections) < self.node.config.max_connections:
+        if self._sockets and len(self._accepting) + len(self._waiting) < len(self._sockets):
             self._accept_more()
         if self._empty is not None and not self.connections:
             self._empty.set()
@@ -163,25 +174,31 @@ class BrokerServer:
 
     def _close_sockets(self) -> None:
         sockets, self._sockets = self._sockets, []
-        for sock, _ in sockets:
+        waiting, self._waiting = self._waiting, {}
+        throttled, self._throttled = self._throttled, set()
+        for sock in (*(sock for sock, _ in sockets), *waiting.values(), *throttled):
             sock.close()
 
     def _accept_more(self) -> None:
-        self._is_accepting = True
         for sock, listener in self._sockets:
-            self.loop.add_reader(sock.fileno(), self._accept, sock, listener)
+            if sock not in self._accepting and sock not in self._waiting:
+                self._accepting.add(sock)
+                self.loop.add_reader(sock.fileno(), self._accept, sock, listener)
 
-    def _accept_no_more(self) -> None:
-        self._is_accepting = False
-        for sock, _ in self._sockets:
+    def _accept_no_more(self, *only: socket.socket) -> None:
+        for sock in only or tuple(self._accepting):
+            self._accepting.discard(sock)
             self.loop.remove_reader(sock.fileno())
 
     def _accept(self, listening: socket.socket, listener: Listener) -> None:
         for _ in range(ACCEPTS_A_TURN):
-            limit = self.node.config.max_connections
-            if len(self.connections) >= limit:
-                self.limited_log.warning("the limit of %d connections is reached: others wait", limit)
-                self._accept_no_more()
+            if not self._limits.has_room(listener):
+                self.limited_log.warning(
+                    "listener %s: the limit of connections is reached, there are %d: others wait",
+                    listener.name,
+                    len(self.connections),
+                )
+                self._accept_no_more(listening)
                 return
             try:
                 sock, address = listening.accept()
@@ -203,7 +220,20 @@ class BrokerServer:
                 self._counters.connections_refused += 1
                 sock.close()
                 continue
-            self._connected(sock, address[0].removeprefix("::ffff:"), listener)
+            host = address[0].removeprefix("::ffff:")
+            wait_ms = self._limits.wait_ms(listener)
+            if wait_ms:
+                self._accept_no_more(listening)
+                self._waiting[listening] = sock
+                self.loop.call_later(wait_ms / 1000, self._waited, listening, host, listener)
+                return
+            self._connected(sock, host, listener)
+
+    def _waited(self, listening: socket.socket, host: str, listener: Listener) -> None:
+        sock = self._waiting.pop(listening, None)
+        if sock is not None:
+            self._connected(sock, host, listener)
+            self._accept_more()
 
     def _make_room(self) -> bool:
         """Close the connection that is idle longest, if one is for long enough; whether that is so."""
@@ -224,11 +254,28 @@ class BrokerServer:
         return True
 
     def _accept_again(self) -> None:
-        if self._sockets and not self._is_accepting:
-            self._accept_more()
+        self._accept_more()
+
+    def _throttle(self, sock: socket.socket, wait_ms: int) -> None:
+        """Close a connection of an address that makes too many: in a while, so that its client does not try again at once."""
+        self._counters.connections_refused += 1
+        if len(self._throttled) >= MAX_THROTTLED:
+            sock.close()
+            return
+
+        def close() -> None:
+            self._throttled.discard(sock)
+            sock.close()
+
+        self._throttled.add(sock)
+        self.loop.call_later(wait_ms / 1000, close)
 
     def _connected(self, sock: socket.socket, host: str, listener: Listener) -> None:
         config = self.node.config
+        wait_ms = self._limits.wait_of_address_ms(host)
+        if wait_ms:
+            self._throttle(sock, wait_ms)
+            return
         count = self._hosts.get(host, 0)
         limit = dict(config.max_connections_per_ip_overrides).get(host, config.max_connections_per_ip)
         if count >= limit:
@@ -249,6 +296,9 @@ class BrokerServer:
         counters.connections_accepted += 1
         counters.connections_open += 1
         self._hosts[host] = count + 1
+        self._limits.opened(listener.name)
+        if self._limits.is_exceeded:
+            self._make_room()
         number = counters.connections_accepted
         security = self._secured.get(listener.name)
         if security is None:

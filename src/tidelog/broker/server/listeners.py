@@ -46,7 +46,8 @@ LISTENER_PROPERTIES = frozenset(
 
 
 _OF_SECURITY = re.compile(
-    r"(?:listener\.name\.[^.]+\.)?(?:(?:plain|scram-sha-256|scram-sha-512|oauthbearer)\.sasl\.jaas\.config|(?P<name>.+))"
+    r"(?:listener\.name\.[^.]+\.)?(?:(?:plain|scram-sha-256|scram-sha-512|oauthbearer)\."
+    r"(?:sasl\.jaas\.config|connections\.max\.reauth\.ms)|(?P<name>.+))"
 )
 _SECURITY = TLS_PROPERTIES | {
     "connections.max.reauth.ms",

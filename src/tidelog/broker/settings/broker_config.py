@@ -65,6 +65,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from tidelog.broker.quotas.connection_limits import CREATION_RATE, MAX_CONNECTIONS, limit_of
 from tidelog.broker.server.listeners import LISTENER_PROPERTIES, Listener, loopback, parse_listeners
 from tidelog.broker.server.secured.listener_security import check_secured
 from tidelog.broker.settings.authorizer_properties import check_authorizer, super_users
@@ -175,6 +176,9 @@ class BrokerConfig:
             name: str(value).lower() if isinstance(value, bool) else str(value).strip() for name, value in properties.items()
         }
         check_secured(listeners, given)
+        for one in listeners:
+            limit_of(one, given, MAX_CONNECTIONS)
+            limit_of(one, given, CREATION_RATE)
         check_authorizer(values.get("authorizer_class_name"), has_zookeeper=cluster is not None and cluster.zookeeper is not None)
         super_users(values.get("super_users"))
         return cls(listeners=listeners, cluster=cluster, log_dir=_log_dir(properties), given=given, **values)

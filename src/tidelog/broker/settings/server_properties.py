@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from tidelog.broker.quotas.connection_limits import is_limit
 from tidelog.broker.server.listeners import is_of_security
 from tidelog.broker.settings.broker_config import BROKER_PROPERTIES, OTHER_PROPERTIES, BrokerConfig
 from tidelog.broker.settings.cluster_config import CLUSTER_PROPERTIES, ZOOKEEPER_PROPERTIES
@@ -64,7 +65,7 @@ def sort_properties(properties: Mapping[str, PropertyValue], *, topic_names: boo
         elif name == "broker.id":
             if str(value) != "-1":  # Kafka's for "give me one".
                 manager.setdefault("node.id", value)
-        elif name in of_cluster or (is_secured and is_of_security(name)):
+        elif name in of_cluster or is_limit(name) or (is_secured and is_of_security(name)):
             continue
         elif name not in BROKER_PROPERTIES and name not in OTHER_PROPERTIES:
             (unused if is_unused(name) else unknown).append(name)

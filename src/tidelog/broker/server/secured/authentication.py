@@ -92,7 +92,7 @@ class Authentication:
             return Outcome.CLOSE
         (key,) = _SHORT.unpack_from(data, position)
         if self.is_over:
-            if key not in _VERSIONS or not self._security.session_ms:
+            if key not in _VERSIONS:
                 if monotonic() < self._ends_at:
                     return connection.dispatch(data, position, end)
                 logger.info("%s was closed: its session is over, it did not authenticate again", connection)
@@ -172,8 +172,9 @@ class Authentication:
         if connection.principal not in (ANONYMOUS, principal) and self.is_over:
             raise AuthenticationError("Cannot change principals during re-authentication")
         self._ends_at = float("inf")
-        if self._security.session_ms:
-            self._ends_at = monotonic() + self._security.session_ms / 1000
+        session_ms = self._security.sessions_ms[self._mechanism]
+        if session_ms:
+            self._ends_at = monotonic() + session_ms / 1000
         if isinstance(server, OAuthBearerServer) and server.expires_s is not None:
             self._ends_at = min(self._ends_at, monotonic() + server.seconds_left)
         self._server = None

@@ -9,7 +9,7 @@ A property is looked for as `listener.name.<name>.<property>`, then without it, 
 | `ssl.principal.mapping.rules` | what the name of a client's certificate becomes |
 | `sasl.enabled.mechanisms` | PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER (unsecured tokens) |
 | `listener.name.<name>.<mechanism>.sasl.jaas.config` | the module; PLAIN's has the users: `user_alice="…"` |
-| `connections.max.reauth.ms` | how long a session lasts; 0: for ever |
+| `connections.max.reauth.ms` | how long a session lasts; 0: for ever. `listener.name.<name>.<mechanism>.` in front: of a mechanism |
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class ListenerSecurity:
         self.tls: ContextSource | None = None
         self.rules = PrincipalRules(self._text("ssl.principal.mapping.rules") or "DEFAULT")
         self.mechanisms: tuple[str, ...] = ()
-        self.session_ms = 0
+        self.sessions_ms: dict[str, int] = {}
         self._refuse(listener)
         if listener.protocol in (SSL, SASL_SSL):
             self.tls = self._tls()
             self.tls.get()
         if listener.protocol in (SASL_PLAINTEXT, SASL_SSL):
-            self.session_ms = self._number("connections.max.reauth.ms")
             self.mechanisms = self._enabled(listener)
+            self.sessions_ms = {one: self._session_ms(one) for one in self.mechanisms}
             self._users = self._plain_users() if PLAIN in self.mechanisms else {}
 
     def sasl_server(self, mechanism: str) -> SaslServer:
@@ -89,6 +89,12 @@ class ListenerSecurity:
 
     def _text(self, name: str) -> str:
         return self._given.get(self._prefix + name, self._given.get(name, "")).strip()
+
+    def _session_ms(self, mechanism: str) -> int:
+        """Return how long a session lasts: a mechanism may have its own time, with the listener in front."""
+        name = "connections.max.reauth.ms"
+        own = f"{mechanism.lower()}.{name}"
+        return self._number(own if f"{self._prefix}{own}" in self._given else name)
 
     def _number(self, name: str) -> int:
         text = self._text(name) or "0"

@@ -1,0 +1,102 @@
+"""How many connections a broker and each of its listeners may have, and how fast they may come (KIP-402, KIP-612).
+
+| property | |
+|---|---|
+| `max.connections` | of all listeners together |
+| `listener.name.<name>.max.connections` | of one |
+| `max.connection.creation.rate`, `listener.name.<name>.max.connection.creation.rate` | a second, of all, and of one |
+| the quota `connection_creation_rate` | a second, of one address: `quotas.connection_quotas` |
+
+The listener between brokers, where there are others, is not held to what all have together, as with Kafka: clients keep no
+broker out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from tidelog.broker.quotas.connection_quotas import UNLIMITED, ConnectionQuotas
+from tidelog.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+    from tidelog.broker.server.listeners import Listener
+
+MAX_CONNECTIONS = "max.connections"
+CREATION_RATE = "max.connection.creation.rate"
+
+
+class ConnectionLimits:
+    """Counts the connections of one broker. Belongs to the loop's thread."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        config = node.config
+        self._open: Counter[str] = Counter()
+        self._most = {one.name: limit_of(one, config.given, MAX_CONNECTIONS) for one in config.listeners}
+        self._rates = {one.name: limit_of(one, config.given, CREATION_RATE) for one in config.listeners}
+        self._protected = protected_listener(config.listeners, config.given)
+        self._quotas = ConnectionQuotas(config, node.delays.now_ms, node.blocking)
+        node.quotas.on_change(self._quotas.take_over)
+        self._quotas.take_over(node.image.quotas)
+
+    def has_room(self, listener: Listener) -> bool:
+        """Whether the listener may have one more."""
+        name = listener.name
+        if self._open[name] >= self._most.get(name, UNLIMITED):
+            return False
+        return name == self._protected or self._open.total() < self._node.config.max_connections
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether there are more than all together may have: those between brokers came on top."""
+        return self._open.total() > self._node.config.max_connections
+
+    def opened(self, name: str) -> None:
+        """Count a connection of the listener of that name."""
+        self._open[name] += 1
+
+    def closed(self, name: str) -> None:
+        """One of them is over."""
+        self._open[name] -= 1
+
+    def wait_ms(self, listener: Listener) -> int:
+        """Count a new connection; return how long it, and those after it, are to wait."""
+        name = listener.name
+        rates: list[tuple[str | None, int]] = [(name, self._rates.get(name, UNLIMITED))]
+        if name != self._protected:
+            rates.append((None, self._node.config.max_connection_creation_rate))
+        return self._quotas.wait_ms(rates)
+
+    def wait_of_address_ms(self, host: str) -> int:
+        """Count a new connection of an address; return after how long it is to be closed, 0 where it may stay."""
+        return self._quotas.wait_of_address_ms(host)
+
+
+_OF_A_LISTENER = re.compile(rf"listener\.name\.[^.]+\.(?:{re.escape(MAX_CONNECTIONS)}|{re.escape(CREATION_RATE)})")
+
+
+def is_limit(name: str) -> bool:
+    """Whether a property limits the connections of a listener."""
+    return _OF_A_LISTENER.fullmatch(name) is not None
+
+
+def protected_listener(listeners: Iterable[Listener], given: Mapping[str, str]) -> str | None:
+    """Return the name of the listener between brokers, None where it is the only one."""
+    names = [one.name for one in listeners]
+    wanted = given.get("inter.broker.listener.name") or given.get("security.inter.broker.protocol") or "PLAINTEXT"
+    return wanted.upper() if len(names) > 1 and wanted.upper() in names else None
+
+
+def limit_of(listener: Listener, given: Mapping[str, str], name: str) -> int:
+    """Return a listener's own limit. Raises InvalidArgumentError for what is none."""
+    full = f"listener.name.{listener.name.lower()}.{name}"
+    text = given.get(full, "").strip()
+    if not text:
+        return UNLIMITED
+    if not text.isdecimal() or int(text) > UNLIMITED:
+        raise InvalidArgumentError(full, found=repr(text), expected=f"0 to {UNLIMITED}")
+    return int(text)
