@@ -43,7 +43,8 @@ WRONG = (
     EntryData([EntityData("user", "k")], [OpData("request_percentage", 1.0), OpData("request_percentage", 2.0)]),
 )
 
-TWO_USERS = 3
+MORE_IS_REFUSED = (3, 13)
+"""Where Kafka takes what makes no sense: of two users the last one, and a number that is none."""
 
 
 def altered(client: RawClient, *entries: EntryData, validate_only: bool = False, version: int = 1) -> list[str]:

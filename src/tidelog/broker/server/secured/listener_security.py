@@ -9,7 +9,7 @@ A property is looked for as `listener.name.<name>.<property>`, then without it, 
 | `ssl.principal.mapping.rules` | what the name of a client's certificate becomes |
 | `sasl.enabled.mechanisms` | PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER (unsecured tokens) |
 | `listener.name.<name>.<mechanism>.sasl.jaas.config` | the module; PLAIN's has the users: `user_alice="…"` |
-| `connections.max.reauth.ms` | how long a session lasts; 0: for ever. `listener.name.<name>.<mechanism>.` in front: of a mechanism |
+| `connections.max.reauth.ms` | how long a session lasts; 0: for ever. A mechanism may have its own |
 """
 
 from __future__ import annotations
