@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,3 +57,67 @@ def test_no_folder_is_wide() -> None:
 def test_each_room_says_what_it_owns(room: str) -> None:
     for path in (SOURCE / room).rglob("__init__.py"):
         assert path.read_text(encoding="utf-8").startswith('"""'), name_of(path)
+
+
+# --- Nothing is in the package for tests alone
+
+ONLY_BY_HAND = frozenset(
+    {
+        "clean_filthiest_log",  # An owner without threads has a pass of compaction done at once.
+        "first_undecided_offset",  # What a transaction's model is compared with, beside first_unstable_offset.
+        "ConnectionQuotas",  # To be asked when a connection is accepted.
+        "on_change",
+        "wait_of_address_ms",
+    }
+)
+"""Functions of the package that neither it nor its documents name, and what they are for."""
+
+INHERITED_FROM = frozenset({"ABC", "Protocol", "NamedTuple", "Enum", "IntEnum", "StrEnum", "Exception", "Generic", "Message"})
+"""Bases that call nothing by name; whatever else comes from elsewhere may call its methods."""
+
+UNCALLED_DECORATORS = frozenset({"property", "cached_property", "staticmethod", "classmethod", "abstractmethod", "dataclass"})
+"""A name under any other decorator may be used by that: commands, fixtures, what is run at exit."""
+
+
+def names_used(node: ast.AST) -> Iterator[str]:
+    """Yield what a node loads, reaches for, or has as a string: strings name what is imported lazily."""
+    if isinstance(node, ast.Name):
+        yield node.id
+    elif isinstance(node, ast.Attribute):
+        yield node.attr
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value:
+        yield from re.findall(r"\w+", node.value)
+
+
+def names_defined(body: list[ast.stmt], own: set[str]) -> Iterator[str]:
+    """Yield the functions, classes and methods that stand or fall with being named somewhere; `own` are the package's classes."""
+    for node in body:
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        decorators = {ast.unparse(one).partition("(")[0].rpartition(".")[2] for one in node.decorator_list}
+        if node.name.startswith("__") or decorators - UNCALLED_DECORATORS:
+            continue
+        if not isinstance(node, ast.ClassDef):
+            yield node.name
+            continue
+        bases = {re.split(r"[\[(]", ast.unparse(one))[0].removeprefix("enum.") for one in node.bases}
+        if "Message" not in bases:  # Messages and records are found by their numbers.
+            yield node.name
+        if bases <= own | INHERITED_FROM:
+            yield from names_defined(node.body, own)
+
+
+def test_nothing_in_the_package_is_for_tests_alone() -> None:
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in SOURCE.rglob("*.py")]
+    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", *SOURCE.rglob("*.pyx"), *SOURCE.rglob("*.pxd")]
+    used = {name for page in pages for name in re.findall(r"\w+", page.read_text(encoding="utf-8"))}
+    own: set[str] = set()
+    for tree in trees:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                own.add(node.name)
+            else:
+                used.update(names_used(node))
+    defined = {name for tree in trees for name in names_defined(tree.body, own)}
+    assert len(defined) > 3_000, "the functions were found"
+    assert sorted(defined - used - ONLY_BY_HAND) == []
