@@ -32,7 +32,9 @@ from tidelog.broker.transactions.transaction_records import read_transaction
 from tidelog.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tidelog.records.batch import BatchHeader, iter_headers
 from tidelog.records.records import Record, iter_records
+from tidelog.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from tidelog.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
+from tidelog.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 
 RELEASE = "3.9.1"
 TOPICS = "org.apache.kafka.tools.TopicCommand"
@@ -254,6 +256,21 @@ def same_answer(members: Members, request: Any, version: int) -> Any:
 
     wait_until(lambda: (lambda ours, theirs: ours == theirs)(*answers()), f"the same answer as Kafka's to {request}")
     return answers()[0]
+
+
+def test_quotas_and_users(members: Members) -> None:
+    """kafka-configs of users: the controllers keep quotas and SCRAM users, and every broker shows the same."""
+    alter = ("--alter", "--entity-type", "users", "--entity-name", "ann", "--add-config")
+    for setting in ("producer_byte_rate=1000000", "SCRAM-SHA-256=[iterations=4096,password=secret]"):
+        members.tool(CONFIGS, *alter, setting)
+    quotas = same_answer(members, DescribeClientQuotasRequest(), 1)
+    assert [(one.entity[0].entity_name, one.values[0].value) for one in quotas.entries] == [("ann", 1_000_000.0)]
+    same_answer(members, DescribeClientQuotasRequest([ComponentData("user", 0, "eve")]), 0)
+    users = same_answer(members, DescribeUserScramCredentialsRequest(), 0)
+    assert [one.user for one in users.results] == ["ann"]
+    same_answer(members, DescribeUserScramCredentialsRequest([UserName("eve")]), 0)
+    shown = members.tool(CONFIGS, "--describe", "--entity-type", "users", at=1)
+    assert "producer_byte_rate=1000000" in shown and "SCRAM-SHA-256=iterations=4096" in shown
 
 
 def test_partitions_in_pages(members: Members) -> None:

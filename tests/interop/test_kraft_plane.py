@@ -17,6 +17,9 @@ from tidelog.broker.cluster.kraft.kraft_plane import KraftPlane
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.errors import BrokerUnreachableError, InvalidArgumentError
 from tidelog.storage.folder.data_folder import new_topic_id
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.headers import read_response, request_chunks
+from tidelog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
 SMALL_LOG = {
     "metadata.log.max.record.bytes.between.snapshots": "2000",
@@ -118,9 +121,16 @@ def test_the_leader_of_the_controllers_dies(cluster: KafkaCluster, tmp_path: Pat
             await caught_up(plane)
             before = plane._quorum.leader_id
             (leader,) = (one for one in cluster.controllers if one.node_id == before)
+            request = CreateTopicsRequest([CreatableTopic("forwarded", 1, 1)])
+            frame = b"".join(request_chunks(request, 5, 7, "an admin"))[4:]
+            forwarding = asyncio.create_task(plane.forward(frame, client_host="127.0.0.1", timeout_s=PATIENCE_S))
             await asyncio.to_thread(leader.kill)
             ids = await plane.producer_ids()
             assert len(ids) == 1000, "asked of the next one"
+            correlation_id, answer = read_response(CreateTopicsResponse, 5, memoryview(await forwarding))
+            # The former one may have done it without an answer.
+            assert correlation_id == 7 and answer.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+            await until(plane, lambda: "forwarded" in plane.image.topics)
             assert plane._quorum.leader_id != before
             await asyncio.to_thread(leader.start)
             await asyncio.to_thread(create, cluster, "failover")
