@@ -65,9 +65,6 @@ ONLY_BY_HAND = frozenset(
     {
         "clean_filthiest_log",  # An owner without threads has a pass of compaction done at once.
         "first_undecided_offset",  # What a transaction's model is compared with, beside first_unstable_offset.
-        "ConnectionQuotas",  # To be asked when a connection is accepted.
-        "on_change",
-        "wait_of_address_ms",
     }
 )
 """Functions of the package that neither it nor its documents name, and what they are for."""

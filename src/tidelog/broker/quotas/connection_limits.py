@@ -13,20 +13,16 @@ broker out.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from tidelog.broker.quotas.connection_quotas import UNLIMITED, ConnectionQuotas
-from tidelog.errors import InvalidArgumentError
+from tidelog.broker.quotas.connection_quotas import ConnectionQuotas
+from tidelog.broker.settings.listener_limits import CREATION_RATE, MAX_CONNECTIONS, UNLIMITED, limit_of
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
     from tidelog.broker.server.listeners import Listener
-
-MAX_CONNECTIONS = "max.connections"
-CREATION_RATE = "max.connection.creation.rate"
 
 
 class ConnectionLimits:
@@ -76,27 +72,8 @@ class ConnectionLimits:
         return self._quotas.wait_of_address_ms(host)
 
 
-_OF_A_LISTENER = re.compile(rf"listener\.name\.[^.]+\.(?:{re.escape(MAX_CONNECTIONS)}|{re.escape(CREATION_RATE)})")
-
-
-def is_limit(name: str) -> bool:
-    """Whether a property limits the connections of a listener."""
-    return _OF_A_LISTENER.fullmatch(name) is not None
-
-
 def protected_listener(listeners: Iterable[Listener], given: Mapping[str, str]) -> str | None:
     """Return the name of the listener between brokers, None where it is the only one."""
     names = [one.name for one in listeners]
     wanted = given.get("inter.broker.listener.name") or given.get("security.inter.broker.protocol") or "PLAINTEXT"
     return wanted.upper() if len(names) > 1 and wanted.upper() in names else None
-
-
-def limit_of(listener: Listener, given: Mapping[str, str], name: str) -> int:
-    """Return a listener's own limit. Raises InvalidArgumentError for what is none."""
-    full = f"listener.name.{listener.name.lower()}.{name}"
-    text = given.get(full, "").strip()
-    if not text:
-        return UNLIMITED
-    if not text.isdecimal() or int(text) > UNLIMITED:
-        raise InvalidArgumentError(full, found=repr(text), expected=f"0 to {UNLIMITED}")
-    return int(text)

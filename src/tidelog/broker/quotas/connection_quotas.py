@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidelog.broker.quotas.quota_limits import limits_of_addresses
 from tidelog.broker.quotas.quota_rate import QuotaRate
-from tidelog.config import INT32_MAX
+from tidelog.broker.settings.listener_limits import UNLIMITED
 from tidelog.metadata.image import QuotaKey
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 
 MAX_ADDRESSES: Final = 20_000
 """Whose rates are known at a time; the one that did not connect for longest is forgotten first."""
-
-UNLIMITED: Final = INT32_MAX
 
 
 class ConnectionQuotas:

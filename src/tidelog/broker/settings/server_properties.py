@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from tidelog.broker.quotas.connection_limits import is_limit
 from tidelog.broker.server.listeners import is_of_security
 from tidelog.broker.settings.broker_config import BROKER_PROPERTIES, OTHER_PROPERTIES, BrokerConfig
 from tidelog.broker.settings.cluster_config import CLUSTER_PROPERTIES, ZOOKEEPER_PROPERTIES
+from tidelog.broker.settings.listener_limits import is_limit
 from tidelog.broker.settings.protocol_version import ProtocolVersion
 from tidelog.broker.settings.unused_properties import is_unused
 from tidelog.config import BROKER_NAMES, LogConfig, PropertyValue, did_you_mean, unaliased

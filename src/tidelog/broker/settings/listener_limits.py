@@ -1,0 +1,36 @@
+"""A listener's own limits of connections, as its properties state them: see `quotas.connection_limits`, which holds to them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from tidelog.config import INT32_MAX
+from tidelog.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from tidelog.broker.server.listeners import Listener
+
+MAX_CONNECTIONS: Final = "max.connections"
+CREATION_RATE: Final = "max.connection.creation.rate"
+
+UNLIMITED: Final = INT32_MAX
+
+_OF_A_LISTENER = re.compile(rf"listener\.name\.[^.]+\.(?:{re.escape(MAX_CONNECTIONS)}|{re.escape(CREATION_RATE)})")
+
+
+def is_limit(name: str) -> bool:
+    """Whether a property limits the connections of a listener."""
+    return _OF_A_LISTENER.fullmatch(name) is not None
+
+
+def limit_of(listener: Listener, given: Mapping[str, str], name: str) -> int:
+    """Return a listener's own limit. Raises InvalidArgumentError for what is none."""
+    full = f"listener.name.{listener.name.lower()}.{name}"
+    text = given.get(full, "").strip()
+    if not text:
+        return UNLIMITED
+    if not text.isdecimal() or int(text) > UNLIMITED:
+        raise InvalidArgumentError(full, found=repr(text), expected=f"0 to {UNLIMITED}")
+    return int(text)
