@@ -4,6 +4,7 @@
 |---|---|---|
 | spark | PySpark, a Java for it, numpy | `tidelog job`, `tidelog.spark`, `tidelog.sources.lookups` |
 | handover | confluent-kafka | `tidelog handover` to a running broker |
+| oauth | PyJWT, cryptography | OAUTHBEARER with signed tokens, in `tidelog serve` |
 | zookeeper | kazoo | `tidelog serve` in a cluster of ZooKeeper |
 | all | all of these | |
 """

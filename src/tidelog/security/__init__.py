@@ -7,6 +7,7 @@ sockets but those of `token_endpoint`.
 | `client_config` | a client's properties, of Kafka's and of librdkafka's names |
 | `tls_settings`, `tls_context` | `ssl.*`; contexts made of them, and made again when files change |
 | `tls_errors` | what a handshake that failed means |
+| `signed_tokens` | tokens of an identity provider, judged by its keys |
 | `principal`, `distinguished_name` | who somebody is, and how the name of a certificate becomes one |
 | `jaas` | login modules, as Java's tools write them |
 | `plain`, `scram`, `oauth_bearer` | each mechanism, the client's half and the server's |

@@ -10,7 +10,8 @@ A refusal is a challenge of JSON, `{"status":"invalid_token"}`, which the client
 | a token endpoint | client credentials (RFC 6749, 4.4): `token_request` and `read_token_response`; who sends them is the client |
 | `unsecuredLoginStringClaim_sub` | a token that nobody signed: for tests, as with Kafka |
 
-The server takes unsecured tokens only (`alg: none`), as Kafka's does unless it is configured otherwise: for tests.
+The server takes unsecured tokens (`alg: none`), as Kafka's does unless it is configured otherwise: for tests. `signed_tokens`
+judges those that an identity provider has signed.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ CLOCK_SKEW_S: Final = 0
 
 _KEYS = r"(?:[A-Za-z]+=[^\x01]*\x01)*?"
 _FIRST = re.compile(rf"n,(?:a=(?P<authzid>[^,]*))?,\x01{_KEYS}auth=[Bb]earer +(?P<token>[-\w.~+/]+=*)\x01{_KEYS}\x01")
+
+
+Judge = Callable[[str], tuple[str, float] | None]
 
 
 class OAuthBearerClient:
@@ -60,15 +64,19 @@ class OAuthBearerClient:
 
 
 class OAuthBearerServer:
-    """The server's half, for unsecured tokens. `now_s` is the time; `expires_s` the token's end once it is complete."""
+    """The server's half. `now_s` is the time; `expires_s` the token's end once it is complete.
+
+    `judge` returns whose token it is, and when it ends, None for one that is refused; without it unsecured ones are taken.
+    """
 
     mechanism = OAUTHBEARER
 
-    def __init__(self, now_s: Callable[[], float]) -> None:
+    def __init__(self, now_s: Callable[[], float], judge: Judge | None = None) -> None:
         self.name: str | None = None
         self.is_complete = False
         self.expires_s: float | None = None
         self._now_s = now_s
+        self._judge = judge or self._unsecured
         self._is_refused = False
 
     @property
@@ -83,22 +91,24 @@ class OAuthBearerServer:
         match = _FIRST.fullmatch(response.decode("utf-8", "replace"))
         if match is None:
             raise AuthenticationError("Invalid OAUTHBEARER client first message")
-        claims = _claims(match["token"])
-        name, expires = claims.get("sub"), claims.get("exp")
-        if (
-            not isinstance(name, str)
-            or not name
-            or not isinstance(expires, int | float)
-            or expires <= self._now_s() - CLOCK_SKEW_S
-        ):
+        found = self._judge(match["token"])
+        if found is None:
             self._is_refused = True
             return b'{"status":"invalid_token"}'
+        name, expires = found
         if match["authzid"] and match["authzid"] != name:
             raise AuthenticationError(
                 "Authentication failed: Client requested an authorization id that is different from the token's"
             )
-        self.name, self.expires_s, self.is_complete = name, float(expires), True
+        self.name, self.expires_s, self.is_complete = name, expires, True
         return b""
+
+    def _unsecured(self, token: str) -> tuple[str, float] | None:
+        claims = _claims(token)
+        name, expires = claims.get("sub"), claims.get("exp")
+        if not isinstance(name, str) or not name or not isinstance(expires, int | float):
+            return None
+        return (name, float(expires)) if expires > self._now_s() - CLOCK_SKEW_S else None
 
 
 def unsecured_token(name: str, now_s: float, lifetime_s: int = UNSECURED_LIFETIME_S, scope: str | None = None) -> Secret:

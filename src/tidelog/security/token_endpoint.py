@@ -1,10 +1,14 @@
-"""A token of a token endpoint, by client credentials over HTTPS. Redirections are refused: the secret goes to nobody else."""
+"""What identity providers are asked for: a token, by client credentials over HTTPS, and the keys that tokens are judged by.
+
+Redirections are refused: a secret goes to nobody else, and keys come from nobody else.
+"""
 
 from __future__ import annotations
 
 import urllib.request
 from typing import Any, Final
 from urllib.error import HTTPError
+from urllib.parse import unquote, urlsplit
 
 from tidelog.errors import AuthenticationError
 from tidelog.security.client_config import OAuthSettings
@@ -12,6 +16,7 @@ from tidelog.security.oauth_bearer import MAX_TOKEN_RESPONSE_BYTES, read_token_r
 from tidelog.security.secret import Secret
 
 TIMEOUT_S: Final = 10.0
+MAX_KEYS_BYTES: Final = 1 << 20
 
 
 class _NoRedirection(urllib.request.HTTPRedirectHandler):
@@ -24,16 +29,30 @@ def fetch_token(oauth: OAuthSettings) -> tuple[Secret, float]:
     assert oauth.url is not None
     wanted = token_request(oauth.url, oauth.client_id, oauth.client_secret, oauth.scope)
     request = urllib.request.Request(wanted.url, wanted.body, wanted.headers, method="POST")
+    return read_token_response(oauth.url, _answer(request, oauth.url, "the token endpoint", MAX_TOKEN_RESPONSE_BYTES))
+
+
+def fetch_keys(url: str) -> bytes:
+    """Return a set of keys, from `https://…` or a file (`file:///…`). Raises AuthenticationError."""
+    what = "the endpoint of tokens' keys"
+    if not url.startswith("file://"):
+        return _answer(urllib.request.Request(url), url, what, MAX_KEYS_BYTES)
+    try:
+        with open(unquote(urlsplit(url).path), "rb") as file:  # noqa: PTH123
+            return file.read(MAX_KEYS_BYTES)
+    except OSError as error:
+        raise AuthenticationError(f"{what} cannot be read: {error.strerror}", path=url) from None
+
+
+def _answer(request: urllib.request.Request, url: str, what: str, most: int) -> bytes:
+    place = without_user(url)
     try:
         with urllib.request.build_opener(_NoRedirection).open(request, timeout=TIMEOUT_S) as answer:
-            body = answer.read(MAX_TOKEN_RESPONSE_BYTES)
+            return bytes(answer.read(most))
     except HTTPError as error:
         with error:
-            raise AuthenticationError(
-                "the token endpoint refused", path=without_user(oauth.url), found=f"HTTP status {error.code}"
-            ) from None
+            raise AuthenticationError(f"{what} refused", path=place, found=f"HTTP status {error.code}") from None
     except (OSError, ValueError) as error:
         # Other errors of urllib's, of an address for one, show all of it.
         reason = getattr(error, "reason", None) or type(error).__name__
-        raise AuthenticationError(f"the token endpoint cannot be reached: {reason}", path=without_user(oauth.url)) from None
-    return read_token_response(oauth.url, body)
+        raise AuthenticationError(f"{what} cannot be reached: {reason}", path=place) from None

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from tidelog.config import PropertyValue
 from tidelog.errors import InvalidArgumentError
 from tidelog.security.client_config import PLAINTEXT, SECURITY_PROTOCOLS
+from tidelog.security.signed_tokens import SIGNED_TOKEN_PROPERTIES
 from tidelog.security.tls_settings import TLS_PROPERTIES
 
 LOOPBACK = "127.0.0.1"
@@ -47,14 +48,19 @@ LISTENER_PROPERTIES = frozenset(
 
 _OF_SECURITY = re.compile(
     r"(?:listener\.name\.[^.]+\.)?(?:(?:plain|scram-sha-256|scram-sha-512|oauthbearer)\."
-    r"(?:sasl\.jaas\.config|connections\.max\.reauth\.ms)|(?P<name>.+))"
+    r"(?:sasl\.jaas\.config|connections\.max\.reauth\.ms)|"
+    r"oauthbearer\.sasl\.server\.callback\.handler\.class|(?:oauthbearer\.)?(?P<name>.+))"
 )
-_SECURITY = TLS_PROPERTIES | {
-    "connections.max.reauth.ms",
-    "sasl.enabled.mechanisms",
-    "ssl.client.auth",
-    "ssl.principal.mapping.rules",
-}
+_SECURITY = (
+    TLS_PROPERTIES
+    | SIGNED_TOKEN_PROPERTIES
+    | {
+        "connections.max.reauth.ms",
+        "sasl.enabled.mechanisms",
+        "ssl.client.auth",
+        "ssl.principal.mapping.rules",
+    }
+)
 
 
 def is_of_security(name: str) -> bool:

@@ -7,13 +7,15 @@ A property is looked for as `listener.name.<name>.<property>`, then without it, 
 | `ssl.keystore.…`, `ssl.truststore.…` and the other `ssl.*` of `security.tls_settings` | files are read again when they change |
 | `ssl.client.auth` | none, requested, required |
 | `ssl.principal.mapping.rules` | what the name of a client's certificate becomes |
-| `sasl.enabled.mechanisms` | PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER (unsecured tokens) |
+| `sasl.enabled.mechanisms` | PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER |
+| `sasl.oauthbearer.…` | who signs tokens (`security.signed_tokens`); without it unsecured ones are taken |
 | `listener.name.<name>.<mechanism>.sasl.jaas.config` | the module; PLAIN's has the users: `user_alice="…"` |
 | `connections.max.reauth.ms` | how long a session lasts; 0: for ever. A mechanism may have its own |
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 import ssl
 import time
@@ -29,14 +31,19 @@ from tidelog.security.plain import PLAIN, PlainServer
 from tidelog.security.principal import PrincipalRules
 from tidelog.security.scram import ScramCredential, ScramServer
 from tidelog.security.secret import Secret
+from tidelog.security.signed_tokens import URL, SignedTokens, token_rules
 from tidelog.security.tls_context import CLIENT_AUTH, NONE, ContextSource, server_context
 from tidelog.security.tls_settings import TLS_PROPERTIES, TlsSettings, tls_settings
+from tidelog.security.token_endpoint import fetch_keys
 
 FindCredential = Callable[[str, str], ScramCredential | None]
 """A mechanism and a user's name → what is kept of the password."""
 
-REFUSED: Final = ("sasl.server.callback.handler.class", "ssl.engine.factory.class", "sasl.oauthbearer.jwks.endpoint.url")
+REFUSED: Final = ("sasl.server.callback.handler.class", "ssl.engine.factory.class")
 """A configuration that names one of them has something else judge passwords, certificates or tokens."""
+
+_VALIDATOR = re.compile(r"org\.apache\.kafka\.common\.security\.oauthbearer\.(?:secured\.)?OAuthBearerValidatorCallbackHandler")
+"""Kafka's own judge of signed tokens; `signed_tokens` does its work."""
 
 USER_OPTION: Final = "user_"
 
@@ -71,19 +78,23 @@ class ListenerSecurity:
             self.mechanisms = self._enabled(listener)
             self.sessions_ms = {one: self._session_ms(one) for one in self.mechanisms}
             self._users = self._plain_users() if PLAIN in self.mechanisms else {}
+            rules = token_rules(self._tokens_text) if OAUTHBEARER in self.mechanisms else None
+            self._tokens = None if rules is None else SignedTokens(rules, fetch_keys)
 
     def sasl_server(self, mechanism: str) -> SaslServer:
         """Return a new exchange of an enabled mechanism."""
         if mechanism == PLAIN:
             return PlainServer(self._users)
         if mechanism == OAUTHBEARER:
-            return OAuthBearerServer(time.time)
+            return OAuthBearerServer(time.time, None if self._tokens is None else self._tokens.judge)
         return ScramServer(mechanism, lambda name: self._find(mechanism, name), self._disguise)
 
     def _refuse(self, listener: Listener) -> None:
         """Refuse classes of Java's, and keys, that would let fewer in than what is done here in their place."""
         for name, value in self._given.items():
             bare = name.removeprefix(self._prefix)
+            if bare == f"{OAUTHBEARER.lower()}.{REFUSED[0]}" and _VALIDATOR.fullmatch(value) and self._tokens_text(URL):
+                continue
             if value and (bare.endswith(REFUSED) and not bare.startswith("listener.name.")):
                 raise InvalidArgumentError(f"listener {listener.name} cannot be secured by {name}: nothing here does its work")
 
@@ -95,6 +106,10 @@ class ListenerSecurity:
         name = "connections.max.reauth.ms"
         own = f"{mechanism.lower()}.{name}"
         return self._number(own if f"{self._prefix}{own}" in self._given else name)
+
+    def _tokens_text(self, name: str) -> str:
+        """What a property of OAUTHBEARER says: it may have the mechanism in front, too."""
+        return self._given.get(f"{self._prefix}{OAUTHBEARER.lower()}.{name}", "").strip() or self._text(name)
 
     def _number(self, name: str) -> int:
         text = self._text(name) or "0"
