@@ -63,7 +63,7 @@ interop: $(STAMP) ## tests against real Apache Kafka, its clients, Spark from en
 SOAK = TIDELOG_SOAK=1 $(BIN)/python -m pytest -n 2 -q --fsync=real -o faulthandler_timeout=3600
 SOAKED = $(sort $(shell grep -rlE 'TIDELOG_SOAK|IS_SOAK|run_state_machine_as_test' tests --include='test_*.py' --exclude=test_soak.py))
 
-soak: $(STAMP) ## hundreds of killed processes and lost disks, thousands of random histories, rules broken on purpose, hundreds of faults of a cluster (two hours)
+soak: $(STAMP) ## hundreds of killed processes and lost disks, thousands of random histories, rules broken on purpose, hundreds of faults of a cluster (some hours)
 	@$(SOAK) -m "not interop" $(SOAKED) tests/crash tests/broker/eos
 	@$(SOAK) -m "hypothesis and not interop" $(SOAKED:%=--ignore=%) --ignore=tests/crash --ignore=tests/broker/eos
 	@$(SOAK) -m interop $(SOAKED)
