@@ -185,7 +185,7 @@ MUTANTS = [
     Mutant(
         "KIP33-28",
         "a segment without timestamps has no largest one, instead of its file's",
-        "reader/segment.py",
+        "reader/segment_time.py",
         (('if largest.source == "none" else largest', 'if largest.source == "never" else largest'),),
     ),
     Mutant(
@@ -479,8 +479,8 @@ MUTANTS = [
         "storage/partition/offset_lookup.py",
         (
             (
-                "    for segment in log.segments.values(start):\n        if segment.reaches(timestamp):",
-                "    for segment in reversed(list(log.segments.values(start))):\n        if segment.reaches(timestamp):",
+                "    for segment in _checked(log.segments.values(start)):\n        if segment.reaches(timestamp):",
+                "    for segment in reversed(list(_checked(log.segments.values(start)))):\n        if segment.reaches(timestamp):",
             ),
         ),
     ),

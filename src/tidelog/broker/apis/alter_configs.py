@@ -34,17 +34,11 @@ def handle(node: Node, message: AlterConfigsRequest, request: Request) -> Work:
 
 
 def _work(node: Node, message: AlterConfigsRequest, request: Request) -> Work:
-    resources = yield from slowly(
-        (
-            Resource(
-                one.resource_type,
-                one.resource_name,
-                [Change(config.name, ChangeOperation.SET, config.value) for config in one.configs],
-            )
-            for one in message.resources
-        ),
-        64,
-    )
+    resources = []
+    for one in message.resources:
+        changes = yield from slowly((Change(config.name, ChangeOperation.SET, config.value) for config in one.configs), 256)
+        resources.append(Resource(one.resource_type, one.resource_name, changes))
+        yield None
     answers = yield from altered(node, message, resources, request, incremental=False)
     return Outcome.CLOSE if answers is None else AlterConfigsResponse(responses=answers)
 

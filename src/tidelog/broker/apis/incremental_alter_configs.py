@@ -37,17 +37,11 @@ def handle(node: Node, message: IncrementalAlterConfigsRequest, request: Request
 
 
 def _work(node: Node, message: IncrementalAlterConfigsRequest, request: Request) -> Work:
-    resources = yield from slowly(
-        (
-            Resource(
-                one.resource_type,
-                one.resource_name,
-                [Change(config.name, config.config_operation, config.value) for config in one.configs],
-            )
-            for one in message.resources
-        ),
-        64,
-    )
+    resources = []
+    for one in message.resources:
+        made = (Change(config.name, config.config_operation, config.value) for config in one.configs)
+        resources.append(Resource(one.resource_type, one.resource_name, (yield from slowly(made, 256))))
+        yield None
     answers = yield from altered(node, message, resources, request, incremental=True)
     return Outcome.CLOSE if answers is None else IncrementalAlterConfigsResponse(responses=answers)
 
