@@ -64,11 +64,11 @@ TRIES: tuple[Try, ...] = (
     Try("SSL", "PLAINTEXT", expected="unreachable"),
     Try("SASL_PLAINTEXT", "PLAINTEXT", expected="unreachable"),
     Try("SASL_SSL", "SASL_PLAINTEXT", "PLAIN", expected="unreachable"),
-    Try("PLAINTEXT", "SSL", expected="refused"),
-    Try("SASL_PLAINTEXT", "SASL_SSL", "PLAIN", expected="refused"),
+    Try("PLAINTEXT", "SSL", expected="unreachable"),
+    Try("SASL_PLAINTEXT", "SASL_SSL", "PLAIN", expected="unreachable"),
     Try("SASL_SSL", "SSL", expected="unreachable"),
-    Try("PLAINTEXT", "SASL_PLAINTEXT", "PLAIN", expected="refused"),
-    Try("SSL", "SASL_SSL", "PLAIN", expected="refused"),
+    Try("PLAINTEXT", "SASL_PLAINTEXT", "PLAIN", expected="unreachable"),
+    Try("SSL", "SASL_SSL", "PLAIN", expected="unreachable"),
 )
 
 
