@@ -96,4 +96,6 @@ def test_replicas_stay(broker: RunningBroker, client: RawClient) -> None:
         "UNKNOWN_TOPIC_OR_PARTITION",
     ]
     for topics in (None, [ListPartitionReassignmentsTopics("flights", [0])]):
-        assert client.ask(ListPartitionReassignmentsRequest(topics=topics), 0) == ListPartitionReassignmentsResponse()
+        assert client.ask(ListPartitionReassignmentsRequest(topics=topics), 0) == ListPartitionReassignmentsResponse(
+            error_message=None
+        )
