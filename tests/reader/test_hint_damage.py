@@ -6,6 +6,7 @@ A case is one log with one damage, of which all is asked: 280 cases a run, 13,00
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import accumulate, islice
 from pathlib import Path
@@ -18,11 +19,16 @@ from tests.reader.build import LogBuilder
 from tests.reader.hint_damage import SECOND, TIME_ENTRY, TOPIC, Sample
 from tidelog.errors import CorruptBatchError, CorruptDataError
 from tidelog.formats import names
+from tidelog.formats.time_map import TimeMap
 from tidelog.model import LATEST, MAX_TIMESTAMP
-from tidelog.reader import proven_head
+from tidelog.reader import mapped_head, proven_head, segment_time
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
+from tidelog.reader.segment import Segment
+from tidelog.reader.time_map_file import rebuild_time_map
 from tidelog.reader.time_search import find_offset
+from tidelog.records.builder import Producer
+from tidelog.records.control import ControlType
 from tidelog.records.kernel import COMPILED
 from tidelog.sources.plan import plan
 from tidelog.sources.reader import read_split
@@ -95,9 +101,12 @@ def check(sample: Sample, rng: random.Random, what: str) -> None:
         assert ranged(sample, *bounds, first, last, split_bytes) == rows, f"{what}: {bounds} {first} {last} {split_bytes}"
 
 
-def run(tmp_path: Path, seed: int, lies: Lies, *, large: bool = False) -> None:
+def run(tmp_path: Path, seed: int, lies: Lies, *, large: bool = False, is_mapped: bool = False) -> None:
     rng = random.Random(seed)
     sample = hint_damage.write_log(tmp_path / str(seed), rng, large=large)
+    if is_mapped:
+        for path in hint_damage.logs_of(sample.directory):
+            rebuild_time_map(path, block_bytes=rng.choice([1, 300, 2000]))
     check(sample, rng, "sound")
     for what in islice(lies(sample.directory, rng), DAMAGES_PER_LOG):
         check(sample, rng, f"seed {seed}: {what}")
@@ -106,6 +115,48 @@ def run(tmp_path: Path, seed: int, lies: Lies, *, large: bool = False) -> None:
 def test_any_damage_where_the_head_is_walked(tmp_path: Path) -> None:
     for seed in range(LOGS):
         run(tmp_path, seed, hint_damage.any_lies)
+
+
+def test_any_damage_where_time_maps_say_how_late_the_head_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_time, "MAPPED_BYTES", 0)
+    told = Counter[bool]()
+
+    def largest_by_map(segment: Segment, time_map: TimeMap, position: int) -> int | None:
+        largest = mapped_head_largest(segment, time_map, position)
+        told[largest is not None] += 1
+        return largest
+
+    mapped_head_largest = mapped_head.largest_by_map
+    monkeypatch.setattr(mapped_head, "largest_by_map", largest_by_map)
+    for seed in range(60_000, 60_000 + LOGS):
+        run(tmp_path, seed, hint_damage.any_lies, is_mapped=True)
+    assert all(told[one] > 100 for one in (False, True))
+
+
+def test_a_map_says_nothing_of_control_batches_and_of_a_log_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_time, "MAPPED_BYTES", 0)
+    builder = LogBuilder(tmp_path / "t-0", interval_bytes=0)
+    producer = Producer(7, 0, 0)
+    builder.append(build.batch(0, [100], producer=producer, transactional=True), build.marker(1, 500, ControlType.COMMIT, 7))
+    builder.append(*(build.batch(offset, [198 + offset]) for offset in range(2, 6))).close()
+    path = builder.file(0, names.LOG_SUFFIX)
+    rebuild_time_map(path, block_bytes=1)
+    # The entry is as its batch is; the marker before it is later.
+    builder.file(0, names.TIME_INDEX_SUFFIX).write_bytes(TIME_ENTRY.pack(200, 2))
+    with builder.open() as log:
+        assert finds(log, [200, 201]) == [(1, 500), (1, 500)]
+
+    other = LogBuilder(tmp_path / "u-0", interval_bytes=0)
+    other.append(*(build.batch(offset, [100 + offset]) for offset in range(6))).close()
+    path = other.file(0, names.LOG_SUFFIX)
+    rebuild_time_map(path, block_bytes=1)
+    changed = bytearray(path.read_bytes())
+    header = hint_damage.headers_of(path)[1]
+    changed[header.position : header.end_position] = build.batch(1, [900])
+    path.write_bytes(changed)
+    other.file(0, names.TIME_INDEX_SUFFIX).write_bytes(TIME_ENTRY.pack(104, 4))
+    with other.open() as log:
+        assert finds(log, [104]) == [(1, 900)]
 
 
 def test_a_wrong_entry_where_it_is_too_far_to_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tidelog.errors import CorruptBatchError
 from tidelog.formats.batch_walk import Readable, iter_times
@@ -28,6 +29,9 @@ from tidelog.formats.walk_ahead import WalkAhead
 from tidelog.model import NO_TIMESTAMP
 from tidelog.records.batch import HEADER_BYTES
 from tidelog.records.kernel import COMPILED, walk_times
+
+if TYPE_CHECKING:
+    from tidelog.formats.time_map import TimeMap
 
 MAX_BYTES = 4 * 1024 * 1024 * 1024
 MAX_BATCHES = 256 * 1024
@@ -81,6 +85,14 @@ class ProvenHead:
         self._largest = array("q", [NO_TIMESTAMP])
         """The largest timestamp before each of these."""
         self._is_slow = False
+        self.time_map: TimeMap | None = None
+        self.is_map_known = False
+        """Whether `time_map`, which may say the same, was looked for."""
+
+    @property
+    def walked_bytes(self) -> int:
+        """How far was walked."""
+        return self._positions[-1]
 
     def largest_before(self, position: int) -> int | None:
         """Return the largest timestamp (ms, -1 none) before the batch at `position`; None if that is too far to walk.

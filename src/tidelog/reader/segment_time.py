@@ -4,7 +4,8 @@ The time index bounds both from below: an entry (T, o) says that o's batch is th
 
 * the batch that holds o must have T as its largest timestamp, and a right checksum;
 * no batch before it may reach T: the headers of all are looked at, as far as `proven_head` has a budget for that. Beyond it,
-  those from the batch of the entry before on, however many: so one entry that lies is always seen.
+  those from the batch of the entry before on, however many: so one entry that lies is always seen. Where it is far, and a time
+  map is bound to the log, that says the same (`mapped_head`).
 
 What lies after the last entry is walked, batch by batch. So a missing, short or scrambled index costs time only. What remains
 believed, and what the checks cost, stands in docs/spec/what-is-believed.md.
@@ -29,6 +30,9 @@ from tidelog.reader.segment import LargestTimestamp, Segment
 from tidelog.reader.trace import BatchesStep, RecordStep, TimeIndexStep, Trace
 from tidelog.records.batch import BatchHeader
 from tidelog.records.records import first_record_at, max_timestamp_record
+
+MAPPED_BYTES = 16 * 1024 * 1024
+"""From so far on it takes less to read a time map than to walk."""
 
 
 class FoundRecord(NamedTuple):
@@ -209,7 +213,9 @@ def _agrees(segment: Segment, entry: TimestampOffset, before: TimestampOffset | 
     if before is not None and not _may_precede(segment, before, entry):
         return False
     try:
-        largest = segment.head.largest_before(batch.position)
+        largest = _mapped(segment, batch.position)
+        if largest is None:
+            largest = segment.head.largest_before(batch.position)
         if largest is None:
             segment.head.budget.note_end(segment.log_path, segment.notices)
             position = 0 if before is None else _position_of(segment, before)
@@ -217,6 +223,18 @@ def _agrees(segment: Segment, entry: TimestampOffset, before: TimestampOffset | 
     except CorruptBatchError:
         return False  # The walk through the log, which checks everything, will report it.
     return largest < entry.timestamp
+
+
+def _mapped(segment: Segment, position: int) -> int | None:
+    """Return how late the batches before a place are if a time map tells, and it is far to walk there; else None."""
+    if position - segment.head.walked_bytes < MAPPED_BYTES:
+        return None
+    from tidelog.reader import mapped_head  # A small log needs none of it.
+
+    if not segment.head.is_map_known:
+        segment.head.time_map, segment.head.is_map_known = mapped_head.bound_time_map(segment), True
+    time_map = segment.head.time_map
+    return None if time_map is None else mapped_head.largest_by_map(segment, time_map, position)
 
 
 def _may_precede(segment: Segment, before: TimestampOffset, entry: TimestampOffset) -> bool:

@@ -1,0 +1,41 @@
+"""How late the batches before a place are, as the segment's time map says: without a walk, where the map is bound to the log.
+
+A map knows the largest timestamp of each block's records, but not of control batches. So it is asked only where the records
+before the block are as many as the offsets: then nothing else lies there. Within the block the headers are read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from tidelog.errors import CorruptIndexError, StorageError
+from tidelog.formats.time_map import TimeMap
+from tidelog.model import NO_TIMESTAMP
+from tidelog.reader.time_map_file import is_bound, read_time_map, time_map_path
+
+if TYPE_CHECKING:
+    from tidelog.reader.segment import Segment
+
+
+def bound_time_map(segment: Segment) -> TimeMap | None:
+    """Return the map beside a segment's log, None without one that is bound to this very log."""
+    try:
+        found = read_time_map(time_map_path(segment.log_path))
+    except (CorruptIndexError, StorageError):
+        return None  # The headers say the same.
+    is_its = found is not None and found.base_offset == segment.base_offset and is_bound(found, segment.file)
+    return found if is_its else None
+
+
+def largest_by_map(segment: Segment, time_map: TimeMap, position: int) -> int | None:
+    """Return the largest timestamp (ms, -1 none) before the batch at `position`; None where the map does not tell.
+
+    Raises CorruptBatchError where no batch begins there, SegmentChangedError.
+    """
+    block = bisect_right(time_map.positions, position) - 1
+    offsets = time_map.first_offsets[block] - time_map.first_offsets[0]
+    if position > time_map.covered_bytes or sum(time_map.records[:block]) != offsets:
+        return None
+    mapped = max(time_map.max_timestamps[:block], default=NO_TIMESTAMP)
+    return max(mapped, NO_TIMESTAMP, *segment.times(time_map.positions[block], position))
