@@ -216,8 +216,9 @@ def tidelog_s(data: Path, threads: int) -> float:
     began = time.perf_counter()
     manager.startup()
     took = time.perf_counter() - began
-    if manager.offline:
-        raise RuntimeError(f"not loaded: {manager.offline}")
+    offline = [key for key, log in manager.logs.items() if log.is_offline]
+    if offline:
+        raise RuntimeError(f"not loaded: {offline}")
     manager.shutdown()
     return took
 

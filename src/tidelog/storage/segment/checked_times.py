@@ -110,14 +110,21 @@ class CheckedTimes:
     def largest(self) -> TimestampOffset:
         """Return the largest timestamp (ms) and the last offset of the first batch that has it; (-1, base) without one."""
         segment = self._segment
-        position = 0
+        if self._may_walk():
+            try:
+                return self._largest_from(0)
+            except CorruptBatchError:
+                self._is_walked = False  # A batch cannot be: what is after it can be looked at all the same.
         slots = 0 if self._lies else segment.time_index.entries
+        found = None
         if slots and self._is_true(slots - 1):
             found = segment.translate_offset(segment.time_index.entry(slots - 1).offset)
-            position = 0 if found is None else found.position
-        headers = segment.headers_from(0)
-        if headers.end.position < position:
-            headers = segment.headers_from(position)
+        return self._largest_from(0 if found is None else found.position)
+
+    def _largest_from(self, position: int) -> TimestampOffset:
+        """Return the same of the batches from a position on."""
+        segment = self._segment
+        headers = segment.headers_from(position)
         largest = headers.largest()
         start = None if largest == NO_TIMESTAMP else headers.first_reaching(largest)
         if start is not None:

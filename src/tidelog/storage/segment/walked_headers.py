@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from array import array
 from bisect import bisect_left, bisect_right
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 from tidelog.errors import TidelogError
 from tidelog.formats.batch_walk import Readable, iter_times
@@ -198,6 +198,7 @@ class WalkedSegment:
         self._log = log
         self._base_offset = base_offset
         self._tables: dict[int, WalkedHeaders] = {}
+        self.key = weakref.ref(self)
 
     def beginning_at(self, position: int) -> WalkedHeaders:
         """Return the headers from a position on, where a batch begins."""
@@ -233,18 +234,20 @@ class _Kept(threading.local):
     """Of one thread: the segments with walked headers, the least recently used first, and how large each was then."""
 
     def __init__(self) -> None:
-        self._sizes: WeakKeyDictionary[WalkedSegment, int] = WeakKeyDictionary()
+        self._sizes: dict[weakref.ref[WalkedSegment], int] = {}
+        self._total_bytes = 0
 
     def keep(self, one: WalkedSegment) -> None:
-        sizes = self._sizes
-        before = sizes.pop(one, 0)
-        sizes[one] = size = one.size_bytes
-        if size > before:
-            total = sum(sizes.values())
-            while total > MAX_KEPT_BYTES and len(sizes) > 1:
-                oldest = next(iter(sizes))
-                total -= sizes.pop(oldest)
-                oldest.forget()
+        sizes, key = self._sizes, one.key
+        size = one.size_bytes
+        self._total_bytes += size - sizes.pop(key, 0)
+        sizes[key] = size
+        while self._total_bytes > MAX_KEPT_BYTES and len(sizes) > 1:
+            oldest = next(iter(sizes))
+            self._total_bytes -= sizes.pop(oldest)
+            segment = oldest()
+            if segment is not None:
+                segment.forget()
 
 
 _kept = _Kept()
