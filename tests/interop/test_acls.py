@@ -21,8 +21,10 @@ from confluent_kafka.admin import (
 )
 
 from tests.kafka import Kafka391
+from tests.kafka.clusters import KafkaCluster
 from tests.kafka.jars import classpath
-from tests.kafka.java import run_java
+from tests.kafka.java import free_port, run_java, wait_until
+from tests.kafka.members import TidelogMember
 from tests.patience import PATIENCE_S
 from tidelog.broker.broker import Broker
 from tidelog.broker.settings.authorizer_properties import STANDARD_AUTHORIZER
@@ -225,3 +227,44 @@ def test_kafka_finds_them_on_our_folder(served: Served) -> None:
     served.broker.start()
     admin = AdminClient(served.config("admin"))
     assert set(admin.describe_acls(EVERY).result(PATIENCE_S)) == left | {more}
+
+
+def test_a_member_of_a_cluster(tmp_path: Path) -> None:
+    """Entries come from Kafka's controllers, and what those answer they judge by who has asked our broker."""
+    guard = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS;User:admin"}
+    with KafkaCluster(tmp_path / "cluster", properties=guard) as cluster:
+        member = TidelogMember(cluster, 1)
+        port = free_port()
+        member.properties |= {
+            "listeners": f"{member.properties['listeners']},CLIENTS://127.0.0.1:{port}",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.clients.plain.sasl.jaas.config": f'{PLAIN} required user_admin="{PASSWORD}" user_alice="{PASSWORD}";',
+        }
+        member.start()
+        try:
+            config = {"bootstrap.servers": f"127.0.0.1:{port}", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+            login: dict[str, Any] = config | {"sasl.password": PASSWORD, "log_level": 0}
+            admin = AdminClient(login | {"sasl.username": "admin"})
+            alice = AdminClient(login | {"sasl.username": "alice"})
+            admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(PATIENCE_S)
+            with pytest.raises(confluent_kafka.KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
+                alice.create_topics([NewTopic("mine", 1, 1)])["mine"].result(PATIENCE_S)
+            assert alice.list_topics(timeout=PATIENCE_S).topics == {}
+            entries = [
+                AclBinding(
+                    ResourceType.TOPIC, name, ResourcePatternType.LITERAL, "User:alice", "*", what, AclPermissionType.ALLOW
+                )
+                for name, what in (("orders", AclOperation.DESCRIBE), ("mine", AclOperation.CREATE))
+            ]
+            for made in admin.create_acls(entries).values():
+                made.result(PATIENCE_S)
+            with pytest.raises(confluent_kafka.KafkaException, match="CLUSTER_AUTHORIZATION_FAILED"):
+                next(iter(alice.create_acls(entries[:1]).values())).result(PATIENCE_S)
+            wait_until(lambda: set(alice.list_topics(timeout=PATIENCE_S).topics) == {"orders"}, "the entries at the member")
+            alice.create_topics([NewTopic("mine", 1, 1)])["mine"].result(PATIENCE_S)
+            for gone in admin.delete_acls([EVERY]).values():
+                assert set(gone.result(PATIENCE_S)) == set(entries)
+            wait_until(lambda: alice.list_topics(timeout=PATIENCE_S).topics == {}, "the entries to be gone")
+        finally:
+            member.stop()
