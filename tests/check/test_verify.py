@@ -20,6 +20,7 @@ from tidelog.check.partition_rules import SnapshotFacts, checkpoint_faults, epoc
 from tidelog.clock import ManualClock
 from tidelog.errors import UnknownTopicOrPartitionError
 from tidelog.formats import names
+from tidelog.formats.dir_lock import DirLock, is_locked
 from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.formats.partition_metadata import read_topic_id
 from tidelog.ingest.importer import ImportOptions, import_file
@@ -29,7 +30,6 @@ from tidelog.metadata.frame import encode_record
 from tidelog.metadata.image import MetadataImage
 from tidelog.model import TopicPartition
 from tidelog.reader.log_dir import LogDir
-from tidelog.storage.folder.dir_lock import DirLock, is_locked
 from tidelog.storage.log_manager import LogManager
 
 RELEASES = ("kafka-2.4.1", "kafka-3.9.1")

@@ -121,7 +121,7 @@ def test_no_time_maps_unless_wanted(data: Path) -> None:
 def test_a_folder_in_use_is_left_alone(data: Path) -> None:
     """One clear error; another process holds the lock as a broker does."""
     program = (
-        "import sys\nfrom pathlib import Path\nfrom tidelog.storage.folder.dir_lock import DirLock\n"
+        "import sys\nfrom pathlib import Path\nfrom tidelog.formats.dir_lock import DirLock\n"
         "with DirLock(Path(sys.argv[1])):\n    print('held', flush=True)\n    sys.stdin.read()\n"
     )
     broken = data / "two-partitions-0" / f"{FIRST}.index"

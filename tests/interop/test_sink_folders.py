@@ -22,11 +22,11 @@ from tests.kafka.clients import NewRow, consume, offset_for_time, offset_of_max_
 from tests.kafka.tools import complaints
 from tests.storage.crash_states import CrashStates
 from tidelog.clock import ManualClock
+from tidelog.formats.dir_lock import DirLock
 from tidelog.spark.sink.folder_target import commit_to_folder, partition_counts
 from tidelog.spark.sink.row_batches import RowBatches
 from tidelog.spark.sink.sink_options import SinkOptions, parse_sink_options
 from tidelog.spark.sink.spool import Spool
-from tidelog.storage.folder.dir_lock import DirLock
 from tidelog.storage.folder.staged_write import finish_interrupted_writes
 from tidelog.storage.folder.write_journal import COMMITTED_FILE, is_pending
 

@@ -16,8 +16,8 @@ from tests.kafka.java import wait_until
 from tests.patience import PATIENCE_S
 from tidelog.check.folder_verify import FolderReport, verify_folder
 from tidelog.errors import SegmentChangedError
+from tidelog.formats.dir_lock import is_locked
 from tidelog.reader.log_dir import LogDir
-from tidelog.storage.folder.dir_lock import is_locked
 
 LOOKS = 5
 SETTLES_SECONDS = 1.0

@@ -176,14 +176,15 @@ def alone(both: Pair) -> None:
 def test_groups_move_between_releases(tmp_path: Path) -> None:
     """What a coordinator of ours writes, one of 0.9.0.1 reads, and the other way round: a group goes on where it was."""
     with pair(tmp_path, "kafka-0.9.0.1", "0.9.0.1", 0) as both, JavaClients() as clients:
-        both.admin.create(OFFSETS_TOPIC, [[OURS, KAFKAS]], **{"cleanup.policy": "compact"})
+        # As many as `offsets.topic.num.partitions` says: 0.9.0.1 reads that once, before the topic is there. The group's is 1.
+        both.admin.create(OFFSETS_TOPIC, [[OURS, KAFKAS]] * 2, **{"cleanup.policy": "compact"})
         both.admin.create(TOPIC, [[KAFKAS, OURS], [OURS, KAFKAS]])
         both.wait_for([KAFKAS, OURS], (KAFKAS, OURS))
-        both.admin.wait_for(OFFSETS_TOPIC, [KAFKAS, OURS], OURS)
+        both.admin.wait_for(OFFSETS_TOPIC, [KAFKAS, OURS], OURS, 1)
         bootstrap = f"{both.kafka.bootstrap},{both.member.bootstrap}"
         done = 0
         for coordinator in (OURS, KAFKAS, OURS):
-            both.admin.move(OFFSETS_TOPIC, [coordinator, KAFKAS + OURS - coordinator])
+            both.admin.move(OFFSETS_TOPIC, [coordinator, KAFKAS + OURS - coordinator], 1)
             both.produce(f"for {coordinator}")
             member = clients.member("0.9.0.1", bootstrap, "group", [TOPIC], client_id=f"member-{coordinator}-{done}")
             try:
@@ -194,5 +195,5 @@ def test_groups_move_between_releases(tmp_path: Path) -> None:
             finally:
                 member.close()
             done = len(both.sent[0])
-            path = both.member.data / f"{OFFSETS_TOPIC}-0"
+            path = both.member.data / f"{OFFSETS_TOPIC}-1"
             assert old_wire.magics(b"".join(one.read_bytes() for one in sorted(path.glob("*.log")))) == [0]

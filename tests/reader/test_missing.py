@@ -12,6 +12,7 @@ from tests.fields import check_fields
 from tests.reader.golden import GOLDEN
 from tidelog.errors import DataDirNotFoundError, UnknownTopicOrPartitionError
 from tidelog.formats import names
+from tidelog.formats.dir_lock import DirLock
 from tidelog.model import METADATA_TOPIC
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
@@ -239,3 +240,33 @@ def test_a_head_whose_removal_ends_during_the_look_is_not_missing(tmp_path: Path
 
     monkeypatch.setattr(missing_module, "_is_losing_its_head", removed_now)
     assert bounds(folder) == []
+
+
+def test_a_running_broker_may_write_the_epochs_after_its_files_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `file.delete.delay.ms=0` Kafka leaves nothing that waits for its removal; without an owner nobody is waited for."""
+    folder = one_partition("kafka-3.9.1", "two-partitions-0", tmp_path)
+    partition = folder / "two-partitions-0"
+    take_away(partition, 0)
+    (first, *_) = bases(partition)
+    looks: list[Path] = []
+
+    def is_locked(directory: Path) -> bool:
+        looks.append(directory)
+        if len(looks) == 3:
+            (partition / "leader-epoch-checkpoint").write_text(f"0\n1\n0 {first}\n")
+        return is_owned
+
+    monkeypatch.setattr(missing_module, "is_locked", is_locked)
+    is_owned = False
+    assert bounds(folder) == [(0, first, "head")]
+    is_owned = True
+    assert bounds(folder) == []
+    assert set(looks) == {folder}
+
+
+def test_what_a_running_broker_really_lost_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = one_partition("kafka-3.9.1", "two-partitions-0", tmp_path)
+    take_away(folder / "two-partitions-0", 0)
+    monkeypatch.setattr(missing_module, "_OWNER_S", 0.05)
+    with DirLock(folder):
+        assert bounds(folder) == [(0, bases(folder / "two-partitions-0")[0], "head")]

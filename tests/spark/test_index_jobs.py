@@ -16,12 +16,12 @@ from tests.reader.golden import GOLDEN
 from tidelog.check.folder_indexes import RebuildOptions, VerifyOptions, rebuild_partitions, verify_partitions
 from tidelog.check.partitions import partitions_to_verify, select_partitions
 from tidelog.errors import InvalidArgumentError, NotFoundError, StorageError, UnknownTopicOrPartitionError
+from tidelog.formats.dir_lock import DirLock
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
 from tidelog.spark.jobs.indexes import _check_shared, rebuild_indexes, verify_indexes
-from tidelog.storage.folder.dir_lock import DirLock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

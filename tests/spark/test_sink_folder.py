@@ -20,6 +20,7 @@ import tidelog
 from tests.examples import IS_SOAK
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError, StorageError, UnknownTopicOrPartitionError
+from tidelog.formats.dir_lock import DirLock
 from tidelog.model import TopicPartition
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
@@ -28,7 +29,6 @@ from tidelog.spark.sink.folder_target import commit_to_folder, partition_counts
 from tidelog.spark.sink.row_batches import RowBatches
 from tidelog.spark.sink.sink_options import SinkOptions, parse_sink_options
 from tidelog.spark.sink.spool import Spool
-from tidelog.storage.folder.dir_lock import DirLock
 from tidelog.storage.folder.folder_topics import read_topics
 
 NOW_MS = 1_700_000_000_000

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 
 from tests.spark.conftest import read_rows
 from tests.spark.golden import Row
-from tidelog.storage.folder.dir_lock import DirLock
+from tidelog.formats.dir_lock import DirLock
 from tidelog.storage.folder.folder_topics import read_topics
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from tests.storage.partition_logs import NOW_MS, batch, offsets
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError, LogOfflineError
 from tidelog.formats.checkpoints import read_offset_checkpoint
+from tidelog.formats.dir_lock import is_locked
 from tidelog.formats.names import CLEAN_SHUTDOWN_FILE
 from tidelog.formats.partition_metadata import read_topic_id
 from tidelog.model import TopicPartition
-from tidelog.storage.folder.dir_lock import is_locked
 from tidelog.storage.folder.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.member_log_manager import MemberLogManager

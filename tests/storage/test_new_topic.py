@@ -17,10 +17,10 @@ from tidelog.config import LogConfig
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError, TopicExistsError
 from tidelog.formats import names
 from tidelog.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from tidelog.formats.dir_lock import DirLock
 from tidelog.model import TopicPartition
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.metadata_log import METADATA_DIR
-from tidelog.storage.folder.dir_lock import DirLock
 from tidelog.storage.folder.folder_topics import read_topics
 from tidelog.storage.folder.meta_properties import MetaProperties, write_meta_properties
 from tidelog.storage.folder.topics_file import TOPICS_FILE

@@ -16,10 +16,10 @@ from tidelog.config import LogConfig
 from tidelog.errors import CorruptCheckpointError, DataDirNotFoundError, StorageError, UnknownTopicOrPartitionError
 from tidelog.formats import names
 from tidelog.formats.checkpoints import read_offset_checkpoint
+from tidelog.formats.dir_lock import DirLock
 from tidelog.model import TopicPartition
 from tidelog.reader.log_dir import LogDir
 from tidelog.records.batch import HEADER_BYTES
-from tidelog.storage.folder.dir_lock import DirLock
 from tidelog.storage.folder.staged_write import TURN_FILE, StagedWrite, finish_interrupted_writes
 from tidelog.storage.folder.write_journal import COMMITTED_FILE, is_pending, writer_file
 from tidelog.storage.loading.loader import load

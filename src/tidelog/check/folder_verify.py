@@ -42,6 +42,7 @@ from tidelog.errors import (
 )
 from tidelog.formats import names
 from tidelog.formats.checkpoints import read_offset_checkpoint
+from tidelog.formats.dir_lock import is_locked
 from tidelog.formats.leader_epochs import LeaderEpochs
 from tidelog.formats.partition_metadata import parse_topic_id, read_topic_id
 from tidelog.formats.producer_snapshot import read_snapshot
@@ -51,7 +52,6 @@ from tidelog.reader.log_dir import LogDir
 from tidelog.reader.metadata_log import MetadataLog, metadata_dir, read_metadata_log
 from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.reader.segment import Segment
-from tidelog.storage.folder.dir_lock import is_locked
 from tidelog.storage.folder.meta_properties import META_PROPERTIES, read_meta_properties
 from tidelog.storage.folder.served_settings import SERVED_FILE, read_served_settings
 

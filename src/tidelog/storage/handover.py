@@ -38,6 +38,7 @@ from tidelog.config import LogConfig
 from tidelog.errors import CorruptBatchError, CorruptSnapshotError, InvalidArgumentError, SegmentChangedError, StorageError
 from tidelog.formats import names
 from tidelog.formats.checkpoints import sync_directory, sync_file, write_offset_checkpoint
+from tidelog.formats.dir_lock import DirLock
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.formats.partition_metadata import read_topic_id, write_topic_id
@@ -50,7 +51,6 @@ from tidelog.reader.time_map_file import write_time_maps
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, iter_headers, read_header
 from tidelog.records.patch import set_leader_epoch
 from tidelog.storage.folder.dir_checkpoints import DirCheckpoints
-from tidelog.storage.folder.dir_lock import DirLock
 from tidelog.storage.folder.write_journal import is_pending
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.retention import Reason

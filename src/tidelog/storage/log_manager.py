@@ -35,13 +35,13 @@ from typing import NamedTuple, TypeVar
 from tidelog.clock import Clock
 from tidelog.config import PropertyValue
 from tidelog.errors import InvalidArgumentError, StorageError
+from tidelog.formats.dir_lock import DirLock
 from tidelog.metadata.image import MetadataImage
 from tidelog.model import TopicPartition
 from tidelog.storage.broker_settings import BrokerSettings
 from tidelog.storage.compaction.log_cleaner import LogCleaner
 from tidelog.storage.folder import data_folder
 from tidelog.storage.folder.clean_shutdown import NO_BROKER_EPOCH
-from tidelog.storage.folder.dir_lock import DirLock
 from tidelog.storage.folder.meta_properties import MetaProperties
 from tidelog.storage.folder.staged_write import finish_interrupted_writes
 from tidelog.storage.folder.write_journal import is_pending

@@ -24,9 +24,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tidelog.errors import InvalidArgumentError
+from tidelog.formats.dir_lock import DirLock
 from tidelog.storage.folder import data_folder
 from tidelog.storage.folder.clean_shutdown import NO_BROKER_EPOCH, read_broker_epoch
-from tidelog.storage.folder.dir_lock import DirLock
 from tidelog.storage.folder.meta_properties import MetaProperties
 from tidelog.storage.folder.write_journal import is_pending
 from tidelog.storage.log_manager import LogManager

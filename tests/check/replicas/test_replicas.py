@@ -23,13 +23,13 @@ from tidelog.check.replicas.partition_comparison import PartitionComparison
 from tidelog.check.replicas.replicas_verify import ReplicasReport, verify_replicas
 from tidelog.errors import DataDirNotFoundError, InvalidArgumentError, UnknownTopicOrPartitionError
 from tidelog.formats import names
+from tidelog.formats.dir_lock import DirLock
 from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.records.batch import iter_headers
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType
 from tidelog.records.records import Record
-from tidelog.storage.folder.dir_lock import DirLock
 
 TIME_MS = 1_373_461_200_000
 

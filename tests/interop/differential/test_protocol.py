@@ -62,6 +62,7 @@ from tidelog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from tidelog.wire.messages.produce import ProduceRequest
 from tidelog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tidelog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -96,10 +97,10 @@ def test_api_versions(ready: Pair, version: int) -> None:
     ours = served(ready.tidelog)
     newer = {key: last for key, (_, last) in ours.items() if last > theirs[key][1]}
     names = (
-        *(FetchRequest, ListOffsetsRequest, WriteTxnMarkersRequest),
+        *(ProduceRequest, FetchRequest, ListOffsetsRequest, EndTxnRequest, WriteTxnMarkersRequest, TxnOffsetCommitRequest),
         *(AlterPartitionReassignmentsRequest, DescribeClusterRequest),
     )
-    assert newer == dict(zip((name.API_KEY for name in names), (18, 11, 2, 1, 2), strict=True))
+    assert newer == dict(zip((name.API_KEY for name in names), (12, 18, 11, 5, 2, 5, 1, 2), strict=True))
     assert {key: theirs[key] for key in ours if key not in newer} == {key: ours[key] for key in ours if key not in newer}
     assert all(theirs[key][0] == ours[key][0] for key in newer)
 

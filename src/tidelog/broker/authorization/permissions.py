@@ -39,7 +39,7 @@ class Permissions:
     @classmethod
     def of(cls, config: BrokerConfig, image: MetadataImage) -> Permissions | None:
         """Return what the properties ask for, with the entries of the metadata; None without an authorizer."""
-        if config.authorizer_class_name is None:
+        if not config.authorizer_class_name:
             return None
         made = cls(
             StandardAuthorizer(

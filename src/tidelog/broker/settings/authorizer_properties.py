@@ -23,9 +23,9 @@ def super_users(text: str | None) -> list[str]:
     return found
 
 
-def check_authorizer(name: str | None, *, has_zookeeper: bool) -> None:
+def check_authorizer(name: str, *, has_zookeeper: bool) -> None:
     """Raise InvalidArgumentError for an ``authorizer.class.name`` that this broker cannot be."""
-    if name is None:
+    if not name:
         return
     if name in _OF_ZOOKEEPER or (has_zookeeper and name == STANDARD_AUTHORIZER):
         raise InvalidArgumentError(

@@ -113,7 +113,7 @@ class BrokerConfig:
     controller_quota_window_size_seconds: int = integer("controller.quota.window.size.seconds", 1, 1)
     connections_max_idle_ms: int = integer("connections.max.idle.ms", 600_000, -1, INT64_MAX)
     queued_max_request_bytes: int = integer("queued.max.request.bytes", -1, -1, INT64_MAX)
-    authorizer_class_name: str | None = text("authorizer.class.name")
+    authorizer_class_name: str = text("authorizer.class.name", "")
     super_users: str | None = text("super.users")
     allow_everyone_if_no_acl_found: bool = flag("allow.everyone.if.no.acl.found", False)
     auto_create_topics_enable: bool = flag("auto.create.topics.enable", True)
@@ -179,7 +179,9 @@ class BrokerConfig:
         for one in listeners:
             limit_of(one, given, MAX_CONNECTIONS)
             limit_of(one, given, CREATION_RATE)
-        check_authorizer(values.get("authorizer_class_name"), has_zookeeper=cluster is not None and cluster.zookeeper is not None)
+        check_authorizer(
+            values.get("authorizer_class_name") or "", has_zookeeper=cluster is not None and cluster.zookeeper is not None
+        )
         super_users(values.get("super_users"))
         return cls(listeners=listeners, cluster=cluster, log_dir=_log_dir(properties), given=given, **values)
 

@@ -50,10 +50,11 @@ def flag(name: str, default: bool) -> Any:
     return field(default=default, metadata={"property": BrokerProperty(name, "BOOLEAN", parse, default)})
 
 
-def text(name: str) -> Any:
-    """Return a field for a text; None without one, or with an empty one."""
+def text(name: str, default: str | None = None) -> Any:
+    """Return a field for a text; its default without one, or with an empty one."""
     return field(
-        default=None, metadata={"property": BrokerProperty(name, "STRING", lambda value: str(value).strip() or None, None)}
+        default=default,
+        metadata={"property": BrokerProperty(name, "STRING", lambda value: str(value).strip() or default, default)},
     )
 
 

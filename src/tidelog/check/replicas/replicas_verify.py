@@ -29,10 +29,10 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
 )
 from tidelog.formats.checkpoints import read_offset_checkpoint
+from tidelog.formats.dir_lock import is_locked
 from tidelog.model import TopicPartition
 from tidelog.ordered_map import ordered_map
 from tidelog.reader.log_dir import LogDir
-from tidelog.storage.folder.dir_lock import is_locked
 from tidelog.storage.folder.meta_properties import META_PROPERTIES, known_cluster_id
 
 MOST_LOOKS = 5

@@ -25,11 +25,11 @@ from tidelog.clock import SystemClock
 from tidelog.config import LogConfig
 from tidelog.errors import DataDirNotFoundError, InvalidArgumentError, StorageError
 from tidelog.formats import names
+from tidelog.formats.dir_lock import DirLock
 from tidelog.formats.json_files import read_json, understanding, write_json
 from tidelog.formats.partition_metadata import format_topic_id, parse_topic_id
 from tidelog.model import TRANSACTIONS_TOPIC
 from tidelog.reader.log_dir import LogDir
-from tidelog.storage.folder.dir_lock import DirLock
 from tidelog.storage.folder.meta_properties import read_meta_properties
 from tidelog.storage.handover import Deletion, TopicToHand, deletions, place, recover, topics_to_hand
 from tidelog.storage.topics.topic_settings import DELETING, TopicSettings, stricter_settings

@@ -33,8 +33,8 @@ from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, ta
 from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.printing.progress import ProgressBar
+from tidelog.formats.dir_lock import DirLock
 from tidelog.reader.log_dir import LogDir
-from tidelog.storage.folder.dir_lock import DirLock
 
 FAULTS_FOUND = 1
 """Exit code of a run that found a fault."""

@@ -25,13 +25,14 @@ records than offsets.
 
 What owners do at the same time is no loss: the checkpoints have to be read before the folder is listed (`LogDir` does), a
 ``.log`` that is being deleted, cleaned or swapped in keeps its name with a suffix, and a segment that vanishes during the look
-says nothing.
+says nothing. A head that a running broker has just removed is given a moment, until the leader epochs say so too.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -46,7 +47,9 @@ from tidelog.errors import (
     StorageError,
 )
 from tidelog.formats import names
+from tidelog.formats.dir_lock import is_locked
 from tidelog.formats.files import Notices, ReadOnlyFile
+from tidelog.formats.leader_epochs import EpochEntry
 from tidelog.formats.offset_index import OffsetIndex
 from tidelog.reader.missing.claims import Claims, read_epochs
 from tidelog.reader.segment import Segment
@@ -56,6 +59,9 @@ from tidelog.times import format_time
 if TYPE_CHECKING:
     from tidelog.reader.log_segments import LogSegments
     from tidelog.reader.segment_end import SegmentEnd
+
+_OWNER_S = 2.0
+"""How long a running broker may take from the removal of a log's head to the leader epochs that confirm it."""
 
 _INDEX_SUFFIXES = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX)
 
@@ -228,8 +234,8 @@ def _head(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[Missi
     if lost is not None:
         starts.append((_base(lost), f"{lost.name} is there, and its .log is not"))
     if starts and (claims.cleaner_offset is not None or not _is_losing_its_head(log.directory, first.base_offset)):
-        if read_epochs(log.directory).earliest != epoch:
-            return  # Its owner has written them, and removed what had waited for that, between the two looks.
+        if _moves(log.directory, epoch):
+            return  # Its owner has written them, and removed what had waited for that, since the first look.
         start, reason = min(starts)
         reason += f", the first segment at {first.base_offset}"
         yield _missing(log, start, first.base_offset, "head", reason, None, _first_header(first))
@@ -281,6 +287,19 @@ def _first_header(segment: Segment) -> BatchHeader | None:
 
 def _time(header: BatchHeader | None) -> int | None:
     return None if header is None or header.max_timestamp < 0 else header.max_timestamp
+
+
+def _moves(directory: Path, epoch: EpochEntry | None) -> bool:
+    """Return whether another first leader epoch than `epoch` is written by now, or soon where the folder has an owner.
+
+    Kafka may remove a segment's files at once, and writes the epochs on another thread, with an fsync.
+    """
+    end = time.monotonic() + _OWNER_S
+    while read_epochs(directory).earliest == epoch:
+        if time.monotonic() > end or not is_locked(directory.parent):
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def _is_losing_its_head(directory: Path, first_base_offset: int) -> bool:

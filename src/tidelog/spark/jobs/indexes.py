@@ -49,13 +49,13 @@ from tidelog.check.segments import (
     rebuild_segment,
 )
 from tidelog.errors import InvalidArgumentError, SegmentChangedError, StorageError
+from tidelog.formats.dir_lock import DirLock
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.segment import Segment
 from tidelog.spark.jobs.bundles import bundle
 from tidelog.spark.jobs.distribute import Progress, Row, run_tasks
 from tidelog.spark.jobs.index_rows import rebuilt_result, verified_result
 from tidelog.spark.jobs.result import logged_missing
-from tidelog.storage.folder.dir_lock import DirLock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.errors import InvalidArgumentError, StorageError
+from tidelog.formats.dir_lock import DirLock
 from tidelog.formats.partition_metadata import format_topic_id
 from tidelog.storage.folder import data_folder
-from tidelog.storage.folder.dir_lock import DirLock
 from tidelog.storage.folder.meta_properties import META_PROPERTIES, MetaProperties, read_meta_properties, write_meta_properties
 
 

@@ -31,12 +31,12 @@ from tidelog.config import LogConfig
 from tidelog.errors import DataDirNotFoundError, LogOfflineError, StorageError, UnknownTopicOrPartitionError
 from tidelog.formats import names
 from tidelog.formats.checkpoints import sync_directory, sync_file
+from tidelog.formats.dir_lock import DirLock
 from tidelog.formats.leader_epochs import LeaderEpochs
 from tidelog.model import TopicPartition
 from tidelog.records.batch import iter_headers
 from tidelog.records.patch import set_base_offset_and_epoch
 from tidelog.storage.folder import data_folder
-from tidelog.storage.folder.dir_lock import DirLock
 from tidelog.storage.folder.folder_topics import read_topics
 from tidelog.storage.folder.write_journal import (
     COMMITTED_FILE,

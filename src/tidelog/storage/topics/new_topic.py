@@ -37,13 +37,13 @@ from tidelog.config import CREATE_TIME, LogConfig, unaliased
 from tidelog.errors import InvalidArgumentError, LogOfflineError, StorageError, TidelogError, TopicExistsError
 from tidelog.formats import names
 from tidelog.formats.checkpoints import sync_directory, write_offset_checkpoint
+from tidelog.formats.dir_lock import DirLock
 from tidelog.formats.partition_metadata import read_topic_id
 from tidelog.metadata.records import RemoveTopicRecord
 from tidelog.model import MAX_TOPIC_NAME_LENGTH, METADATA_TOPIC, TopicPartition, is_topic_name
 from tidelog.reader.metadata_log import METADATA_DIR, metadata_dir
 from tidelog.storage.folder import data_folder
 from tidelog.storage.folder.dir_checkpoints import DirCheckpoints
-from tidelog.storage.folder.dir_lock import DirLock
 from tidelog.storage.folder.folder_topics import read_topics
 from tidelog.storage.folder.meta_properties import META_PROPERTIES, read_meta_properties
 from tidelog.storage.loading.loader import load
