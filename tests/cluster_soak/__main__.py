@@ -9,6 +9,7 @@ printed: a run with the same arguments has the same faults. Disks can be full wh
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
 from pathlib import Path
@@ -33,6 +34,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=None, help="of the schedule [default: any]")
     parser.add_argument("--elections", type=int, default=50, metavar="N", help="turns of leaders at the end [default: 50]")
     parser.add_argument("--per-second", type=int, default=500, metavar="N", help="records sent in a second [default: 500]")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, metavar="N", help="begin no fault after so long [default: all are done]"
+    )
     parser.add_argument("--folder", type=Path, default=None, help="where nodes keep their data [default: a new one]")
     asked = parser.parse_args(arguments)
     reason = why_not()
@@ -57,6 +61,7 @@ def main(arguments: list[str]) -> int:
             seed=seed,
             elections=asked.elections,
             per_second=asked.per_second,
+            minutes=asked.minutes,
         )
     print(f"\n{asked.brokers}, seed {seed}")
     print(outcome.table())

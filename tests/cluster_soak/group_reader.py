@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import defaultdict
+from datetime import datetime
+from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from tests.cluster_soak.senders import file_logger
 from tests.cluster_soak.topics import APPENDED, ORDERS, TRANSACTED, number_of
 
 
 class GroupReader:
     """Reads with `read_committed`, and commits, until `stop`. Records of `ORDERS` and `APPENDED` come without gaps."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, log: Path) -> None:
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -26,8 +29,10 @@ class GroupReader:
                 "topic.metadata.refresh.interval.ms": 5000,
                 "reconnect.backoff.max.ms": 500,
                 "check.crcs": True,
-                "log_level": 0,
-            }
+                "log_level": 7,
+                "debug": "cgrp,fetch",
+            },
+            logger=file_logger(log),
         )
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._read, name="reader", daemon=True)
@@ -76,4 +81,4 @@ class GroupReader:
         is_gap = offset > due and place[0] != TRANSACTED
         self._is_new.discard(place)
         if is_back or is_gap:
-            self.wrong.append(f"{place}: {offset} was read where {due} comes next")
+            self.wrong.append(f"{datetime.now():%H:%M:%S.%f} {place}: {offset} was read where {due} comes next")

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
@@ -18,6 +19,8 @@ from tests.cluster_soak.senders import IdempotentSender, Outcome, TransactionalS
 from tests.cluster_soak.topics import ORDERS, PARTITIONS, TRANSACTED, number_of, place_of, time_of
 from tests.kafka.java import wait_until
 from tests.kafka.tidelog_node import TIDELOG
+from tidelog.reader.log import Log
+from tidelog.records.batch import BatchHeader
 
 Place = tuple[str, int]
 PATIENCE_S = 120
@@ -30,6 +33,44 @@ class Found:
 
     numbers: dict[Place, array[int]] = field(default_factory=dict)
     times: dict[Place, array[int]] = field(default_factory=dict)
+
+
+class Double(NamedTuple):
+    """A record that is there twice: its number, and where."""
+
+    place: Place
+    number: int
+    first: int
+    second: int
+
+    def batches(self, data: Path) -> list[BatchHeader]:
+        """Return the batches that have it, in the folder of a broker that has stopped."""
+        topic, number = self.place
+        with Log.open(data / f"{topic}-{number}") as log:
+            return [next(log.headers(offset)) for offset in (self.first, self.second)]
+
+
+def judge_doubles(doubles: Iterable[Double], data: Path, wrong: list[str]) -> tuple[int, int]:
+    """Return how many records are there twice by a broker's fault, and how many their producer sent again in a new epoch.
+
+    In a new epoch sequence numbers begin at 0: no broker can know by them what was in the log before.
+    """
+    twice = again = 0
+    for double in doubles:
+        batches = double.batches(data)
+        first, second = ((one.producer_id, one.producer_epoch) for one in batches)
+        is_again = first[0] == second[0] and first[1] < second[1]
+        again, twice = again + is_again, twice + (not is_again)
+        if not is_again:
+            wrong.append(f"{double.place}: {double.number} is there twice: {' and '.join(map(describe, batches))}")
+    return twice, again
+
+
+def describe(batch: BatchHeader) -> str:
+    return (
+        f"{batch.base_offset}..{batch.last_offset} of leader epoch {batch.leader_epoch}, producer {batch.producer_id}"
+        f" in epoch {batch.producer_epoch} from sequence {batch.base_sequence}"
+    )
 
 
 def read(bootstrap: str, places: Iterable[Place], isolation: str) -> Iterator[Message]:
@@ -80,19 +121,18 @@ def read_numbered(bootstrap: str, places: Iterable[Place], wrong: list[str]) -> 
     return found
 
 
-def check_sent(sender: IdempotentSender, found: Found, wrong: list[str]) -> tuple[int, int]:
-    """Return how many acknowledged records are not where they were promised to be, and how many are there twice."""
-    lost = twice = 0
-    seen = bytearray(len(sender.offsets))
+def check_sent(sender: IdempotentSender, found: Found, wrong: list[str]) -> tuple[int, list[Double]]:
+    """Return how many acknowledged records are not where they were promised to be, and which records are there twice."""
+    lost, doubles = 0, []
+    seen = array("q", [-1]) * len(sender.offsets)
     for place, numbers in found.numbers.items():
         for offset, number in enumerate(numbers):
             if not 0 <= number < len(seen) or place_of(number) != place:
                 wrong.append(f"{place} {offset}: nobody has sent {number}")
-            elif seen[number]:
-                twice += 1
-                wrong.append(f"{place} {offset}: {number} is there twice")
+            elif seen[number] >= 0:
+                doubles.append(Double(place, number, seen[number], offset))
             else:
-                seen[number] = 1
+                seen[number] = offset
     for number, offset in enumerate(sender.offsets):
         place = place_of(number)
         numbers = found.numbers[place]
@@ -103,7 +143,7 @@ def check_sent(sender: IdempotentSender, found: Found, wrong: list[str]) -> tupl
             wrong.append(f"{place} {offset}: {number} was acknowledged, and is not there")
         elif place[0] == ORDERS and found.times[place][offset] != time_of(number):
             wrong.append(f"{place} {offset}: {number} has another time")
-    return lost, twice
+    return lost, doubles
 
 
 def check_transactions(senders: Iterable[TransactionalSender], bootstrap: str, wrong: list[str]) -> tuple[int, int]:

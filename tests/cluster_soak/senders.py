@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from array import array
 from collections import Counter
 from enum import IntEnum
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -26,13 +28,23 @@ COMMON = {
 }
 
 
+def file_logger(path: Path) -> logging.Logger:
+    """Return a logger that writes to `path`, and nowhere else."""
+    logger = logging.Logger(path.stem, logging.DEBUG)
+    handler = logging.FileHandler(path)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger.addHandler(handler)
+    return logger
+
+
 class IdempotentSender:
     """Sends numbered records at a steady rate, until `stop`."""
 
-    def __init__(self, bootstrap: str, per_second: int) -> None:
+    def __init__(self, bootstrap: str, per_second: int, log: Path) -> None:
         # No record is given up before the faults of a soak are over: what nobody answers shows as a wait.
         settings = {"enable.idempotence": True, "delivery.timeout.ms": GIVE_UP_S * 1000, "queue.buffering.max.messages": 100_000}
-        self._producer = Producer({"bootstrap.servers": bootstrap, **COMMON, **settings})
+        logged = {"log_level": 7, "debug": "eos", "logger": file_logger(log)}
+        self._producer = Producer({"bootstrap.servers": bootstrap, **COMMON, **settings, **logged})
         self._per_second = per_second
         self._stopped = threading.Event()
         self._lock = threading.Lock()

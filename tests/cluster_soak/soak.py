@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from array import array
 from collections import Counter
@@ -42,6 +43,8 @@ class Outcome:
     failed: Counter[str] = field(default_factory=Counter)
     lost: int = 0
     twice: int = 0
+    sent_again: int = 0
+    """There twice because their producer began a new epoch and sent them again in it."""
     read_by_group: int = 0
     times_compared: int = 0
     replicas_compared: int = 0
@@ -59,6 +62,7 @@ class Outcome:
             ("errors at clients", ", ".join(f"{name}: {count}" for name, count in self.failed.items()) or "none"),
             ("acknowledged and not where promised", str(self.lost)),
             ("there twice", str(self.twice)),
+            ("sent again in a new producer epoch", str(self.sent_again)),
             ("read by the group", str(self.read_by_group)),
             ("answers for times compared", str(self.times_compared)),
             ("partitions whose replicas were compared", str(self.replicas_compared)),
@@ -75,20 +79,22 @@ class Soak:
         self.outcome = Outcome()
         self._seed = seed
         bootstrap = cluster.bootstrap
-        self._sender = IdempotentSender(bootstrap, per_second)
+        self._sender = IdempotentSender(bootstrap, per_second, cluster.folder / "sender.log")
         self._transactions = [TransactionalSender(bootstrap, f"pays-{number}", 0.05) for number in range(2)]
-        self._reader = GroupReader(bootstrap)
+        self._reader = GroupReader(bootstrap, cluster.folder / "reader.log")
         self._history: dict[Place, array[int]] = {}
 
-    def run(self, faults: Sequence[Fault], elections: int) -> Outcome:
-        """Do all of it."""
+    def run(self, faults: Sequence[Fault], elections: int, ends: float) -> Outcome:
+        """Do all of it; no fault begins after `ends` (`time.monotonic`)."""
         self._create()
         self._write_history()
         for client in (self._sender, *self._transactions, self._reader):
             client.start()
         for group in groups(faults):
+            if time.monotonic() > ends:
+                break
             self._together(group, len(faults))
-        say(f"{len(faults)} faults are over; clients end")
+        say(f"{sum(self.outcome.faults.values())} faults are over; clients end")
         self._judge(elections)
         return self.outcome
 
@@ -165,15 +171,19 @@ class Soak:
             wrong.append(str(error))
         self._reader.stop()
         outcome.read_by_group = self._reader.count
-        lost, twice = judge.check_sent(self._sender, found, wrong)
-        lost_of_transactions, twice_of_transactions = judge.check_transactions(self._transactions, cluster.bootstrap, wrong)
-        outcome.lost, outcome.twice = lost + lost_of_transactions, twice + twice_of_transactions
+        lost, doubles = judge.check_sent(self._sender, found, wrong)
+        lost_of_transactions, outcome.twice = judge.check_transactions(self._transactions, cluster.bootstrap, wrong)
+        outcome.lost = lost + lost_of_transactions
         judge.check_reader(self._reader, found, wrong)
         say(f"each replica is elected in turn, {elections} times")
         compared, differing = compare_leaders(cluster, {**self._history, **found.times}, elections, self._seed)
         outcome.times_compared += compared
         self._wrong(differing)
         self._judge_replicas()
+        for double in doubles:
+            say(f"{double}: {' and '.join(map(judge.describe, double.batches(cluster.brokers[1].data)))}")
+        twice, outcome.sent_again = judge.judge_doubles(doubles, cluster.brokers[1].data, wrong)
+        outcome.twice += twice
 
     def _judge_replicas(self) -> None:
         cluster, outcome = self.cluster, self.outcome
@@ -196,11 +206,19 @@ class Soak:
 
 
 def soak(
-    folder: Path, brokers: str, faults: Sequence[Fault], *, seed: int, elections: int = 50, per_second: int = 500
+    folder: Path,
+    brokers: str,
+    faults: Sequence[Fault],
+    *,
+    seed: int,
+    elections: int = 50,
+    per_second: int = 500,
+    minutes: float = math.inf,
 ) -> Outcome:
-    """Run these faults on a cluster of such brokers, and return what was found."""
+    """Run these faults on a cluster of such brokers, those that begin in so many minutes, and return what was found."""
+    ends = time.monotonic() + minutes * 60
     with SoakCluster(folder, brokers) as cluster:
-        return Soak(cluster, seed=seed, per_second=per_second).run(faults, elections)
+        return Soak(cluster, seed=seed, per_second=per_second).run(faults, elections, ends)
 
 
 _began = time.monotonic()

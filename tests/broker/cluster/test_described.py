@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.broker.cluster.fake_plane import Member, member, registered, topic
 from tests.broker.conftest import StartBroker
+from tidelog.broker.settings.authorizer_properties import STANDARD_AUTHORIZER
 from tidelog.metadata.records import AccessControlEntryRecord, ClientQuotaRecord, EntityData, UserScramCredentialRecord
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.describe_acls import DescribeAclsRequest
@@ -136,8 +139,23 @@ def acl(name: str, pattern: int, principal: str, operation: int) -> AccessContro
     return AccessControlEntryRecord(uuid.uuid4(), TOPIC, name, pattern, principal, "*", operation, ALLOW)
 
 
-def test_entries_of_access_control_are_found_by_patterns(member: Member) -> None:
-    member.replay(
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Member]:
+    """A member with an authorizer, to which everybody is a super user."""
+    broker = Member(tmp_path / "guarded", **{"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"})
+    yield broker
+    broker.stop()
+
+
+def test_entries_are_shown_only_with_an_authorizer(member: Member) -> None:
+    """As Kafka's broker, whatever the metadata has."""
+    member.replay(acl("orders", LITERAL, "User:ann", READ))
+    answer = ask(member, DescribeAclsRequest(ANY, None, ANY, None, None, ANY, ANY), 3)
+    assert (ErrorCode(answer.error_code).name, answer.resources) == ("SECURITY_DISABLED", [])
+
+
+def test_entries_of_access_control_are_found_by_patterns(guarded: Member) -> None:
+    guarded.replay(
         acl("orders", LITERAL, "User:ann", READ),
         acl("orders", LITERAL, "User:bob", WRITE),
         acl("ord", PREFIXED, "User:ann", WRITE),
@@ -148,7 +166,7 @@ def test_entries_of_access_control_are_found_by_patterns(member: Member) -> None
         name: str | None = None, pattern: int = ANY, principal: str | None = None, operation: int = ANY, **more: int
     ) -> Any:
         request = DescribeAclsRequest(more.get("kind", ANY), name, pattern, principal, None, operation, ANY)
-        answer = ask(member, request, more.get("version", 3))
+        answer = ask(guarded, request, more.get("version", 3))
         if answer.error_code:
             return ErrorCode(answer.error_code).name
         return sorted(

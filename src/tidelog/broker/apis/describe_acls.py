@@ -1,6 +1,6 @@
 """DescribeAcls (29): the access control entries that match a filter (KIP-140).
 
-Alone without an authorizer: SECURITY_DISABLED, as Kafka without one. A member shows those in the metadata of the cluster.
+Without an authorizer: SECURITY_DISABLED, as Kafka; also of a member, whatever the metadata of its cluster has.
 
 | filter | matches |
 |---|---|
@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import at_top, cluster, whole
-from tidelog.broker.authorization.permissions import acl_of
 from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Work, slowly
+from tidelog.broker.server.slices import Work
 from tidelog.security.acl import AclFilter, Operation
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
@@ -43,7 +42,8 @@ def handle(node: Node, message: DescribeAclsRequest, request: Request) -> Work:
 
 
 def _work(node: Node, message: DescribeAclsRequest) -> Work:
-    if node.plane is None and node.permissions is None:
+    permissions = node.permissions
+    if permissions is None:
         return DescribeAclsResponse(
             error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
         )
@@ -52,11 +52,7 @@ def _work(node: Node, message: DescribeAclsRequest) -> Work:
         return DescribeAclsResponse(
             error_code=ErrorCode.INVALID_REQUEST, error_message="the filter has an element that is not known"
         )
-    permissions = node.permissions
-    if permissions is not None:
-        acls = list(permissions.authorizer.acls.values())
-    else:
-        acls = yield from slowly(map(acl_of, list(node.image.acls.values())), 256)
+    acls = list(permissions.authorizer.acls.values())
     found: dict[tuple[int, str, int], DescribeAclsResource] = {}
     for count, one in enumerate(acls):
         if wanted.matches(one):

@@ -92,7 +92,7 @@ Call = Callable[[Message, float], Awaitable[Message]]
 class BrokerLifecycle:
     """Registers the broker and keeps it registered; `run` does it. Belongs to the loop's thread.
 
-    `register` makes the registration; `call` sends a request to the active controller within so many seconds;
+    `register` makes the registration, and `call` sends a request to the active controller, each within so many seconds;
     `metadata_offset` is the last offset that was replayed.
     """
 
@@ -101,7 +101,7 @@ class BrokerLifecycle:
         node_id: int,
         *,
         call: Call,
-        register: Callable[[uuid.UUID], Awaitable[BrokerRegistrationRequest]],
+        register: Callable[[uuid.UUID, float], Awaitable[BrokerRegistrationRequest]],
         metadata_offset: Callable[[], int],
         heartbeat_s: float,
         session_s: float,
@@ -210,8 +210,9 @@ class BrokerLifecycle:
 
     async def _try_to_register(self, timeout_s: float) -> str | None:
         """Register; None if that is done, else why not yet. Raises where it never will be."""
-        request = await self._register(self.incarnation_id)
-        response = await self._call(request, timeout_s)
+        deadline = monotonic() + timeout_s
+        request = await self._register(self.incarnation_id, timeout_s)
+        response = await self._call(request, max(deadline - monotonic(), SOON_S))
         assert isinstance(response, BrokerRegistrationResponse)
         code = response.error_code
         if not code:

@@ -64,7 +64,7 @@ class ControllerChannel:
                     await asyncio.sleep(wait_s)
                     wait_s = min(2 * wait_s, MAX_RETRY_S)
         except TimeoutError:
-            message = f"no answer to {request.API_NAME} from the active controller within {timeout_s:g} s: {reason}"
+            message = f"no answer to {request.API_NAME} from the active controller within {timeout_s:.3g} s: {reason}"
             raise BrokerUnreachableError(message, path=str(self._quorum)) from None
 
     async def _asked(self, leader: Address, request: Message, timeout_s: float) -> Any:
@@ -93,7 +93,7 @@ class ControllerChannel:
                         reason = error
                     await asyncio.sleep(RETRY_S)
         except TimeoutError:
-            message = f"no connection to the active controller within {timeout_s:g} s: {reason}"
+            message = f"no connection to the active controller within {timeout_s:.3g} s: {reason}"
             raise BrokerUnreachableError(message, path=str(self._quorum)) from None
 
     def close(self) -> None:

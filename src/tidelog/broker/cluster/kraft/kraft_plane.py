@@ -240,8 +240,8 @@ class KraftPlane:
 
     # --- inside
 
-    async def _registration(self, incarnation_id: uuid.UUID) -> BrokerRegistrationRequest:
-        channel = await self._controller.connected()
+    async def _registration(self, incarnation_id: uuid.UUID, timeout_s: float) -> BrokerRegistrationRequest:
+        channel = await self._controller.connected(timeout_s)
         version = channel.version_of(BrokerRegistrationRequest)
         return BrokerRegistrationRequest(
             self.node_id,
