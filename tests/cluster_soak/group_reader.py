@@ -47,7 +47,12 @@ class GroupReader:
         self._consumer.subscribe([ORDERS, APPENDED, TRANSACTED], on_assign=self._assigned)
         self._thread.start()
 
+    def check_alive(self) -> None:
+        """As `IdempotentSender`."""
+        assert self._thread.is_alive()
+
     def stop(self) -> None:
+        self.check_alive()
         self._stopped.set()
         self._thread.join()
         with contextlib.suppress(KafkaException):

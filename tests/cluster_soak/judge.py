@@ -15,7 +15,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from tests.cluster_soak.group_reader import GroupReader
-from tests.cluster_soak.senders import IdempotentSender, Outcome, TransactionalSender
+from tests.cluster_soak.senders import SOMEWHERE, IdempotentSender, Outcome, TransactionalSender
 from tests.cluster_soak.topics import ORDERS, PARTITIONS, TRANSACTED, number_of, place_of, time_of
 from tests.kafka.java import wait_until
 from tests.kafka.tidelog_node import TIDELOG
@@ -136,6 +136,9 @@ def check_sent(sender: IdempotentSender, found: Found, wrong: list[str]) -> tupl
     for number, offset in enumerate(sender.offsets):
         place = place_of(number)
         numbers = found.numbers[place]
+        if offset == SOMEWHERE and seen[number] < 0:
+            lost += 1
+            wrong.append(f"{place}: {number} was acknowledged, and is nowhere")
         if offset < 0:
             continue
         if offset >= len(numbers) or numbers[offset] != number:

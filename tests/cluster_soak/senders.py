@@ -18,7 +18,8 @@ from tests.cluster_soak.topics import PARTITIONS, TRANSACTED, place_of, time_of,
 
 GIVE_UP_S = 300
 CALL_S = 30
-PENDING, FAILED = -1, -2
+PENDING, FAILED, SOMEWHERE = -1, -2, -3
+"""In place of an offset. `SOMEWHERE`: acknowledged by a later one's success, without an offset (librdkafka's IMPLICITACK)."""
 COMMON = {
     "acks": "all",
     "linger.ms": 5,
@@ -52,7 +53,7 @@ class IdempotentSender:
         self._longest_s = 0.0
         self._thread = threading.Thread(target=self._send, name="sender", daemon=True)
         self.offsets = array("q")
-        """By number: where the record was promised to be, `PENDING` or `FAILED`."""
+        """By number: where the record was promised to be, `PENDING`, `FAILED` or `SOMEWHERE`."""
         self.errors: Counter[str] = Counter()
         self.acknowledged = 0
 
@@ -61,9 +62,14 @@ class IdempotentSender:
 
     def stop(self) -> None:
         """End, and wait for what is under way."""
+        self.check_alive()
         self._stopped.set()
         self._thread.join()
         self._producer.flush(GIVE_UP_S)
+
+    def check_alive(self) -> None:
+        """A sender that has ended by itself has judged nothing since."""
+        assert self._thread.is_alive()
 
     def longest_wait_s(self) -> float:
         """Return how long a record has waited for its answer since the last call; those still waiting count."""
@@ -110,7 +116,8 @@ class IdempotentSender:
             self.offsets[number] = FAILED
             self.errors[str(error)] += 1
             return
-        self.offsets[number] = message.offset()
+        offset = message.offset()
+        self.offsets[number] = SOMEWHERE if offset is None else offset
         self.acknowledged += 1
 
 
@@ -147,8 +154,13 @@ class TransactionalSender:
         self._thread.start()
 
     def stop(self) -> None:
+        self.check_alive()
         self._stopped.set()
         self._thread.join()
+
+    def check_alive(self) -> None:
+        """As `IdempotentSender`."""
+        assert self._thread.is_alive()
 
     def _send(self) -> None:
         producer = None
@@ -177,7 +189,7 @@ class TransactionalSender:
         offsets: dict[tuple[int, int], bytes] = {}
 
         def delivered(error: KafkaError | None, message: Any) -> None:
-            if error is None:
+            if error is None and message.offset() is not None:
                 offsets[message.partition(), message.offset()] = message.value()
 
         producer.begin_transaction()

@@ -134,6 +134,8 @@ class Soak:
                 if next(running, self) is self:
                     del ends[index]
         in_sync_s = self.cluster.wait_in_sync()
+        for client in (self._sender, *self._transactions, self._reader):
+            client.check_alive()
         longest_s = self._sender.longest_wait_s()
         outcome = self.outcome
         for fault in group:
