@@ -41,7 +41,7 @@ from tidelog.records import kernel
 from tidelog.records.batch import read_header
 from tidelog.records.builder import binary_column, build_batch_v2_from_columns
 from tidelog.records.compression import Codec
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 RECORDS = 1_000_000
 TOPIC = "bench"

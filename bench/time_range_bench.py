@@ -40,7 +40,7 @@ from tidelog.formats.time_map import TimeMap
 from tidelog.reader.time_map_file import rebuild_time_map, time_map_path
 from tidelog.records.batch import read_header
 from tidelog.records.builder import binary_column, build_batch_v2_from_columns
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 OUT = Path(__file__).parent / "out" / "time_range"
 TOPIC = "bench"

@@ -16,7 +16,7 @@ from tidelog.errors import MissingPackageError, TidelogError
 from tidelog.extras import imported_from
 
 ROOT = Path(__file__).parent.parent
-SPARK = ("source", "columns", "sink.writers", "stream.reader", "stream.refused")
+SPARK = ("source", "columns", "sink.writers", "stream.stream_reader", "stream.refused_stream")
 WITHOUT = """
 import sys
 sys.modules[{package!r}] = None

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.storage.partition_logs import NOW_MS, batch, open_log
-from tidelog.broker.first_look import USUAL, first_look, first_look_fast
+from tidelog.broker.header_check import USUAL, check_headers, check_headers_fast
 from tidelog.errors import CorruptBatchError
 from tidelog.formats.leader_epochs import EpochEntry
 from tidelog.model import NO_TIMESTAMP
@@ -30,7 +30,7 @@ from tidelog.storage.partition.append.append_info import AppendInfo, append_info
 from tidelog.storage.partition.append.appends import _validate
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
 from tidelog.storage.partition.partition_log import PartitionLog
-from tidelog.storage.segment.segment import RollParams
+from tidelog.storage.segment.log_segment import RollParams
 from tidelog.wire.codec import decoder, encode
 from tidelog.wire.fields import ZERO_UUID
 from tidelog.wire.headers import response_chunks
@@ -79,9 +79,9 @@ def look(draw: random.Random) -> None:
     records = bytes(drawn_batch(draw)) * draw.choice([1, 1, 1, 2])
     version = draw.randrange(12)
     records = records[: draw.choice([len(records), draw.randrange(len(records))])]
-    fast = first_look_fast(records, version)
+    fast = check_headers_fast(records, version)
     try:
-        slow = first_look(records, version)
+        slow = check_headers(records, version)
     except CorruptBatchError:
         assert fast is None
     else:
@@ -239,13 +239,13 @@ def produce_response(draw: random.Random) -> None:
 
 
 PAIRS: dict[str, Callable[[random.Random], None]] = {
-    "broker/first_look.py first_look_fast": look,
+    "broker/header_check.py check_headers_fast": look,
     "records/batch.py _read_header_fast": header,
     "storage/partition/append/append_info.py append_info_fast": info,
     "storage/partition/append/appends.py _validate_fast": validation,
     "storage/partition/leader_epoch_cache.py assign_fast": epochs,
     "storage/partition/watermarks.py update_high_watermark_fast": watermark,
-    "storage/segment/segment.py should_roll_fast": rolling,
+    "storage/segment/log_segment.py should_roll_fast": rolling,
     "storage/segment/segment_reader.py _walk_to_fast": walking,
     "wire/usual_produce.py read_usual_fast": produce_request,
     "wire/usual_produce.py write_usual_fast": produce_response,
@@ -274,7 +274,7 @@ def test_both_say_the_same(pair: str) -> None:
 @pytest.mark.skipif(not COMPILED, reason="interpreted, the kernel takes nothing")
 def test_the_usual_records_go_the_fast_way(tmp_path: Path) -> None:
     log = open_log(tmp_path)
-    assert first_look_fast(bytes(batch()), 9) is USUAL
+    assert check_headers_fast(bytes(batch()), 9) is USUAL
     assert log._appends._validate_fast(memoryview(batch()), 0, NOW_MS, NO_TIMESTAMP) is not None
     for version in range(FIRST_READ, LAST_READ + 1):
         partitions = [PartitionProduceData(3, bytes(batch()))]

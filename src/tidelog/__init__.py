@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tidelog.reader.log_dir import LogDir as LogDir
     from tidelog.reader.time_search import FoundOffset as FoundOffset
     from tidelog.reader.warned_search import find_offset as find_offset
-    from tidelog.sources.report import ScanReport as ScanReport
+    from tidelog.sources.scan_report import ScanReport as ScanReport
     from tidelog.sources.stream import scan as scan
 
     __version__: str
@@ -53,7 +53,7 @@ _exported = lazy_exports(
         "tidelog.reader.log_dir": ("LogDir",),
         "tidelog.reader.time_search": ("FoundOffset",),
         "tidelog.reader.warned_search": ("find_offset",),
-        "tidelog.sources.report": ("ScanReport",),
+        "tidelog.sources.scan_report": ("ScanReport",),
         "tidelog.sources.stream": ("scan",),
     },
 )

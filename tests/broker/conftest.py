@@ -19,8 +19,8 @@ from tests.broker.raw import RawClient
 from tests.patience import PATIENCE_S
 from tidelog.broker.api import Api
 from tidelog.broker.node import Node
-from tidelog.broker.running import Running, serve
-from tidelog.broker.server.dispatch import APIS
+from tidelog.broker.server.dispatcher import APIS
+from tidelog.broker.serving_broker import ServingBroker, serve
 from tidelog.clock import Clock, SystemClock
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class RunningBroker:
             self._loop = asyncio.get_running_loop()
             self._stop = asyncio.Event()
 
-            def tell(running: Running) -> None:
+            def tell(running: ServingBroker) -> None:
                 self.running = running
                 started.set()
 

@@ -19,7 +19,7 @@ from tests.broker.widest import requests
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import NOTHING, Access
 from tidelog.broker.broker import Broker
-from tidelog.broker.server.dispatch import APIS
+from tidelog.broker.server.dispatcher import APIS
 from tidelog.broker.settings.authorizer_properties import STANDARD_AUTHORIZER
 from tidelog.errors import InvalidArgumentError
 from tidelog.security.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType

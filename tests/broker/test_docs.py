@@ -10,7 +10,7 @@ import pytest
 from tidelog.broker.groups.group_lags import Scraped
 from tidelog.broker.metrics import Metrics
 from tidelog.broker.replicas.replica_numbers import ReplicaNumbers
-from tidelog.broker.server.dispatch import APIS
+from tidelog.broker.server.dispatcher import APIS
 from tidelog.broker.server.prometheus import BrokerCollector, Snapshot
 from tidelog.broker.settings.broker_config import BROKER_PROPERTIES
 from tidelog.groups.lag import NextRecord, PartitionLag, Precision, Retention

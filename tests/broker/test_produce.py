@@ -25,7 +25,7 @@ from tests.broker.produce_helpers import (
 from tests.broker.raw import RawClient
 from tests.examples import examples
 from tidelog.broker.apis import produce
-from tidelog.broker.first_look import first_look
+from tidelog.broker.header_check import check_headers
 from tidelog.clock import ManualClock
 from tidelog.errors import CorruptBatchError, RecordValidationError
 from tidelog.model import TopicPartition
@@ -395,7 +395,7 @@ class TestBytes:
     @examples(60)
     @given(data=st.data())
     def test_damaged_records_are_refused_or_sound(self, data: st.DataObject) -> None:
-        """Whatever bytes change: `first_look` says a Kafka error code, or leaves it to the log."""
+        """Whatever bytes change: `check_headers` says a Kafka error code, or leaves it to the log."""
         magic, codec = data.draw(st.sampled_from([(0, Codec.NONE), (1, Codec.GZIP), (2, Codec.NONE), (2, Codec.LZ4)]))
         records = bytearray(message_set(magic, codec))
         for _ in range(data.draw(st.integers(0, 3))):
@@ -403,7 +403,7 @@ class TestBytes:
         cut = data.draw(st.integers(0, len(records)))
         version = data.draw(st.sampled_from(VERSIONS))
         try:
-            look = first_look(records[:cut], version)
+            look = check_headers(records[:cut], version)
         except CorruptBatchError:
             return
         assert look.error_code in (0, 2, 76, 87)

@@ -20,11 +20,11 @@ from tests.certificates import PASSWORD, Authority
 from tests.kafka.java import wait_until
 from tests.patience import PATIENCE_S
 from tidelog.broker.cluster.channel import Channel
-from tidelog.broker.running import Running
 from tidelog.broker.server.broker_server import HANDSHAKE_THREADS, BrokerServer
 from tidelog.broker.server.listeners import is_of_security, parse_listeners
 from tidelog.broker.server.secured.authentication import MAX_BYTES
 from tidelog.broker.server.secured.listener_security import ListenerSecurity
+from tidelog.broker.serving_broker import ServingBroker
 from tidelog.errors import (
     AuthenticationError,
     BrokerUnreachableError,
@@ -348,7 +348,7 @@ def test_the_end_closes_those_whose_handshake_waits_for_a_thread(secured: Secure
     with contextlib.ExitStack() as opened, tidelog.Broker(**names) as broker:  # type: ignore[arg-type]
         server: BrokerServer = broker.call(lambda running: running.server)
 
-        def keep_busy(running: Running) -> None:
+        def keep_busy(running: ServingBroker) -> None:
             for _ in range(HANDSHAKE_THREADS):
                 server.handshakes.run(lambda: wait_until(lambda: server.handshakes._is_closed, "the end"), lambda _: None)
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tidelog.broker.api import Api
-from tidelog.broker.server.dispatch import APIS
+from tidelog.broker.server.dispatcher import APIS
 from tidelog.wire.fields import Versions
 
 TABLE = re.compile(r"^\| version \| what it changed \|\n\|---\|---\|\n((?:\|.*\|\n?)+)", re.MULTILINE)

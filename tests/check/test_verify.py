@@ -14,7 +14,7 @@ from tests.reader.golden import GOLDEN
 from tests.reader.test_missing import one_partition
 from tests.storage.managers import die, started
 from tests.storage.partition_logs import NOW_MS, batch
-from tidelog.check.expected import Owner, expected_partitions, strangers
+from tidelog.check.expected_partitions import Owner, expected_partitions, strangers
 from tidelog.check.folder_verify import FolderReport, verify_folder
 from tidelog.check.partition_rules import SnapshotFacts, checkpoint_faults, epoch_faults, missing_snapshots
 from tidelog.clock import ManualClock

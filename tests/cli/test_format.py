@@ -11,7 +11,7 @@ from tests.cli.conftest import run
 from tidelog.errors import InvalidArgumentError
 from tidelog.formats.dir_lock import DirLock
 from tidelog.formats.partition_metadata import parse_topic_id
-from tidelog.storage.folder.formatting import format_folder
+from tidelog.storage.folder.folder_format import format_folder
 from tidelog.storage.folder.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 
 CLUSTER = "AAAAAAAAQQCQAAAAAAAAAg"

@@ -69,14 +69,14 @@ class Server:
 
 FULL_PIPE = """
 import asyncio, signal
-from tidelog.broker.running import Running
-until = Running.until
+from tidelog.broker.serving_broker import ServingBroker
+until = ServingBroker.until
 async def signalled(self, stop):
     for _ in range(20_000):  # All in one turn of the loop: each would wake it, and it reads none of that meanwhile.
         asyncio.get_running_loop().call_soon_threadsafe(int)
     signal.raise_signal(signal.SIGTERM)
     await until(self, stop)
-Running.until = signalled
+ServingBroker.until = signalled
 """
 
 

@@ -16,7 +16,7 @@ import pytest
 import tidelog
 from tests.broker.conftest import RunningBroker
 from tests.cli.conftest import run
-from tidelog.client.connections.security import sasl_mechanisms, wants_tls
+from tidelog.client.connections.listener_probe import sasl_mechanisms, wants_tls
 from tidelog.errors import BrokerUnreachableError, SecurityProtocolError
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.headers import response_chunks

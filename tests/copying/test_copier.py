@@ -15,8 +15,8 @@ from tests.sources.test_property import NOON
 from tidelog.client.client import Client
 from tidelog.copying import copier
 from tidelog.copying.copier import CopyResult, CopyTask, committed_positions, copy_partition
+from tidelog.copying.copy_plan import plan_copy
 from tidelog.copying.offset_map import OffsetMap, OffsetMapWriter
-from tidelog.copying.planning import plan_copy
 from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError, ProducerFencedError
 from tidelog.model import TopicPartition
 from tidelog.records.compression import Codec

@@ -17,7 +17,7 @@ from tests.sources.conftest import quiet as quiet
 from tests.sources.logs import TOPIC, LogBuilder, Row, expected
 from tests.sources.test_property import NOON, steps, write
 from tidelog.copying.column_rebuilding import BATCH_BYTES, TimeRule
-from tidelog.copying.planning import plan_copy
+from tidelog.copying.copy_plan import plan_copy
 from tidelog.copying.source_batches import CopiedBatch, CopyCounts, CopyRules, copied_or_skipped
 from tidelog.errors import CorruptBatchError, InvalidArgumentError
 from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, read_header

@@ -29,7 +29,7 @@ from tidelog.clock import ManualClock
 from tidelog.errors import TidelogError
 from tidelog.model import LATEST, MAX_TIMESTAMP, TopicPartition
 from tidelog.sources.plan import plan
-from tidelog.sources.reader import read_split
+from tidelog.sources.split_reader import read_split
 from tidelog.storage.segment import segment_reader, walked_headers
 from tidelog.testing import Broker
 

@@ -125,7 +125,7 @@ def test_batches_are_as_full_as_they_can_be(tmp_path: Path, monkeypatch: pytest.
     file = written(tmp_path / "rows.jsonl", table())
     logs = []
     for block in (1 << 22, 5000, 700):
-        monkeypatch.setattr("tidelog.ingest.json_lines._BLOCK_BYTES", block)
+        monkeypatch.setattr("tidelog.ingest.json_lines_source._BLOCK_BYTES", block)
         directory = tmp_path / str(block)
         run_ok(*command(directory, file, "--key", "key", "--partitions", 3, "--batch-bytes", 1000))
         logs.append([(directory / f"events-{p}" / f"{0:020d}.log").read_bytes() for p in range(3)])
@@ -373,7 +373,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(
     suffix: str, change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Never fewer rows, or rows of two files: whatever the reader itself makes of it."""
-    monkeypatch.setattr("tidelog.ingest.json_lines._BLOCK_BYTES", 4096)
+    monkeypatch.setattr("tidelog.ingest.json_lines_source._BLOCK_BYTES", 4096)
     monkeypatch.setattr("tidelog.ingest.csv_source._BLOCK_BYTES", 4096)
     file = written(tmp_path / f"rows.{suffix}", table())
     happen, words = CHANGES[change]

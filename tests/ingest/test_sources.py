@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tidelog.errors import CorruptDataError, InvalidArgumentError, StorageError, TidelogError
-from tidelog.ingest import csv_source, json_lines
+from tidelog.ingest import csv_source, json_lines_source
 from tidelog.ingest.formats import format_of, open_source
 from tidelog.ingest.json_rows import encode_rows
 from tidelog.ingest.source import Wanted, slices
@@ -238,7 +238,7 @@ def test_json_lines_values(values: list[str], expected: list[Any], tmp_path: Pat
 
 
 def test_json_lines_type_may_change_from_block_to_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_lines, "_BLOCK_BYTES", 40)
+    monkeypatch.setattr(json_lines_source, "_BLOCK_BYTES", 40)
     path = save(tmp_path, "a.jsonl", '{"t":1,"k":5}\n' * 20 + '{"t":1,"k":"x"}\n' * 20)
     assert [row["k"] for row in rows(path, Wanted("t", "k"))] == [5] * 20 + ["x"] * 20
 
@@ -287,7 +287,7 @@ def test_json_lines_of_any_block_size(tmp_path: Path, monkeypatch: pytest.Monkey
     lines = [json.dumps({"t": i, "v": "x" * (i % 50)}) for i in range(100)]
     path = save(tmp_path, "a.jsonl", "\n".join(lines))
     for block in (1, 7, 64, 1000):
-        monkeypatch.setattr(json_lines, "_BLOCK_BYTES", block)
+        monkeypatch.setattr(json_lines_source, "_BLOCK_BYTES", block)
         assert json_texts(path) == lines
 
 

@@ -17,7 +17,7 @@ from tests.interop.peers import AGAINST, Peer, served
 from tests.kafka.clients import NewRow, produce, watermarks
 from tests.kafka.jars import classpath
 from tests.kafka.java import run_java
-from tidelog.broker.server.dispatch import APIS
+from tidelog.broker.server.dispatcher import APIS
 
 RELEASE = "3.9.1"
 TOPICS = "org.apache.kafka.tools.TopicCommand"

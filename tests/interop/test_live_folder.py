@@ -31,7 +31,7 @@ from tests.kafka.java import wait_until
 from tests.patience import PATIENCE_S
 from tidelog.errors import SegmentChangedError
 from tidelog.sources.plan import plan
-from tidelog.sources.reader import read_split
+from tidelog.sources.split_reader import read_split
 
 SECONDS = 20
 """How long each topic is read while it changes, at least."""

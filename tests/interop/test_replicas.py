@@ -18,7 +18,7 @@ from tidelog.check.replicas.partition_comparison import PartitionComparison
 from tidelog.check.replicas.replicas_verify import verify_replicas
 from tidelog.model import TopicPartition
 from tidelog.reader.log_dir import LogDir
-from tidelog.storage.folder.formatting import format_folder
+from tidelog.storage.folder.folder_format import format_folder
 
 TOPICS: dict[str, dict[str, str]] = {
     "orders": {"segment.bytes": "60000"},

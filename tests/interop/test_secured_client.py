@@ -30,7 +30,7 @@ from tests.kafka import Kafka391
 from tests.kafka.java import free_port
 from tests.kafka.secured_clients import answers, kind
 from tests.patience import PATIENCE_S
-from tidelog.client.connections.security import sasl_mechanisms, wants_tls
+from tidelog.client.connections.listener_probe import sasl_mechanisms, wants_tls
 from tidelog.clock import SystemClock
 from tidelog.errors import AuthenticationError, InvalidArgumentError, SecurityProtocolError, TidelogError
 from tidelog.metadata.records import UserScramCredentialRecord

@@ -39,7 +39,7 @@ MUTANTS = [
     Mutant(
         "KIP33-12 LOOK-14",
         "an entry when exactly the interval has passed",
-        "storage/segment/segment.py",
+        "storage/segment/log_segment.py",
         (
             (
                 "self.index_interval_bytes = config.index_interval_bytes",
@@ -56,7 +56,7 @@ MUTANTS = [
     Mutant(
         "KIP33-14 KIP33-24",
         "the batch's own timestamp instead of the largest so far",
-        "storage/segment/segment.py",
+        "storage/segment/log_segment.py",
         (
             (
                 "time_index.maybe_append(max_timestamp, offset_of_max)",
@@ -67,7 +67,7 @@ MUTANTS = [
     Mutant(
         "KIP33-15",
         "the base offset of the batch",
-        "storage/segment/segment.py",
+        "storage/segment/log_segment.py",
         (
             (
                 "max_timestamp, offset_of_max = header.max_timestamp, header.last_offset\n                if since > interval:",
@@ -78,7 +78,7 @@ MUTANTS = [
     Mutant(
         "KIP33-17 KIP33-38",
         "the index file of a new segment is made at once",
-        "storage/segment/segment.py",
+        "storage/segment/log_segment.py",
         (
             (
                 "        return cls(log, base_offset, config, clock,",
@@ -95,7 +95,7 @@ MUTANTS = [
     Mutant(
         "KIP33-20",
         "the largest timestamp is the last one",
-        "storage/segment/segment.py",
+        "storage/segment/log_segment.py",
         (
             (
                 "                    if header.max_timestamp > max_timestamp:\n                        max_timestamp",
@@ -123,13 +123,13 @@ MUTANTS = [
     Mutant(
         "KIP33-26",
         "no last entry at the roll",
-        "storage/segment/segment.py",
+        "storage/segment/log_segment.py",
         (("        self.time_index.maybe_append(largest.timestamp, largest.offset, skip_full_check=True)\n", ""),),
     ),
     Mutant(
         "KIP33-39",
         "entries of truncated messages stay in the time index",
-        "storage/segment/segment.py",
+        "storage/segment/log_segment.py",
         (("        self.time_index.truncate_to(offset)\n", ""),),
     ),
     Mutant(
@@ -146,7 +146,7 @@ MUTANTS = [
     Mutant(
         "KIP33-40",
         "the largest timestamp is not found again after a truncation",
-        "storage/segment/segment.py",
+        "storage/segment/log_segment.py",
         (
             (
                 "        if had_timestamps:\n            self._max_timestamp",
@@ -157,7 +157,7 @@ MUTANTS = [
     Mutant(
         "KIP33-40",
         "after a truncation the largest timestamp is the last entry's, and nothing after it counts",
-        "storage/segment/segment.py",
+        "storage/segment/log_segment.py",
         (
             (
                 "        for header in self.batches_from(largest.offset):\n            if header.max_timestamp > largest.timestamp:",
@@ -168,7 +168,7 @@ MUTANTS = [
     Mutant(
         "KIP33-31",
         "the largest timestamp after a start is the last entry's, and nothing after it counts",
-        "storage/segment/segment.py",
+        "storage/segment/log_segment.py",
         (
             (
                 "            if self.time_index.entries == 0 or not self.time_index.is_own:",
@@ -252,7 +252,7 @@ MUTANTS = [
     Mutant(
         "KIP33-49 KIP33-48 KIP33-1 KIP32-103",
         "wall time instead of event time",
-        "storage/segment/segment.py",
+        "storage/segment/log_segment.py",
         (
             (
                 "            return message_timestamp - first\n        return now_ms",
@@ -267,7 +267,7 @@ MUTANTS = [
     Mutant(
         "KIP33-49",
         "one millisecond early",
-        "storage/segment/segment.py",
+        "storage/segment/log_segment.py",
         (
             (
                 "if waited_ms > params.max_segment_ms - self.roll_jitter_ms:",
@@ -282,7 +282,7 @@ MUTANTS = [
     Mutant(
         "KIP32-26 KIP33-49",
         "by the batch's first timestamp, not its largest",
-        "storage/segment/segment.py",
+        "storage/segment/log_segment.py",
         (
             (
                 "            self._rolling_based_timestamp = headers[0].max_timestamp\n        self._max",
@@ -293,7 +293,7 @@ MUTANTS = [
     Mutant(
         "KIP32-26",
         "by the largest timestamp of the whole append",
-        "storage/segment/segment.py",
+        "storage/segment/log_segment.py",
         (
             (
                 "            self._rolling_based_timestamp = headers[0].max_timestamp\n        self._max",
@@ -304,7 +304,7 @@ MUTANTS = [
     Mutant(
         "KIP32-26 ART-25",
         "by the segment's largest timestamp so far",
-        "storage/segment/segment.py",
+        "storage/segment/log_segment.py",
         (
             (
                 "        first = self._first_timestamp()\n        if first is not None and first >= 0:\n            return message",
@@ -315,7 +315,7 @@ MUTANTS = [
     Mutant(
         "KIP33-51 KIP33-100",
         "a later message's time counts where the first has none",
-        "storage/segment/segment.py",
+        "storage/segment/log_segment.py",
         (
             (
                 "        if first is not None and first >= 0:\n            return message_timestamp - first",
@@ -559,7 +559,7 @@ MUTANTS = [
     Mutant(
         "KIP33-92 KIP33-51",
         "a segment without timestamps never rolls by time",
-        "storage/segment/segment.py",
+        "storage/segment/log_segment.py",
         (("        return now_ms - self.created_ms\n", "        return -1\n"),),
     ),
     Mutant(

@@ -31,7 +31,7 @@ from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
 from tidelog.records.kernel import COMPILED
 from tidelog.sources.plan import plan
-from tidelog.sources.reader import read_split
+from tidelog.sources.split_reader import read_split
 
 DAMAGES_PER_LOG = 12
 LOGS = 500 if IS_SOAK else 10

@@ -21,7 +21,7 @@ from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType
 from tidelog.records.legacy import build_message_set
 from tidelog.records.records import Record
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 TOPIC = "orders"
 

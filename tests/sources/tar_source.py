@@ -37,8 +37,8 @@ from tidelog.sources.bounds import HIGH_WATERMARK, LOG_END, TimeRange
 from tidelog.sources.offset_cuts import OffsetPiece
 from tidelog.sources.offset_source import OffsetSource
 from tidelog.sources.opening import Address, Kind
-from tidelog.sources.reading import LocatedBatch, Reading
-from tidelog.sources.report import ScanReport
+from tidelog.sources.reader_resources import LocatedBatch, ReaderResources
+from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.source import Ends
 from tidelog.sources.split import Split
 
@@ -75,7 +75,7 @@ def batches_of(address: str, key: TopicPartition) -> Iterator[LocatedBatch]:
 class TarSplit(Split):
     address: str
 
-    def batches(self, reading: Reading, report: ScanReport) -> Iterator[LocatedBatch]:
+    def batches(self, reading: ReaderResources, report: ScanReport) -> Iterator[LocatedBatch]:
         for header, data, index in batches_of(self.address, TopicPartition(self.topic, self.partition)):
             if header.last_offset >= self.start_offset and header.base_offset < self.end_offset:
                 report.batches += 1

@@ -41,7 +41,7 @@ def test_small_batches_segments_and_partitions_are_put_together(many_small: Path
 def test_a_sparse_range_is_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One record in ten is inside: Arrow batches are large all the same, although bytes run out before rows do."""
     monkeypatch.setattr("tidelog.sources.files.folder_batches.CHUNK_BYTES", 100_000)
-    monkeypatch.setattr("tidelog.sources.reader.BATCH_BYTES", 200_000)
+    monkeypatch.setattr("tidelog.sources.split_reader.BATCH_BYTES", 200_000)
     builder = LogBuilder(tmp_path, segment_bytes=1 << 20)
     records = [(1 if i % 10 == 0 else 2, b"k", b"v" * 20) for i in range(1000)]
     for _ in range(200):

@@ -19,7 +19,7 @@ from tests.sources import tar_source
 from tests.sources.logs import TOPIC, LogBuilder
 from tests.spark.stream_query import Query
 from tidelog.clock import SystemClock
-from tidelog.copying.planning import plan_copy
+from tidelog.copying.copy_plan import plan_copy
 from tidelog.copying.source_batches import CopyRules, copied_or_skipped
 from tidelog.errors import InvalidArgumentError, UnknownTopicOrPartitionError, UnsupportedVersionError
 from tidelog.model import EARLIEST, EARLIEST_LOCAL, LATEST, MAX_TIMESTAMP, READ_COMMITTED, TopicPartition

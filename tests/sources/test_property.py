@@ -19,7 +19,7 @@ from tests.examples import examples
 from tests.sources.logs import ROW_COLUMNS, TOPIC, LogBuilder, expected, plain, rows_of
 from tidelog.records.compression import Codec
 from tidelog.sources.plan import plan
-from tidelog.sources.reader import read_split
+from tidelog.sources.split_reader import read_split
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

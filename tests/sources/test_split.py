@@ -19,8 +19,8 @@ from tidelog.records.records import Record
 from tidelog.sources.files.folder_source import FolderSource
 from tidelog.sources.files.folder_split import FolderSplit
 from tidelog.sources.plan import plan
-from tidelog.sources.reader import read_split
 from tidelog.sources.scan_plan import ScanPlan, ScanRequest
+from tidelog.sources.split_reader import read_split
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from tidelog.reader.time_map_file import read_time_map, rebuild_time_map, time_m
 from tidelog.records.batch import iter_headers
 from tidelog.records.compression import Codec
 from tidelog.sources.plan import plan
-from tidelog.sources.reader import read_split
+from tidelog.sources.split_reader import read_split
 
 T = 1_373_446_800_000
 MINUTE = 60_000

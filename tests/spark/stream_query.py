@@ -8,8 +8,8 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from tidelog.spark.stream.reader import TidelogStreamReader
 from tidelog.spark.stream.stream_options import parse_stream_options
+from tidelog.spark.stream.stream_reader import TidelogStreamReader
 
 Rows = list[tuple[str, int, int]]
 

@@ -24,14 +24,14 @@ from tidelog.clock import ManualClock
 from tidelog.errors import SegmentChangedError
 from tidelog.ingest.importer import ImportOptions, import_file
 from tidelog.records.compression import Codec
-from tidelog.sources.report import ScanReport
+from tidelog.sources.scan_report import ScanReport
 from tidelog.spark.stream.admission import share, within_bytes
 from tidelog.spark.stream.stream_tasks import StreamTask, read_task
 
 UNPACKED_BYTES = 240 << 20
 READ = """
 import resource, sys
-from tidelog.spark.stream.reader import TidelogStreamReader
+from tidelog.spark.stream.stream_reader import TidelogStreamReader
 from tidelog.spark.stream.stream_options import parse_stream_options
 
 options = {"path": sys.argv[1], "subscribe": "wide", "startingOffsets": "earliest", "failOnDataLoss": sys.argv[2]}

@@ -21,7 +21,7 @@ from tidelog.storage.compaction.cleaner import Cleaner, CleanerStats, run
 from tidelog.storage.partition.append.append_info import AppendInfo
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.watermarks import FetchIsolation
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 DELETE_RETENTION_MS = 86_400_000
 LARGE_TIMESTAMP = 2**63 - 1 - DELETE_RETENTION_MS - 1

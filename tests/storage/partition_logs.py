@@ -24,7 +24,7 @@ from tidelog.storage.partition.append.append_info import AppendInfo
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.storage.scheduler import Scheduler
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = uuid.UUID("12345678-1234-1234-1234-123456789abc")

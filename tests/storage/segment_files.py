@@ -19,7 +19,7 @@ from tidelog.records.builder import build_batch_v2
 from tidelog.records.legacy import build_message_set
 from tidelog.records.records import Record, iter_records
 from tidelog.storage.segment.log_file import LogFile
-from tidelog.storage.segment.segment import FetchData, LogSegment, RollParams
+from tidelog.storage.segment.log_segment import FetchData, LogSegment, RollParams
 
 CONFIG = LogConfig(index_interval_bytes=10, segment_index_bytes=1000)
 """What LogSegmentTest takes: an index entry for every second message or so, and little room for them."""

@@ -24,7 +24,7 @@ from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.records import Record
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 from tidelog.storage.time_map_writer import TimeMapWriter
 from tidelog.storage.topics.topic_statistics import TopicStatistics
 

@@ -38,7 +38,7 @@ from tidelog.records.records import Record
 from tidelog.storage.compaction.cleaner import CleanerStats, run
 from tidelog.storage.compaction.segment_grouping import group_segments_by_size
 from tidelog.storage.partition.partition_log import PartitionLog
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 INT_MAX = 2**31 - 1
 

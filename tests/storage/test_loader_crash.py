@@ -22,7 +22,7 @@ from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.segment_replacement import at_once
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 SIZE = len(batch())
 PROPERTIES = {"segment_bytes": 5 * SIZE, "index_interval_bytes": 2 * SIZE, "segment_index_bytes": 120}

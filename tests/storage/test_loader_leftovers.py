@@ -14,7 +14,7 @@ from tests.storage.crash_states import CrashStates
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.formats.names import file_name, offset_from_file_name
 from tidelog.reader.log import Log
-from tidelog.storage.loading import leftovers
+from tidelog.storage.loading import temporary_files
 
 SUFFIXES = (".log", ".index", ".timeindex")
 KEPT = [0, 5, 10, 15, 19]
@@ -80,17 +80,17 @@ def bases(directory: Path) -> list[int]:
 
 
 def clear(builder: LogBuilder) -> None:
-    found = leftovers.clear_leftovers(builder.directory, swap_end(builder.directory))
+    found = temporary_files.clear_temporary_files(builder.directory, swap_end(builder.directory))
     assert found == {path.name for path in builder.directory.iterdir()}
     assert not any(name.endswith((".deleted", ".cleaned", ".swap")) for name in found)
-    assert leftovers.remove_orphan_indexes(builder.directory, found) == found
+    assert temporary_files.remove_orphan_indexes(builder.directory, found) == found
 
 
 def test_nothing_left_over(tmp_path: Path) -> None:
     builder = three_segments(tmp_path)
     (builder.directory / "folder").mkdir()
     before = {path.name for path in builder.directory.iterdir() if path.is_file()}
-    assert leftovers.clear_leftovers(builder.directory, no_swap) == before
+    assert temporary_files.clear_temporary_files(builder.directory, no_swap) == before
 
 
 def test_open_deletes_obsolete_files(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_open_deletes_obsolete_files(tmp_path: Path) -> None:
         builder.file(0, suffix).rename(f"{builder.file(0, suffix)}.deleted")
     raft = builder.directory / "00000000000000000005-0000000002.checkpoint.deleted"
     raft.touch()
-    leftovers.clear_leftovers(builder.directory, no_swap)
+    temporary_files.clear_temporary_files(builder.directory, no_swap)
     assert [path.name for path in builder.directory.glob("*.deleted")] == [raft.name]
     assert offsets(builder.directory) == list(range(10, 30))
 
@@ -112,8 +112,8 @@ def test_bogus_index_segments_are_removed(tmp_path: Path) -> None:
     strangers = [builder.directory / name for name in ("notes.index", "leader-epoch-checkpoint", "README")]
     for path in (*orphans, *strangers):
         path.touch()
-    before = leftovers.clear_leftovers(builder.directory, no_swap)
-    assert before - leftovers.remove_orphan_indexes(builder.directory, before) == {path.name for path in orphans}
+    before = temporary_files.clear_temporary_files(builder.directory, no_swap)
+    assert before - temporary_files.remove_orphan_indexes(builder.directory, before) == {path.name for path in orphans}
     assert all(path.exists() for path in strangers)
     assert bases(builder.directory) == [0, 10, 20]
     assert builder.file(10, ".index").exists()
@@ -125,7 +125,7 @@ def test_an_index_that_was_being_built(tmp_path: Path) -> None:
         builder.file(0, suffix).touch()
     kept = builder.directory / "leader-epoch-checkpoint.tmp"
     kept.touch()
-    leftovers.clear_leftovers(builder.directory, no_swap)
+    temporary_files.clear_temporary_files(builder.directory, no_swap)
     assert list(builder.directory.glob("*.tmp")) == [kept]
 
 
@@ -244,7 +244,7 @@ class TestInterrupted:
         expected = {path.name: path.read_bytes() for path in builder.directory.iterdir()}
         assert len(states.folders) > 3
         for folder in states.folders:
-            leftovers.clear_leftovers(folder, swap_end(folder))
+            temporary_files.clear_temporary_files(folder, swap_end(folder))
             assert {path.name: path.read_bytes() for path in folder.iterdir()} == expected
 
 
@@ -253,16 +253,16 @@ def test_a_name_without_an_offset(tmp_path: Path, name: str) -> None:
     builder = three_segments(tmp_path)
     (builder.directory / name).touch()
     with pytest.raises(InvalidArgumentError, match="no offset"):
-        leftovers.clear_leftovers(builder.directory, no_swap)
+        temporary_files.clear_temporary_files(builder.directory, no_swap)
 
 
 def test_a_log_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     builder = three_segments(tmp_path)
     monkeypatch.setattr("os.access", lambda path, _: not str(path).endswith("10.log"))
     with pytest.raises(StorageError, match="may not be read"):
-        leftovers.clear_leftovers(builder.directory, no_swap)
+        temporary_files.clear_temporary_files(builder.directory, no_swap)
 
 
 def test_no_folder(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot list"):
-        leftovers.clear_leftovers(tmp_path / "absent-0", no_swap)
+        temporary_files.clear_temporary_files(tmp_path / "absent-0", no_swap)

@@ -16,7 +16,7 @@ from tidelog.records.control import ControlType
 from tidelog.storage.loading import producer_rebuild
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.producers.producer_state_manager import ProducerStateManager
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 SIZE = len(batch())
 DAY_MS = 86_400_000

@@ -33,7 +33,7 @@ from tidelog.records.control import ControlType
 from tidelog.storage.loading import log_recovery
 from tidelog.storage.loading.loader import RecoveryProgress, load
 from tidelog.storage.partition.partition_log import PartitionLog
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 SIZE = len(batch())
 

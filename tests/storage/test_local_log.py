@@ -15,7 +15,7 @@ from tidelog.storage.partition.file_deletion import delete_segment_files
 from tidelog.storage.partition.local_log import LocalLog
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.segment_replacement import at_once
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 SIZE = len(batch())
 

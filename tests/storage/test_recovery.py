@@ -32,7 +32,7 @@ from tidelog.storage.loading.recovery import recover_segment, scan_segment
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
 from tidelog.storage.producers.producer_state_entry import ProducerStateEntry
 from tidelog.storage.producers.producer_state_manager import ProducerStateManager
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 CLOCK = ManualClock(0)
 SUFFIXES = (".index", ".timeindex", ".txnindex")

@@ -31,7 +31,7 @@ from tidelog.records.legacy import build_message_set
 from tidelog.records.records import Record
 from tidelog.storage.loading.overflow import append_from_file
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 INT32_MAX = 2**31 - 1
 HELLO_BYTES = len(messages(0, "hello"))

@@ -23,7 +23,7 @@ from tidelog.config import INT64_MAX, LogConfig
 from tidelog.errors import CorruptIndexError, InvalidArgumentError, StorageError
 from tidelog.formats.txn_index import AbortedTxn
 from tidelog.reader.producer_state import CompletedTxn
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 
 class TestFiles:

@@ -14,7 +14,7 @@ from tests.storage.segment_files import (
 )
 from tidelog.config import LogConfig
 from tidelog.records.batch import iter_headers
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

@@ -13,8 +13,8 @@ from tests.examples import examples
 from tests.fields import check_fields
 from tests.storage.segment_files import messages, open_descriptors, open_segment, put
 from tidelog.errors import InvalidArgumentError, NotFoundError
-from tidelog.storage.segment.segment import LogSegment
-from tidelog.storage.segment.segments import LogSegments
+from tidelog.storage.segment.log_segment import LogSegment
+from tidelog.storage.segment.log_segments import LogSegments
 
 
 @pytest.fixture

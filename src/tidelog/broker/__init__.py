@@ -2,7 +2,7 @@
 
 | read | for |
 |---|---|
-| `running`, `embedded` | a broker from its folder to its end: as a process, inside a Python program |
+| `serving_broker`, `embedded` | a broker from its folder to its end: as a process, inside a Python program |
 | `server/` | sockets, frames, order, limits; nothing else knows asyncio. Slices of the loop, budgets; numbers over HTTP |
 | `api`, `apis/` | from a decoded request to its answer; one file an API: versions, rules, a plain function |
 | `fetch/` | what `apis/fetch` needs: sessions, partitions read, delayed fetches, older formats |
@@ -12,10 +12,10 @@
 | `topics`, `topic_changes`, `leadership`, `replica_rules` | topics seen and changed, who leads what |
 | `cluster/` | a broker of a cluster: other nodes, and where its metadata comes from |
 | `settings/` | the broker's properties, and a topic's as clients see and change them |
-| `refused`, `read_only` | what a request is refused for |
+| `api_error`, `read_only` | what a request is refused for |
 | `flushes` | producers that wait for the disk |
 | `metrics`, `groups/group_lags` | what an operator sees |
 
-A request's way: socket → frame → `server.dispatch` decodes it → the API's `handle` → the response, at once or later → socket. A
+A request's way: socket → frame → `server.dispatcher` decodes it → the API's `handle` → the response, at once or later → socket. A
 connection's requests are answered one after the other, in their order, as Kafka does.
 """

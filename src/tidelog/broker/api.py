@@ -25,7 +25,8 @@ A handler that loops over anything is a generator: `tests/broker/test_widest.py`
 A request's record bytes lie in the memory that the connection reads into: they may be looked at, and changed, until `handle`
 returns. A handler that answers later and still needs them copies them.
 
-A handler answers what it foresees with Kafka's error codes; whatever else it raises, `dispatch` logs, and closes the connection.
+A handler answers what it foresees with Kafka's error codes; whatever else it raises, `Dispatcher` logs and closes the
+connection.
 """
 
 from __future__ import annotations

@@ -45,9 +45,9 @@ from typing import Any, Self, TypeVar, overload
 
 from tidelog.broker.broker_thread import BrokerThread, Reply
 from tidelog.broker.node import Node
-from tidelog.broker.running import Running
 from tidelog.broker.server.listeners import joined, loopback
 from tidelog.broker.server.secured.quick_security import QuickSecurity
+from tidelog.broker.serving_broker import ServingBroker
 from tidelog.broker.settings.server_properties import described, sort_properties
 from tidelog.broker.topic_changes import Job
 from tidelog.clock import Clock, SystemClock
@@ -252,7 +252,7 @@ class Broker:
             return []
         encoded_key, encoded_headers = _bytes(key), tuple(headers)
 
-        def append(running: Running) -> int:
+        def append(running: ServingBroker) -> int:
             node = running.node
             view = node.topics.get(topic)
             if view is None:
@@ -283,7 +283,7 @@ class Broker:
         """
         found: list[Record] = []
 
-        def read(running: Running) -> None:
+        def read(running: ServingBroker) -> None:
             keys = running.node.manager.partitions_of(topic)
             if partition is not None or not keys:
                 keys = [TopicPartition(topic, partition or 0)]
@@ -298,9 +298,9 @@ class Broker:
 
         It happens by itself, too. A `ManualClock` does this with each `advance`.
         """
-        return self.call(Running.tick)
+        return self.call(ServingBroker.tick)
 
-    def call(self, work: Callable[[Running], T]) -> T:
+    def call(self, work: Callable[[ServingBroker], T]) -> T:
         """Return what `work` returns, called on the broker's own thread: what it owns may be looked at nowhere else."""
         if self._serving is None:
             raise InvalidArgumentError("the broker is not running", path=self.data_dir)

@@ -19,11 +19,11 @@ from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from tidelog.broker.api import Api
-from tidelog.broker.cluster.starting import is_member, manager_of, serving
+from tidelog.broker.cluster.startup import is_member, manager_of, serving
 from tidelog.broker.read_only import READ_ONLY_APIS, READ_ONLY_SETTINGS
-from tidelog.broker.running import Running
-from tidelog.broker.server.dispatch import APIS
+from tidelog.broker.server.dispatcher import APIS
 from tidelog.broker.server.listeners import Listener
+from tidelog.broker.serving_broker import ServingBroker
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.server_properties import ServerProperties
 from tidelog.clock import Clock, ManualClock
@@ -93,7 +93,7 @@ class BrokerThread:
         self._is_read_only = is_read_only
         self._is_clean = True
         self._left_behind: tempfile.TemporaryDirectory[str] | None = None
-        self._running: Running | None = None
+        self._running: ServingBroker | None = None
         self._moved_at = 0.0
         self._thread = threading.Thread(target=self._run, name="tidelog-broker", daemon=True)
         self._thread.start()
@@ -108,7 +108,7 @@ class BrokerThread:
         """Whether it has come to its end."""
         return self._ended is not None
 
-    def call(self, work: Callable[[Running], T]) -> T:
+    def call(self, work: Callable[[ServingBroker], T]) -> T:
         """Return what `work` returns, called on the thread. Raises InvalidArgumentError where the broker does not run."""
         if self.is_here:
             return work(self._here())
@@ -140,7 +140,7 @@ class BrokerThread:
     def tick_if_running(self) -> None:
         """Do what is due by the clock, if the broker runs."""
         with suppress(InvalidArgumentError):
-            self.call(Running.tick)
+            self.call(ServingBroker.tick)
 
     def end(self, *, is_clean: bool) -> bool:
         """End it, and wait until it has; whether that was a clean end. From any other thread, also from several.
@@ -184,7 +184,7 @@ class BrokerThread:
     def _moved(self) -> None:
         self._moved_at = monotonic()
 
-    def _here(self) -> Running:
+    def _here(self) -> ServingBroker:
         if self._running is None:
             raise self._not_running()
         return self._running

@@ -6,8 +6,8 @@ thread.
 
 from __future__ import annotations
 
+from tidelog.broker.cluster.broker_channels import BrokerChannels
 from tidelog.broker.cluster.metadata_plane import MetadataPlane
-from tidelog.broker.cluster.other_brokers import OtherBrokers
 from tidelog.broker.delays import Delays
 from tidelog.broker.fetch.delayed_fetches import DelayedFetches
 from tidelog.broker.flushes import Flushes
@@ -65,11 +65,11 @@ class Core:
         self.config = config
 
 
-def _peers(plane: MetadataPlane, config: BrokerConfig) -> OtherBrokers:
+def _peers(plane: MetadataPlane, config: BrokerConfig) -> BrokerChannels:
     cluster = config.cluster
     if cluster is None:
-        return OtherBrokers(plane)
-    return OtherBrokers(
+        return BrokerChannels(plane)
+    return BrokerChannels(
         plane,
         timeout_s=cluster.request_timeout_ms / 1000,
         connect_timeout_s=cluster.socket_connection_setup_timeout_ms / 1000,

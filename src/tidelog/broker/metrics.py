@@ -2,7 +2,7 @@
 
 | | counted by |
 |---|---|
-| requests, how long they took, errors, by API | `dispatch` |
+| requests, how long they took, errors, by API | `dispatcher` |
 | connections, bytes received and sent | `connection` |
 | records, bytes and latencies by topic | Produce and Fetch |
 | batches that were decompressed, recompressed, converted up or down | Produce and Fetch |

@@ -51,7 +51,7 @@ from tidelog.wire.messages.create_topics import CreatableTopic
 
 
 class Node(Core):
-    """What all APIs share. Made by `running` once the folder is open; everything in it belongs to the loop's thread."""
+    """What all APIs share. Made by `serving_broker` once the folder is open; everything in it belongs to the loop's thread."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Node(Core):
         manager.offline.returned = self._returned
         self.quotas.take_over(self.image.quotas)
         self.served: Mapping[int, Versions] = {}
-        """The APIs that are answered here, by their keys, in which versions: `dispatch` has the table."""
+        """The APIs that are answered here, by their keys, in which versions: `dispatcher` has the table."""
 
     def _leadership(self, manager: LogManager, plane: MetadataPlane | None) -> Leadership:
         wake_fetches, when_flushed = self.delayed_fetches.appended, self.flushes.appended

@@ -20,7 +20,7 @@ from typing import Any
 
 from tidelog.broker.api import Api, Handler
 from tidelog.broker.node import Node
-from tidelog.broker.server.dispatch import APIS
+from tidelog.broker.server.dispatcher import APIS
 from tidelog.broker.server.request import Outcome, Request
 from tidelog.broker.topics import NO_TOPIC_ID
 from tidelog.wire.codec import Message

@@ -11,21 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tidelog.broker.refused import Refused
+from tidelog.broker.api_error import ApiError
 from tidelog.wire.error_codes import ErrorCode
 
 
 def check_replication_factor(replication_factor: int) -> None:
-    """Raise Refused unless one broker can do that."""
+    """Raise ApiError unless one broker can do that."""
     if replication_factor != 1:
-        raise Refused(
+        raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"a replication factor of {replication_factor} is out of reach: there is one broker",
         )
 
 
 def check_replicas(node_id: int, replicas: Sequence[int]) -> None:
-    """Raise Refused unless `replicas` are this broker."""
+    """Raise ApiError unless `replicas` are this broker."""
     if not replicas:
         reason = "a partition without a replica"
     elif any(broker != node_id for broker in replicas):
@@ -34,17 +34,17 @@ def check_replicas(node_id: int, replicas: Sequence[int]) -> None:
         reason = f"broker {node_id} is named more than once for a partition"
     else:
         return
-    raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+    raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
 
 
 def check_assignments(node_id: int, assignments: Iterable[tuple[int, Sequence[int]]]) -> int:
-    """Return how many partitions are assigned, as pairs of partition and replicas, from 0 on. Raises Refused."""
+    """Return how many partitions are assigned, as pairs of partition and replicas, from 0 on. Raises ApiError."""
     seen: set[int] = set()
     for partition, replicas in assignments:
         if partition in seen:
-            raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {partition} is assigned more than once")
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {partition} is assigned more than once")
         check_replicas(node_id, replicas)
         seen.add(partition)
     if seen != set(range(len(seen))):
-        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are numbered from 0 on, without gaps")
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are numbered from 0 on, without gaps")
     return len(seen)

@@ -10,8 +10,8 @@ last record counts, one without a value deletes it. Here as there the topic is m
 One that was found in the folder without a configuration gets Kafka's when something is first written to it: it is compacted then.
 
 What was appended is in memory at once, as it is in the log, and shown to nobody before it is committed: on the disk, where that
-is asked for, and with all replicas in sync (`coordinated` has answers wait). Where it never is, as another broker leads now, the
-table is dropped, and that broker loads its own.
+is asked for, and with all replicas in sync (`coordinator_handlers` delays answers until then). Where it never is, as another
+broker leads now, the table is dropped, and that broker loads its own.
 
 A broker alone loads all partitions at its start; one of a cluster each that it begins to lead (`lead`), and drops it when it
 no longer leads it (`resign`). Loading reads on other threads, and a partition that is not loaded yet, or cannot be, has no
@@ -131,7 +131,7 @@ class StateLog:
         self._drop: Callable[[int], object] = lambda _: None
         self._refused: ErrorCode | None = None
         self.uncommitted: set[int] = set()
-        """Partitions that somebody has read or written, and of which not all is committed; `coordinated` clears it."""
+        """Partitions that somebody has read or written, and of which not all is committed; `coordinator_handlers` clears it."""
 
     # --- asking
 
@@ -199,7 +199,7 @@ class StateLog:
     # --- writing
 
     def check_there(self) -> None:
-        """Raise TopicMissingError where the topic is to be made first, which is tried once a request (`coordinated`)."""
+        """Raise TopicMissingError where the topic is to be made first, which is tried once a request (`coordinator_handlers`)."""
         if self._refused is None:
             raise TopicMissingError
 

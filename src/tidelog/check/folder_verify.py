@@ -5,7 +5,7 @@
 | batches, indexes, time maps, aborted transactions | `tidelog.check.folder_indexes` |
 | segments, heads, ends, partitions that are missing | `tidelog.reader.missing` |
 | leader epochs, producer snapshots, checkpoints, gaps inside segments | `partition_rules` |
-| topics and partitions that should be there, their ids | `expected`, from the folder's `__cluster_metadata-0` |
+| topics and partitions that should be there, their ids | `expected_partitions`, from the folder's `__cluster_metadata-0` |
 
 A folder that a running broker owns changes during the look. What is wrong in it is looked at again, after the time in which Kafka
 rewrites its checkpoints, and counts only if it is still so.
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tidelog.check.expected import Owner, expected_partitions, strangers
+from tidelog.check.expected_partitions import Owner, expected_partitions, strangers
 from tidelog.check.finding import Finding, fault, note
 from tidelog.check.folder_indexes import VerifyOptions, verify_partitions
 from tidelog.check.partition_rules import (

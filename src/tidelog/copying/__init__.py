@@ -4,7 +4,7 @@
 |---|---|
 | source_batches | what a source's batches become: those that pass as they are, those that are rebuilt |
 | column_rebuilding | rebuilding: rows of columns into batches without gaps |
-| planning | what is read of a source topic |
+| copy_plan | what is read of a source topic |
 | copier | one partition's copy: chunks, a transaction each, resumed where the last one ended |
 | offset_map, offset_map_file | where each offset went, kept in files |
 | replay | which window of a topic goes where, fixed at the first start |

@@ -32,8 +32,8 @@ from tidelog.model import NO_TIMESTAMP
 from tidelog.records.batch import CREATE_TIME, BatchHeader, check_crc
 from tidelog.records.builder import pack_header_v2
 from tidelog.records.columns import Columns
-from tidelog.sources.reading import Reading
-from tidelog.sources.report import ScanReport
+from tidelog.sources.reader_resources import ReaderResources
+from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.split import Split
 
 
@@ -87,7 +87,7 @@ def copied_or_skipped(
         BrokerUnreachableError, BrokerError, ProtocolError
     """
     counts = CopyCounts() if counts is None else counts
-    with Reading() as reading:
+    with ReaderResources() as reading:
         for split in splits:
             if split.end_offset > start_offset:
                 wanted = replace(split, start_offset=max(start_offset, split.start_offset))
@@ -110,7 +110,7 @@ class _SplitCopier:
         self._path = split.place
         self._next_offset = self._low
 
-    def copy(self, reading: Reading) -> Iterator[CopiedBatch | None]:
+    def copy(self, reading: ReaderResources) -> Iterator[CopiedBatch | None]:
         for header, buffer, index in self._split.batches(reading, ScanReport()):
             yield from self._take(header, buffer, index)
             yield None

@@ -5,7 +5,7 @@ format       endings                                     reader
 ===========  ==========================================  ==========================================================
 parquet      .parquet .pq                                `parquet_source`: row groups, page by page
 csv          .csv .tsv, also with .gz .bz2 .zst .lz4     `csv_source`: types settled over the whole file first
-jsonl        .jsonl .ndjson .json, also compressed       `json_lines`: one object a line, the line itself is the row
+jsonl        .jsonl .ndjson .json, also compressed       `json_lines_source`: one object a line, the line itself is the row
 ===========  ==========================================  ==========================================================
 """
 
@@ -57,7 +57,7 @@ def open_source(
 
         return CsvSource(path, wanted, as_text=as_text, delimiter=delimiter, progress=progress)
     if kind == "jsonl":
-        from tidelog.ingest.json_lines import JsonLinesSource
+        from tidelog.ingest.json_lines_source import JsonLinesSource
 
         return JsonLinesSource(path, wanted)
     raise InvalidArgumentError("unknown file format", found=kind, expected=", ".join(FORMATS))

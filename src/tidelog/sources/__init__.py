@@ -6,9 +6,9 @@
 |---|---|
 | `opening` | the table of kinds, and which kind an address is of: nowhere else is that asked |
 | `source`, `offset_source` | what every kind can do: topics, ends, find, plan, splits, groups |
-| `split`, `reading` | a piece of a log that is read anywhere, and what its reader keeps |
+| `split`, `reader_resources` | a piece of a log that is read anywhere, and what its reader keeps |
 | `plan`, `scan_plan` | what is asked, and the splits that answer it |
-| `reader`, `arrow`, `schema`, `chunks` | from a split's batches to Arrow batches |
+| `split_reader`, `arrow`, `schema`, `chunks` | from a split's batches to Arrow batches |
 | `files/`, `brokers/` | the two kinds |
 
 The package is not called `scan`, so that `tidelog.scan` stays a function (docs/decisions/0006).
@@ -23,11 +23,11 @@ from tidelog.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from tidelog.sources.lookups import find_offsets as find_offsets
     from tidelog.sources.opening import open_source as open_source
-    from tidelog.sources.reader import read_split as read_split
-    from tidelog.sources.report import ScanReport as ScanReport
     from tidelog.sources.scan_plan import ScanPlan as ScanPlan
+    from tidelog.sources.scan_report import ScanReport as ScanReport
     from tidelog.sources.source import Source as Source
     from tidelog.sources.split import Split as Split
+    from tidelog.sources.split_reader import read_split as read_split
     from tidelog.sources.stream import scan as scan
 else:
     __getattr__ = lazy_exports(
@@ -35,8 +35,8 @@ else:
         {
             "tidelog.sources.lookups": ("find_offsets",),
             "tidelog.sources.opening": ("open_source",),
-            "tidelog.sources.reader": ("read_split",),
-            "tidelog.sources.report": ("ScanReport",),
+            "tidelog.sources.split_reader": ("read_split",),
+            "tidelog.sources.scan_report": ("ScanReport",),
             "tidelog.sources.scan_plan": ("ScanPlan",),
             "tidelog.sources.source": ("Source",),
             "tidelog.sources.split": ("Split",),

@@ -1,7 +1,7 @@
 """From kernel columns to Arrow batches, and from small Arrow batches to larger ones.
 
 The kernel's buffers already have Arrow's layouts; they are wrapped, not copied. Topic and partition are the same in every
-row: one array of them is made and sliced. Only `reader` and `stream` use this.
+row: one array of them is made and sliced. Only `split_reader` and `stream` use this.
 """
 
 from __future__ import annotations

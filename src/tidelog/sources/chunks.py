@@ -5,7 +5,7 @@ much as half of its other work. So buffers are kept. Whether one may be written 
 memoryviews, kernel columns and Arrow buffers, in whatever library they end up, all hold a reference to the object whose memory
 they show.
 
-Only `reader` and `stream` use this; one pool belongs to one scan, and so to one thread at a time.
+Only `split_reader` and `stream` use this; one pool belongs to one scan, and so to one thread at a time.
 """
 
 from __future__ import annotations

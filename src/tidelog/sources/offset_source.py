@@ -14,13 +14,13 @@ from tidelog.model import Isolation, TopicPartition
 from tidelog.records.records import first_record_at
 from tidelog.sources.bounds import TimeRange, clip, wanted_partitions
 from tidelog.sources.offset_cuts import OffsetPiece, cut_offsets
-from tidelog.sources.report import ScanReport
 from tidelog.sources.scan_plan import PartitionRange, ScanPlan, ScanRequest
+from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.source import Source
 
 if TYPE_CHECKING:
     from tidelog.reader.time_map_file import AnyPath
-    from tidelog.sources.reading import Reading
+    from tidelog.sources.reader_resources import ReaderResources
     from tidelog.sources.split import Split
 
 WALK_BYTES = 64 * 1024 * 1024
@@ -97,7 +97,7 @@ class OffsetSource(Source):
         return found, is_whole
 
 
-def _walk(split: Split, time_ms: int, reading: Reading) -> tuple[int, bool]:
+def _walk(split: Split, time_ms: int, reading: ReaderResources) -> tuple[int, bool]:
     """Return the first offset of a split that reaches a time, or its end; and False where the walk was broken off."""
     report = ScanReport()
     position, end = split.start_offset, split.end_offset

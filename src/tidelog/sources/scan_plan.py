@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tidelog.model import READ_UNCOMMITTED, Isolation
 from tidelog.sources.bounds import LOG_END, OffsetRanges, TimeRange
-from tidelog.sources.report import ScanReport
+from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.split import Split
 
 if TYPE_CHECKING:

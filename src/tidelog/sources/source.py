@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from tidelog.errors import InvalidArgumentError, SegmentChangedError, UnsupportedForMessageFormatError
 from tidelog.model import READ_UNCOMMITTED, Isolation, TopicPartition
 from tidelog.sources.bounds import HIGH_WATERMARK, LOG_END, TimeRange
-from tidelog.sources.reading import Reading
+from tidelog.sources.reader_resources import ReaderResources
 
 if TYPE_CHECKING:
     from tidelog.client.connections.cluster import Cluster
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from tidelog.reader.time_map_file import AnyPath
     from tidelog.reader.time_search import FoundOffset
     from tidelog.sources.groups import Groups
-    from tidelog.sources.report import ScanReport
     from tidelog.sources.scan_plan import ScanPlan, ScanRequest
+    from tidelog.sources.scan_report import ScanReport
     from tidelog.sources.split import Split
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class Source(ABC):
     def __init__(self, address: str) -> None:
         self.address = address
         """Its name in messages, and how another process opens it."""
-        self.reading = Reading()
+        self.reading = ReaderResources()
         """For splits of this source: it shares the source's connections. Closing either closes these."""
 
     def __enter__(self) -> Source:

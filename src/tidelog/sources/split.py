@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidelog.sources.bounds import TimeRange
-from tidelog.sources.reading import BATCH_ROWS, LocatedBatch, Reading
-from tidelog.sources.report import ScanReport
+from tidelog.sources.reader_resources import BATCH_ROWS, LocatedBatch, ReaderResources
+from tidelog.sources.scan_report import ScanReport
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +48,7 @@ class Split(ABC):
         return self.start_offset
 
     @abstractmethod
-    def batches(self, reading: Reading, report: ScanReport) -> Iterator[LocatedBatch]:
+    def batches(self, reading: ReaderResources, report: ScanReport) -> Iterator[LocatedBatch]:
         """Yield the batches, without those of aborted transactions if the plan is read_committed.
 
         Control batches may be among them, and what lies outside of the split's bounds at either end. `report` gets the bytes and
@@ -62,7 +62,7 @@ class Split(ABC):
         batch_rows: int = BATCH_ROWS,
         views: bool = False,
         report: ScanReport | None = None,
-        reading: Reading | None = None,
+        reading: ReaderResources | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the records as Arrow batches with the schema `scan_schema(columns, views=views)`, in offset order.
 
@@ -73,14 +73,14 @@ class Split(ABC):
             SegmentChangedError, OffsetOutOfRangeError: records are gone, or others, since the plan.
             CorruptDataError: damaged batches, with path and position. What the source's connections raise.
         """
-        from tidelog.sources.reader import read_split
+        from tidelog.sources.split_reader import read_split
 
         return read_split(self, columns, batch_rows=batch_rows, views=views, report=report, reading=reading)
 
-    def pin(self, reading: Reading) -> None:
+    def pin(self, reading: ReaderResources) -> None:
         """Open what the split reads, where that keeps it from being deleted. Raises SegmentChangedError."""
         return
 
-    def after_loss(self, reached: int, reading: Reading) -> Split | None:
+    def after_loss(self, reached: int, reading: ReaderResources) -> Split | None:
         """Return what can still be read after `reached`, where records were deleted; None where the rest is gone."""
         return None

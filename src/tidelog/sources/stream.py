@@ -17,13 +17,13 @@ from tidelog.sources.arrow import coalesce
 from tidelog.sources.bounds import LOG_END, OffsetRanges, check_positive
 from tidelog.sources.opening import Address, kind_of, open_source
 from tidelog.sources.plan import scan_request
-from tidelog.sources.reader import read_rows
-from tidelog.sources.reading import BATCH_ROWS, Reading
-from tidelog.sources.report import ScanReport
+from tidelog.sources.reader_resources import BATCH_ROWS, ReaderResources
 from tidelog.sources.scan_plan import ScanPlan, ScanRequest
+from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.schema import resolve_columns, scan_schema
 from tidelog.sources.source import Source
 from tidelog.sources.split import Split
+from tidelog.sources.split_reader import read_rows
 from tidelog.times import MAX_TIME_MS, Time, doubtful_unit
 
 logger = logging.getLogger("tidelog.sources")
@@ -117,7 +117,7 @@ def scan(
     return pa.RecordBatchReader.from_batches(scan_schema(names, views=views), batches)
 
 
-def _plan_and_pin(source: Source, request: ScanRequest, reading: Reading) -> ScanPlan[Split]:
+def _plan_and_pin(source: Source, request: ScanRequest, reading: ReaderResources) -> ScanPlan[Split]:
     """Plan, and open the files of the first splits at once. Raises SegmentChangedError where one is gone: no row is out yet."""
     reading.unpin()
     scan_plan = source.plan(request)
@@ -127,7 +127,7 @@ def _plan_and_pin(source: Source, request: ScanRequest, reading: Reading) -> Sca
 
 
 def _read(
-    scan_plan: ScanPlan[Split], names: tuple[str, ...], batch_rows: int, views: bool, report: ScanReport, reading: Reading
+    scan_plan: ScanPlan[Split], names: tuple[str, ...], batch_rows: int, views: bool, report: ScanReport, reading: ReaderResources
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches of all splits, with what is kept for all of them, and log what their reader should know."""
     for note in scan_plan.notes:

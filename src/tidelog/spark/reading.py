@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tidelog.errors import TidelogError
 from tidelog.sources.arrow import coalesce
-from tidelog.sources.report import ScanReport
+from tidelog.sources.scan_report import ScanReport
 from tidelog.spark.columns import arrow_schema, spark_batch
 
 BATCH_ROWS = 65_536

@@ -24,7 +24,7 @@ from tidelog.errors import InvalidArgumentError
 from tidelog.extras import imported_from
 from tidelog.spark.once import is_first
 from tidelog.spark.options import STREAM_OPTIONS, ReadOptions, parse_options
-from tidelog.spark.plain_errors import plainly
+from tidelog.spark.short_errors import short_errors
 
 with imported_from("spark", "PySpark"):
     from pyspark.sql.datasource import (
@@ -60,14 +60,14 @@ class TidelogDataSource(DataSource):
     def name(cls) -> str:
         return "tidelog"
 
-    @plainly
+    @short_errors
     def schema(self) -> StructType:
         """Check the options and return the schema. Spark calls it at `load()` and keeps the source as it is then."""
         from tidelog.spark.columns import spark_schema
 
         return spark_schema(self._columns())
 
-    @plainly
+    @short_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._options()
         _check_schema(schema, options.columns)
@@ -75,13 +75,13 @@ class TidelogDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
         """Return the reader; of a stream that cannot be, one that says why when it is first asked."""
-        from tidelog.spark.stream.refused import refused_stream, too_old
+        from tidelog.spark.stream.refused_stream import refused_stream, too_old
         from tidelog.spark.stream.stream_options import parse_stream_options
 
         refusal = too_old()
         if refusal is not None:
             return refused_stream(refusal)
-        from tidelog.spark.stream.reader import TidelogStreamReader
+        from tidelog.spark.stream.stream_reader import TidelogStreamReader
 
         try:
             options = parse_stream_options(self.options)
@@ -144,7 +144,7 @@ class TidelogReader(DataSourceReader):
         self.default_parallelism = default_parallelism
         self.is_registered = is_registered
 
-    @plainly
+    @short_errors
     def partitions(self) -> list[InputPartition]:
         """Return one partition for each task, its value the task's splits; a single one without any if nothing is to be read."""
         from tidelog.spark.tasks import plan_tasks
@@ -160,8 +160,8 @@ class TidelogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of a partition's splits as Arrow batches with exactly the schema that Spark expects."""
-        from tidelog.sources.reading import Reading
-        from tidelog.sources.report import ScanReport
+        from tidelog.sources.reader_resources import ReaderResources
+        from tidelog.sources.scan_report import ScanReport
         from tidelog.spark.columns import scan_columns
         from tidelog.spark.reading import BATCH_ROWS, spark_rows
 
@@ -169,7 +169,7 @@ class TidelogReader(DataSourceReader):
         names, report = scan_columns(self.options.columns), ScanReport()
 
         def rows() -> Iterator[pa.RecordBatch]:
-            with Reading() as reading:
+            with ReaderResources() as reading:
                 for split in task:
                     yield from split.read(names, batch_rows=BATCH_ROWS, report=report, reading=reading)
 

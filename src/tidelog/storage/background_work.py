@@ -37,7 +37,7 @@ from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partitions import Partitions
 from tidelog.storage.removed_files import RemovedFiles
 from tidelog.storage.scheduler import Scheduler
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 from tidelog.storage.time_map_writer import TimeMapWriter
 from tidelog.storage.topics.kept_topics import KeptTopics
 

@@ -26,7 +26,7 @@ from tidelog.formats.files import Notices
 from tidelog.formats.offset_index import OffsetPosition
 from tidelog.storage.partition.log_events import ReportingLog
 from tidelog.storage.scheduler import ScheduledTask, Scheduler
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 logger = logging.getLogger("tidelog.storage")
 

@@ -16,7 +16,7 @@ import pytest
 from tests.broker.conftest import RunningBroker
 from tests.patience import PATIENCE_S
 from tidelog.broker.cluster.metadata_plane import ANONYMOUS
-from tidelog.broker.running import running
+from tidelog.broker.serving_broker import running
 from tidelog.broker.settings.server_properties import sort_properties
 from tidelog.metadata.delta import MetadataDelta
 from tidelog.metadata.image import MetadataImage

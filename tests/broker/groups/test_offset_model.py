@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.broker import topics_now
 from tests.examples import IS_SOAK, examples
 from tests.groups.histories import known
-from tidelog.broker.groups.committing import Codes, Committer, Committing, Transaction, commit, commit_in_transaction
+from tidelog.broker.groups.offset_commits import Codes, Committer, Committing, Transaction, commit, commit_in_transaction
 from tidelog.broker.node import Node
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.clock import ManualClock

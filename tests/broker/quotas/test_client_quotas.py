@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tidelog.broker.api_error import ApiError
 from tidelog.broker.quotas import client_quotas
 from tidelog.broker.quotas.client_quotas import ClientQuotas
 from tidelog.broker.quotas.quota_limits import Limit, QuotaLimits
-from tidelog.broker.refused import Refused
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.metadata.image import QuotaKey
 from tidelog.security.principal import USER, Principal
@@ -96,7 +96,7 @@ def test_partitions() -> None:
     strict = quotas.mutations(ann, is_strict=True)
     strict.record(30)
     assert strict.throttle_ms == 0
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ApiError) as refused:
         strict.record(1)
     assert refused.value.code.name == "THROTTLING_QUOTA_EXCEEDED" and strict.throttle_ms == 4_000
     time.ms += 4_000

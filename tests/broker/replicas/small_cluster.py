@@ -24,7 +24,7 @@ from tests.patience import PATIENCE_S
 from tidelog.broker.cluster.channel import Channel
 from tidelog.broker.node import Node
 from tidelog.broker.server.broker_server import BrokerServer
-from tidelog.broker.server.dispatch import APIS
+from tidelog.broker.server.dispatcher import APIS
 from tidelog.broker.server.event_loop import LoopThreads, LoopTimers
 from tidelog.broker.settings.server_properties import sort_properties
 from tidelog.clock import SystemClock

@@ -22,7 +22,7 @@ from tests.broker.transactions.producers import (
 )
 from tests.kafka.java import wait_until
 from tidelog import Broker
-from tidelog.broker.running import Running
+from tidelog.broker.serving_broker import ServingBroker
 from tidelog.broker.state_log import read_batches
 from tidelog.broker.transactions.transaction import Transaction
 from tidelog.broker.transactions.transaction_records import read_transactions, transaction_entry
@@ -318,7 +318,7 @@ class TestRestart:
                 me.write(("t", 0), ("t", 1))
                 producer_id = me.producer_id
 
-                def decide(running: Running) -> None:
+                def decide(running: ServingBroker) -> None:
                     transactions = running.node.transactions
                     transaction = transactions.get("me")
                     assert isinstance(transaction, Transaction)

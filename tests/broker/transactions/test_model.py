@@ -18,7 +18,7 @@ from tests.broker import topics_now
 from tests.broker.transactions.producers import TransactionalProducer, committed, find_coordinator, offset_of, wait_until_loaded
 from tests.examples import examples
 from tidelog import Broker
-from tidelog.broker.running import Running
+from tidelog.broker.serving_broker import ServingBroker
 from tidelog.clock import ManualClock
 from tidelog.model import TRANSACTIONS_TOPIC
 from tidelog.wire.error_codes import ErrorCode
@@ -234,7 +234,7 @@ class Actors:
     def compact(self) -> None:
         """Nothing but the last record of each id is left in what is not the newest segment."""
 
-        def clean(running: Running) -> None:
+        def clean(running: ServingBroker) -> None:
             manager = running.node.manager
             properties = {**running.node.topics.properties(TRANSACTIONS_TOPIC), "min.cleanable.dirty.ratio": "0.01"}
             topics_now.configure(running.node, TRANSACTIONS_TOPIC, properties)

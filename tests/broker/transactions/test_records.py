@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.broker.produce_helpers import NOW_MS
 from tests.broker.transactions.producers import TransactionalProducer, wait_until_loaded
 from tidelog import Broker
-from tidelog.broker.running import Running
+from tidelog.broker.serving_broker import ServingBroker
 from tidelog.broker.transactions.transaction import STATES_BY_TEXT, Transaction, TransactionState
 from tidelog.broker.transactions.transaction_records import (
     read_transaction,
@@ -147,7 +147,7 @@ def test_a_partition_that_cannot_be_read(tmp_path: Path) -> None:
         with TransactionalProducer(address, "a") as one, TransactionalProducer(address, "b") as other:
             assert one.init() == other.init() == ErrorCode.NONE
 
-        def damage(running: Running) -> None:
+        def damage(running: ServingBroker) -> None:
             log = running.node.transactions.log
             assert log.partition_of("a") != log.partition_of("b")
             log.append(log.partition_of("a"), [(transaction_key("a"), b"\0\0nonsense")])
@@ -174,7 +174,7 @@ def test_a_disk_that_refuses(tmp_path: Path) -> None:
             me.init()
             me.write(("t", 0))
 
-            def refuse(running: Running) -> None:
+            def refuse(running: ServingBroker) -> None:
                 running.node.manager.offline.stop()  # It would come back: this disk is well.
                 running.node.manager.log("__transaction_state", 0).go_offline("a test", OSError(5, "no disk"))
 

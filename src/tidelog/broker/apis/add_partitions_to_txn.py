@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import FAILED, Access, Asker
-from tidelog.broker.coordinated import by_transactions
-from tidelog.broker.groups.committing import unknown_partitions
+from tidelog.broker.coordinator_handlers import by_transactions
+from tidelog.broker.groups.offset_commits import unknown_partitions
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Elsewhere, Work, elements, slowly
 from tidelog.broker.server.wide_requests import discarded

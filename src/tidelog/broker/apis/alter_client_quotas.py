@@ -19,6 +19,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.broker.api import Api
+from tidelog.broker.api_error import ApiError, api_error_of
 from tidelog.broker.authorization.access import cluster, whole
 from tidelog.broker.quotas.client_quotas import (
     CONSUMER_BYTE_RATE,
@@ -28,7 +29,6 @@ from tidelog.broker.quotas.client_quotas import (
 )
 from tidelog.broker.quotas.connection_quotas import CONNECTION_CREATION_RATE
 from tidelog.broker.quotas.quota_limits import CLIENT_ID, IP, USER
-from tidelog.broker.refused import Refused, refusal_of
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Elsewhere, Until, Work
 from tidelog.broker.server.wide_requests import discarded
@@ -84,7 +84,7 @@ class _Checked(NamedTuple):
 
     entry: EntryData
     entity: _Entity
-    refusal: Refused | None
+    refusal: ApiError | None
 
 
 def handle(node: Node, message: AlterClientQuotasRequest, request: Request) -> Work:
@@ -101,13 +101,13 @@ def _work(node: Node, message: AlterClientQuotasRequest) -> Work:
                 raise _refused("an entity stands more than once in the request")
             seen.add(entity)
             yield from _check(entry)
-        except Refused as refusal:
+        except ApiError as refusal:
             checked.append(_Checked(entry, entity, refusal))
         else:
             checked.append(_Checked(entry, entity, None))
         if count % 64 == 63:
             yield None
-    refused: Refused | None = None
+    refused: ApiError | None = None
     if not message.validate_only:
         (refused,) = yield from node.topic_changes.side_by_side([Job(JOB, _change(node, checked))])
     results = []
@@ -123,7 +123,7 @@ def _work(node: Node, message: AlterClientQuotasRequest) -> Work:
     return AlterClientQuotasResponse(entries=results)
 
 
-def _change(node: Node, checked: list[_Checked]) -> Steps[Refused | None]:
+def _change(node: Node, checked: list[_Checked]) -> Steps[ApiError | None]:
     """Write what was not refused, together; return why it was not written."""
     now = node.image.quotas
     before: dict[_Entity, dict[str, float]] = {}
@@ -147,14 +147,14 @@ def _change(node: Node, checked: list[_Checked]) -> Steps[Refused | None]:
         try:
             yield node.manager.metadata.append(records)
         except Exception as error:
-            return refusal_of(error)
+            return api_error_of(error)
         finally:
             node.quotas.take_over(node.image.quotas)
     return None
 
 
 def _check(entry: EntryData) -> Generator[Elsewhere | Until | None, Any, None]:
-    """Raise Refused for what cannot be a quota."""
+    """Raise ApiError for what cannot be a quota."""
     keys = [op.key for op in entry.ops]
     if len(set(keys)) < len(keys):
         raise _refused("a quota stands more than once for an entity")
@@ -214,8 +214,8 @@ def _is_host(name: str) -> bool:
     return True
 
 
-def _refused(reason: str) -> Refused:
-    return Refused(ErrorCode.INVALID_REQUEST, reason)
+def _refused(reason: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, reason)
 
 
 API = Api(AlterClientQuotasRequest, AlterClientQuotasResponse, SERVED, ACCESS, handle)

@@ -20,8 +20,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from tidelog.broker.api import Api
+from tidelog.broker.api_error import ApiError, api_error_of
 from tidelog.broker.authorization.access import cluster, whole
-from tidelog.broker.refused import Refused, refusal_of
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work
 from tidelog.broker.server.wide_requests import discarded
@@ -71,21 +71,21 @@ def handle(node: Node, message: AlterUserScramCredentialsRequest, request: Reque
 
 def _work(node: Node, message: AlterUserScramCredentialsRequest) -> Work:
     wanted: dict[str, _Alteration] = {}
-    refused: dict[str, Refused] = {}
+    refused: dict[str, ApiError] = {}
     alterations: chain[_Alteration] = chain(message.deletions, message.upsertions)
     for count, one in enumerate(alterations):
         if one.name in refused:
             continue
         if one.name in wanted:
             del wanted[one.name]
-            refused[one.name] = Refused(
+            refused[one.name] = ApiError(
                 ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
             )
             continue
         try:
             _check(node, one)
             wanted[one.name] = one
-        except Refused as refusal:
+        except ApiError as refusal:
             refused[one.name] = refusal
         if count % 256 == 255:
             yield None
@@ -102,7 +102,7 @@ def _work(node: Node, message: AlterUserScramCredentialsRequest) -> Work:
     return AlterUserScramCredentialsResponse(results=results)
 
 
-def _change(node: Node, wanted: dict[str, _Alteration], refused: dict[str, Refused]) -> Steps[Refused | None]:
+def _change(node: Node, wanted: dict[str, _Alteration], refused: dict[str, ApiError]) -> Steps[ApiError | None]:
     """Write what was not refused, together; return why it was not written. What another request has deleted is refused here."""
     records: list[Message] = []
     for count, one in enumerate(list(wanted.values())):
@@ -124,28 +124,28 @@ def _change(node: Node, wanted: dict[str, _Alteration], refused: dict[str, Refus
         try:
             yield node.manager.metadata.append(records)
         except Exception as error:
-            return refusal_of(error)
+            return api_error_of(error)
     return None
 
 
 def _check(node: Node, one: _Alteration) -> None:
     if node.image.metadata_version < SCRAM_LEVEL:
-        raise Refused(ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version does not support SCRAM")
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version does not support SCRAM")
     if not one.name:
-        raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+        raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     if one.mechanism not in _MECHANISMS:
-        raise Refused(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+        raise ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
     if isinstance(one, ScramCredentialDeletion):
         if (one.name, one.mechanism) not in node.image.scram:
             raise _not_found()
     elif one.iterations < MIN_ITERATIONS:
-        raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+        raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
     elif one.iterations > MAX_ITERATIONS:
-        raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+        raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
 
 
-def _not_found() -> Refused:
-    return Refused(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
+def _not_found() -> ApiError:
+    return ApiError(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
 
 
 API = Api(AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse, SERVED, ACCESS, handle)

@@ -1,4 +1,4 @@
-"""ApiVersions (18): which APIs are served, in which versions. Derived from the table in `dispatch`.
+"""ApiVersions (18): which APIs are served, in which versions. Derived from the table in `dispatcher`.
 
 A version that is not served gets UNSUPPORTED_VERSION in version 0 with the versions of ApiVersions, so that the client can ask
 again. The response's header is always of version 0: a client that does not know what it talks to must be able to read it.

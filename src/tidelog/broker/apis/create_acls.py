@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.api_error import api_error_of
 from tidelog.broker.authorization.access import cluster, whole
 from tidelog.broker.authorization.acl_changes import ACLS, creation, why_invalid
-from tidelog.broker.refused import refusal_of
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
@@ -49,7 +49,7 @@ def _work(node: Node, message: CreateAclsRequest) -> Work:
         try:
             yield from node.topic_changes.side_by_side([Job(ACLS, creation(node.manager.metadata, permissions, wanted))])
         except Exception as error:
-            refusal = refusal_of(error)
+            refusal = api_error_of(error)
             for result in results:
                 if not result.error_code:
                     result.error_code, result.error_message = refusal.code, refusal.reason

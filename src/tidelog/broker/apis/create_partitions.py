@@ -10,9 +10,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.api_error import ApiError, api_error_of
 from tidelog.broker.authorization.access import each, named_twice
 from tidelog.broker.quotas.client_quotas import Mutations
-from tidelog.broker.refused import Refused, refusal_of
 from tidelog.broker.replica_rules import check_replicas
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
@@ -63,7 +63,7 @@ def _work(node: Node, message: CreatePartitionsRequest, request: Request) -> Wor
         times[topic.name] += 1
         if number % 256 == 255:
             yield None
-    twice = Refused(ErrorCode.INVALID_REQUEST, "asked for twice")
+    twice = ApiError(ErrorCode.INVALID_REQUEST, "asked for twice")
     results = yield from slowly((_result(name, twice) for name, count in times.items() if count > 1), 256)
     mutations = node.quotas.mutations(request, is_strict=request.api_version >= FIRST_STRICT)
     results += yield from node.topic_changes.side_by_side(
@@ -81,33 +81,33 @@ def _tried(
     try:
         yield from _create(node, topic, mutations, validate_only=validate_only)
     except Exception as error:
-        return _result(topic.name, refusal_of(error))
+        return _result(topic.name, api_error_of(error))
     return CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.NONE, error_message=None)
 
 
 def _create(node: Node, topic: CreatePartitionsTopic, mutations: Mutations, *, validate_only: bool) -> Steps[None]:
     view = node.topics.get(topic.name)
     if view is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     has = len(view.partitions)
     added = topic.count - has
     if added <= 0:
-        raise Refused(ErrorCode.INVALID_PARTITIONS, f"topic {topic.name!r} has {has} partitions: {topic.count} are not more")
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"topic {topic.name!r} has {has} partitions: {topic.count} are not more")
     if topic.assignments is not None and len(topic.assignments) != added:
         reason = f"{added} partitions would be added, but {len(topic.assignments)} are assigned"
-        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
     if added > MAX_ADDED:
-        raise Refused(ErrorCode.POLICY_VIOLATION, f"too many partitions at once: {MAX_ADDED} is the most")
+        raise ApiError(ErrorCode.POLICY_VIOLATION, f"too many partitions at once: {MAX_ADDED} is the most")
     for assignment in topic.assignments or ():
         check_replicas(node.node_id, assignment.broker_ids)
     if not node.manager.is_configuration_known(topic.name):
-        raise Refused(ErrorCode.INVALID_REQUEST, f"nothing is known of the configuration of topic {topic.name!r}: set one first")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"nothing is known of the configuration of topic {topic.name!r}: set one first")
     mutations.record(added)
     if not validate_only:
         yield from node.topics.enlargement(topic.name, topic.count)
 
 
-def _result(name: str, refusal: Refused) -> CreatePartitionsTopicResult:
+def _result(name: str, refusal: ApiError) -> CreatePartitionsTopicResult:
     return CreatePartitionsTopicResult(name=name, error_code=refusal.code, error_message=refusal.reason)
 
 

@@ -16,9 +16,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.api_error import ApiError, api_error_of
 from tidelog.broker.authorization.access import Access, Amend, Asker, each, named_twice, unless_cluster
 from tidelog.broker.quotas.client_quotas import Mutations
-from tidelog.broker.refused import Refused, refusal_of
 from tidelog.broker.replica_rules import check_assignments, check_replication_factor
 from tidelog.broker.server.request import Outcome, Request, Wide
 from tidelog.broker.server.slices import Work, slowly
@@ -115,7 +115,7 @@ def _work(node: Node, message: CreateTopicsRequest, request: Request) -> Work:
         if number % AT_ONCE == AT_ONCE - 1:
             yield None
     if sum((yield from slowly((_size(node, topic) for topic in message.topics), AT_ONCE))) > MAX_SIZE:
-        too_many = Refused(
+        too_many = ApiError(
             ErrorCode.POLICY_VIOLATION, f"too many partitions for one request: {MAX_SIZE} with their topics is the most"
         )
         refused = yield from slowly((_refused(name, too_many) for name in times), AT_ONCE)
@@ -128,10 +128,12 @@ def _work(node: Node, message: CreateTopicsRequest, request: Request) -> Work:
         if times[topic.name] == 1 and topic.name != METADATA_TOPIC
     )
     results += [
-        _refused(name, Refused(ErrorCode.INVALID_REQUEST, "asked for twice")) for name, count in times.items() if count > 1
+        _refused(name, ApiError(ErrorCode.INVALID_REQUEST, "asked for twice")) for name, count in times.items() if count > 1
     ]
     if times[METADATA_TOPIC] == 1:
-        results.append(_refused(METADATA_TOPIC, Refused(ErrorCode.INVALID_REQUEST, "Kafka keeps this name for its own metadata")))
+        results.append(
+            _refused(METADATA_TOPIC, ApiError(ErrorCode.INVALID_REQUEST, "Kafka keeps this name for its own metadata"))
+        )
     response = CreateTopicsResponse(throttle_time_ms=mutations.throttle_ms, topics=results)
     return Wide(response) if len(results) > WIDE else response
 
@@ -145,24 +147,24 @@ def _result(node: Node, topic: CreatableTopic, mutations: Mutations, *, validate
     try:
         return (yield from _create(node, topic, mutations, validate_only=validate_only))
     except Exception as error:
-        return _refused(topic.name, refusal_of(error))
+        return _refused(topic.name, api_error_of(error))
 
 
 def _create(node: Node, topic: CreatableTopic, mutations: Mutations, *, validate_only: bool) -> Steps[CreatableTopicResult]:
     name = topic.name
     reason = why_invalid(name)
     if node.topics.get(name) is not None:
-        raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name!r} already")
+        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name!r} already")
     if reason is not None:
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     colliding = node.topics.colliding(name)
     if colliding is not None:
-        raise Refused(
+        raise ApiError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} differs from topic {colliding!r} in dots and underscores only"
         )
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
-        raise Refused(ErrorCode.INVALID_CONFIG, f"no value for {', '.join(nulls)}")
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"no value for {', '.join(nulls)}")
     properties = {config.name: config.value or "" for config in topic.configs}
     node.configs.check_topic(properties)
     partitions = _partitions(node, topic)
@@ -186,24 +188,24 @@ def _create(node: Node, topic: CreatableTopic, mutations: Mutations, *, validate
 
 
 def _partitions(node: Node, topic: CreatableTopic) -> int:
-    """Return how many partitions the topic gets. Raises Refused."""
+    """Return how many partitions the topic gets. Raises ApiError."""
     if topic.assignments:
         if topic.replication_factor != -1:
-            raise Refused(ErrorCode.INVALID_REQUEST, "replicas are assigned, so the replication factor must be -1")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "replicas are assigned, so the replication factor must be -1")
         if topic.num_partitions != -1:
-            raise Refused(ErrorCode.INVALID_REQUEST, "replicas are assigned, so the number of partitions must be -1")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "replicas are assigned, so the number of partitions must be -1")
         return check_assignments(node.node_id, ((one.partition_index, one.broker_ids) for one in topic.assignments))
     if topic.replication_factor < -1 or topic.replication_factor == 0:
-        raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, "a replication factor is 1 or more, or -1 for the broker's")
+        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "a replication factor is 1 or more, or -1 for the broker's")
     if topic.num_partitions < -1 or topic.num_partitions == 0:
-        raise Refused(ErrorCode.INVALID_PARTITIONS, "a topic has 1 partition or more, or -1 for the broker's number")
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, "a topic has 1 partition or more, or -1 for the broker's number")
     check_replication_factor(
         node.config.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
     )
     return node.config.num_partitions if topic.num_partitions == -1 else topic.num_partitions
 
 
-def _refused(name: str, refusal: Refused) -> CreatableTopicResult:
+def _refused(name: str, refusal: ApiError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=refusal.code, error_message=refusal.reason, configs=[])
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import each
-from tidelog.broker.coordinated import by_groups
+from tidelog.broker.coordinator_handlers import by_groups
 from tidelog.broker.groups.group import GroupState
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work

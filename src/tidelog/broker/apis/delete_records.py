@@ -21,8 +21,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.api_error import ApiError, api_error_of
 from tidelog.broker.authorization.access import each
-from tidelog.broker.refused import Refused, refusal_of
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Until, Work, elements, slowly
 from tidelog.broker.server.wide_requests import discarded
@@ -103,7 +103,7 @@ def _delete(node: Node, key: TopicPartition, offset: int, timeout_ms: int, waiti
     try:
         wanted = _delete_records(node, key, offset)
     except Exception as error:
-        answer.error_code = refusal_of(error).code
+        answer.error_code = api_error_of(error).code
         return answer
     waiting.left += 1
     done = partial(waiting.done, answer)
@@ -117,12 +117,12 @@ def _delete_records(node: Node, key: TopicPartition, offset: int) -> int:
     """Return where the logs of all replicas are to begin."""
     refusal = node.leadership.refusal(key)
     if key.topic in INTERNAL_TOPICS and refusal is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     if refusal:
-        raise Refused(refusal)
+        raise ApiError(refusal)
     log = node.manager.log(*key)
     if not log.config.is_deleted:
-        raise Refused(ErrorCode.POLICY_VIOLATION)
+        raise ApiError(ErrorCode.POLICY_VIOLATION)
     begin = log.delete_records(offset)
     node.delayed_fetches.appended(key)
     return begin if offset == HIGH_WATERMARK else offset

@@ -11,9 +11,9 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.api_error import api_error_of
 from tidelog.broker.authorization.access import Access, Amend, Asker, appending
 from tidelog.broker.quotas.client_quotas import Mutations
-from tidelog.broker.refused import refusal_of
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
@@ -152,7 +152,7 @@ def _delete(node: Node, view: TopicView, mutations: Mutations, *, is_by_id: bool
         mutations.record(len(view.partitions))
         yield from node.topics.deletion(view)
     except Exception as error:
-        refusal = refusal_of(error)
+        refusal = api_error_of(error)
         return _response(view.name, view.topic_id, refusal.code, refusal.reason)
     return _response(view.name, view.topic_id, ErrorCode.NONE, None)
 

@@ -17,8 +17,8 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.api_error import ApiError, api_error_of
 from tidelog.broker.authorization.config_access import of_configs
-from tidelog.broker.refused import Refused, refusal_of
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import AT_ONCE
@@ -63,7 +63,7 @@ def handle(node: Node, message: DescribeConfigsRequest, request: Request) -> Wor
     for count, one in enumerate(message.resources):
         if one.resource_type not in KINDS:
             # Kafka refuses all of them for one.
-            refusal = Refused(ErrorCode.INVALID_REQUEST, f"there is no resource of type {one.resource_type}")
+            refusal = ApiError(ErrorCode.INVALID_REQUEST, f"there is no resource of type {one.resource_type}")
             refused = yield from slowly((_refused(each, refusal) for each in message.resources), 64)
             return DescribeConfigsResponse(results=refused)
         if count % 256 == 255:
@@ -87,7 +87,7 @@ def _describe(
     try:
         entries = _entries(node, resource)
     except Exception as error:
-        return _refused(resource, refusal_of(error))
+        return _refused(resource, api_error_of(error))
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
         error_message="",
@@ -106,9 +106,9 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> list[ConfigEntry]
     if resource.resource_type == TOPIC:
         reason = why_invalid(name)
         if reason is not None:
-            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
         if node.topics.get(name) is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
         return node.configs.topic(node.topics.properties(name))
     if resource.resource_type == BROKER:
         if not name:
@@ -117,11 +117,11 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> list[ConfigEntry]
         return node.configs.broker()
     if resource.resource_type == BROKER_LOGGER:
         if not name:
-            raise Refused(ErrorCode.INVALID_REQUEST, "a broker's loggers are asked for by its id")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a broker's loggers are asked for by its id")
         check_broker_id(node, name)
         return _loggers()
     if not name:
-        raise Refused(ErrorCode.INVALID_REQUEST, "a subscription to client metrics has a name")
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a subscription to client metrics has a name")
     return []
 
 
@@ -145,7 +145,7 @@ def _reported(entry: ConfigEntry, *, has_synonyms: bool, has_documentation: bool
     )
 
 
-def _refused(resource: DescribeConfigsResource, refusal: Refused) -> DescribeConfigsResult:
+def _refused(resource: DescribeConfigsResource, refusal: ApiError) -> DescribeConfigsResult:
     return DescribeConfigsResult(
         error_code=refusal.code,
         error_message=refusal.reason,

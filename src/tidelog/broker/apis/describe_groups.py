@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tidelog.broker.api import Api
 from tidelog.broker.apis.metadata import NOT_ASKED_FOR
 from tidelog.broker.authorization.access import each, operations_of
-from tidelog.broker.coordinated import by_groups
+from tidelog.broker.coordinator_handlers import by_groups
 from tidelog.broker.groups.group import GroupState, Member
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import Right, at_top, whole
-from tidelog.broker.coordinated import by_transactions
+from tidelog.broker.coordinator_handlers import by_transactions
 from tidelog.broker.server.request import Request
 from tidelog.broker.transactions.transaction import ProducerIdAndEpoch
 from tidelog.broker.transactions.transactions import NOBODY

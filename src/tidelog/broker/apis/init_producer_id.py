@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import FAILED, Access, Asker
-from tidelog.broker.coordinated import by_transactions
+from tidelog.broker.coordinator_handlers import by_transactions
 from tidelog.broker.server.request import Outcome, Request, Wide
 from tidelog.broker.server.slices import Work, awaited
 from tidelog.broker.topic_changes import Job

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import Access, Asker
-from tidelog.broker.coordinated import by_groups
+from tidelog.broker.coordinator_handlers import by_groups
+from tidelog.broker.groups.delayed_response import DelayedResponse
 from tidelog.broker.groups.group import JoinResult
 from tidelog.broker.groups.joining import Joining, join
-from tidelog.broker.groups.waiting import Waiting
 from tidelog.broker.server.listeners import java_address
 from tidelog.broker.server.request import Outcome, Request
 from tidelog.security.acl import Operation, ResourceType
@@ -54,7 +54,7 @@ def handle(node: Node, message: JoinGroupRequest, request: Request) -> JoinGroup
     def refused(code: ErrorCode) -> JoinGroupResponse:
         return _response(version, JoinResult("", code))
 
-    waiting = Waiting(request, node, message.group_id, partial(_response, version), refused)
+    waiting = DelayedResponse(request, node, message.group_id, partial(_response, version), refused)
     joining = Joining(
         member_id=message.member_id,
         group_instance_id=message.group_instance_id,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import Right, at_top, whole
-from tidelog.broker.coordinated import by_groups
+from tidelog.broker.coordinator_handlers import by_groups
 from tidelog.broker.groups.group import GroupState
 from tidelog.broker.groups.joining import Leaving, leave
 from tidelog.broker.server.request import Request

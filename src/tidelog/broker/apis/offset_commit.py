@@ -3,7 +3,7 @@
 Version 0 is UNSUPPORTED_VERSION: there is no ZooKeeper. A retention time of -1 is the broker's.
 
 Partitions that there are not are UNKNOWN_TOPIC_OR_PARTITION, and the others committed. Of a partition that is named twice, the
-last offset counts. Who may commit: `groups.committing`.
+last offset counts. Who may commit: `groups.offset_commits`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import Right, each, first, whole
-from tidelog.broker.coordinated import by_groups
-from tidelog.broker.groups.committing import Codes, Committer, by_topic, commit, unknown_partitions, without
+from tidelog.broker.coordinator_handlers import by_groups
+from tidelog.broker.groups.offset_commits import Codes, Committer, by_topic, commit, unknown_partitions, without
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded

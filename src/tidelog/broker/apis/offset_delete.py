@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import Right, at_top, each, first, whole
-from tidelog.broker.coordinated import by_groups
-from tidelog.broker.groups.committing import Codes, by_topic, unknown_partitions
+from tidelog.broker.coordinator_handlers import by_groups
 from tidelog.broker.groups.group import GroupState
+from tidelog.broker.groups.offset_commits import Codes, by_topic, unknown_partitions
 from tidelog.broker.groups.subscriptions import subscribed_topics
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, elements, slowly

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import FAILED, Access, Amend, Asker
-from tidelog.broker.coordinated import by_groups
+from tidelog.broker.coordinator_handlers import by_groups
 from tidelog.broker.groups.group import Group
 from tidelog.broker.server.request import Outcome, Request
 from tidelog.broker.server.slices import Work

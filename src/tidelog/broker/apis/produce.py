@@ -38,7 +38,7 @@ from typing import Final, TypeAlias
 
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.produce_access import PRODUCE_ACCESS
-from tidelog.broker.first_look import USUAL, FirstLook, first_look_fast, is_of_open_transaction, look_at
+from tidelog.broker.header_check import USUAL, HeaderCheck, check_headers_fast, check_produced, is_of_open_transaction
 from tidelog.broker.metrics import Counters
 from tidelog.broker.node import Node
 from tidelog.broker.replicas.delayed_produce import FIRST_WITH_LEADERS, DelayedProduce, Uncommitted, name_leaders
@@ -120,7 +120,7 @@ def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResp
         data = topics[0].partition_data[0]
         version = request.api_version
         key = (name, data.index)
-        if first_look_fast(data.records, version) or (
+        if check_headers_fast(data.records, version) or (
             message.transactional_id is not None and is_of_open_transaction(node.manager.logs.get(key), data.records, version)  # type: ignore[call-overload]
         ):
             uncommitted: list[Uncommitted] = []
@@ -151,7 +151,7 @@ def answer_usual(
     if usual is None:
         return None
     topic, partition, acks, timeout_ms, records = usual
-    if not acks or not first_look_fast(records, version):
+    if not acks or not check_headers_fast(records, version):
         return None
     permissions = node.permissions
     if permissions is not None and not permissions.may(request, Operation.WRITE, ResourceType.TOPIC, topic, log_denied=False):
@@ -191,11 +191,11 @@ def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
     try:
         if is_kept:
             looks = yield from slowly(
-                (look_at(records, request.api_version) for records in sent.values()),
+                (check_produced(records, request.api_version) for records in sent.values()),
                 64,
             )
         else:
-            looks = [look_at(records, request.api_version) for records in sent.values()]
+            looks = [check_produced(records, request.api_version) for records in sent.values()]
     except CorruptBatchError as error:
         return _refuse_all(sent, acks, ErrorCode.CORRUPT_MESSAGE, error.message)
     is_transactional = False
@@ -292,7 +292,7 @@ def _append_verified(
     node: Node,
     key: _Key,
     records: Bytes,
-    look: FirstLook,
+    look: HeaderCheck,
     message: ProduceRequest,
     request: Request,
     prepared: Prepared | None,
@@ -316,7 +316,7 @@ def _append_verified(
             key[1], node.leadership.refusal(log.topic_partition) or ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
         )
     if asked is None:
-        # Until the first records are in, none that came later may be: see `verification_state`.
+        # Until the first records are in, none that came later may be: see `verification_state_entry`.
         state.maybe_create_verification(producer.producer_id, producer.base_sequence, producer.producer_epoch)
         code = node.transactions.verify(
             message.transactional_id or "", producer.producer_id, producer.producer_epoch, log.topic_partition
@@ -346,7 +346,7 @@ def append(
     node: Node,
     key: _Key,
     records: Bytes,
-    look: FirstLook,
+    look: HeaderCheck,
     acks: int,
     client_id: str | None,
     prepared: Prepared | None,
@@ -396,7 +396,7 @@ def _count(counters: Counters, work: AppendWork) -> None:
     counters.up_converted_batches += work.is_converted
 
 
-def _refusal(node: Node, key: _Key, log: PartitionLog | None, look: FirstLook, acks: int, client_id: str | None) -> int | None:
+def _refusal(node: Node, key: _Key, log: PartitionLog | None, look: HeaderCheck, acks: int, client_id: str | None) -> int | None:
     """Return why a partition's records are refused before its log is asked; None if there is no reason to."""
     refusal = node.leadership.refusal(TopicPartition(*key)) if log is None else ErrorCode.NONE
     if refusal is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

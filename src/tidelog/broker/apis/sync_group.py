@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import Right, at_top, whole
-from tidelog.broker.coordinated import by_groups
+from tidelog.broker.coordinator_handlers import by_groups
+from tidelog.broker.groups.delayed_response import DelayedResponse
 from tidelog.broker.groups.group import SyncResult
 from tidelog.broker.groups.joining import Syncing, sync
-from tidelog.broker.groups.waiting import Waiting
 from tidelog.broker.server.request import Outcome, Request
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
@@ -45,7 +45,7 @@ def handle(node: Node, message: SyncGroupRequest, request: Request) -> SyncGroup
     group = node.groups.get(message.group_id)
     if group is None:
         return SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
-    waiting = Waiting(request, node, message.group_id, _response, lambda code: SyncGroupResponse(error_code=code))
+    waiting = DelayedResponse(request, node, message.group_id, _response, lambda code: SyncGroupResponse(error_code=code))
     syncing = Syncing(
         member_id=message.member_id,
         group_instance_id=message.group_instance_id,

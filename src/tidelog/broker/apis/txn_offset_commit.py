@@ -3,7 +3,7 @@
 COORDINATOR_LOAD_IN_PROGRESS is answered from version 2 on: older clients would end at that.
 
 The transaction must know of the group (AddOffsetsToTxn); from version 5 on it learns it so (KIP-890). Until it ends, OffsetFetch
-answers with what was committed before, or UNSTABLE_OFFSET_COMMIT. Who may commit: `groups.committing`.
+answers with what was committed before, or UNSTABLE_OFFSET_COMMIT. Who may commit: `groups.offset_commits`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import Right, each, first, whole
-from tidelog.broker.coordinated import by_groups
-from tidelog.broker.groups.committing import Committer, Transaction, by_topic, commit_in_transaction, unknown_partitions, without
+from tidelog.broker.coordinator_handlers import by_groups
+from tidelog.broker.groups.offset_commits import (
+    Committer,
+    Transaction,
+    by_topic,
+    commit_in_transaction,
+    unknown_partitions,
+    without,
+)
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, elements
 from tidelog.broker.server.wide_requests import discarded

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 
-from tidelog.broker.refused import Refused
+from tidelog.broker.api_error import ApiError
 from tidelog.metadata.records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from tidelog.security.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from tidelog.security.principal import is_principal
@@ -48,11 +48,11 @@ def why_invalid(acl: Acl) -> tuple[ErrorCode, str | None]:
 
 
 def creation(store: MetadataStore, permissions: Permissions, wanted: Collection[Acl]) -> Steps[None]:
-    """Have these entries, as far as they are not there. Raises Refused, StorageError."""
+    """Have these entries, as far as they are not there. Raises ApiError, StorageError."""
     authorizer = permissions.authorizer
     new = {_new_id(permissions): acl for acl in dict.fromkeys(wanted) if not authorizer.has(acl)}
     if len(new) > MAX_CHANGED:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"too many entries for one request: {MAX_CHANGED} is the most")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"too many entries for one request: {MAX_CHANGED} is the most")
     if new:
         yield store.append([AccessControlEntryRecord(key, *acl) for key, acl in new.items()])
         for key, acl in new.items():

@@ -22,9 +22,9 @@ from collections.abc import Callable, Mapping
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
+from tidelog.broker.api_error import ApiError
 from tidelog.broker.quotas.quota_limits import Limit, QuotaLimits
 from tidelog.broker.quotas.quota_rate import QuotaRate, TokenBucket
-from tidelog.broker.refused import Refused
 from tidelog.metadata.image import QuotaKey
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.fetch import FetchRequest
@@ -224,7 +224,7 @@ class Mutations:
         """How long the client is to wait."""
 
     def record(self, partitions: int) -> None:
-        """Count partitions, before they are created or deleted. Raises Refused where too many were, of late."""
+        """Count partitions, before they are created or deleted. Raises ApiError where too many were, of late."""
         bucket = self._bucket
         if bucket is None:
             return
@@ -233,7 +233,7 @@ class Mutations:
             wait_ms = bucket.throttle_ms(self._limit, now_ms)
             if wait_ms:
                 self.throttle_ms = max(self.throttle_ms, wait_ms)
-                raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
+                raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
         bucket.record(partitions, self._limit, now_ms)
         if not self._is_strict:
             self.throttle_ms = max(self.throttle_ms, bucket.throttle_ms(self._limit, now_ms))

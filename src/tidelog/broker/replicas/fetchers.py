@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.cluster.channel import Channel
 from tidelog.broker.replicas.following.followed_partition import Followed, FollowedPartition, FollowerState
+from tidelog.broker.replicas.following.follower_slices import FollowerSlices
 from tidelog.broker.replicas.following.leader_fetcher import MAX_FETCH_VERSION, LeaderFetcher, Shared, logger
-from tidelog.broker.replicas.following.turns import Turns
 from tidelog.broker.replicas.replication_quota import ReplicationQuota
 from tidelog.broker.server.rate_limited_log import RateLimitedLog
 from tidelog.broker.settings.dynamic_settings import FOLLOWER_RATE
@@ -52,7 +52,7 @@ class Fetchers:
             plane,
             config,
             self.quota,
-            Turns(),
+            FollowerSlices(),
             core.delayed_fetches.appended,
             RateLimitedLog(logger),
             connect,

@@ -23,7 +23,7 @@ from tidelog.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
     from tidelog.broker.server.connection_server import ConnectionServer
-    from tidelog.broker.server.served import Served
+    from tidelog.broker.server.served_api import ServedApi
     from tidelog.broker.timers import Timer
     from tidelog.wire.codec import Bytes, Message
 
@@ -71,7 +71,7 @@ class AnswerWriter:
         self.client_id: str | None = None
         self.request_bytes = 0
         self.correlation_id = 0
-        self.served: Served | None = None
+        self.served: ServedApi | None = None
         self.started_ns = 0
         self.busy_ns = 0
         """Of a request that is answered later: how much of the loop's time it has taken, where that counts (`quotas`)."""

@@ -35,7 +35,7 @@ from tidelog.broker.node import Node
 from tidelog.broker.quotas.connection_limits import ConnectionLimits
 from tidelog.broker.server.bound_sockets import BoundSockets, bind
 from tidelog.broker.server.connection import Connection
-from tidelog.broker.server.dispatch import APIS, Dispatcher
+from tidelog.broker.server.dispatcher import APIS, Dispatcher
 from tidelog.broker.server.event_loop import LoopThreads
 from tidelog.broker.server.listeners import Listener
 from tidelog.broker.server.rate_limited_log import RateLimitedLog

@@ -1,6 +1,6 @@
 """One client's connection: bytes become frames, frames become answers, answers become bytes. In order, one request at a time.
 
-    readable → recv_into → frames → `dispatch` → chunks → writev
+    readable → recv_into → frames → `Dispatcher` → chunks → writev
 
 There is no task, no stream and no transport: the loop calls when the socket is readable or writable, nothing else. Requests that
 came with one read are answered with one write.
@@ -96,7 +96,7 @@ class Connection(AnswerWriter):
         self.peer_host = peer_host
         self.listener = listener
         self.api_version = 0
-        # What the last request's header had, so that the next one's need only be compared with it: see `dispatch`.
+        # What the last request's header had, so that the next one's need only be compared with it: see `Dispatcher`.
         self.client_id_bytes = b""
         self.client_id_length = -2
         self.header_bytes = 10

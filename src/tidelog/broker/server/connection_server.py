@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from tidelog.broker.node import Node
-    from tidelog.broker.server.dispatch import Dispatcher
+    from tidelog.broker.server.dispatcher import Dispatcher
     from tidelog.broker.server.event_loop import LoopThreads
     from tidelog.broker.server.rate_limited_log import RateLimitedLog
     from tidelog.broker.server.read_buffers import ReadBuffers

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Protocol
 from tidelog.broker.server.request import Request
 
 if TYPE_CHECKING:
-    from tidelog.broker.server.served import Served
+    from tidelog.broker.server.served_api import ServedApi
     from tidelog.wire.codec import Bytes
 
 
 class FramedRequest(Request, Protocol):
     """A request with the frame that it came in, and the connection's memory of the last one's header."""
 
-    served: Served | None
+    served: ServedApi | None
     """What was asked for; None until the connection's first request that is served."""
     started_ns: int
     client_id_bytes: bytes

@@ -25,7 +25,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.broker.refused import Refused, refusal_of
+from tidelog.broker.api_error import ApiError, api_error_of
 from tidelog.broker.server.slices import Elsewhere, Until
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.broker.topic_changes import Job
@@ -106,10 +106,10 @@ def change_all(
     def tried(one: Resource) -> Steps[Changed]:
         try:
             if times[one.resource_type, one.name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, "a resource stands more than once in the request")
+                raise ApiError(ErrorCode.INVALID_REQUEST, "a resource stands more than once in the request")
             yield from change(node, one, incremental=incremental, validate_only=validate_only)
         except Exception as error:
-            refusal = refusal_of(error)
+            refusal = api_error_of(error)
             return Changed(one, refusal.code, refusal.reason)
         return Changed(one, ErrorCode.NONE, None)
 
@@ -128,20 +128,20 @@ def answers(outcomes: Iterable[Changed]) -> Iterator[AlterConfigsResourceRespons
 
 
 def check_changes(resource: Resource, *, with_operations: bool = True) -> None:
-    """Raise Refused for changes that contradict each other or say too little; of what is changed nothing is looked at."""
+    """Raise ApiError for changes that contradict each other or say too little; of what is changed nothing is looked at."""
     names = [one.name for one in resource.changes]
     if len(set(names)) < len(names):
-        raise Refused(ErrorCode.INVALID_REQUEST, "a property stands more than once in the request")
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a property stands more than once in the request")
     nulls = [one.name for one in resource.changes if one.value is None and one.operation != Operation.DELETE]
     if nulls:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"no value for {', '.join(nulls)}")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"no value for {', '.join(nulls)}")
     unknown = [one for one in resource.changes if with_operations and one.operation not in _OPERATIONS]
     if unknown:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"there is no operation {unknown[0].operation} on a property")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no operation {unknown[0].operation} on a property")
 
 
 def change(node: Node, resource: Resource, *, incremental: bool, validate_only: bool) -> Steps[None]:
-    """Change a resource, or only see whether that could be done. Raises Refused, StorageError."""
+    """Change a resource, or only see whether that could be done. Raises ApiError, StorageError."""
     check_changes(resource)
     if resource.resource_type == TOPIC:
         yield from _change_topic(node, resource, incremental=incremental, validate_only=validate_only)
@@ -151,17 +151,17 @@ def change(node: Node, resource: Resource, *, incremental: bool, validate_only: 
         check_broker_id(node, resource.name)
         _change_loggers(resource.changes, validate_only=validate_only)
     else:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} are not changed here")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} are not changed here")
 
 
 def check_broker_id(node: Node, name: str) -> None:
-    """Raise Refused unless `name` is this broker's id."""
+    """Raise ApiError unless `name` is this broker's id."""
     try:
         is_ours = int(name) == node.node_id
     except ValueError:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"a broker's id is a number, and {name!r} is none") from None
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"a broker's id is a number, and {name!r} is none") from None
     if not is_ours:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"this is broker {node.node_id}, not {name}")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"this is broker {node.node_id}, not {name}")
 
 
 # --- topics
@@ -180,19 +180,19 @@ def _change_topic(node: Node, resource: Resource, *, incremental: bool, validate
         if view is not None and not node.manager.is_configuration_known(name):
             properties = {**before, **properties}
     if not name:
-        raise Refused(ErrorCode.INVALID_REQUEST, "topics have no common properties but the broker's")
+        raise ApiError(ErrorCode.INVALID_REQUEST, "topics have no common properties but the broker's")
     reason = why_invalid(name)
     if reason is not None:
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     node.configs.check_topic(properties)
     if view is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
     if not validate_only and properties != before:
         yield from node.topics.configuration(name, properties)
 
 
 def _apply(properties: dict[str, str], change: Change, lists: Mapping[str, str]) -> None:
-    """Do one change to a resource's own properties; `lists` are those of the kind, with their defaults. Raises Refused."""
+    """Do one change to a resource's own properties; `lists` are those of the kind, with their defaults. Raises ApiError."""
     name, value = change.name, change.value or ""
     if change.operation == Operation.SET:
         properties[name] = value
@@ -200,7 +200,7 @@ def _apply(properties: dict[str, str], change: Change, lists: Mapping[str, str])
         properties.pop(name, None)
     else:
         if name not in lists:
-            raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is no list, so nothing is added to it or taken from it")
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"{name} is no list, so nothing is added to it or taken from it")
         has = [part for part in properties.get(name, lists[name]).split(",") if part]
         for part in value.split(","):
             if change.operation == Operation.SUBTRACT and part in has:
@@ -253,13 +253,13 @@ def _change_loggers(changes: Sequence[Change], *, validate_only: bool) -> None:
     known = loggers()
     for one in changes:
         if one.operation not in (Operation.SET, Operation.DELETE):
-            raise Refused(ErrorCode.INVALID_REQUEST, "a logger's level is set or deleted")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a logger's level is set or deleted")
         if one.name not in known:
-            raise Refused(ErrorCode.INVALID_CONFIG, f"there is no logger {one.name!r}")
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"there is no logger {one.name!r}")
         if one.operation == Operation.DELETE and one.name == ROOT_LOGGER:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"the level of {ROOT_LOGGER} is not deleted")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"the level of {ROOT_LOGGER} is not deleted")
         if one.operation == Operation.SET and one.value not in LOG_LEVELS:
-            raise Refused(ErrorCode.INVALID_CONFIG, f"{one.value!r} is no level: {', '.join(LOG_LEVELS)}")
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"{one.value!r} is no level: {', '.join(LOG_LEVELS)}")
     if not validate_only:
         for one in changes:
             known[one.name].setLevel(LOG_LEVELS[one.value or ""] if one.operation == Operation.SET else logging.NOTSET)

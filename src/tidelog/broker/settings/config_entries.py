@@ -25,7 +25,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog import config as topic_config
-from tidelog.broker.refused import Refused
+from tidelog.broker.api_error import ApiError
 from tidelog.broker.server.listeners import joined
 from tidelog.broker.settings import broker_config, cluster_config
 from tidelog.broker.settings.broker_config import BROKER_PROPERTIES, OTHER_PROPERTIES
@@ -162,18 +162,18 @@ class ConfigEntries:
     # --- topics
 
     def check_topic(self, properties: Mapping[str, str]) -> None:
-        """Raise Refused, with INVALID_CONFIG, unless a topic may have these properties. A broker's names for them are unknown."""
+        """Raise ApiError (INVALID_CONFIG) unless a topic may have these properties. A broker's names for them are unknown."""
         unknown = sorted(properties.keys() - self._kinds.keys())
         if unknown:
             # A request may have thousands of them, and each suggestion takes some microseconds.
             named = ", ".join(f"{name}{did_you_mean(name, self._kinds)}" for name in unknown[:MAX_NAMED])
-            raise Refused(ErrorCode.INVALID_CONFIG, f"a topic has no property {named}")
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"a topic has no property {named}")
         try:
             config = self._core.manager.config.topic_config(properties)
         except InvalidArgumentError as error:
-            raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
+            raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
         if config.remote_storage_enable:
-            raise Refused(ErrorCode.INVALID_CONFIG, "remote.storage.enable: there is no tiered storage here")
+            raise ApiError(ErrorCode.INVALID_CONFIG, "remote.storage.enable: there is no tiered storage here")
 
     def created_topic(self, properties: Mapping[str, str]) -> list[ConfigEntry]:
         """Return what CreateTopics answers about a topic with these properties of its own: all that it has, by name."""

@@ -18,8 +18,8 @@ from collections.abc import Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tidelog.broker.api_error import ApiError, api_error_of
 from tidelog.broker.cluster.forwarding import WHY, Forwarding, code_of
-from tidelog.broker.refused import Refused, refusal_of
 from tidelog.broker.server.slices import Elsewhere, Until, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.broker.settings.config_changes import (
@@ -82,10 +82,10 @@ def change_all_forwarded(
     for number, resource in enumerate(resources):
         try:
             if times[resource.resource_type, resource.name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, "a resource stands more than once in the request")
+                raise ApiError(ErrorCode.INVALID_REQUEST, "a resource stands more than once in the request")
             is_done = yield from _looked_at(node, resource, incremental=incremental, validate_only=message.validate_only)
         except Exception as error:
-            refusal = refusal_of(error)
+            refusal = api_error_of(error)
             outcomes.append(Changed(resource, refusal.code, refusal.reason))
         else:
             outcomes.append(Changed(resource, ErrorCode.NONE, None) if is_done else None)
@@ -104,7 +104,7 @@ def change_all_forwarded(
 
 
 def _looked_at(node: Node, resource: Resource, *, incremental: bool, validate_only: bool) -> Generator[Any, Any, bool]:
-    """Whether a resource's changes are made already; else the controllers make them. Raises Refused."""
+    """Whether a resource's changes are made already; else the controllers make them. Raises ApiError."""
     if resource.resource_type in _CONTROLLERS:
         check_changes(resource, with_operations=False)
         return False

@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
 
-from tidelog.broker.refused import Refused
+from tidelog.broker.api_error import ApiError
 from tidelog.broker.settings.broker_config import BROKER_PROPERTIES, DYNAMIC_PROPERTIES, OTHER_PROPERTIES, BrokerConfig
 from tidelog.broker.settings.unused_properties import is_unused
 from tidelog.config import BROKER_NAMES, INT32_MAX, INT64_MAX, LogConfig, unaliased
@@ -95,20 +95,20 @@ class DynamicSettings:
         return self._manager.settings.of(str(self._manager.owner.node_id))
 
     def check(self, settings: Mapping[str, str], *, for_all: bool) -> None:
-        """Raise Refused unless a broker, or all, may have these settings."""
+        """Raise ApiError unless a broker, or all, may have these settings."""
         _refuse("these settings do not change while a broker runs", filter(_is_static, settings))
         _refuse("listeners, TLS and SASL do not change while this broker runs", filter(_OF_LISTENERS.match, settings))
         for name, value in settings.items():
             try:
                 _check_value(name, value)
             except InvalidArgumentError as error:
-                raise Refused(ErrorCode.INVALID_REQUEST, f"{name}={value}: {error}") from None
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"{name}={value}: {error}") from None
         merged = {**self.of_all, **settings} if for_all else {**self.of_all, **self.own, **settings}
         defaults = {name: value for name, value in merged.items() if name in DYNAMIC_DEFAULTS}
         try:
             ManagerConfig.from_properties({**self._manager.config.topic_defaults, **unaliased(defaults, warn=False)})
         except InvalidArgumentError as error:
-            raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
+            raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
     def change(self, name: str, settings: Mapping[str, str]) -> Steps[None]:
         """Give all brokers (""), or this one (its id), checked settings instead of those they had. Raises StorageError."""
@@ -144,7 +144,7 @@ def _is_static(name: str) -> bool:
 def _refuse(reason: str, names: Iterable[str]) -> None:
     found = sorted(names)
     if found:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"{reason}: {', '.join(found)}")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{reason}: {', '.join(found)}")
 
 
 def _check_value(name: str, value: str) -> None:

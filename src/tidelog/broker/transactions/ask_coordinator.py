@@ -1,6 +1,6 @@
 """Records of a transaction, before they are appended: its coordinator, here or elsewhere, is asked about their partitions.
 
-While it is asked a guard stands for each (`verification_state`): a marker that comes in between takes it away.
+While it is asked a guard stands for each (`verification_state_entry`): a marker that comes in between takes it away.
 
 Producers of `transaction.version` 2 (Produce 12, TxnOffsetCommit 5) do not say which partitions they write to: the coordinator is
 asked to add them.
@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.broker.first_look import FirstLook
+from tidelog.broker.header_check import HeaderCheck
 from tidelog.broker.server.slices import Until
 from tidelog.model import TopicPartition
 from tidelog.records.builder import Producer
-from tidelog.storage.producers.verification_state import VerificationStateEntry
+from tidelog.storage.producers.verification_state_entry import VerificationStateEntry
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class ToAsk(NamedTuple):
     guards: dict[TopicPartition, VerificationStateEntry]
 
 
-def to_ask(node: Node, looks: Mapping[tuple[str, int], FirstLook], *, is_adding: bool) -> ToAsk | None:
+def to_ask(node: Node, looks: Mapping[tuple[str, int], HeaderCheck], *, is_adding: bool) -> ToAsk | None:
     """Return what the coordinator is to be asked about, None if there is nothing."""
     guards: dict[TopicPartition, VerificationStateEntry] = {}
     producer: Producer | None = None

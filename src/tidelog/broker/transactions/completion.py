@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tidelog.broker.cluster.other_brokers import OtherBrokers
+from tidelog.broker.cluster.broker_channels import BrokerChannels
 from tidelog.broker.transactions.transaction import Transaction
 from tidelog.errors import TidelogError
 from tidelog.metadata.records import NO_LEADER
@@ -141,7 +141,7 @@ class Completion:
         self._awaited += 1
         brokers.begin(self._asked(brokers, leader, keys), "transaction markers")
 
-    async def _asked(self, brokers: OtherBrokers, leader: int, keys: list[TopicPartition]) -> None:
+    async def _asked(self, brokers: BrokerChannels, leader: int, keys: list[TopicPartition]) -> None:
         codes: dict[TopicPartition, ErrorCode] = {}
         try:
             answer: WriteTxnMarkersResponse = await brokers.call(leader, self._request(keys))

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Collection
 from typing import NamedTuple
 
-from tidelog.broker.cluster.other_brokers import OtherBrokers
+from tidelog.broker.cluster.broker_channels import BrokerChannels
 from tidelog.errors import TidelogError, UnsupportedVersionError
 from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode, known_code
@@ -50,7 +50,7 @@ class _Question(NamedTuple):
 class Verifications:
     """Asks other brokers."""
 
-    def __init__(self, brokers: OtherBrokers) -> None:
+    def __init__(self, brokers: BrokerChannels) -> None:
         self._brokers = brokers
         self._waiting: dict[int, list[_Question]] = {}
         """Questions that go with the next request, by broker: one is on its way to each of these."""

@@ -27,16 +27,16 @@ from tidelog.cli.options import (
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.notices import INCOMPLETE
 from tidelog.cli.printing.output import STDOUT, open_output, stdout_is_terminal
-from tidelog.cli.printing.progress import ProgressBar
+from tidelog.cli.printing.progress_bar import ProgressBar
 from tidelog.sources.opening import kind_of, open_source
 from tidelog.times import format_time
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidelog.sources.reading import Reading
-    from tidelog.sources.report import ScanReport
+    from tidelog.sources.reader_resources import ReaderResources
     from tidelog.sources.scan_plan import ScanPlan
+    from tidelog.sources.scan_report import ScanReport
     from tidelog.sources.split import Split
 
 FORMATS = ("text", "jsonl", "arrow", "parquet")
@@ -107,7 +107,7 @@ def command(
         ExitStack() as stack,
     ):
         from tidelog.sources.plan import scan_request
-        from tidelog.sources.report import ScanReport
+        from tidelog.sources.scan_report import ScanReport
 
         request = scan_request(
             topic,
@@ -136,11 +136,13 @@ def command(
         raise click.exceptions.Exit(INCOMPLETE)
 
 
-def _batches(scan_plan: ScanPlan[Split], report: ScanReport, bar: ProgressBar, reading: Reading) -> Iterator[pa.RecordBatch]:
+def _batches(
+    scan_plan: ScanPlan[Split], report: ScanReport, bar: ProgressBar, resources: ReaderResources
+) -> Iterator[pa.RecordBatch]:
     for split in scan_plan.splits:
         before = bar.done_bytes
         start_bytes = report.bytes_read
-        for batch in split.read(report=report, reading=reading):
+        for batch in split.read(report=report, reading=resources):
             bar.advance(min(report.bytes_read - start_bytes, split.size_bytes) - (bar.done_bytes - before))
             yield batch
         bar.advance(split.size_bytes - (bar.done_bytes - before))

@@ -10,7 +10,7 @@ from tidelog.broker.settings.server_properties import sort_properties
 from tidelog.cli.printing import notices
 from tidelog.config import INT32_MAX
 from tidelog.properties_file import read_properties_file
-from tidelog.storage.folder.formatting import format_folder
+from tidelog.storage.folder.folder_format import format_folder
 
 
 @click.command("format")

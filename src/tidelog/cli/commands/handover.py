@@ -20,7 +20,7 @@ from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import one_line, show_bytes_size
 from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
-from tidelog.cli.printing.progress import ProgressBar
+from tidelog.cli.printing.progress_bar import ProgressBar
 from tidelog.clock import SystemClock
 from tidelog.config import LogConfig
 from tidelog.errors import DataDirNotFoundError, InvalidArgumentError, StorageError

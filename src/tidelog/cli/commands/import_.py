@@ -16,7 +16,7 @@ from tidelog.cli.options import directory_argument, json_option, topic_argument
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, show_bytes_size, show_time, table
 from tidelog.cli.printing.output import print_lines
-from tidelog.cli.printing.progress import ProgressBar
+from tidelog.cli.printing.progress_bar import ProgressBar
 from tidelog.clock import SystemClock
 from tidelog.config import INT32_MAX, INT64_MAX, LogConfig, unaliased
 from tidelog.errors import InvalidArgumentError, NotFoundError

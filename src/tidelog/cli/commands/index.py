@@ -32,7 +32,7 @@ from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, table
 from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
-from tidelog.cli.printing.progress import ProgressBar
+from tidelog.cli.printing.progress_bar import ProgressBar
 from tidelog.formats.dir_lock import DirLock
 from tidelog.reader.log_dir import LogDir
 

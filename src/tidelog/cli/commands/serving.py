@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from tidelog.broker.api import Api
-from tidelog.broker.cluster.starting import is_member, manager_of, serving
+from tidelog.broker.cluster.startup import is_member, manager_of, serving
 from tidelog.broker.read_only import READ_ONLY_APIS, READ_ONLY_SETTINGS
-from tidelog.broker.running import Running, log_loaded
-from tidelog.broker.server.dispatch import APIS
+from tidelog.broker.server.dispatcher import APIS
 from tidelog.broker.server.listeners import Listener, joined
+from tidelog.broker.serving_broker import ServingBroker, log_loaded
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.clock import Clock
 from tidelog.config import PropertyValue
@@ -160,7 +160,7 @@ async def _until_asked_to_end(
         await broker.until(stop)
 
 
-def _serve_metrics(broker: Running, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack, host: str, port: int) -> None:
+def _serve_metrics(broker: ServingBroker, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack, host: str, port: int) -> None:
     # Few want them, and the library takes a good part of a start's time.
     from tidelog.broker.groups.group_lags import GroupLags
     from tidelog.broker.server.metrics_server import MetricsServer

@@ -24,7 +24,7 @@ from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, show_time, table
 from tidelog.cli.printing.missing import end_with_missing
 from tidelog.cli.printing.output import print_lines
-from tidelog.cli.printing.progress import ProgressBar
+from tidelog.cli.printing.progress_bar import ProgressBar
 from tidelog.errors import TidelogError
 from tidelog.model import TopicPartition
 from tidelog.reader.log import Log

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tidelog.cli.printing.notices import stderr_is_terminal
-from tidelog.cli.printing.progress import SHOWN_AFTER_SECONDS
+from tidelog.cli.printing.progress_bar import SHOWN_AFTER_SECONDS
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

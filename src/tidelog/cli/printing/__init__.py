@@ -7,6 +7,6 @@
 | `record_writers` | records as text, JSON lines, Arrow or Parquet |
 | `notices` | what is worth saying on stderr besides the answer |
 | `missing` | notes and JSON lines for what a folder lacks |
-| `progress` | a bar on a terminal's stderr for work that takes long |
+| `progress_bar` | a bar on a terminal's stderr for work that takes long |
 | `log_lines` | what a broker's operator reads |
 """

@@ -29,7 +29,7 @@ from typing import TypeVar
 
 from tidelog.client.connections.addresses import BrokerAddress
 from tidelog.client.connections.authentication import authenticate
-from tidelog.client.connections.security import is_tls_record, sasl_mechanisms, wants_tls
+from tidelog.client.connections.listener_probe import is_tls_record, sasl_mechanisms, wants_tls
 from tidelog.client.connections.tls import is_quiet, open_tls, refusal, send_joined
 from tidelog.errors import BrokerUnreachableError, ProtocolError, SecurityProtocolError, TidelogError, UnsupportedVersionError
 from tidelog.security.access import Access

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tidelog.client.connections.addresses import BrokerAddress
-from tidelog.client.connections.security import PROBE_MS, speaks_kafka
+from tidelog.client.connections.listener_probe import PROBE_MS, speaks_kafka
 from tidelog.errors import BrokerUnreachableError, SecurityProtocolError, TidelogError
 from tidelog.security.access import Access
 from tidelog.security.tls_errors import alert_error, no_tls, untrusted

@@ -43,7 +43,7 @@ from tidelog.client.connections.addresses import BrokerAddress
 from tidelog.client.connections.cluster import NO_LEADER, Cluster, no_leader
 from tidelog.client.connections.connection import Connection
 from tidelog.client.connections.failures import RETRIABLE, RetryTimer
-from tidelog.client.produce.refusal import refusal
+from tidelog.client.produce.produce_error import produce_error
 from tidelog.client.produce.transaction_coordinator import FENCING, fenced
 from tidelog.client.reading.topic_configs import is_without_transactions
 from tidelog.errors import (
@@ -376,18 +376,18 @@ class ProducePipeline:
                     f"topic {batch.key.topic!r} has message format v0 or v1, which knows no transactions", path=str(place)
                 )
             partition.is_plain = True
-            self._back(partition, refusal(batch.key, answer, place))
+            self._back(partition, produce_error(batch.key, answer, place))
         elif code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND and not self._may_repeat(partition):
-            raise refusal(batch.key, answer, place)
+            raise produce_error(batch.key, answer, place)
         elif code in RETRIABLE or code == ErrorCode.CONCURRENT_TRANSACTIONS:
-            self._back(partition, refusal(batch.key, answer, place))
+            self._back(partition, produce_error(batch.key, answer, place))
         elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and partition.trouble is not None:
             self._back(partition, partition.trouble)
         else:
-            raise refusal(batch.key, answer, place)
+            raise produce_error(batch.key, answer, place)
 
     def _is_format_too_old(self, code: int, topic: str) -> bool:
-        """Whether a refusal is about a topic of message format v0 or v1.
+        """Whether a produce_error is about a topic of message format v0 or v1.
 
         Kafka before 3.0 fails on a transactional batch there, and says no more than that.
         """

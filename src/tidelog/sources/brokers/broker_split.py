@@ -15,8 +15,8 @@ from tidelog.client.connections.cluster import Cluster
 from tidelog.client.reading.offsets import NotFound, list_offsets
 from tidelog.client.reading.partition_fetcher import PartitionFetcher
 from tidelog.model import EARLIEST, Isolation, TopicPartition
-from tidelog.sources.reading import LocatedBatch, Reading
-from tidelog.sources.report import ScanReport
+from tidelog.sources.reader_resources import LocatedBatch, ReaderResources
+from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.split import Split
 
 CLIENT_ID = "tidelog-scan"
@@ -35,7 +35,7 @@ class BrokerSplit(Split):
     """Some of the cluster's brokers, `host:port` with commas between."""
     isolation: Isolation
 
-    def batches(self, reading: Reading, report: ScanReport) -> Iterator[LocatedBatch]:
+    def batches(self, reading: ReaderResources, report: ScanReport) -> Iterator[LocatedBatch]:
         fetcher = PartitionFetcher(
             self._cluster(reading),
             self._key,
@@ -56,7 +56,7 @@ class BrokerSplit(Split):
             report.batches += fetcher.batches
             report.aborted_batches += fetcher.aborted_batches
 
-    def after_loss(self, reached: int, reading: Reading) -> BrokerSplit | None:
+    def after_loss(self, reached: int, reading: ReaderResources) -> BrokerSplit | None:
         start = list_offsets(self._cluster(reading), {self._key: EARLIEST})[self._key]
         if isinstance(start, NotFound) or not reached < start.offset < self.end_offset:
             return None
@@ -66,7 +66,7 @@ class BrokerSplit(Split):
     def _key(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
-    def _cluster(self, reading: Reading) -> Cluster:
+    def _cluster(self, reading: ReaderResources) -> Cluster:
         return reading.connection((self.brokers, config_of(self.brokers)), partial(scan_cluster, self.brokers))
 
     def __str__(self) -> str:

@@ -15,10 +15,10 @@ from tidelog.formats.files import ReadOnlyFile
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, check_crc, iter_headers, read_header
 from tidelog.sources.chunks import CHUNK_BYTES, Chunks
 from tidelog.sources.files.runs import AbortedRange, BatchMark, Run
-from tidelog.sources.report import ScanReport
+from tidelog.sources.scan_report import ScanReport
 
 if TYPE_CHECKING:
-    from tidelog.sources.reading import LocatedBatch
+    from tidelog.sources.reader_resources import LocatedBatch
 
 LARGE_BATCH_BYTES = 64 * 1024 * 1024
 """A batch that claims more is checked in pieces before it is read whole: damage must not cost memory."""

@@ -41,8 +41,8 @@ from tidelog.sources.files.cut import Extent, around_damage, cut_runs, extent_of
 from tidelog.sources.files.folder_split import FolderSplit
 from tidelog.sources.files.pruning import prune
 from tidelog.sources.files.runs import AbortedRange, BatchMark, Run
-from tidelog.sources.report import ScanReport
 from tidelog.sources.scan_plan import PartitionRange, ScanPlan, ScanRequest
+from tidelog.sources.scan_report import ScanReport
 
 
 def plan_folder(log_dir: LogDir, request: ScanRequest) -> ScanPlan[FolderSplit]:

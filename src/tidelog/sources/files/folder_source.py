@@ -24,14 +24,14 @@ from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.reader.time_search import FoundOffset, find_from, find_offset
 from tidelog.sources.bounds import HIGH_WATERMARK, LOG_END, TimeRange
-from tidelog.sources.files.kept_log_dir import KeptLogDir
+from tidelog.sources.files.cached_log_dir import CachedLogDir
 from tidelog.sources.source import Ends, Source
 
 if TYPE_CHECKING:
     from tidelog.reader.time_map_file import AnyPath
     from tidelog.sources.groups import Groups
-    from tidelog.sources.report import ScanReport
     from tidelog.sources.scan_plan import ScanPlan, ScanRequest
+    from tidelog.sources.scan_report import ScanReport
     from tidelog.sources.split import Split
 
 
@@ -45,7 +45,7 @@ class FolderSource(Source):
             self.log_dir = folder
         else:
             path = folder.path if isinstance(folder, LogDir) else folder
-            self.log_dir = KeptLogDir(path, skip_damaged=skip_damaged)
+            self.log_dir = CachedLogDir(path, skip_damaged=skip_damaged)
         super().__init__(os.fspath(self.log_dir.path))
         self._after: dict[TopicPartition, tuple[Log, list[MissingOffsets]]] = {}
 
@@ -120,7 +120,7 @@ class FolderSource(Source):
         return found
 
     def refresh(self) -> None:
-        if isinstance(self.log_dir, KeptLogDir):
+        if isinstance(self.log_dir, CachedLogDir):
             self.log_dir.look()
 
     def topic_ids(self, keys: Iterable[TopicPartition]) -> dict[str, uuid.UUID]:
@@ -199,7 +199,7 @@ class FolderSource(Source):
 
     def close(self) -> None:
         super().close()
-        if isinstance(self.log_dir, KeptLogDir):
+        if isinstance(self.log_dir, CachedLogDir):
             self.log_dir.close()
 
 

@@ -33,8 +33,8 @@ from tidelog.formats.files import FileIdentity, ReadOnlyFile
 from tidelog.records.batch import HEADER_BYTES, read_header
 from tidelog.sources.files.folder_batches import folder_batches
 from tidelog.sources.files.runs import AbortedRange, BatchMark, Run
-from tidelog.sources.reading import LocatedBatch, Reading
-from tidelog.sources.report import ScanReport
+from tidelog.sources.reader_resources import LocatedBatch, ReaderResources
+from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.split import Split
 
 _REPLACED = "segment was replaced between plan and read"
@@ -70,12 +70,12 @@ class FolderSplit(Split):
     def end_position(self) -> int:
         return self.runs[-1].end_position
 
-    def batches(self, reading: Reading, report: ScanReport) -> Iterator[LocatedBatch]:
+    def batches(self, reading: ReaderResources, report: ScanReport) -> Iterator[LocatedBatch]:
         pinned = reading.pinned(self._pin, ReadOnlyFile)
         with self.open() if pinned is None else pinned as file:
             yield from folder_batches(file, self.path, self.runs, self.aborted, report, reading.chunks)
 
-    def pin(self, reading: Reading) -> None:
+    def pin(self, reading: ReaderResources) -> None:
         reading.pin(self._pin, self.open())
 
     @property

@@ -27,7 +27,7 @@ from tidelog.reader.time_map_file import FoundMap, TimeMaps, check_blocks, first
 from tidelog.sources.bounds import TimeRange
 from tidelog.sources.files.cut import Extent
 from tidelog.sources.files.runs import AbortedRange
-from tidelog.sources.report import ScanReport
+from tidelog.sources.scan_report import ScanReport
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,10 +34,10 @@ from typing import TYPE_CHECKING
 from tidelog.client.connections.cluster import Cluster
 from tidelog.clock import Clock, SystemClock
 from tidelog.copying.copier import CLIENT_ID, CopyResult, CopyTask, committed_positions, copy_partition
+from tidelog.copying.copy_plan import PlannedPartition, plan_copy
 from tidelog.copying.mirror_folder import MirrorIdentity, SeenGroups, claim_folder, write_groups
 from tidelog.copying.mirror_groups import JOB_PREFIX, offsets_of_groups, sync_group
 from tidelog.copying.offset_map import OffsetMap, OffsetMapWriter
-from tidelog.copying.planning import PlannedPartition, plan_copy
 from tidelog.copying.target_topics import ensure_topics, shapes_of
 from tidelog.errors import InvalidArgumentError, NotFoundError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from tidelog.model import TopicPartition

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, cast
 
 from tidelog.errors import InvalidArgumentError
 from tidelog.extras import imported_from
-from tidelog.spark.plain_errors import plainly
+from tidelog.spark.short_errors import short_errors
 from tidelog.spark.sink.sink_options import SinkOptions
 
 with imported_from("spark", "PySpark"):
@@ -44,7 +44,7 @@ BATCH_ID = "streaming.sql.batchId"
 _log = logging.getLogger("tidelog.spark")
 
 
-@plainly
+@short_errors
 def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> TidelogArrowWriter:
     """Return the writer of a batch write. Raises InvalidArgumentError for options, columns, and a mode that would overwrite."""
     options = _checked(given, schema, streaming=False)
@@ -53,7 +53,7 @@ def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) 
     return TidelogArrowWriter(options)
 
 
-@plainly
+@short_errors
 def stream_writer(given: Mapping[str, str], schema: StructType) -> TidelogStreamWriter:
     """Return the writer of a stream's micro-batch; output mode complete writes each whole result again, as the connector does.
 
@@ -88,11 +88,11 @@ class TidelogArrowWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
 
-    @plainly
+    @short_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return _write(self.options, iterator, None, None)
 
-    @plainly
+    @short_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         _commit(self.options, _spooled(messages), None)
 
@@ -106,14 +106,14 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
 
-    @plainly
+    @short_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
         query_id = None if context is None else context.getLocalProperty(QUERY_ID)
         batch_id = None if context is None else context.getLocalProperty(BATCH_ID)
         return _write(self.options.for_query(query_id), iterator, query_id, None if batch_id is None else int(batch_id))
 
-    @plainly
+    @short_errors
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's name
         from tidelog.spark.sink.spool import sweep
 

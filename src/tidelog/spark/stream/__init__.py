@@ -7,5 +7,5 @@
 | `admission` | how much of what is there a batch takes; pure |
 | `batch_ranges` | which offsets a batch reads, and what was lost; pure |
 | `stream_tasks` | the tasks of a batch, and how one is read |
-| `reader` | what Spark calls |
+| `stream_reader` | what Spark calls |
 """

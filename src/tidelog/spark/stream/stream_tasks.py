@@ -22,8 +22,8 @@ from tidelog.errors import OffsetOutOfRangeError, SegmentChangedError
 from tidelog.model import TopicPartition
 from tidelog.reader.salvage.salvage import LeftOut
 from tidelog.sources.bounds import TimeRange
-from tidelog.sources.reading import Closable, Reading
-from tidelog.sources.report import ScanReport
+from tidelog.sources.reader_resources import Closable, ReaderResources
+from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.source import Source
 from tidelog.sources.split import Split
 from tidelog.spark.options import ReadOptions
@@ -113,7 +113,7 @@ def plan_batch(
 
 def read_task(task: StreamTask, columns: tuple[str, ...], batch_rows: int, report: ScanReport) -> Iterator[pa.RecordBatch]:
     """Yield a task's records. Raises OffsetOutOfRangeError, SegmentChangedError where they are gone, and what reading raises."""
-    with Reading(_connections) as reading:
+    with ReaderResources(_connections) as reading:
         for split in task.splits:
             if task.fail_on_data_loss:
                 yield from split.read(columns, batch_rows=batch_rows, report=report, reading=reading)
@@ -122,7 +122,7 @@ def read_task(task: StreamTask, columns: tuple[str, ...], batch_rows: int, repor
 
 
 def _read_what_is_there(
-    split: Split, columns: tuple[str, ...], batch_rows: int, report: ScanReport, reading: Reading
+    split: Split, columns: tuple[str, ...], batch_rows: int, report: ScanReport, reading: ReaderResources
 ) -> Iterator[pa.RecordBatch]:
     """Yield what a split still holds, a batch at a time: rows that are out stay out, and what is lost is reported by offset."""
     names = columns if "offset" in columns else (*columns, "offset")

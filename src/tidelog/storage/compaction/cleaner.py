@@ -45,7 +45,7 @@ from tidelog.storage.loading.overflow import split_overflowed_segment
 from tidelog.storage.partition.flush_job import sync_files
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.segment.log_file import LogFile, delete_file
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 logger = logging.getLogger("tidelog.storage")
 

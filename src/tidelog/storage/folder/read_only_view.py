@@ -2,7 +2,7 @@
 
 | in the folder | in the view |
 |---|---|
-| ``.log``, ``.index``, ``.timeindex``, with any suffix after it | a symbolic link: `segment` never writes through one |
+| ``.log``, ``.index``, ``.timeindex``, with any suffix after it | a symbolic link: `LogSegment` never writes through one |
 | the last ``.log`` of a coordinator's partition | a copy: groups that come and go are noted in it |
 | everything else in a partition: epochs, snapshots, ids, ``.txnindex`` | a copy |
 | the metadata log, checkpoints, ``meta.properties``, the mark of a clean end | a copy |

@@ -1,1 +1,1 @@
-"""A log from what lies in its folder: leftovers cleared, crashes recovered. `loader.load` is the way in."""
+"""A log from what lies in its folder: temporary files removed, crashes recovered. `loader.load` is the way in."""

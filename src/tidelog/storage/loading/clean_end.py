@@ -15,7 +15,7 @@ from tidelog.errors import CorruptBatchError, StorageError
 from tidelog.formats import names
 from tidelog.formats.offset_index import OffsetPosition
 from tidelog.records.batch import BatchHeader
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 _ENTRY = Struct(">ii")
 _NO_ENTRY = bytes(_ENTRY.size)

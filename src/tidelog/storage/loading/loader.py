@@ -2,7 +2,7 @@
 
 | step | what | module |
 |---|---|---|
-| 1 | leftovers of what was interrupted are cleared | `leftovers` |
+| 1 | temporary files that an interrupted run left are cleared | `temporary_files` |
 | 2 | each ``.log`` becomes a segment | here |
 | 3 | segments are recovered where that is needed; those with offsets out of reach are split | `log_recovery`, `overflow` |
 | 4 | a missing ``.timeindex`` is built | `time_index_rebuild` |
@@ -28,17 +28,17 @@ from tidelog.config import LogConfig
 from tidelog.errors import CorruptCheckpointError, CorruptIndexError, StorageError
 from tidelog.formats import names
 from tidelog.formats.leader_epochs import EpochEntry
-from tidelog.storage.loading.leftovers import clear_leftovers, remove_orphan_indexes
 from tidelog.storage.loading.loading_log import LoadingLog
 from tidelog.storage.loading.log_recovery import LogRecovery, Progress, RecoveryProgress
 from tidelog.storage.loading.producer_recall import recall_batches
+from tidelog.storage.loading.temporary_files import clear_temporary_files, remove_orphan_indexes
 from tidelog.storage.loading.time_index_rebuild import rebuild_time_index
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
 from tidelog.storage.partition.offset_metadata import LoadedLogOffsets, LogOffsetMetadata
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.producers.producer_state_manager import PRODUCER_ID_EXPIRATION_MS, ProducerStateManager
 from tidelog.storage.scheduler import Scheduler
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 __all__ = ["Progress", "RecoveryProgress", "load"]
 
@@ -106,7 +106,7 @@ def load(
 def _load(
     log: LoadingLog, producer_state: ProducerStateManager, progress: Progress | None, *, epochs_are_lost: bool
 ) -> LoadedLogOffsets:
-    found = clear_leftovers(log.directory, lambda base_offset: _next_offset_of_swap(log, base_offset))
+    found = clear_temporary_files(log.directory, lambda base_offset: _next_offset_of_swap(log, base_offset))
     found = remove_orphan_indexes(log.directory, found)
     broken = _open_segments(log, found)
     if log.directory.name.endswith(names.DELETE_DIR_SUFFIX):

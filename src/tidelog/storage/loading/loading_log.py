@@ -20,8 +20,8 @@ from tidelog.storage.partition.file_deletion import delete_segment_files
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
 from tidelog.storage.producers.producer_state_manager import ProducerStateManager
 from tidelog.storage.scheduler import Scheduler
-from tidelog.storage.segment.segment import LogSegment
-from tidelog.storage.segment.segments import LogSegments
+from tidelog.storage.segment.log_segment import LogSegment
+from tidelog.storage.segment.log_segments import LogSegments
 
 
 class LoadingLog:

@@ -34,8 +34,8 @@ from tidelog.storage.loading.loading_log import LoadingLog
 from tidelog.storage.loading.log_scan import ScannedLog, scan_log
 from tidelog.storage.loading.overflow import split_overflowed_segment
 from tidelog.storage.loading.recovery import recover_segment, scan_segment
-from tidelog.storage.segment.segment import LogSegment
-from tidelog.storage.segment.segments import LogSegments
+from tidelog.storage.segment.log_segment import LogSegment
+from tidelog.storage.segment.log_segments import LogSegments
 
 logger = logging.getLogger("tidelog.storage")
 

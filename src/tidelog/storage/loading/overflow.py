@@ -26,8 +26,8 @@ from tidelog.records.records import iter_records
 from tidelog.storage.partition.segment_replacement import replace_segments
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.segment.log_file import LogFile, delete_file
-from tidelog.storage.segment.segment import LogSegment
-from tidelog.storage.segment.segments import LogSegments
+from tidelog.storage.segment.log_segment import LogSegment
+from tidelog.storage.segment.log_segments import LogSegments
 
 logger = logging.getLogger("tidelog.storage")
 

@@ -17,8 +17,8 @@ from collections.abc import Generator
 
 from tidelog.records.markers import end_txn_marker
 from tidelog.storage.producers.producer_state_manager import ProducerStateManager
-from tidelog.storage.segment.segment import LogSegment
-from tidelog.storage.segment.segments import LogSegments
+from tidelog.storage.segment.log_segment import LogSegment
+from tidelog.storage.segment.log_segments import LogSegments
 
 AT_ONCE = 64
 """Batches that are looked at in one step."""

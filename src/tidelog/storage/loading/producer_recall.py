@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 from tidelog.storage.producers.producer_state_entry import BATCHES_KEPT, BatchMetadata
 from tidelog.storage.producers.producer_state_manager import ProducerStateManager
-from tidelog.storage.segment.segment import LogSegment
-from tidelog.storage.segment.segments import LogSegments
+from tidelog.storage.segment.log_segment import LogSegment
+from tidelog.storage.segment.log_segments import LogSegments
 
 RECALLED_BYTES = 8 << 20
 """Of the log's end. A producer of Java's has 5 x 16 KiB on their way by default, librdkafka's 5 x 1 MB."""

@@ -25,7 +25,7 @@ from tidelog.records.markers import end_txn_marker
 from tidelog.storage.loading.log_scan import Progress, ScannedLog, read_producer_batch, scan_log
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
 from tidelog.storage.producers.producer_state_manager import ProducerStateManager
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 logger = logging.getLogger("tidelog.storage")
 

@@ -14,7 +14,7 @@ import logging
 from tidelog.formats.checkpoints import replace_file
 from tidelog.formats.time_index import TimeIndex
 from tidelog.storage.loading.recovery import scan_segment
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 logger = logging.getLogger("tidelog.storage")
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from tidelog.errors import StorageError
 from tidelog.formats.names import DELETED_SUFFIX
 from tidelog.storage.scheduler import Scheduler
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 logger = logging.getLogger("tidelog.storage")
 

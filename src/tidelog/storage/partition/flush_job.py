@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from tidelog.errors import StorageError
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 
 class FlushJob:

@@ -34,8 +34,8 @@ from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.partition.segment_replacement import Replacing, replacing_segments
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.segment.checked_times import TimesBudget
-from tidelog.storage.segment.segment import LogSegment, LogSlice
-from tidelog.storage.segment.segments import LogSegments
+from tidelog.storage.segment.log_segment import LogSegment, LogSlice
+from tidelog.storage.segment.log_segments import LogSegments
 
 logger = logging.getLogger("tidelog.storage")
 

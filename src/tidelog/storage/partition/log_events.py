@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from tidelog.model import TopicPartition
-from tidelog.storage.segment.segment import LogSegment
-from tidelog.storage.segment.segments import LogSegments
+from tidelog.storage.segment.log_segment import LogSegment
+from tidelog.storage.segment.log_segments import LogSegments
 
 
 class ReportingLog(Protocol):

@@ -26,8 +26,8 @@ from tidelog.reader.offset_targets import Searched, check_target, place_of
 from tidelog.records.batch import BatchHeader
 from tidelog.records.records import max_timestamp_record
 from tidelog.storage.partition.watermarks import FetchIsolation, Watermarks
-from tidelog.storage.segment.segment import LogSegment, TimestampAndOffset
-from tidelog.storage.segment.segments import LogSegments
+from tidelog.storage.segment.log_segment import LogSegment, TimestampAndOffset
+from tidelog.storage.segment.log_segments import LogSegments
 
 CHECKED_AT_ONCE = 4
 """Segments whose time indexes are checked in one call within `non_blocking`, before the next one is left to another thread."""

@@ -54,8 +54,8 @@ from tidelog.storage.partition.roll_statistics import RollStatistics, warn_of_wi
 from tidelog.storage.partition.watermarks import FetchIsolation, Watermarks
 from tidelog.storage.producers.producer_state_manager import ProducerStateManager
 from tidelog.storage.scheduler import Scheduler
-from tidelog.storage.segment.segment import FetchData, LogSegment, LogSlice
-from tidelog.storage.segment.segments import LogSegments
+from tidelog.storage.segment.log_segment import FetchData, LogSegment, LogSlice
+from tidelog.storage.segment.log_segments import LogSegments
 
 PRODUCER_EXPIRATION_CHECK_MS = 600_000
 

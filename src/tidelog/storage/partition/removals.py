@@ -27,7 +27,7 @@ from tidelog.storage.partition.local_log import LocalLog
 from tidelog.storage.partition.watermarks import Watermarks
 from tidelog.storage.producers.producer_state_manager import ProducerStateManager
 from tidelog.storage.scheduler import Rest, Scheduler
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 logger = logging.getLogger("tidelog.storage")
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from tidelog.config import LogConfig
 from tidelog.errors import CorruptDataError
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 logger = logging.getLogger("tidelog.storage")
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidelog.config import CREATE_TIME, INT64_MAX, LogConfig
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 logger = logging.getLogger("tidelog.storage")
 

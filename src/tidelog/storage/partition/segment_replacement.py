@@ -1,6 +1,6 @@
 """New segments in the place of old ones, so that a crash at any moment loses nothing (spec §6.7).
 
-| step | files of the new segments | files of the old ones | what a start after a crash does (`leftovers`) |
+| step | files of the new segments | files of the old ones | what a start after a crash does (`temporary_files`) |
 |---|---|---|---|
 | before | ``.cleaned`` | in place | removes the new ones |
 | 1 | ``.cleaned`` → ``.swap``, from the last one to the first | in place | while one ``.cleaned`` is left: removes the new ones |
@@ -25,8 +25,8 @@ from tidelog.formats.names import CLEANED_SUFFIX, SWAP_SUFFIX
 from tidelog.storage.partition.file_deletion import delete_segment_files
 from tidelog.storage.partition.flush_job import sync_files
 from tidelog.storage.scheduler import Scheduler
-from tidelog.storage.segment.segment import LogSegment
-from tidelog.storage.segment.segments import LogSegments
+from tidelog.storage.segment.log_segment import LogSegment
+from tidelog.storage.segment.log_segments import LogSegments
 
 T = TypeVar("T")
 

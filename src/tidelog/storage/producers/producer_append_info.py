@@ -37,7 +37,7 @@ from tidelog.records.validation import AppendOrigin
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.producers.producer_state_entry import NO_OFFSET, BatchMetadata, ProducerStateEntry
 from tidelog.storage.producers.txn_metadata import TxnMetadata
-from tidelog.storage.producers.verification_state import VerificationStateEntry
+from tidelog.storage.producers.verification_state_entry import VerificationStateEntry
 
 logger = logging.getLogger("tidelog.storage")
 

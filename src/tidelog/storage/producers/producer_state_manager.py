@@ -32,7 +32,7 @@ from tidelog.storage.producers.producer_append_info import ProducerAppendInfo
 from tidelog.storage.producers.producer_snapshots import ProducerSnapshots
 from tidelog.storage.producers.producer_state_entry import BatchMetadata, ProducerStateEntry
 from tidelog.storage.producers.txn_metadata import TxnMetadata, TxnsByFirstOffset
-from tidelog.storage.producers.verification_state import VerificationStateEntry
+from tidelog.storage.producers.verification_state_entry import VerificationStateEntry
 
 logger = logging.getLogger("tidelog.storage")
 

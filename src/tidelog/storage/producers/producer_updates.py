@@ -25,7 +25,7 @@ from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.producers.producer_append_info import ProducerAppendInfo
 from tidelog.storage.producers.producer_state_entry import BatchMetadata
 from tidelog.storage.producers.producer_state_manager import ProducerStateManager
-from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.log_segment import LogSegment
 
 
 class LeaderUpdates(NamedTuple):

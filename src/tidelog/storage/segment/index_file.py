@@ -18,8 +18,8 @@ Invariants
     * A file that is there counts as Kafka counts it, in its full length: it is full, until `resize` gives it room. But a tail of
       zeros (of an index that was copied or left while it was live) holds no entries.
 
-What each of the two is asked is in `offset_index_file` and `time_index_file`. `segment` owns one of each; recovery replaces their
-contents. One thread at a time.
+What each of the two is asked is in `offset_index_file` and `time_index_file`. `LogSegment` owns one of each; recovery replaces
+their contents. One thread at a time.
 """
 
 from __future__ import annotations

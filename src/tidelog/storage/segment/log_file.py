@@ -14,7 +14,7 @@ Invariants
     * A symbolic link is never written through: what it leads to is another folder's (`read_only_view`).
     * Nothing but `flush`, and `close` after a write, waits for the disk.
 
-How it is read is in `log_file_reader`. `segment` owns one; recovery and compaction read through it. One thread at a time.
+How it is read is in `log_file_reader`. `LogSegment` owns one; recovery and compaction read through it. One thread at a time.
 """
 
 from __future__ import annotations

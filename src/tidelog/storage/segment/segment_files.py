@@ -8,7 +8,7 @@
 
 Invariant: nothing is opened or created before it is needed, and everything can be done while a file is not there.
 
-The lowest part of `segment`; what the files say is above. One thread at a time.
+The lowest part of `LogSegment`; what the files say is above. One thread at a time.
 """
 
 from __future__ import annotations

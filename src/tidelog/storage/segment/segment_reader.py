@@ -5,7 +5,7 @@ a warning. Of a time index that was opened from disk each entry is checked befor
 goes from batch to batch for long: where an index leaves it far from its place, the headers that were walked once say more
 (`walked_headers`).
 
-`segment` adds writing. One thread at a time.
+`LogSegment` adds writing. One thread at a time.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ from time import monotonic
 from tidelog.broker.api import Api
 from tidelog.broker.cluster.kraft.kraft_plane import KraftPlane
 from tidelog.broker.node import Node
-from tidelog.broker.running import GRACE_S, Running, log_loaded, running
 from tidelog.broker.server.bound_sockets import bind
-from tidelog.broker.server.dispatch import APIS
+from tidelog.broker.server.dispatcher import APIS
+from tidelog.broker.serving_broker import GRACE_S, ServingBroker, log_loaded, running
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.clock import Clock
 from tidelog.errors import CorruptCheckpointError
@@ -41,7 +41,7 @@ SHUTDOWN_S = 60.0
 @asynccontextmanager
 async def joined(
     manager: MemberLogManager, config: BrokerConfig, clock: Clock, *, grace_s: float = GRACE_S, apis: Iterable[Api] = APIS
-) -> AsyncIterator[Running]:
+) -> AsyncIterator[ServingBroker]:
     """Be a member of the cluster that `config` names, with the folder of a manager, which is opened and loaded here.
 
     The manager's end stays the caller's. Raises what `MemberLogManager` raises, InvalidArgumentError for an address, and

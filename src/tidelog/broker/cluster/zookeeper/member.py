@@ -22,9 +22,9 @@ from tidelog.broker.api import Api
 from tidelog.broker.cluster.zookeeper.controller_apis import CONTROLLER_APIS
 from tidelog.broker.cluster.zookeeper.zookeeper_plane import ZookeeperPlane
 from tidelog.broker.node import Node
-from tidelog.broker.running import GRACE_S, Running, log_loaded, running
 from tidelog.broker.server.bound_sockets import bind
-from tidelog.broker.server.dispatch import APIS
+from tidelog.broker.server.dispatcher import APIS
+from tidelog.broker.serving_broker import GRACE_S, ServingBroker, log_loaded, running
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.clock import Clock
 from tidelog.storage.folder.data_folder import list_contents
@@ -34,7 +34,7 @@ from tidelog.storage.zookeeper_log_manager import ZookeeperLogManager
 @asynccontextmanager
 async def joined(
     manager: ZookeeperLogManager, config: BrokerConfig, clock: Clock, *, grace_s: float = GRACE_S, apis: Iterable[Api] = APIS
-) -> AsyncIterator[Running]:
+) -> AsyncIterator[ServingBroker]:
     """Be a member of the cluster that `config` names, with the folder of a manager, which is opened and loaded here.
 
     The manager's end stays the caller's. Raises what `ZookeeperLogManager` raises, InvalidArgumentError for an address,

@@ -9,5 +9,5 @@
 | `follower_append` | an answer's records, high watermark and log start, into a log |
 | `leader_ends` | where a leader's log, and an epoch in it, starts and ends |
 | `fetch_session_client` | what a fetch names of many partitions: the follower's end of KIP-227 |
-| `turns` | which fetcher has the next slice of the loop |
+| `follower_slices` | which fetcher has the next slice of the loop |
 """

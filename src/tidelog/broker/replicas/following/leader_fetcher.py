@@ -5,7 +5,7 @@
 | 1 partitions that are new | continue where the logs diverge: Fetch 12 and later return that, before it OffsetForLeaderEpoch |
 | 2 partitions out of range | ListOffsets: where the leader's log starts and ends |
 | 3 a fetch | of what changed since the last one (`fetch_session_client`); the leader waits for up to replica.fetch.wait.max.ms |
-| 4 the answer | is appended, partition after partition, in slices of the loop (`turns`) |
+| 4 the answer | is appended, partition after partition, in slices of the loop (`follower_slices`) |
 
 **A fetch from an offset says that everything before it is in the log here.** So the next fetch is sent when the last answer is in
 the log. If it were sent earlier, records would count as replicated that a crash can still take away.
@@ -29,9 +29,9 @@ from tidelog.broker.cluster.metadata_plane import MetadataPlane
 from tidelog.broker.replicas.following.fetch_session_client import FetchSessionClient
 from tidelog.broker.replicas.following.followed_partition import FIRST_RETRY_S, Followed, FollowedPartition, FollowerState
 from tidelog.broker.replicas.following.followed_partitions import FollowedPartitions
+from tidelog.broker.replicas.following.follower_slices import FollowerSlices
 from tidelog.broker.replicas.following.leader_answers import LeaderAnswers
 from tidelog.broker.replicas.following.leader_ends import ask_ends, ask_epoch_ends
-from tidelog.broker.replicas.following.turns import Turns
 from tidelog.broker.replicas.replication_quota import ReplicationQuota
 from tidelog.broker.server.rate_limited_log import RateLimitedLog
 from tidelog.broker.settings.cluster_config import ClusterConfig
@@ -60,7 +60,7 @@ class Shared(NamedTuple):
     plane: MetadataPlane
     config: ClusterConfig
     quota: ReplicationQuota
-    turns: Turns
+    turns: FollowerSlices
     moved: Callable[[TopicPartition], None]
     """Called where a log has more, or less, to read than before."""
     log: RateLimitedLog

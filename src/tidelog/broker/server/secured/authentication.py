@@ -1,4 +1,4 @@
-"""SASL on a broker's connection: what stands before `dispatch` until somebody has authenticated.
+"""SASL on a broker's connection: what stands before `Dispatcher` until somebody has authenticated.
 
 | until then | gets |
 |---|---|
@@ -75,10 +75,10 @@ class Authentication:
         self._is_bare = False
         self._ends_at = float("inf")
         self.is_over = False
-        """Whether requests go to `dispatch`."""
+        """Whether requests go to `Dispatcher`."""
 
     def handle(self, connection: GuardedRequest, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
-        """Answer a frame, in place of `dispatch`. What fails here by a bug of ours ends the connection, and lets nobody in."""
+        """Answer a frame, in place of `Dispatcher`. What fails here by a bug of ours ends the connection, and lets nobody in."""
         try:
             return self._handle(connection, data, position, end)
         except Exception:

@@ -54,7 +54,7 @@ from tidelog.storage.producers import producer_updates
 from tidelog.storage.producers.producer_state_manager import ProducerStateManager
 from tidelog.storage.producers.producer_updates import FollowerUpdates, LeaderUpdates
 from tidelog.storage.segment.descriptors import is_shortage
-from tidelog.storage.segment.segment import LogSegment, RollParams
+from tidelog.storage.segment.log_segment import LogSegment, RollParams
 
 _Taken: TypeAlias = tuple[Sequence[BatchHeader], Bytes, int, AppendWork | None]
 """Headers and bytes as they are to be written, their largest timestamp, what was done with them."""

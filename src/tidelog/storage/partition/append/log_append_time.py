@@ -20,8 +20,8 @@ import logging
 from collections.abc import Callable, Iterable
 
 from tidelog.records.batch import LOG_APPEND_TIME, BatchHeader
-from tidelog.storage.segment.segment import LogSegment
-from tidelog.storage.segment.segments import LogSegments
+from tidelog.storage.segment.log_segment import LogSegment
+from tidelog.storage.segment.log_segments import LogSegments
 
 logger = logging.getLogger("tidelog.storage")
 

@@ -12,7 +12,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def plainly(function: Callable[P, R]) -> Callable[P, R]:
+def short_errors(function: Callable[P, R]) -> Callable[P, R]:
     """Make a function raise Tidelog's errors afresh, so that their stack is one line."""
 
     @wraps(function)

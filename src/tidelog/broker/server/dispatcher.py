@@ -75,11 +75,11 @@ from tidelog.broker.apis import (
     txn_offset_commit,
     write_txn_markers,
 )
-from tidelog.broker.authorization.guarded import Checked
+from tidelog.broker.authorization.authorized_handler import Checked
 from tidelog.broker.cluster.forwarded_apis import FORWARDED, Forwarded
 from tidelog.broker.server.rate_limited_log import RateLimitedLog
 from tidelog.broker.server.request import Outcome, Wide
-from tidelog.broker.server.served import Served
+from tidelog.broker.server.served_api import ServedApi
 from tidelog.broker.server.wide_requests import AT_ONCE, discard
 from tidelog.errors import ProtocolError, TooManyElementsError
 from tidelog.wire.headers import read_request_header, response_chunks
@@ -157,7 +157,7 @@ class Dispatcher:
         self._limited_log = limited_log
         self._forwarded = {} if node.forwarding is None else FORWARDED
         self._apis = {api.request.API_KEY: api for api in apis if api.request.API_KEY not in self._forwarded}
-        self._served: dict[int, Served] = {}
+        self._served: dict[int, ServedApi] = {}
         node.served = {key: api.served for key, api in self._apis.items()}
 
     def handle(self, connection: FramedRequest, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
@@ -205,7 +205,7 @@ class Dispatcher:
             served.metrics.closed += 1
             return Outcome.CLOSE
 
-    def _answer(self, connection: FramedRequest, served: Served, answer: Any) -> list[Bytes] | Outcome:
+    def _answer(self, connection: FramedRequest, served: ServedApi, answer: Any) -> list[Bytes] | Outcome:
         """Return the bytes of what a handler has returned, or what else became of it."""
         if type(answer) is GeneratorType:
             answer = self._node.slices.answer(connection, answer)
@@ -230,7 +230,7 @@ class Dispatcher:
             return answer
         return served.finish(answer, connection)
 
-    def _read_elsewhere(self, connection: FramedRequest, served: Served, frame: memoryview) -> Outcome:
+    def _read_elsewhere(self, connection: FramedRequest, served: ServedApi, frame: memoryview) -> Outcome:
         """Have a request of many elements read by another thread, and answer it then."""
 
         def go_on(result: Message | Checked | BaseException) -> None:
@@ -275,7 +275,7 @@ class Dispatcher:
         self._node.wide_requests.enter(begin)
         return Outcome.LATER
 
-    def _forward(self, connection: FramedRequest, served: Served, frame: memoryview) -> Outcome:
+    def _forward(self, connection: FramedRequest, served: ServedApi, frame: memoryview) -> Outcome:
         """Have the controller answer."""
         forwarding = self._node.forwarding
         assert served.forwarded is not None and forwarding is not None
@@ -294,7 +294,7 @@ class Dispatcher:
         served.metrics.waited += 1
         return Outcome.LATER
 
-    def _header(self, connection: FramedRequest, data: memoryview, position: int, end: int) -> tuple[Served | None, int]:
+    def _header(self, connection: FramedRequest, data: memoryview, position: int, end: int) -> tuple[ServedApi | None, int]:
         """Return what is asked for and where its body begins; None and the API's key if that is not served.
 
         Raises ProtocolError for what is no header.
@@ -314,7 +314,7 @@ class Dispatcher:
                 return None, header.api_key
             metrics = self._node.metrics.api(header.api_key, api.name)
             permissions, quotas = self._node.permissions, self._node.quotas
-            served = self._served[kind] = Served(api, version, metrics, permissions, quotas)
+            served = self._served[kind] = ServedApi(api, version, metrics, permissions, quotas)
         return served, body
 
     def _unsupported(self, connection: FramedRequest, api_key: int) -> list[Bytes] | Outcome:

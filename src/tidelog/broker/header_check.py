@@ -40,7 +40,7 @@ _PRODUCER_ID: Final = 43
 _SIGN: Final = 0x80
 
 
-class FirstLook(NamedTuple):
+class HeaderCheck(NamedTuple):
     """The first look at a folder that a broker serves."""
 
     error_code: int = _NONE
@@ -49,14 +49,14 @@ class FirstLook(NamedTuple):
     """Set for transactional records only."""
 
 
-USUAL = FirstLook()
+USUAL = HeaderCheck()
 """Of records that there is nothing to say about."""
 
 
-def first_look_fast(records: Bytes | None, version: int) -> FirstLook | None:
+def check_headers_fast(records: Bytes | None, version: int) -> HeaderCheck | None:
     """Return USUAL for what nearly all are: one whole batch of format v2, of no transaction, in a codec of the version.
 
-    None: `first_look` has to be asked.
+    None: `check_headers` has to be asked.
     """
     if records is None:
         return None
@@ -86,16 +86,16 @@ def is_of_open_transaction(log: PartitionLog | None, records: Bytes | None, vers
     return entry is not None and entry.has_open_transaction and epoch <= entry.producer_epoch
 
 
-def look_at(records: Bytes, version: int) -> FirstLook:
-    """Return what `first_look` does, the sooner for usual records."""
-    return first_look_fast(records, version) or first_look(records, version)
+def check_produced(records: Bytes, version: int) -> HeaderCheck:
+    """Return what `check_headers` does, the sooner for usual records."""
+    return check_headers_fast(records, version) or check_headers(records, version)
 
 
-def first_look(records: Bytes, version: int) -> FirstLook:
+def check_headers(records: Bytes, version: int) -> HeaderCheck:
     """Say what is wrong with a partition's records on first sight. Raises CorruptBatchError where nothing separates batches."""
     end = _batch_end(records, 0)
     if end is None:
-        return USUAL if version < FIRST_V2 else FirstLook(ErrorCode.INVALID_RECORD)
+        return USUAL if version < FIRST_V2 else HeaderCheck(ErrorCode.INVALID_RECORD)
     is_v2 = records[_MAGIC_END - 1] == 2
     attributes = records[_ATTRIBUTES] if is_v2 and end >= HEADER_BYTES else 0
     is_transactional = bool(attributes & TRANSACTIONAL_BIT)
@@ -116,7 +116,7 @@ def first_look(records: Bytes, version: int) -> FirstLook:
                 code = ErrorCode.INVALID_RECORD
         except CorruptBatchError:
             code = ErrorCode.CORRUPT_MESSAGE
-    return FirstLook(code, is_transactional, producer) if code or is_transactional else USUAL
+    return HeaderCheck(code, is_transactional, producer) if code or is_transactional else USUAL
 
 
 def _batch_end(records: Bytes, position: int) -> int | None:

@@ -25,7 +25,7 @@ class _Look(NamedTuple):
     high_watermark: int | None
 
 
-class KeptLogDir(LogDir):
+class CachedLogDir(LogDir):
     """A data folder that keeps its opened logs. `look` brings it up to date; until then it stays as it was seen."""
 
     def __init__(self, path: str | os.PathLike[str], *, skip_damaged: bool = False) -> None:

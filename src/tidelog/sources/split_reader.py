@@ -24,13 +24,13 @@ import pyarrow as pa
 from tidelog.records.columns import Columns
 from tidelog.sources.arrow import BATCH_BYTES, GONE, MIN_BATCH_ROWS, Assembler, coalesce
 from tidelog.sources.bounds import check_positive
-from tidelog.sources.reading import BATCH_ROWS, Reading
-from tidelog.sources.report import ScanReport
+from tidelog.sources.reader_resources import BATCH_ROWS, ReaderResources
+from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.schema import resolve_columns
 
 if TYPE_CHECKING:
     from tidelog.sources.bounds import TimeRange
-    from tidelog.sources.reading import LocatedBatch
+    from tidelog.sources.reader_resources import LocatedBatch
 
 
 class BatchesToRead(Protocol):
@@ -53,7 +53,7 @@ class BatchesToRead(Protocol):
     def high_watermark(self) -> int | None: ...
     @property
     def place(self) -> str: ...
-    def batches(self, reading: Reading, report: ScanReport) -> Iterator[LocatedBatch]: ...
+    def batches(self, reading: ReaderResources, report: ScanReport) -> Iterator[LocatedBatch]: ...
 
 
 def read_split(
@@ -63,7 +63,7 @@ def read_split(
     batch_rows: int = BATCH_ROWS,
     views: bool = False,
     report: ScanReport | None = None,
-    reading: Reading | None = None,
+    reading: ReaderResources | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a split as Arrow batches; `Split.read` says which, and what is raised."""
     names = resolve_columns(columns)
@@ -77,12 +77,12 @@ def read_split(
 def _read_alone(
     split: BatchesToRead, names: tuple[str, ...], batch_rows: int, views: bool, report: ScanReport
 ) -> Iterator[pa.RecordBatch]:
-    with Reading() as reading:
+    with ReaderResources() as reading:
         yield from coalesce(read_rows(split, names, batch_rows, views, report, reading), batch_rows)
 
 
 def read_rows(
-    split: BatchesToRead, names: tuple[str, ...], batch_rows: int, views: bool, report: ScanReport, reading: Reading
+    split: BatchesToRead, names: tuple[str, ...], batch_rows: int, views: bool, report: ScanReport, reading: ReaderResources
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a split as they come, in Arrow batches of up to `batch_rows` rows and possibly few."""
     columns = Columns(

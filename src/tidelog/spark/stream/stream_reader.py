@@ -36,7 +36,7 @@ from tidelog.sources.bounds import HIGH_WATERMARK
 from tidelog.sources.opening import open_source
 from tidelog.sources.source import Ends, Source
 from tidelog.spark.bounds import missing_partitions, report_missing, resolve_ranges, select_partitions
-from tidelog.spark.plain_errors import plainly
+from tidelog.spark.short_errors import short_errors
 from tidelog.spark.stream.admission import WINDOW_OFFSETS, TimeLimit, TriggerDelay, Window, share, within_bytes
 from tidelog.spark.stream.batch_ranges import Reach, batch_ranges, ends, loss, reaches
 from tidelog.spark.stream.offsets import Document, from_json, to_json
@@ -86,7 +86,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 -- Spark's name, as those below
         return ReadMaxRows(self.options.max_offsets or NO_LIMIT)
 
-    @plainly
+    @short_errors
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = self._look()
         later = {key: span for key, span in self._target.items() if span.end_offset < span.log_end_offset}
@@ -101,7 +101,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 span.log_end_offset,
             )
 
-    @plainly
+    @short_errors
     def initialOffset(self) -> Document:  # noqa: N802
         """Return where a new query starts.
 
@@ -114,7 +114,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_first = True
         return self._initial
 
-    @plainly
+    @short_errors
     def latestOffset(self, start: Document, limit: ReadLimit) -> Document:  # noqa: N802
         """Return where the batch from `start` on ends; `start` itself where there is nothing to read, or too little.
 
@@ -131,7 +131,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._remember_ids(reached, taken)
         return to_json(ends(reached, taken))
 
-    @plainly
+    @short_errors
     def partitions(self, start: Document, end: Document) -> Sequence[InputPartition]:
         """Return the tasks of the batch between two positions; none where there is nothing."""
         options = self.options.read
@@ -156,7 +156,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of a task as Arrow batches with exactly the schema that Spark expects."""
-        from tidelog.sources.report import ScanReport
+        from tidelog.sources.scan_report import ScanReport
         from tidelog.spark.columns import scan_columns
         from tidelog.spark.reading import BATCH_ROWS, spark_rows
 

@@ -27,7 +27,7 @@ class Checked:
         self.verdict = verdict
 
 
-class Guarded:
+class AuthorizedHandler:
     """Handles requests of an API for those who may."""
 
     def __init__(self, handle: Handler, gate: Gate, permissions: Permissions) -> None:

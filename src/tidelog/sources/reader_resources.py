@@ -25,7 +25,7 @@ BATCH_ROWS = 16_384
 """Rows of an Arrow batch, if the caller does not say: what the processor's cache holds while it is made."""
 
 
-class Reading:
+class ReaderResources:
     """What reading splits shares: buffers and connections. It belongs to one thread at a time.
 
     `connections` are kept by whatever names them; a caller that reads for long may give the same ones to many readings, and
@@ -38,7 +38,7 @@ class Reading:
         self._owns_connections = connections is None
         self._pinned: dict[Hashable, Closable] = {}
 
-    def __enter__(self) -> Reading:
+    def __enter__(self) -> ReaderResources:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import TidelogError, UnsupportedVersionError
 from tidelog.extras import imported_from
-from tidelog.spark.plain_errors import plainly
+from tidelog.spark.short_errors import short_errors
 
 with imported_from("spark", "PySpark"):
     import pyspark
@@ -43,7 +43,7 @@ class _Refusing:
     def __init__(self, error: TidelogError) -> None:
         self._error = error
 
-    @plainly
+    @short_errors
     def _refuse(self, *_: Any) -> Any:
         raise self._error
 

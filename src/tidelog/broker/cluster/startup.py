@@ -16,8 +16,8 @@ from typing import TypeGuard
 
 from tidelog.broker.api import Api
 from tidelog.broker.cluster.kraft.member import joined
-from tidelog.broker.running import Running, running
-from tidelog.broker.server.dispatch import APIS
+from tidelog.broker.server.dispatcher import APIS
+from tidelog.broker.serving_broker import ServingBroker, running
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.clock import Clock
 from tidelog.config import PropertyValue
@@ -57,8 +57,8 @@ def is_member(manager: LogManager) -> TypeGuard[MemberLogManager]:
 
 def serving(
     manager: LogManager, config: BrokerConfig, clock: Clock, *, apis: Iterable[Api] = APIS
-) -> AbstractAsyncContextManager[Running]:
-    """Serve clients as long as it is entered: see `running` and `joined`."""
+) -> AbstractAsyncContextManager[ServingBroker]:
+    """Serve clients as long as it is entered: see `serving_broker` and `joined`."""
     if isinstance(manager, ZookeeperLogManager):
         with imported_from("zookeeper", "kazoo"):
             from tidelog.broker.cluster.zookeeper import member

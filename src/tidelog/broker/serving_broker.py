@@ -22,7 +22,7 @@ from tidelog.broker.cluster.metadata_plane import MetadataPlane
 from tidelog.broker.node import Node
 from tidelog.broker.server.bound_sockets import BoundSockets
 from tidelog.broker.server.broker_server import BrokerServer
-from tidelog.broker.server.dispatch import APIS
+from tidelog.broker.server.dispatcher import APIS
 from tidelog.broker.server.event_loop import LoopThreads, LoopTimers, Ticker
 from tidelog.broker.server.listeners import Listener
 from tidelog.broker.settings.broker_config import BrokerConfig
@@ -38,7 +38,7 @@ GRACE_S = 5.0
 """Requests that were begun have so long to come to their end."""
 
 
-class Running:
+class ServingBroker:
     """A broker that serves. Belongs to its loop's thread."""
 
     def __init__(self, node: Node, server: BrokerServer, ticker: Ticker) -> None:
@@ -97,7 +97,7 @@ async def running(
     plane: MetadataPlane | None = None,
     bound: BoundSockets | None = None,
     before_serving: Callable[[Node], Awaitable[None]] | None = None,
-) -> AsyncIterator[Running]:
+) -> AsyncIterator[ServingBroker]:
     """Serve the logs of a manager that was started, and stays the caller's. Raises InvalidArgumentError for an address.
 
     `plane` is a member's way to its cluster, which stays the caller's, too; `bound` are sockets that listen already. Clients are
@@ -124,7 +124,7 @@ async def running(
         node.topic_changes.finish_later(node.topics.finishing)
         ticker.start()
         search.start()
-        yield Running(node, server, ticker)
+        yield ServingBroker(node, server, ticker)
     finally:
         search.stop()
         await server.stop(grace_s)
@@ -146,7 +146,7 @@ async def serve(
     clock: Clock,
     *,
     stop: asyncio.Event,
-    started: Callable[[Running], None],
+    started: Callable[[ServingBroker], None],
     apis: Iterable[Api] = APIS,
 ) -> bool:
     """Serve `data_dir` until `stop` is set; whether the end was a clean one. `started` is called once clients are served.

@@ -7,7 +7,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.apis import produce
-from tidelog.broker.authorization.guarded import Guarded
+from tidelog.broker.authorization.authorized_handler import AuthorizedHandler
 from tidelog.broker.cluster.forwarded_apis import Forwarded
 from tidelog.broker.server.wide_requests import BYTES_AT_ONCE
 from tidelog.wire.codec import decoder
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tidelog.wire.codec import Bytes, Message
 
 
-class Served:
+class ServedApi:
     """An API in one version. What is compiled for it is compiled when somebody asks for it first."""
 
     __slots__ = (
@@ -55,8 +55,8 @@ class Served:
             self.check = None
             return
         self.is_flexible = version >= api.request.FIRST_FLEXIBLE
-        self.handle = Guarded.of(api, permissions)
-        self.check = self.handle.check if isinstance(self.handle, Guarded) else None
+        self.handle = AuthorizedHandler.of(api, permissions)
+        self.check = self.handle.check if isinstance(self.handle, AuthorizedHandler) else None
         self.answer_usual = api.answer_usual
         self.bytes_at_once = sys.maxsize if api is produce.API else BYTES_AT_ONCE
         # Kafka skips what stands after a request, and librdkafka's metadata request has a byte too many.

@@ -22,7 +22,7 @@ TIMEOUT_S = 30.0
 """Kafka's request.timeout.ms of a broker."""
 
 
-class OtherBrokers:
+class BrokerChannels:
     """Requests to other brokers, by their ids. `timeout_s` bounds each."""
 
     def __init__(

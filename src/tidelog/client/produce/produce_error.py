@@ -10,7 +10,7 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.produce import PartitionProduceResponse
 
 
-def refusal(key: TopicPartition, answer: PartitionProduceResponse, place: BrokerAddress) -> TidelogError:
+def produce_error(key: TopicPartition, answer: PartitionProduceResponse, place: BrokerAddress) -> TidelogError:
     """Return the error for a partition's part of an answer: which records were refused, where the broker says."""
     what = f"append to {key.topic}-{key.partition}"
     detail = answer.error_message

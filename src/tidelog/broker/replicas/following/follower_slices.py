@@ -1,4 +1,4 @@
-"""Turns of the loop for those who follow leaders: one slice of a few milliseconds in a round of the loop.
+"""FollowerSlices of the loop for those who follow leaders: one slice of a few milliseconds in a round of the loop.
 
 Ten leaders that answer with 10 MB each take no more of a round than one: their work is done in slices, one after the other, and
 everybody else in between. Requests of clients have turns of their own (`server.slices`).
@@ -13,7 +13,7 @@ from time import perf_counter
 from tidelog.broker.server.slices import SLICE_S
 
 
-class Turns:
+class FollowerSlices:
     """Shared by all fetchers of a broker. Belongs to the loop's thread."""
 
     def __init__(self) -> None:

@@ -31,7 +31,7 @@ class _Result(Protocol):
     def error_code(self) -> ErrorCode: ...
 
 
-class Waiting(Generic[R]):
+class DelayedResponse(Generic[R]):
     """A request, and what makes a response of its result; `refused` makes the response of an error.
 
     What the log keeps of the group is committed before; if it never is, the coordinator is another broker.

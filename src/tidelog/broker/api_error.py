@@ -1,6 +1,6 @@
 """What a request is refused for, on its way from the rule that refuses to the answer that says so.
 
-A handler's rules raise `Refused`, or an error of the engine's; `refusal_of` makes one of the other. Reasons are for people.
+A handler's rules raise `ApiError`, or an error of the engine's; `api_error_of` makes one of the other. Reasons are for people.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ things.
 """
 
 
-class Refused(Exception):  # noqa: N818 - it is an answer, not a failure
+class ApiError(Exception):
     """An error code for the answer, and why."""
 
     def __init__(self, code: ErrorCode, reason: str | None = None) -> None:
@@ -28,13 +28,13 @@ class Refused(Exception):  # noqa: N818 - it is an answer, not a failure
         self.reason = reason if reason is None or len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]} …"
 
 
-def refusal_of(error: Exception) -> Refused:
+def api_error_of(error: Exception) -> ApiError:
     """Say with which code and reason `error` is answered; what nobody expected is logged, and answered without its words."""
-    if isinstance(error, Refused):
+    if isinstance(error, ApiError):
         return error
     if isinstance(error, InvalidArgumentError):
-        return Refused(ErrorCode.INVALID_REQUEST, str(error))
+        return ApiError(ErrorCode.INVALID_REQUEST, str(error))
     if isinstance(error, TidelogError):
-        return Refused(error_code_of(error), error.message)
+        return ApiError(error_code_of(error), error.message)
     logger.error("a request failed", exc_info=error)
-    return Refused(ErrorCode.UNKNOWN_SERVER_ERROR, None)
+    return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, None)

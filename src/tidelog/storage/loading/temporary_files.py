@@ -42,7 +42,7 @@ _TEMPORARY_SUFFIXES = tuple(f"{suffix}.tmp" for suffix in INDEX_SUFFIXES)
 _SUFFIXES = (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.SWAP_SUFFIX, *_TEMPORARY_SUFFIXES)
 
 
-def clear_leftovers(directory: Path, next_offset_of_swap: Callable[[int], int]) -> set[str]:
+def clear_temporary_files(directory: Path, next_offset_of_swap: Callable[[int], int]) -> set[str]:
     """Bring the folder to a state without ``.deleted``, ``.cleaned`` and ``.swap``; return the names of the files in it.
 
     `next_offset_of_swap(base)` says where a ``.log.swap`` ends; it is asked only if there is one. Raises StorageError, and
