@@ -158,6 +158,21 @@ def test_a_client_with_a_certificate(secured: Secured) -> None:
         tidelog.connect(secured.at("MTLS"), **secured.tls(ssl_keystore_location=str(strange)))
 
 
+def test_a_client_that_is_refused_reads_why(secured: Secured) -> None:
+    """With TLS 1.3 it sends its first request before it hears: the end that it gets must not take the alert along."""
+    strange = Authority(secured.authority.folder / "strange-one").sign("client")
+    context = ssl.create_default_context(cafile=secured.authority.ca)
+    context.load_cert_chain(strange)
+    for _ in range(30):
+        with (
+            socket.create_connection(("127.0.0.1", secured.ports["MTLS"]), timeout=PATIENCE_S) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as wrapped,
+        ):
+            wrapped.sendall(bytes(100))
+            with pytest.raises(ssl.SSLError, match=r"(?i)alert"):
+                wrapped.recv(1)
+
+
 def test_what_does_not_fit(secured: Secured) -> None:
     for name, config, said in (
         ("OPEN", secured.tls(), "does not speak TLS"),

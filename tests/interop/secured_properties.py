@@ -3,7 +3,8 @@
 | listener | |
 |---|---|
 | PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL | each protocol as one expects it, with each mechanism |
-| MTLS | wants a client's certificate |
+| MTLS, BOTH | want a client's certificate; BOTH a user of SASL's as well |
+| SIGNED | OAUTHBEARER alone, with tokens that an identity provider has signed |
 | SHORT | sessions of some seconds; OAUTHBEARER is not enabled |
 | ELSEWHERE, EXPIRED | certificates of another host, and of another day |
 """
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.certificates import PASSWORD, Authority
+from tests.identity_provider import AUDIENCE, ISSUER, KEYS_FILE
 
 ALICE = "a,li=ce"
 BOB = "bob"
@@ -22,6 +24,8 @@ SESSION_S = 4
 PROTOCOLS = {
     "SSL": "SSL",
     "MTLS": "SSL",
+    "BOTH": "SASL_SSL",
+    "SIGNED": "SASL_PLAINTEXT",
     "SASL_PLAINTEXT": "SASL_PLAINTEXT",
     "SASL_SSL": "SASL_SSL",
     "SHORT": "SASL_PLAINTEXT",
@@ -29,6 +33,8 @@ PROTOCOLS = {
     "EXPIRED": "SSL",
 }
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+_OFFERED = {"SHORT": MECHANISMS[:3], "SIGNED": MECHANISMS[3:]}
 MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -62,6 +68,11 @@ def secured_properties(authority: Authority, ports: Mapping[str, int], controlle
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(authority.ca),
         "listener.name.mtls.ssl.client.auth": "required",
+        "listener.name.both.ssl.client.auth": "required",
+        "listener.name.signed.oauthbearer.sasl.server.callback.handler.class": VALIDATOR,
+        "listener.name.signed.sasl.oauthbearer.jwks.endpoint.url": (authority.folder / KEYS_FILE).as_uri(),
+        "listener.name.signed.sasl.oauthbearer.expected.audience": AUDIENCE,
+        "listener.name.signed.sasl.oauthbearer.expected.issuer": ISSUER,
         "listener.name.short.connections.max.reauth.ms": str(1000 * SESSION_S),
         "listener.name.elsewhere.ssl.keystore.location": str(authority.folder / "elsewhere.pem"),
         "listener.name.expired.ssl.keystore.location": str(authority.folder / "expired.pem"),
@@ -69,12 +80,12 @@ def secured_properties(authority: Authority, ports: Mapping[str, int], controlle
     for name, protocol in PROTOCOLS.items():
         if not protocol.startswith("SASL"):
             continue
-        offered = [one for one in MECHANISMS if not (name == "SHORT" and one == "OAUTHBEARER")]
+        offered = _OFFERED.get(name, MECHANISMS)
         properties[f"listener.name.{name.lower()}.sasl.enabled.mechanisms"] = ",".join(offered)
         for one in offered:
             options = {
                 "PLAIN": f' "user_{ALICE}"="{PASSWORD}" user_{BOB}="{PASSWORD}"',
-                "OAUTHBEARER": ' unsecuredLoginStringClaim_sub="broker"',
+                "OAUTHBEARER": "" if name == "SIGNED" else ' unsecuredLoginStringClaim_sub="broker"',
             }
             properties[f"listener.name.{name.lower()}.{one.lower()}.sasl.jaas.config"] = (
                 f"{MODULES[one]} required{options.get(one, '')};"

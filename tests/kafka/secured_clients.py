@@ -26,7 +26,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,8 +44,6 @@ with warnings.catch_warnings():
 
     import kafka
 
-JAVA_RELEASES = ("3.9.1", "4.2.0")
-"""With all that OAUTHBEARER needs on the class path."""
 _SHORT_S = 8
 """kafka-python never says what is wrong, and tries for as long as it may."""
 
@@ -57,6 +55,7 @@ _MODULES = {
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
 }
+_LOGIN = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,10 +69,14 @@ class SecuredUse:
     user: str = ""
     password: str = ""
     token: str = ""
-    """Of OAUTHBEARER; Java's clients make their own, unsecured, for `user`."""
+    """Of OAUTHBEARER. Java's clients and kcat make an unsecured one themselves, for `user`."""
+    is_signed: bool = False
+    """Whether an identity provider's key has signed the token."""
     ca: str = ""
     certificate: str = ""
     key: str = ""
+    tls_version: str = ""
+    """The only one that is spoken, as Java writes it."""
     topic: str = "events"
     seconds: int = 30
     """After so long without an answer a client gives up."""
@@ -87,6 +90,8 @@ class SecuredUse:
     def context(self) -> ssl.SSLContext:
         """For the clients that take one of Python's."""
         context = ssl.create_default_context(cafile=self.ca)
+        if self.tls_version:
+            context.minimum_version = context.maximum_version = ssl.TLSVersion[self.tls_version.replace(".", "_")]
         if self.certificate:
             context.load_cert_chain(self.certificate, self.key)
         return context
@@ -107,21 +112,18 @@ def kind(said: str) -> str:
     return next(word for word, pattern in KINDS if re.search(pattern, said))
 
 
-def answers(uses: Sequence[SecuredUse]) -> dict[tuple[str, str], str]:
-    """Return what each client says of each use, by (client, use's name): "ok", or its error."""
-    everyone: list[Callable[[], Iterable[tuple[tuple[str, str], str]]]] = [
-        lambda: _python(uses),
-        *(lambda release=release: _java(release, uses) for release in JAVA_RELEASES),  # type: ignore[misc]
-    ]
-    if shutil.which("go"):
-        everyone.append(lambda: _go(uses))
-    if shutil.which("kcat"):
-        everyone += [lambda use=use: [(("kcat", use.name), _kcat(use))] for use in uses]  # type: ignore[misc]
-    found: dict[tuple[str, str], str] = {}
-    with ThreadPoolExecutor(24) as threads:
-        for answer in threads.map(lambda run: list(run()), reversed(everyone)):
-            found.update(answer)
-    return found
+def answers(kind_of_client: str, uses: Sequence[SecuredUse]) -> dict[tuple[str, str], str]:
+    """Return what clients of one of `CLIENTS` say of each use, by (client, use's name): "ok", or its error."""
+    if kind_of_client in ("go", "kcat") and not shutil.which(kind_of_client):
+        return {}
+    return dict(CLIENTS[kind_of_client](uses))
+
+
+def _can(client: str, use: SecuredUse) -> bool:
+    """Whether a client has words for it: librdkafka has no versions of TLS, kcat takes tokens from an endpoint only."""
+    if client == "kcat" and use.is_signed:
+        return False
+    return not use.tls_version or client not in ("kcat", "confluent-kafka")
 
 
 def _said(run: Callable[[SecuredUse], None], use: SecuredUse) -> str:
@@ -297,16 +299,25 @@ _PYTHON = (("confluent-kafka", _confluent), ("kafka-python", _kafka_python), ("a
 def _java(release: str, uses: Sequence[SecuredUse]) -> list[tuple[tuple[str, str], str]]:
     with tempfile.TemporaryDirectory(prefix="secured-") as folder:
         lines = []
+        tokens: list[str] = []
         for use in uses:
             settings = {"bootstrap.servers": use.address, "security.protocol": use.protocol}
             if use.mechanism:
                 who = f'username="{use.user}" password="{use.password}"'
                 if use.mechanism == "OAUTHBEARER":
-                    who = f'unsecuredLoginStringClaim_sub="{use.user}"'
+                    who = "" if use.is_signed else f'unsecuredLoginStringClaim_sub="{use.user}"'
+                if use.is_signed:
+                    token = Path(folder, f"{len(tokens)}.token")
+                    token.write_text(use.token)
+                    tokens.append(token.as_uri())
+                    settings["sasl.oauthbearer.token.endpoint.url"] = tokens[-1]
+                    settings["sasl.login.callback.handler.class"] = _LOGIN
                 settings["sasl.mechanism"] = use.mechanism
                 settings["sasl.jaas.config"] = f"{_MODULES[use.mechanism]} required {who};"
             if use.has_tls:
                 settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": use.ca}
+                if use.tls_version:
+                    settings["ssl.enabled.protocols"] = use.tls_version
                 if use.certificate:
                     own = Path(folder, f"{use.name}.pem")
                     own.write_text(Path(use.key).read_text() + Path(use.certificate).read_text())
@@ -314,7 +325,8 @@ def _java(release: str, uses: Sequence[SecuredUse]) -> list[tuple[tuple[str, str
             fields = [use.name, use.topic, str(use.seconds), *(f"{name}={value}" for name, value in settings.items())]
             lines.append("\x1f".join(fields))
         Path(folder, "uses").write_text("\n".join(lines))
-        run_java(classpath(release), str(_JAVA_PROGRAM), [Path(folder, "uses"), Path(folder, "answers")], heap_mb=1024)
+        files = [Path(folder, "uses"), Path(folder, "answers")]
+        run_java(classpath(release), str(_JAVA_PROGRAM), [*files, ",".join(tokens)], heap_mb=1024)
         said = [line.partition("\t") for line in Path(folder, "answers").read_text().splitlines()]
     return [((f"java-{release}", name), answer) for name, _, answer in said]
 
@@ -336,11 +348,19 @@ def _program(command: Sequence[str | Path], uses: Sequence[SecuredUse]) -> list[
     return found
 
 
+def _kcats(uses: Sequence[SecuredUse]) -> list[tuple[tuple[str, str], str]]:
+    with ThreadPoolExecutor(8) as threads:
+        asked = [(("kcat", use.name), threads.submit(_kcat, use)) for use in uses if _can("kcat", use)]
+        return [(name, answer.result()) for name, answer in asked]
+
+
 def main(path: str) -> None:
     """Be the three clients of Python."""
     uses = [SecuredUse(**one) for one in json.loads(Path(path).read_text())]
     with ThreadPoolExecutor(24) as threads:
-        asked = {f"{name} {use.name}": threads.submit(_said, run, use) for use in uses for name, run in _PYTHON}
+        asked = {
+            f"{name} {use.name}": threads.submit(_said, run, use) for use in uses for name, run in _PYTHON if _can(name, use)
+        }
     print(json.dumps({name: answer.result() for name, answer in asked.items()}), flush=True)
     os._exit(0)  # Some have threads that go on trying.
 
@@ -352,6 +372,16 @@ def _go(uses: Sequence[SecuredUse]) -> list[tuple[tuple[str, str], str]]:
         subprocess.run(["go", "build", "-o", path, "."], cwd=_GO_FOLDER, check=True, capture_output=True)
 
     return _program([made_once(f"go-clients-{mark}", build)], uses)
+
+
+CLIENTS: dict[str, Callable[[Sequence[SecuredUse]], list[tuple[tuple[str, str], str]]]] = {
+    "python": _python,
+    "java-3.9.1": lambda uses: _java("3.9.1", uses),
+    "java-4.2.0": lambda uses: _java("4.2.0", uses),
+    "go": _go,
+    "kcat": _kcats,
+}
+"""With all that OAUTHBEARER needs on Java's class path. Python's are three clients, Go's two."""
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ import (
 
 type test struct {
 	Name, Address, Protocol, Mechanism, User, Password, Token, Ca, Certificate, Key, Topic string
+	TlsVersion                                                                             string `json:"tls_version"`
 	Seconds                                                                                int
 }
 
@@ -40,6 +41,9 @@ func (t test) tls() (*tls.Config, error) {
 	}
 	config := &tls.Config{RootCAs: x509.NewCertPool()}
 	config.RootCAs.AppendCertsFromPEM(pem)
+	if version := map[string]uint16{"TLSv1.1": tls.VersionTLS11, "TLSv1.2": tls.VersionTLS12}[t.TlsVersion]; version != 0 {
+		config.MinVersion, config.MaxVersion = version, version
+	}
 	if t.Certificate != "" {
 		pair, err := tls.LoadX509KeyPair(t.Certificate, t.Key)
 		if err != nil {

@@ -24,12 +24,14 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  *
  * <pre>
  * in      a case a line: name, topic, seconds, settings a=b; all between characters of number 31
+ *         addresses of tokens that OAUTHBEARER may read, with commas
  * out     name, tab, "ok" or the exception's class, ": ", its message and those of its causes
  * </pre>
  */
 public class SecuredProgram {
     public static void main(String[] arguments) throws Exception {
         System.setProperty("org.slf4j.simpleLogger.defaultLogLevel", "off");
+        System.setProperty("org.apache.kafka.sasl.oauthbearer.allowed.urls", arguments[2]);
         Map<String, String> answers = new ConcurrentHashMap<>();
         List<Thread> threads = new ArrayList<>();
         for (String line : Files.readAllLines(Path.of(arguments[0]))) {

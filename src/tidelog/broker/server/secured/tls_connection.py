@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tidelog.broker.settings.broker_config import Listener
     from tidelog.security.principal import PrincipalRules
 
+_ALERT_S = 1.0
+"""So long a peer has for taking the alert."""
+
 
 class TlsConnection(Connection):
     """Shakes hands before anything is read, and looks again for what is decrypted already."""
@@ -65,7 +68,8 @@ class TlsConnection(Connection):
             if isinstance(result, ssl.SSLError | TidelogError):
                 reason = getattr(result, "reason", None) or str(result)
                 self.count_refusal(f"the handshake of TLS failed: {reason}")
-            self.close()
+            self._tls.fail()
+            self._leave_with_the_alert()
         elif result == "write":
             self._loop.add_writer(self.fd, self._step)
         elif result == "read":
@@ -78,10 +82,15 @@ class TlsConnection(Connection):
                     self.principal = self._rules.principal(subject_name(certificate))
                 except TidelogError as error:
                     self.count_refusal(error.message)
-                    self.close()
+                    self._leave_with_the_alert()
                     return
             self._loop.add_reader(self.fd, self._on_readable)
             self._look_again()
+
+    def _leave_with_the_alert(self) -> None:
+        """Close it once the peer's system has the alert: with TLS 1.3 a client's first request is on its way by then."""
+        self._loop.call_later(_ALERT_S, self.close)
+        self._leave()
 
     # --- reading
 

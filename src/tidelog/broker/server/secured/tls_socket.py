@@ -36,6 +36,7 @@ class TlsSocket:
         self._is_full = False
         self.is_stepping = False
         self._is_to_be_closed = False
+        self._has_failed = False
 
     def fileno(self) -> int:
         """Return the descriptor."""
@@ -63,6 +64,10 @@ class TlsSocket:
             self._plain.close()
         return not self._is_to_be_closed
 
+    def fail(self) -> None:
+        """The handshake has failed: what is still read is not decrypted, and thrown away."""
+        self._has_failed = True
+
     def peer_certificate(self) -> bytes | None:
         """Return the peer's certificate in DER, None without one."""
         assert self._tls is not None
@@ -78,6 +83,8 @@ class TlsSocket:
     def recv_into(self, buffer: memoryview) -> int:
         """Read what has come. Raises BlockingIOError where that is nothing, OSError."""
         tls = self._tls
+        if self._has_failed:
+            return socket.socket.recv_into(self._plain, buffer)
         if tls is None or self.is_stepping:
             raise ConnectionError
         self._is_full = False
@@ -128,7 +135,7 @@ class TlsSocket:
 
     def shutdown(self, how: int) -> None:
         """End one direction, with a word to the peer: what it has sent can still be read. Raises OSError."""
-        if self._tls is None or self.is_stepping:
+        if self.is_stepping or (self._tls is None and not self._has_failed):
             raise ConnectionError
         self._say_the_end()
         socket.socket.shutdown(self._plain, how)
@@ -142,7 +149,7 @@ class TlsSocket:
         self._plain.close()
 
     def _say_the_end(self) -> None:
-        if self._tls is not None:
+        if self._tls is not None and not self._has_failed:
             with contextlib.suppress(OSError, ValueError):
                 self._tls.unwrap()
 
