@@ -56,7 +56,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 from tidelog.errors import InvalidArgumentError
@@ -221,8 +221,11 @@ class LogConfig:
     decompressed_max_bytes: int = _integer("tidelog.log.decompressed.max.bytes", 104_857_600, 1, INT32_MAX)
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            object.__setattr__(self, one.name, one.metadata["property"].parse(getattr(self, one.name)))
+        # One request may change thousands of topics: what was left alone needs no look.
+        for field_name, (default, parse) in _parsers().items():
+            value = getattr(self, field_name)
+            if value is not default:
+                object.__setattr__(self, field_name, parse(value))
         if self.max_compaction_lag_ms < self.min_compaction_lag_ms:
             raise InvalidArgumentError(
                 "max.compaction.lag.ms is below min.compaction.lag.ms",
@@ -267,7 +270,7 @@ class LogConfig:
     @classmethod
     def from_properties(cls, properties: Mapping[str, PropertyValue]) -> LogConfig:
         """Build from Kafka's property names and texts; raise InvalidArgumentError for an unknown name or bad value."""
-        known = {one.metadata["property"].name: one.name for one in fields(cls)}
+        known = _field_names()
         values: dict[str, Any] = {}
         for name, text in unaliased(properties).items():
             if name not in known:
@@ -287,6 +290,18 @@ class LogConfig:
     def to_properties(self) -> dict[str, PropertyValue]:
         """Return the settings under Kafka's names."""
         return {one.metadata["property"].name: getattr(self, one.name) for one in fields(self)}
+
+
+@cache
+def _parsers() -> dict[str, tuple[Any, Callable[[Any], Any]]]:
+    """Return the default of each field, which its parser would not change, and that parser."""
+    return {one.name: (one.default, one.metadata["property"].parse) for one in fields(LogConfig)}
+
+
+@cache
+def _field_names() -> dict[str, str]:
+    """Return the field of each property."""
+    return {one.metadata["property"].name: one.name for one in fields(LogConfig)}
 
 
 def _times(factor: int) -> Callable[[PropertyValue], PropertyValue]:
@@ -353,6 +368,8 @@ _warned: set[str] = set()
 
 def unaliased(properties: Mapping[str, PropertyValue], *, warn: bool = True) -> dict[str, PropertyValue]:
     """Return the properties under a topic's names; a property's own name wins over an alias. One notice for each alias."""
+    if _ALIASES.keys().isdisjoint(properties):
+        return dict(properties)
     found: dict[str, PropertyValue] = {}
     for alias, (name, convert) in _ALIASES.items():
         if alias in properties:
