@@ -6,13 +6,16 @@ Who is asked about is ANONYMOUS, at a listener without SASL: entries come and go
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.broker.conftest import RunningBroker
+from tests.broker.loop_turns import LoopTurns
 from tests.broker.produce_helpers import message_set
 from tests.broker.raw import RawClient
 from tests.broker.widest import requests
@@ -35,7 +38,10 @@ from tidelog.wire.messages import (
     find_coordinator,
     init_producer_id,
     metadata,
+    offset_commit,
+    offset_fetch,
 )
+from tidelog.wire.messages import describe_topic_partitions as dtp
 from tidelog.wire.messages.delete_topics import DeleteTopicState
 from tidelog.wire.messages.fetch import FetchTopic
 from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -364,6 +370,59 @@ def test_decisions_are_logged(secured: Secured, caplog: pytest.LogCaptureFixture
     lines = [one.getMessage() for one in caplog.records if one.name == "tidelog.authorizer"]
     assert any("User:admin is Allowed operation = ALTER" in line and line.endswith("based on rule SuperUser") for line in lines)
     assert any("is Allowed operation = WRITE" in line and "MatchingAcl(acl=StandardAcl(" in line for line in lines)
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return decisions about ANONYMOUS since the last time: operation, resource, how often the request named it."""
+    lines = [one.getMessage() for one in caplog.records if one.name == "tidelog.authorizer"]
+    caplog.clear()
+    form = re.compile(r"User:ANONYMOUS is (\w+) operation = (\w+) .* resource = (\S+) .*RefCount = (\d+) ")
+    return [" ".join(match.groups()) for match in map(form.search, lines) if match]
+
+
+def test_what_is_named_often_is_logged_once(secured: Secured, caplog: pytest.LogCaptureFixture) -> None:
+    topic(secured, "t", "u")
+    secured.create(allow(Operation.READ, ResourceType.GROUP, "g"), allow(Operation.READ, ResourceType.TOPIC, "t"))
+    topics = [offset_fetch.OffsetFetchRequestTopics(name, partition_indexes=[0, 1]) for name in ("t", "u", "t")]
+    committed = [offset_commit.OffsetCommitRequestPartition(0, 1, -1, -1, "")]
+    commit = offset_commit.OffsetCommitRequest(
+        "g", -1, "", None, -1, [offset_commit.OffsetCommitRequestTopic("t", partitions=committed)]
+    )
+    while any(one.partitions[0].error_code for one in secured.stranger.ask(commit, 8).topics):
+        pass  # The coordinator is made.
+    named = offset_fetch.OffsetFetchRequestGroup("g", topics=topics)
+    every = offset_fetch.OffsetFetchRequestGroup("g", topics=None)
+    with caplog.at_level(logging.DEBUG, "tidelog.authorizer"):
+        caplog.clear()
+        secured.stranger.ask(offset_fetch.OffsetFetchRequest(groups=[named]), 8)
+        assert logged(caplog) == [
+            "Allowed DESCRIBE Group:LITERAL:g 1",
+            "Allowed DESCRIBE Topic:LITERAL:t 2",
+            "Denied DESCRIBE Topic:LITERAL:u 1",
+        ]
+        (group,) = secured.stranger.ask(offset_fetch.OffsetFetchRequest(groups=[every]), 8).groups
+        assert [one.name for one in group.topics] == ["t"]
+        assert logged(caplog) == ["Allowed DESCRIBE Group:LITERAL:g 1", "Allowed DESCRIBE Topic:LITERAL:t 1"]
+        produced(secured, "u", "t", "u")
+        assert logged(caplog) == ["Denied WRITE Topic:LITERAL:u 2", "Denied WRITE Topic:LITERAL:t 1"]
+        assert secured.stranger.ask(init_producer_id.InitProducerIdRequest(None, 1000), 4).error_code
+        assert logged(caplog) == []
+        secured.create(allow(Operation.WRITE, ResourceType.TOPIC, "*"))
+        assert not secured.stranger.ask(init_producer_id.InitProducerIdRequest(None, 1000), 4).error_code
+        assert logged(caplog) == ["Allowed WRITE Topic:LITERAL:hardcode 0"]
+
+
+def test_ten_thousand_topics_that_may_not_be_seen(secured: Secured) -> None:
+    """They are looked at in slices: others are served meanwhile."""
+    of_prefix = {"pattern_type": PatternType.PREFIXED}
+    secured.create(*[allow(Operation.READ, ResourceType.TOPIC, "x" * length, **of_prefix) for length in range(1, 100)])
+    views = [SimpleNamespace(name=f"{'y' * 200}{number}") for number in range(10_000)]
+    topics: Any = secured.broker.running.node.topics
+    with pytest.MonkeyPatch.context() as patch, LoopTurns(secured.broker) as turns:
+        patch.setattr(topics, "all", lambda: views)
+        assert secured.stranger.ask(metadata.MetadataRequest(None), 9).topics == []
+        assert secured.stranger.ask(dtp.DescribeTopicPartitionsRequest([]), 0).topics == []
+    assert turns.longest.seconds < 0.05, turns.longest
 
 
 def test_allow_everyone(tmp_path: Path) -> None:

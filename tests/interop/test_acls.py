@@ -35,7 +35,7 @@ from tidelog.security.standard_authorizer import StandardAuthorizer
 
 JUDGE = Path(__file__).parent.parent / "kafka" / "java_sources" / "AuthorizerJudge.java"
 RELEASE = "3.9.1"
-DECISIONS = 2_000
+DECISIONS = 10_000
 ENTRIES = 12
 PASSWORD = "made-for-this-test"
 CLUSTER_ID = "AAAAAAAAQQCQAAAAAAAAAg"
@@ -46,7 +46,7 @@ EVERY = AclBindingFilter(
 
 
 def test_decisions_are_kafkas() -> None:
-    """2,000 questions about (principal, host, operation, resource), 500 about any resource, to authorizers of random entries."""
+    """10,000 questions about (principal, host, operation, resource), 2,500 about any resource; entries are random."""
     chance = random.Random(1904)
     names = ["a", "ab", "abc", "b", "*", "kafka-cluster", "orders", "or"]
     principals = [Principal("User", "alice"), Principal("User", "bob"), Principal("Group", "alice"), Principal("User", "root")]

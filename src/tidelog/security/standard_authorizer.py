@@ -31,7 +31,7 @@ MAX_REMEMBERED: Final = 16_384
 LONGEST_REMEMBERED: Final = 249
 """The longest name of a topic. A longer name is decided on each time: else a stranger's names would fill the memory."""
 
-_NOWHERE: Final = "hardcode"
+NOWHERE: Final = "hardcode"
 """Of a name that no one has: who may do something to it may do it to any resource."""
 
 _IMPLIED: Final = {
@@ -168,7 +168,7 @@ class StandardAuthorizer:
 
         No operation is implied by another here. One that is allowed for a prefix that a longer DENY lies in is allowed.
         """
-        if self.decide(principal, host, operation, resource_type, _NOWHERE).is_allowed:
+        if self.decide(principal, host, operation, resource_type, NOWHERE).is_allowed:
             return True
         who = str(principal)
         denied: set[tuple[int, str]] = set()

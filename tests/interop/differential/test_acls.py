@@ -5,8 +5,12 @@ Who asks is ANONYMOUS, at a listener without SASL; entries are an administrator'
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -21,15 +25,17 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.broker.produce_helpers import message_set
+from tests.broker.produce_helpers import message_set, some_records
 from tests.interop.differential.conftest import BOTH, address
 from tests.interop.differential.pair import HASHED, ONES_OWN, Pair, Side
 from tests.interop.differential.requests import fetch, list_offsets, produce
 from tests.kafka import Kafka391
+from tests.kafka.brokers import SHORT_LIVED
 from tests.kafka.java import free_port, wait_until
 from tests.patience import PATIENCE_S
 from tidelog.broker.broker import Broker
 from tidelog.broker.settings.authorizer_properties import STANDARD_AUTHORIZER
+from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.wire.codec import Message
 from tidelog.wire.messages import add_offsets_to_txn as aot
 from tidelog.wire.messages import add_partitions_to_txn as apt
@@ -78,12 +84,69 @@ from tidelog.wire.messages import describe_topic_partitions as dtp
 
 PASSWORD = "made-for-this-test"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+LOG4J = """\
+log4j.rootLogger=WARN, stdout
+log4j.appender.stdout=org.apache.log4j.ConsoleAppender
+log4j.appender.stdout.layout=org.apache.log4j.PatternLayout
+log4j.appender.stdout.layout.ConversionPattern=%d{ISO8601} %p %c{1}: %m%n
+log4j.logger.kafka.authorizer.logger=DEBUG, decisions
+log4j.additivity.kafka.authorizer.logger=false
+log4j.appender.decisions=org.apache.log4j.FileAppender
+log4j.appender.decisions.layout=org.apache.log4j.PatternLayout
+log4j.appender.decisions.layout.ConversionPattern=%p %m%n
+"""
 JAAS = f'{PLAIN} required username="admin" password="{PASSWORD}" user_admin="{PASSWORD}";'
+
+
+class Logs(logging.Handler):
+    """What both authorizers have written about requests of ANONYMOUS, with how often."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._offset = 0
+        self._lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(f"{record.levelname} {record.getMessage()}\n")
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take part of the log of decisions meanwhile."""
+        logger = logging.getLogger("tidelog.authorizer")
+        before = logger.level, logger.propagate
+        logger.addHandler(self)
+        logger.setLevel(logging.DEBUG)
+        logger.propagate = False
+        try:
+            self.taken("")
+            yield
+        finally:
+            logger.removeHandler(self)
+            logger.setLevel(before[0])
+            logger.propagate = before[1]
+
+    def taken(self, what: str) -> tuple[Counter[str], Counter[str]]:
+        """Return the lines since the last time: Kafka's, and ours."""
+        ours, self._lines = self._lines, []
+        # A broker of Kafka's has the controller create what is missing: a request of its own.
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            written = file.read().decode()
+        self._offset += len(written.encode())
+        both = (written.splitlines(keepends=True), ours)
+        of_itself = () if what.startswith("create topics") else ("request = CreateTopics",)
+        kafkas, mine = (
+            Counter(one for one in lines if "User:ANONYMOUS" in one and not any(part in one for part in of_itself))
+            for lines in both
+        )
+        return kafkas, mine
 
 
 class Secured(NamedTuple):
     pair: Pair
     admins: tuple[AdminClient, AdminClient]
+    logs: Logs
 
     def entries(self, *acls: AclBinding) -> None:
         """Have these entries, and no others; returns once both keep to them."""
@@ -120,6 +183,7 @@ ORDERS = {
     "ListOffsetsTopicResponse": "name",
     "OffsetForLeaderTopicResult": "topic",
     "AddPartitionsToTxnTopicResult": "name",
+    "AddPartitionsToTxnPartitionResult": "partition_index",
 }
 """Arrays in which what is refused stands before or after the rest; no client looks at that. They are sorted by this field."""
 
@@ -144,7 +208,11 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "offsets.topic.num.partitions": "1",
         "transaction.state.log.num.partitions": "1",
     }
-    kafka = Kafka391(folder / "kafka", both)
+    log = folder / "authorizer.log"
+    log.touch()
+    (folder / "log4j.properties").write_text(LOG4J + f"log4j.appender.decisions.File={log}\n")
+    options = (*SHORT_LIVED, f"-Dlog4j.configuration={(folder / 'log4j.properties').as_uri()}")
+    kafka = Kafka391(folder / "kafka", both, java_options=options)
     port = free_port()
     kafka.properties |= {
         "listeners": f"PLAINTEXT://127.0.0.1:{kafka.port},ADMIN://127.0.0.1:{port},CONTROLLER://127.0.0.1:{kafka.controller_port}",
@@ -166,7 +234,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         login: dict[str, Any] = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "log_level": 0}
         login |= {"sasl.username": "admin", "sasl.password": PASSWORD}
         admins = [AdminClient(login | {"bootstrap.servers": f"127.0.0.1:{one}"}) for one in (port, ports["ADMIN"])]
-        made = Secured(pair, (admins[0], admins[1]))
+        made = Secured(pair, (admins[0], admins[1]), Logs(log))
         made.entries(*[allow(kind, name, AclOperation.ALL) for kind, name in EVERYTHING])
         for side, admin in zip(pair.sides, admins, strict=True):
             for one in admin.create_topics([NewTopic(name, 1, 1) for name in ("t", "u")]).values():
@@ -205,6 +273,7 @@ def _answers(side: Side, kind: int) -> bool:
 
 T, U, NEW = "t", "u", "missing"
 RECORDS = message_set(2)
+TRANSACTIONAL = bytes(build_batch_v2(some_records(), producer=Producer(999_999, 0, 0), is_transactional=True))
 
 
 def _requests() -> Iterator[tuple[str, int, Message | Callable[[Side], Message]]]:
@@ -227,6 +296,14 @@ def _requests() -> Iterator[tuple[str, int, Message | Callable[[Side], Message]]
     for version in (4, 11, 12):
         yield "fetch", version, fetch(T)
         yield "fetch as a follower", version, fetch(T, replica_id=1)
+    two = fetch(T)
+    two.topics[0].partitions.append(fetch(T, partition=1).topics[0].partitions[0])
+    yield "fetch of two partitions", 11, two
+    both = produce(T, RECORDS, acks=1)
+    both.topic_data += produce(U, RECORDS, acks=1).topic_data
+    yield "produce to two topics", 9, both
+    yield "produce of a transaction", 9, produce(T, TRANSACTIONAL, acks=1, transactional_id="id")
+    yield "produce of a transaction without a name", 9, produce(T, TRANSACTIONAL, acks=1)
     for version in (0, 1, 7):
         yield "list offsets", version, list_offsets(T, -1)
         yield "list offsets", version, list_offsets(U, -2)
@@ -248,6 +325,7 @@ def _requests() -> Iterator[tuple[str, int, Message | Callable[[Side], Message]]
         yield "heartbeat", version, heartbeat.HeartbeatRequest("g", 1, "nobody")
     for version in (0, 3, 5):
         yield "describe groups", version, describe_groups.DescribeGroupsRequest(["g", "other"], True)
+        yield "describe no groups", version, describe_groups.DescribeGroupsRequest([], True)
     for version in (2, 8):
         one = [offset_commit.OffsetCommitRequestPartition(0, 1, -1, -1, "")]
         asked = [offset_commit.OffsetCommitRequestTopic(name, partitions=one) for name in (T, U, NEW)]
@@ -290,6 +368,8 @@ def _requests() -> Iterator[tuple[str, int, Message | Callable[[Side], Message]]
         yield "describe configs", version, describe_configs.DescribeConfigsRequest(resources)
     changed = [alter_configs.AlterConfigsResource(2, n, [alter_configs.AlterableConfig("retention.ms", "-1")]) for n in (T, U)]
     yield "alter configs", 1, alter_configs.AlterConfigsRequest(changed, True)
+    changed = [alter_configs.AlterConfigsResource(4, "", [alter_configs.AlterableConfig("message.max.bytes", "1048588")])]
+    yield "alter configs of brokers", 1, alter_configs.AlterConfigsRequest(changed, True)
     each = ((2, T, "retention.ms", "-1"), (2, U, "retention.ms", "-1"), (4, "", "message.max.bytes", "1048588"))
     one_by_one = [
         incremental_alter_configs.AlterConfigsResource(kind, n, [incremental_alter_configs.AlterableConfig(prop, 0, value)])
@@ -300,7 +380,7 @@ def _requests() -> Iterator[tuple[str, int, Message | Callable[[Side], Message]]
         yield "init producer id", version, init_producer_id.InitProducerIdRequest(None, 60_000)
         yield "init producer id of a transaction", version, init_producer_id.InitProducerIdRequest("id", 60_000)
     for version in (0, 3):
-        added = [apt.AddPartitionsToTxnTopic(name, [0]) for name in (T, U, NEW, "__consumer_offsets")]
+        added = [apt.AddPartitionsToTxnTopic(name, [0, 1]) for name in (T, U, NEW, "__consumer_offsets")]
         yield "add partitions to txn", version, apt.AddPartitionsToTxnRequest([], "id", 999_999, 0, added)
     yield "add offsets to txn", 3, aot.AddOffsetsToTxnRequest("id", 999_999, 0, "g")
     yield "end txn", 3, end_txn.EndTxnRequest("id", 999_999, 0, True)
@@ -374,7 +454,16 @@ STAGES: dict[str, list[AclBinding]] = {
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_each_request(secured: Secured, stage: str) -> None:
+    """The same answers, and the same lines in the log of decisions: what is asked of the authorizer, and how often."""
     secured.entries(*STAGES[stage])
-    for label, version, message in _requests():
-        secured.pair.ask(f"acls, {stage}: {label}", message, version)
+    found, lines = [], 0
+    with secured.logs.listening():
+        for label, version, message in _requests():
+            secured.pair.ask(f"acls, {stage}: {label}", message, version)
+            kafkas, ours = secured.logs.taken(label)
+            lines += kafkas.total()
+            if kafkas != ours:
+                found.append((label, version, "only Kafka", kafkas - ours, "only here", ours - kafkas))
     secured.pair.check()
+    assert found == []
+    assert lines > 100

@@ -6,6 +6,7 @@ whose versions end at 3, write to no internal topic.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -102,10 +103,13 @@ def _denied(node: Node, request: Request, topics: Iterable[AddPartitionsToTxnTop
     permissions = node.permissions
     if permissions is None:
         return INTERNAL_TOPICS
+    times: Counter[str] = Counter()
+    for one in topics:
+        times[one.name] += len(one.partitions)
     return {
-        one.name
-        for one in topics
-        if one.name in INTERNAL_TOPICS or not permissions.may(request, Operation.WRITE, ResourceType.TOPIC, one.name)
+        name
+        for name, count in times.items()
+        if name in INTERNAL_TOPICS or not permissions.may(request, Operation.WRITE, ResourceType.TOPIC, name, count=count)
     }
 
 

@@ -78,9 +78,11 @@ _WHY = "Authorization failed."
 
 def _gate(asker: Asker, message: CreateTopicsRequest) -> Message | Outcome | Amend | None:
     hidden = {
-        one.name
-        for one in message.topics
-        if not asker.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, one.name, log_denied=False)
+        name
+        for name, count in Counter(one.name for one in message.topics).items()
+        if count == 1
+        and name != METADATA_TOPIC
+        and not asker.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name, log_denied=False)
     }
     assert _CREATION.gate is not None
     verdict = _CREATION.gate(asker, message)

@@ -8,11 +8,12 @@ topic of which no partitions are wanted is not in the answer.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections import Counter
+from collections.abc import Collection, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import FAILED, Access, Amend, Asker
+from tidelog.broker.authorization.access import FAILED, Access, Amend, Asker, refusals
 from tidelog.broker.coordinator_handlers import by_groups
 from tidelog.broker.groups.group import Group
 from tidelog.broker.server.request import Outcome, Request
@@ -49,8 +50,6 @@ _FIRST = (OffsetFetchResponseTopic, OffsetFetchResponsePartition)
 _LATER = (OffsetFetchResponseTopics, OffsetFetchResponsePartitions)
 """The forms of an answer: of one group, and of several."""
 
-_NOTHING: Final[dict[str, list[Any]]] = {}
-
 _Wanted: TypeAlias = "list[tuple[str, Iterable[int]]] | None"
 """Partitions by topic, as a request names them; None: all that the group has."""
 
@@ -60,15 +59,18 @@ def _gate(asker: Asker, message: OffsetFetchRequest) -> OffsetFetchResponse | Am
     version = asker.request.api_version
     if version < _FIRST_WITH_GROUPS:
         if asker.may(Operation.DESCRIBE, ResourceType.GROUP, message.group_id):
-            wanted, refused = _seen(asker, message.topics, _FIRST)
-            message.topics = wanted
-            return _amending(asker, refused)
+            asked_whole = [message.group_id] if message.topics is None else []
+            message.topics, refused = _seen(asker, message.topics, _FIRST)
+            return _amending(asker, {message.group_id: refused}, asked_whole, of=message.group_id)
         return OffsetFetchResponse(error_code=failed)
     groups: list[OffsetFetchResponseGroup] = []
     left = []
     of_group: dict[str, list[Any]] = {}
+    whole: set[str] = set()
     for one in message.groups:
         if asker.may(Operation.DESCRIBE, ResourceType.GROUP, one.group_id):
+            if one.topics is None:
+                whole.add(one.group_id)
             one.topics, refused = _seen(asker, one.topics, _LATER)
             of_group[one.group_id] = refused
             left.append(one)
@@ -77,24 +79,38 @@ def _gate(asker: Asker, message: OffsetFetchRequest) -> OffsetFetchResponse | Am
     if not left:
         return OffsetFetchResponse(groups=groups)
     message.groups = left
-    return _amending(asker, [], groups, of_group)
+    return _amending(asker, of_group, whole, groups)
 
 
 def _amending(
-    asker: Asker, topics: list[Any], groups: Iterable[OffsetFetchResponseGroup] = (), of_group: dict[str, list[Any]] = _NOTHING
+    asker: Asker,
+    refused: Mapping[str, list[Any]],
+    whole: Collection[str],
+    groups: Iterable[OffsetFetchResponseGroup] = (),
+    *,
+    of: str = "",
 ) -> Amend:
-    """Return what leaves out topics that nobody may see, and adds what is refused."""
+    """Return what leaves out topics that nobody may see, and adds what is refused, by the group that was asked for.
 
-    def is_seen(topic: Any) -> bool:
-        return asker.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+    `whole` are groups of which all was asked for: the others' topics have been asked about. `of` is the only group of a request.
+    """
+
+    def amended(group_id: str, topics: Iterable[Any]) -> list[Any]:
+        logs = group_id in whole
+        seen = [
+            one
+            for one in topics
+            if asker.may(Operation.DESCRIBE, ResourceType.TOPIC, one.name, log_denied=logs, log_allowed=logs)
+        ]
+        return [*seen, *refused.get(group_id, ())]
 
     def amend(response: Any) -> OffsetFetchResponse | Outcome:
         if isinstance(response, OffsetFetchResponse):
             if not response.error_code:
-                response.topics = [*filter(is_seen, response.topics), *topics]
+                response.topics = amended(of, response.topics)
             for one in response.groups:
                 if not one.error_code:
-                    one.topics = [*filter(is_seen, one.topics), *of_group.get(one.group_id, ())]
+                    one.topics = amended(one.group_id, one.topics)
             response.groups.extend(groups)
         return response  # type: ignore[no-any-return]
 
@@ -105,7 +121,7 @@ def _seen(asker: Asker, topics: Any, form: tuple[Any, Any]) -> tuple[Any, list[A
     """Return those of a request's topics that may be described, and the answers about the others; None stays None."""
     if topics is None:
         return None, []
-    denied = {name for name in {one.name for one in topics} if not asker.may(Operation.DESCRIBE, ResourceType.TOPIC, name)}
+    denied = refusals(asker, Operation.DESCRIBE, ResourceType.TOPIC, Counter(one.name for one in topics))
     if not denied:
         return topics, []
     refused = [one for one in topics if one.name in denied]

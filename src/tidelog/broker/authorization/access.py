@@ -18,7 +18,7 @@ for nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tidelog.broker.server.request import Outcome, Wide
@@ -50,9 +50,20 @@ class Asker:
         self.permissions = permissions
         self.request = request
 
-    def may(self, operation: Operation, kind: ResourceType, name: str, *, log_denied: bool = True) -> bool:
-        """Whether the request may do an operation to the resource of a name."""
-        return self.permissions.may(self.request, operation, kind, name, log_denied=log_denied)
+    def may(
+        self,
+        operation: Operation,
+        kind: ResourceType,
+        name: str,
+        *,
+        log_denied: bool = True,
+        log_allowed: bool = True,
+        count: int = 1,
+    ) -> bool:
+        """Whether the request may do an operation to the resource of a name, which it names `count` times."""
+        return self.permissions.may(
+            self.request, operation, kind, name, log_denied=log_denied, log_allowed=log_allowed, count=count
+        )
 
     def may_cluster(self, operation: Operation, *, log_denied: bool = True) -> bool:
         """The same for the cluster as a whole."""
@@ -135,7 +146,8 @@ def each(
     def gate(asker: Asker, message: Any) -> Message | Amend | None:
         elements = getattr(message, of) or ()
         names = Counter(one if name is None else getattr(one, name) for one in elements)
-        denied = refusals(asker, operation, kind, (one for one in names if unless is None or not unless(names, one)))
+        asked = names if unless is None else {one: count for one, count in names.items() if not unless(names, one)}
+        denied = refusals(asker, operation, kind, asked)
         if not denied:
             return None
         answers, left = [], []
@@ -157,9 +169,9 @@ def named_twice(names: Counter[str], name: str) -> bool:
     return names[name] > 1
 
 
-def refusals(asker: Asker, operation: Operation, kind: ResourceType, names: Iterable[str]) -> set[str]:
-    """Return the names of resources to which an operation is denied."""
-    return {name for name in names if not asker.may(operation, kind, name)}
+def refusals(asker: Asker, operation: Operation, kind: ResourceType, names: Mapping[str, int]) -> set[str]:
+    """Return the names of resources to which an operation is denied, of names and how often each is asked for."""
+    return {name for name, count in names.items() if not asker.may(operation, kind, name, count=count)}
 
 
 def operations_of(node: Node, request: Request, kind: ResourceType, name: str = CLUSTER_NAME) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,12 @@ def readable(
     allowed: list[FetchedPartition] = []
     denied: list[tuple[FetchedPartition, PartitionRead]] = []
     decided: dict[str, bool] = {}
+    times: Counter[str] = Counter()
+    for count, one in enumerate(wanted):
+        if one.key is not None:
+            times[one.key.topic] += 1
+        if count % 256 == 255:
+            yield None
     for count, one in enumerate(wanted):
         if count % 64 == 63:
             yield None
@@ -31,7 +38,7 @@ def readable(
         if may and one.key is not None:
             topic = one.key.topic
             if topic not in decided:
-                decided[topic] = permissions.may(request, Operation.READ, ResourceType.TOPIC, topic)
+                decided[topic] = permissions.may(request, Operation.READ, ResourceType.TOPIC, topic, count=times[topic])
             may = decided[topic]
         if may:
             allowed.append(one)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from tidelog.broker.server.listeners import java_address
 from tidelog.broker.settings.authorizer_properties import super_users
 from tidelog.security.acl import CLUSTER_NAME, RESOURCE_NAMES, Acl, Operation, ResourceType
-from tidelog.security.standard_authorizer import Decision, StandardAuthorizer
+from tidelog.security.standard_authorizer import NOWHERE, Decision, StandardAuthorizer
 
 if TYPE_CHECKING:
     import uuid
@@ -64,14 +64,24 @@ class Permissions:
 
     # --- asking
 
-    def may(self, request: Request, operation: Operation, kind: ResourceType, name: str, *, log_denied: bool = True) -> bool:
-        """Whether who has sent a request may do an operation to the resource of a name."""
+    def may(
+        self,
+        request: Request,
+        operation: Operation,
+        kind: ResourceType,
+        name: str,
+        *,
+        log_denied: bool = True,
+        log_allowed: bool = True,
+        count: int = 1,
+    ) -> bool:
+        """Whether who has sent a request may do an operation to the resource of a name, which it names `count` times."""
         decision = self.authorizer.decide(request.principal, _host(request), operation, kind, name)
         if decision.is_allowed:
-            if logger.isEnabledFor(logging.DEBUG):
-                logger.debug("%s", _said(decision, request, operation, kind, name))
+            if log_allowed and logger.isEnabledFor(logging.DEBUG):
+                logger.debug("%s", _said(decision, request, operation, kind, name, count))
         elif log_denied and logger.isEnabledFor(logging.INFO):
-            logger.info("%s", _said(decision, request, operation, kind, name))
+            logger.info("%s", _said(decision, request, operation, kind, name, count))
         return decision.is_allowed
 
     def may_cluster(self, request: Request, operation: Operation, *, log_denied: bool = True) -> bool:
@@ -80,7 +90,9 @@ class Permissions:
 
     def may_any(self, request: Request, operation: Operation, kind: ResourceType) -> bool:
         """Whether there can be a resource of a kind that it may do the operation to."""
-        return self.authorizer.may_any(request.principal, _host(request), operation, kind)
+        return self.may(request, operation, kind, NOWHERE, log_denied=False, count=0) or self.authorizer.may_any(
+            request.principal, _host(request), operation, kind
+        )
 
     def operations(self, request: Request, kind: ResourceType, name: str) -> int:
         """Return a bit for each operation that it may do to a resource."""
@@ -105,11 +117,11 @@ def acl_of(record: AccessControlEntryRecord) -> Acl:
     )
 
 
-def _said(decision: Decision, request: Request, operation: Operation, kind: ResourceType, name: str) -> str:
+def _said(decision: Decision, request: Request, operation: Operation, kind: ResourceType, name: str, count: int) -> str:
     text = (
         f"Principal = {request.principal} is {'Allowed' if decision.is_allowed else 'Denied'} operation = {operation.name} "
         f"from host = {_host(request)} on resource = {RESOURCE_NAMES[kind]}:LITERAL:{name[:_LONGEST_NAME]} "
-        f"for request = {request.api_name} with resourceRefCount = 1 based on rule {decision}"
+        f"for request = {request.api_name} with resourceRefCount = {count} based on rule {decision}"
     )
     # Names are a stranger's: they write no lines of their own.
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

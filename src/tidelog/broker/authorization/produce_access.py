@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
-from tidelog.broker.authorization.access import FAILED, Access, Amend, Asker
+from tidelog.broker.authorization.access import FAILED, Access, Amend, Asker, refusals
 from tidelog.broker.server.request import Outcome
 from tidelog.broker.topics import NO_TOPIC_ID
 from tidelog.records.batch import HEADER_BYTES, TRANSACTIONAL_BIT
@@ -38,7 +39,7 @@ def _gate(asker: Asker, message: ProduceRequest) -> ProduceResponse | Outcome | 
     ):
         return Outcome.CLOSE if message.acks == 0 else ProduceResponse([_refused(topic, FAILED[kind]) for topic in topics])
     kind = ResourceType.TOPIC
-    denied = {name for name in {topic.name for topic in topics} if not asker.may(Operation.WRITE, kind, name)}
+    denied = refusals(asker, Operation.WRITE, kind, Counter(topic.name for topic in topics))
     if not denied:
         return None
     answers = [_refused(topic, FAILED[kind]) for topic in topics if topic.name in denied]
