@@ -54,7 +54,7 @@ def run_studies(
         spark: the session to run in; its workers need the packages of `tidelog[spark]`, not those of the report.
         names: as in `studies.catalogue`.
         scale: how much is generated and measured; 1 is the report's size.
-        progress: hears how many cases are done.
+        progress: is called with the number of cases that are done.
 
     Raises:
         InvalidArgumentError: no study has that name, or the scale is not above 0.

@@ -175,7 +175,7 @@ class Broker:
         return self._message_time(segment, -1) if self.source is TimeSource.MESSAGE else append_ms
 
     def _segment_for(self, data: Bytes, append_ms: int, now_ms: int, *, closes_index: bool) -> Segment:
-        """Return the segment that `data` belongs into; a new one where the rules want that."""
+        """Return the segment that `data` belongs in; a new one where the rules want that."""
         active = self.segments[-1]
         if not active.starts:
             return active

@@ -85,7 +85,7 @@ def _mean_of_positive(values: Int64s) -> float:
 
 
 class Divergence(NamedTuple):
-    """Messages that one cluster has deleted and the other has not, at the same instant."""
+    """Messages that one cluster has deleted and the other still has, at the same instant."""
 
     messages: int
     """For which that was so at some time."""

@@ -75,7 +75,7 @@ def off(found: Measurements) -> Table:
 
 
 def divergence(found: Measurements) -> Table:
-    """What one cluster has deleted and the other has not."""
+    """What one cluster has deleted and the other still has."""
     rows: list[tuple[Cell, ...]] = []
     for scenario in measured(found, RETENTION):
         for kind in broker.TYPES:

@@ -24,7 +24,7 @@ SIGNS = {Verdict.CONFIRMED: "✓", Verdict.REFUTED: "✗", Verdict.PARTLY: "◐"
 """What stands before a verdict's word."""
 
 _NUMBER = re.compile(r"[-−+]?\d[\d,.]*( ?%| ?[x×]| of \d[\d,]*)?")
-"""Words that are a number all the same: a share, a factor, some of all."""
+"""Words that are a number nevertheless: a share, a factor, some of all."""
 
 _CODE = re.compile(r"`([^`\n]+)`")
 

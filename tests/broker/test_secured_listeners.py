@@ -182,7 +182,7 @@ def test_what_does_not_fit(secured: Secured) -> None:
         ("SASL", {}, "authenticate by SASL"),
         ("BOTH", secured.tls(), "authenticate by SASL"),
         ("OPEN", sasl(), "wants no SASL"),
-        ("SHORT", sasl("SCRAM-SHA-256"), "has not that SASL mechanism: found PLAIN"),
+        ("SHORT", sasl("SCRAM-SHA-256"), "lacks that SASL mechanism: found PLAIN"),
     ):
         with pytest.raises(SecurityProtocolError, match=said), tidelog.connect(secured.at(name), **config) as client:
             client.topics()
@@ -260,7 +260,7 @@ def test_a_channel_is_secured(secured: Secured) -> None:
         ("SASL", sasl(password="wrong-one"), BrokerUnreachableError, "Invalid username or password"),
         ("TLS", {"security.protocol": "SSL"}, BrokerUnreachableError, "signed by nobody that is trusted"),
         ("MTLS", {}, BrokerUnreachableError, "certificate"),
-        ("SHORT", sasl("SCRAM-SHA-256"), SecurityProtocolError, "has not that SASL mechanism: found PLAIN"),
+        ("SHORT", sasl("SCRAM-SHA-256"), SecurityProtocolError, "lacks that SASL mechanism: found PLAIN"),
         ("TLS", {"security.protocol": "PLAINTEXT"}, BrokerUnreachableError, "the port may want TLS"),
         ("OPEN", {}, TidelogError, "not speak TLS"),
         ("OPEN", sasl(), SecurityProtocolError, "wants no SASL"),

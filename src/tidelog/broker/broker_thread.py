@@ -38,7 +38,7 @@ STALLED_S = 120.0
 """More than all that an end waits for, but for the disk."""
 
 DROP_WAIT_S = 10.0
-"""A broker that was dropped while it ran has so long to end before the program goes on; it ends all the same."""
+"""A broker that was dropped while it ran has so long to end before the program continues; it ends nevertheless."""
 
 WATCH_S = 1.0
 

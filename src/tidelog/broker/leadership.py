@@ -112,7 +112,7 @@ class Leadership(Protocol):
         """Note bytes that a follower gets."""
 
     def preferred_replica(self, key: TopicPartition, client_rack: str, fetch_offset: int, listener: Listener) -> int | None:
-        """Return the broker that a consumer in a rack shall read a partition from instead, None for this one (KIP-392)."""
+        """Return the broker that a consumer in a rack should read a partition from instead, None for this one (KIP-392)."""
 
     def on_return(self, log: PartitionLog, has_lost: bool) -> None:
         """Take up a partition again that was offline; `has_lost` if its disk has lost its end."""

@@ -13,7 +13,7 @@ they are made. A handler has the changes of its request done side by side, and a
 | a topic that is being deleted is not there | from the first step on; its name is free when it is gone |
 | all changes that wait for the metadata's disk share a flush | one is under way at a time |
 | of one request, one call at a time is on another thread | so that requests take turns there |
-| a request whose client is gone is gone on with | |
+| a request whose client is gone is still finished | |
 | a deletion that the disk refuses to finish is tried again | by itself, until it is finished |
 | a broker that ends waits for changes as for any request | then gives them up: the next start completes or undoes them |
 

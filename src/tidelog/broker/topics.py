@@ -179,7 +179,7 @@ class Topics:
     def deletion(self, view: TopicView) -> Steps[None]:
         """Delete a topic, and what groups have committed of it; who waits for its records is woken.
 
-        It is not there any more from the first step on; what is left of it is there again if that fails. Raises
+        It is no longer there from the first step on; what is left of it is there again if that fails. Raises
         UnknownTopicOrPartitionError, StorageError.
         """
         name = view.name

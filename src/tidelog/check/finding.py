@@ -1,4 +1,4 @@
-"""What a check has to say: something missing, something damaged, or a note about what is odd and right all the same."""
+"""What a check has to say: something missing, something damaged, or a note about what is odd but right."""
 
 from __future__ import annotations
 

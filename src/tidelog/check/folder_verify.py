@@ -111,7 +111,7 @@ def verify_folder(
     sleep: Callable[[float], None] = time.sleep,
     found: Callable[[PartitionReport], None] | None = None,
 ) -> FolderReport:
-    """Verify a data folder, or some of its topics; `found` hears of each partition when it is done.
+    """Verify a data folder, or some of its topics; `found` is called with each partition when it is done.
 
     Raises DataDirNotFoundError, UnknownTopicOrPartitionError, StorageError.
     """

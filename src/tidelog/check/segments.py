@@ -193,7 +193,7 @@ def _time_entries_of(scanned: ScannedLog, *, is_unfinished: bool) -> list[bytes]
 
 
 def gone(segment: Segment) -> Finding:
-    """Return the note about a segment that is not there any more."""
+    """Return the note about a segment that is no longer there."""
     return Finding(segment.log_path, "its owner has removed or replaced it meanwhile", kind="note")
 
 

@@ -4,7 +4,7 @@ What must be in it comes from the producers' state, replayed over the log: trans
 gone through in order with one `ProducerState`, which begins with the snapshot at its first segment's base, or empty (`state_at`).
 What compaction and retention have taken from the log may still be in the index: an entry of a transaction that left nothing but
 its marker, or that began before anything that is left; and the last stable offset, which other producers' transactions held back
-that are not seen any more.
+that are no longer seen.
 """
 
 from __future__ import annotations

@@ -110,8 +110,8 @@ class Application(Program, LazyGroup):
 def cli() -> None:
     """Serve Kafka clients, and read Kafka's log files by time, with or without a broker.
 
-    DIR is a data folder: what Kafka calls log.dir, a copy or a backup of it. Nothing is ever written to it, but by `serve`,
-    `import`, `index rebuild`, jobs that say so, and `handover`, which recovers it where needed and keeps a note there.
+    DIR is a data folder: what Kafka calls log.dir, a copy or a backup of it. Only `serve`, `import`,
+    `index rebuild`, jobs that say so, and `handover` write to it: `handover` recovers it where needed, and keeps a note there.
     HOST:PORT is a broker, of any kind that speaks Kafka's protocol. Times are given as 2013-07-10, 2013-07-10T09:30 (UTC),
     epoch milliseconds, now, -3d, -90m.
     """

@@ -1,7 +1,7 @@
 """How commands reach secured brokers: `--config FILE` and `-X NAME=VALUE`, beside the argument that names the brokers.
 
 FILE is a `client.properties` as Kafka's tools take it (`--command-config`). A property of `-X` wins over the file's. What stands
-on a command line is seen by others (`ps`): passwords belong into the file.
+on a command line is seen by others (`ps`): passwords belong in the file.
 
 The argument's value is then the addresses with that configuration beside them (`SecuredBrokers`): no command has to know.
 """

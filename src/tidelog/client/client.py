@@ -162,7 +162,7 @@ class Client:
             InvalidArgumentError: a time, codec or partition that makes no sense; nothing was sent then.
             InvalidTimestampError, RecordValidationError: the broker refuses a batch; `record_errors` says why.
             RecordTooLargeError, UnknownTopicOrPartitionError, UnsupportedVersionError (headers need Kafka 0.11, zstd 2.1).
-            Batches that went to other partitions, or before, may be there all the same.
+            Batches that went to other partitions, or before, may be there nevertheless.
         """
         try:
             codec = Codec[compression.upper()]

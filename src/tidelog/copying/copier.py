@@ -142,7 +142,7 @@ def _copy_partition(task: CopyTask, cluster: Cluster, *, is_exact: bool) -> Copy
         committed = committed_positions(cluster, task.job_id, {task.source: task.target}).get(task.source)
         offset_map = None
         if task.map_dir is not None:
-            # A position and no map: that was lost. Where the copy began is not known any more, so nothing is said to lie before.
+            # A position and no map: that was lost. Where the copy began is no longer known, so nothing is said to lie before.
             is_lost = committed is not None and committed <= task.start_offset
             offset_map = opened.enter_context(
                 OffsetMapWriter(task.map_dir, task.source, task.target.topic, start_offset=0 if is_lost else task.start_offset)

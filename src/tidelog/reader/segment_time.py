@@ -183,7 +183,7 @@ def _last_slot(segment: Segment, index: TimeIndex) -> int:
 def _entry(
     segment: Segment, index: TimeIndex, slot: int, trace: Trace | None = None
 ) -> tuple[TimestampOffset, BatchHeader] | None:
-    """Return an entry with its batch, if both agree; otherwise the index is not used any more."""
+    """Return an entry with its batch, if both agree; otherwise the index is no longer used."""
     try:
         entry = index.entry(slot)
         before = index.entry(slot - 1) if slot else None

@@ -174,7 +174,7 @@ def filter_to(
 ) -> FilterResult:
     """Filter the whole batches of `data`, whose first byte is at file position `position`; a partial one at the end waits.
 
-    A batch that grows beyond `max_batch_bytes` is logged, and written all the same.
+    A batch that grows beyond `max_batch_bytes` is logged, and written nevertheless.
     Raises CorruptBatchError, InvalidRecordError, DecompressionError.
     """
     view = memoryview(data)

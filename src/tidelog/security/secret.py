@@ -1,4 +1,4 @@
-"""A text that nobody shall see: a password, a key, a token. It is shown as `[hidden]`, whatever prints or formats it.
+"""A text that must not be shown: a password, a key, a token. It is shown as `[hidden]`, whatever prints or formats it.
 
 It can be pickled, so that a Spark executor can connect: what is pickled holds the text.
 """

@@ -49,7 +49,7 @@ HURRY_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRules:
-    """What a token has to say. `audiences` empty: it is for nobody in particular; `issuer` None: anybody's."""
+    """What a token must claim. `audiences` empty: for any audience; `issuer` None: by any issuer."""
 
     url: str
     audiences: tuple[str, ...] = ()

@@ -12,7 +12,7 @@
 Topics without a configuration are neither kept by retention nor compacted. What meets an I/O error takes its log offline, which
 has said so; the others go on.
 
-It also hears what the logs do (`log_events`): a truncation must not meet a compaction that is under way.
+It also gets what the logs do (`log_events`): a truncation must not meet a compaction that is under way.
 
 `log_manager` owns one, from the start to the end. One thread at a time.
 """

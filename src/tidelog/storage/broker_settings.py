@@ -86,7 +86,7 @@ class BrokerSettings:
         try:
             yield self._store.append(config_records(BROKER_RESOURCE, name, self.of(name), settings))
         except StorageError:
-            yield from self.take_over()  # Another change may have taken over what is not there any more.
+            yield from self.take_over()  # Another change may have taken over what is no longer there.
             raise
         yield from self.take_over()
 

@@ -185,7 +185,7 @@ def deletions(source: Path, topic: str, config: LogConfig, now_ms: int) -> list[
 def place(source: Path, target: Path, ids: Mapping[str, uuid.UUID], advance: Advance = lambda _: None) -> list[TopicPartition]:
     """Put the partitions of the topics in `ids` into `target`, Kafka's stopped folder; return those placed by this call.
 
-    `ids` are Kafka's ids; `advance` hears of bytes copied. Raises StorageError where either folder is in use or a disk refuses,
+    `ids` are Kafka's ids; `advance` gets the bytes copied. Raises StorageError where either folder is in use or a disk refuses,
     InvalidArgumentError where the target is not as Kafka leaves a new topic.
     """
     with DirLock(source), DirLock(target):

@@ -10,7 +10,7 @@
 Until the probe has succeeded, what was acknowledged is read from the old log; while the partition is loaded, reads are refused
 as writes are (KAFKA_STORAGE_ERROR: clients try again), as its indexes are being rebuilt. If that fails the old log goes on being
 read. Where the new log ends before the old one did, the disk has lost what was acknowledged: an error on the log says which
-offsets, and `returned` hears of it.
+offsets, and `returned` is called.
 
 Only what an operating system's error took offline is tried: damaged data stays as damaged as it is. One partition at a time.
 `background_work` owns one.

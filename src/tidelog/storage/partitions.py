@@ -99,7 +99,7 @@ Progress = Callable[[LoadProgress], None]
 
 
 class Partitions:
-    """All partitions of one data folder. `events` hears what happens to the logs, `recovery_progress` how far the recovery of one
+    """All partitions of one data folder. `events` gets what happens to the logs, `recovery_progress` how far the recovery of one
     is.
     """
 

@@ -4,7 +4,7 @@
     encode(response, 9)                          chunks to be sent one after the other; record batches stand among them uncopied
 
 What is read takes at most forty times the memory of its bytes, and a request has at most a million elements: a length or count is
-held against what is left of the frame before anything is made of it. A field that a version lacks has its default when read, and
+compared with what is left of the frame before anything is allocated. A field that a version lacks has its default when read, and
 is left out when written.
 """
 

@@ -10,7 +10,7 @@ Neighbouring fields of fixed size, the first byte of a compact length and the co
         pos += 2
 
 `buf` is cut to `end` beforehand: what ends too early raises struct.error or IndexError, which becomes a ProtocolError with the
-place it happened at. Lengths and counts are held against the bytes that are left before anything is made of them. `room` is
+place it happened at. Lengths and counts are compared with the bytes that are left before anything is allocated. `room` is
 how many elements a request may have; more raise TooManyElementsError. Callers that may not spend long give little room first.
 """
 

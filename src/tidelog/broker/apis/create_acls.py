@@ -1,4 +1,4 @@
-"""CreateAcls (30): access control entries that there shall be (KIP-140). Those that are there already are left as they are.
+"""CreateAcls (30): adds access control entries (KIP-140). Entries that exist already are left as they are.
 
 Each stands for itself: one that makes no sense keeps the others from nothing. A broker alone keeps them in its metadata log, and
 answers once they are on the disk; a member has the controllers do so. Without an authorizer SECURITY_DISABLED.

@@ -1,4 +1,4 @@
-"""DeleteAcls (31): access control entries that there shall not be any more, by filters (KIP-140).
+"""DeleteAcls (31): removes access control entries, by filters (KIP-140).
 
 Filters are those of DescribeAcls. The answer says for each which entries it has removed. An entry that several match is named for
 each of them, as in Kafka.

@@ -1,7 +1,7 @@
 """Heartbeat (12): a member's sign of life.
 
-REBALANCE_IN_PROGRESS asks the member to join again. While groups are being loaded every heartbeat is good: nobody shall rejoin
-because of a broker's start.
+REBALANCE_IN_PROGRESS asks the member to join again. While groups are being loaded every heartbeat is good: no member should
+rejoin because of a broker's start.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ MOST_MESSAGES: Final = 8
 async def authenticate(connection: PeerConnection, client: SaslClient, offered: Mapping[int, tuple[int, int]]) -> int:
     """Authenticate; return how long the session lasts in ms, 0 for ever.
 
-    Raises AuthenticationError, SecurityProtocolError where the port wants no SASL or has not that mechanism, and what ends the
+    Raises AuthenticationError, SecurityProtocolError where the port wants no SASL or lacks that mechanism, and what ends the
     connection.
     """
     place = connection.place
@@ -33,7 +33,7 @@ async def authenticate(connection: PeerConnection, client: SaslClient, offered: 
     answer: SaslHandshakeResponse = await connection.send(SaslHandshakeRequest(client.mechanism), 1, SaslHandshakeResponse)
     if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         found = ", ".join(sorted(answer.mechanisms))
-        raise SecurityProtocolError("the port has not that SASL mechanism", path=place, found=found, expected=client.mechanism)
+        raise SecurityProtocolError("the port lacks that SASL mechanism", path=place, found=found, expected=client.mechanism)
     if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
         raise SecurityProtocolError("the port wants no SASL", path=place, found="PLAINTEXT or SSL", expected="SASL")
     if answer.error_code:

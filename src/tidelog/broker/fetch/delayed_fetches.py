@@ -41,7 +41,7 @@ class Watch:
         self._keys = keys
 
     def cancel(self) -> None:
-        """Wait no longer: the callback is not called any more. Idempotent."""
+        """Wait no longer: the callback is no longer called. Idempotent."""
         if self.callback is not None:
             self.callback = None
             self._delayed_fetches._forget(self, self._keys)

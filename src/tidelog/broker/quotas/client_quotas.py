@@ -224,7 +224,7 @@ class Mutations:
         """How long the client is to wait."""
 
     def record(self, partitions: int) -> None:
-        """Count partitions, before they are created or deleted. Raises ApiError where too many were, of late."""
+        """Count partitions, before they are created or deleted. Raises ApiError where there were too many recently."""
         bucket = self._bucket
         if bucket is None:
             return

@@ -14,7 +14,7 @@ from tidelog.config import INT32_MAX
 
 
 class QuotaRate:
-    """What was used of late. A sample is when its window began, when something was last counted, how much.
+    """What was used recently. A sample is when its window began, when something was last counted, how much.
 
     Samples lie in a ring, as Kafka's: one that is out of date is set to nothing, and its window begins then. So after a pause the
     rate is over a longer time.
@@ -43,7 +43,7 @@ class QuotaRate:
         newest[2] += value
 
     def rate(self, now_ms: int) -> float:
-        """Return the rate of late, a second."""
+        """Return the recent rate, a second."""
         window_ms = self.window_ms(now_ms)
         return sum(sample[2] for sample in self._samples) / (window_ms / 1000)
 

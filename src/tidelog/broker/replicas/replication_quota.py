@@ -34,7 +34,7 @@ NO_LIMIT = INT64_MAX
 
 
 class ReplicationQuota:
-    """The bytes that were copied of late. `bytes_per_second` returns the rate that they are held to, which may change."""
+    """The bytes that were copied recently. `bytes_per_second` returns the limit, which may change."""
 
     def __init__(
         self, node_id: int, bytes_per_second: Callable[[], int] = lambda: NO_LIMIT, *, windows: int = 11, window_s: float = 1
@@ -66,7 +66,7 @@ class ReplicationQuota:
         samples[-1][2] += size_bytes
 
     def rate(self, now_s: float) -> float:
-        """Return the rate of late, in bytes a second."""
+        """Return the recent rate, in bytes a second."""
         self._forget(now_s)
         if not self._samples:
             return 0.0

@@ -177,7 +177,7 @@ class AnswerWriter:
     # --- what keeps it from being read
 
     def mute(self, throttle_ms: int) -> None:
-        """Read nothing more for a while: its client has used more than its quota. The answer is sent all the same."""
+        """Read nothing more for a while: its client has used more than its quota. The answer is still sent."""
         if not self._is_closed:
             self._is_muted = self._is_held = True
             self._stop_reading()

@@ -313,7 +313,7 @@ class BrokerServer:
             connection.guard(security)
 
     def budget_used_up(self) -> None:
-        """More was kept than unsent answers may take: have somebody closed soon, if it is for clients that do not read."""
+        """More was kept than unsent answers may take: close a connection soon, if it belongs to a client that does not read."""
         now = monotonic()
         if now - self._looked_at >= LOOK_S:
             self._looked_at = now

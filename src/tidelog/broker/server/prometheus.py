@@ -198,7 +198,7 @@ def _of_folder(topics: Mapping[str, TopicStatistics]) -> Iterable[Metric]:
             ("log_bytes", "size_bytes", "Bytes of .log files."),
             ("segments", "segments", "Segments."),
             ("partitions", "partitions", "Partitions."),
-            ("uncleanable_partitions", "uncleanable_partitions", "Damaged partitions, which are not compacted any more."),
+            ("uncleanable_partitions", "uncleanable_partitions", "Damaged partitions, which are no longer compacted."),
             (
                 "partitions_with_late_transactions",
                 "late_transactions",

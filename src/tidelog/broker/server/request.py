@@ -55,7 +55,7 @@ class Request(Protocol):
         """Whether it is answered later."""
 
     def mute(self, throttle_ms: int) -> None:
-        """Read nothing more of its connection for a while; the answer is sent all the same."""
+        """Read nothing more of its connection for a while; the answer is still sent."""
 
     @property
     def api_name(self) -> str:

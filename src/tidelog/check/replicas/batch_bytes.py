@@ -2,7 +2,7 @@
 
 Replicas hold the same batches one after another, in segments that end at other offsets on each. So the bytes of all segments,
 put together, are the same; where a log has no batch, as after the end of a preallocated file, its stream goes on as the file
-does. What is read is not checked: damage is what shall be found.
+does. What is read is not checked: damage is what is looked for.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Where cleaners of compacted topics have left other batches in each folder, the latest record of each key is compared instead.
 
 The bytes are read in pieces, of all replicas at a time, so memory is a piece for each. A replica that is damaged where its part
-begins or ends is a fault that names its folder, and the others are compared all the same.
+begins or ends is a fault that names its folder, and the others are still compared.
 """
 
 from __future__ import annotations

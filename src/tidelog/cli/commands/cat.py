@@ -121,7 +121,7 @@ def command(
         opened = open_source(source, skip_damaged=skip_damaged)
         reading = stack.enter_context(opened.reading)
         scan_plan = opened.plan(request)
-        del opened  # What it knows of the folder's logs is not needed any more.
+        del opened  # What it knows of the folder's logs is no longer needed.
         # The plan's own notes are about offsets asked for, which this command does not, and about the high watermark: the
         # report counts the records after that, in one note for all partitions.
         report = ScanReport()

@@ -1,6 +1,6 @@
 """`tidelog dump FILE.log`: the batches of a segment, and with --records what is in them.
 
-Every checksum is verified. A batch whose checksum is wrong is shown and marked, and the walk goes on after it, as its
+Every checksum is verified. A batch whose checksum is wrong is shown and marked, and the walk continues after it, as its
 length still says where; the run then ends as an error that counts such batches. A header that makes no sense ends the walk
 there. A batch that is cut off at the end of the file, or zeros after the last one, are what a crash or a living broker
 leaves: they are noted, not errors. A snapshot of KRaft's metadata is written as a whole: one that lacks anything is an error.

@@ -22,8 +22,8 @@ from tidelog.storage.folder.folder_format import format_folder
 def command(directory: str | None, cluster_id: str, node_id: int | None, config_file: str | None, ignore_formatted: bool) -> None:
     """Make a data folder for a broker of a cluster, before its first start.
 
-    It is the broker's for good: no other node or cluster starts on it. A folder that kafka-storage has formatted needs this no
-    more.
+    It is the broker's for good: no other node or cluster starts on it. A folder that kafka-storage has formatted can be
+    used as it is.
     """
     if config_file is not None:
         wanted = sort_properties(read_properties_file(config_file))

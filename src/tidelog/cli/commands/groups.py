@@ -284,8 +284,10 @@ def reset_command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Show what setting the offsets of GROUP, which must have no members, would mean: partition by partition, the old and the new
-    offset, the time at each, and how many records will be read again, or not at all. With --execute they are set.
+    """Set the offsets of GROUP, or show what that would change. GROUP must have no members.
+
+    Shown are each partition's old and new offset, the time at each, and how many records would be read again or skipped.
+    Offsets change only with --execute.
     """
     if execute and dry_run:
         raise click.UsageError("--execute and --dry-run exclude each other.")

@@ -33,8 +33,8 @@ def lag_command(
 ) -> None:
     """Show how far behind every group is, in records and in time, the one that is furthest behind first.
 
-    Groups in which Tidelog's own writers keep their positions (sinks, mirrors, replays) have no lag: they are left out, but for
-    those that are named, and are never too far behind.
+    Groups in which Tidelog's own writers keep their positions (sinks, mirrors, replays) have no lag. They are shown only when
+    they are named, and never count for --max-lag.
     """
     from tidelog.sources.group_lags import (
         SUMMARY,

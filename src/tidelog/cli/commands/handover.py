@@ -52,10 +52,12 @@ _SHOWN_NAMES = 5
 @click.option("--with-groups", is_flag=True, help="Consumer groups and transactions, too: internal topics.")
 @broker_config_option
 @click.option(
-    "--carry-settings", is_flag=True, help="Of topics that Kafka has already: change what would delete more than DIR does."
+    "--carry-settings",
+    is_flag=True,
+    help="Change settings of topics that Kafka has already, where they would delete more than DIR does.",
 )
-@click.option("--allow-deletion", is_flag=True, help="Go on although Kafka will delete what DIR keeps.")
-@click.option("--timeout", metavar="TIME", default="10m", show_default=True, help="How long to wait for Kafka's end.")
+@click.option("--allow-deletion", is_flag=True, help="Continue although Kafka will delete what DIR keeps.")
+@click.option("--timeout", metavar="TIME", default="10m", show_default=True, help="How long to wait until Kafka has stopped.")
 def command(
     directory: str,
     target: str,
@@ -69,13 +71,13 @@ def command(
 ) -> None:
     """Hand topics over to an Apache Kafka (KRaft, one broker): their partitions become that Kafka's own.
 
-    Its topics are created through its admin API while it runs. Then it has to be stopped; the command waits for that, copies the
-    partitions, and Kafka can be started. DIR stays as it is; what it lacks is said first, and the exit code is 3. If it ends in
-    between, run it again: it goes on where it was.
+    While that Kafka runs, its admin API creates the topics. Then stop it: the command waits for that, copies the partitions, and
+    Kafka can be started again. DIR is not changed. What DIR lacks is listed first; then the exit code is 3. A command that was
+    interrupted continues where it was when it is run again.
 
     Kafka gets the settings by which DIR keeps its records: the topics' own, and the broker's: of --config, else those that DIR
-    was served with. Where Kafka would delete what DIR keeps, that is listed, and nothing is handed over without
-    --carry-settings or --allow-deletion.
+    was served with. Records that Kafka would delete and DIR keeps are listed; then nothing is handed over
+    without --carry-settings or --allow-deletion.
     """
     source, data_dir = Path(directory), Path(target)
     timeout_ms = parse_duration(timeout)
@@ -275,7 +277,7 @@ def _wait_for_stop(data_dir: Path, timeout_ms: int) -> None:
         except StorageError as error:
             if time.monotonic() > end:
                 raise StorageError(
-                    "Kafka still runs; stop it, and run this again: it goes on from here", path=data_dir
+                    "Kafka still runs; stop it, and run this again: it continues from here", path=data_dir
                 ) from error
             if not in_kafka:
                 in_kafka = True

@@ -109,7 +109,7 @@ class KafkaAdmin:
         self._asked(lambda: answer.result(self._timeout_s))
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, uuid.UUID]:
-        """Return the ids that Kafka gave. A broker hears of a topic a moment after its controller has made it: waits for that."""
+        """Return the ids that Kafka gave. A broker knows a topic a moment after its controller has made it: waits for that."""
         from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
         wanted = TopicCollection(list(names))

@@ -35,14 +35,14 @@ logger = logging.getLogger("tidelog.serve")
 @click.option(
     "--data", "data_dir", metavar="DIR", type=click.Path(), help="The data folder; made if missing. [default: log.dirs]"
 )
-@click.option("--config", "config_file", metavar="FILE", type=click.Path(), help="Kafka's server.properties, as it is.")
+@click.option("--config", "config_file", metavar="FILE", type=click.Path(), help="Kafka's server.properties, unchanged.")
 @click.option("--listen", metavar="[HOST:]PORT", help="Where to listen; ':PORT' for every interface. [default: 127.0.0.1:9092]")
 @click.option("--advertise", metavar="HOST:PORT", help="The address that clients are given. [default: where it listens]")
 @click.option(
     "--property", "properties", metavar="NAME=VALUE", multiple=True, help="A property of a broker or a topic; may be repeated."
 )
 @click.option(
-    "--read-only", is_flag=True, help="Change no byte in the folder, which need not be writable; what would is refused."
+    "--read-only", is_flag=True, help="Change nothing in the folder, which need not be writable; requests that would are refused."
 )
 @click.option("--metrics", "metrics", metavar="[HOST:]PORT", help="Serve Prometheus metrics here.")
 @click.option(
@@ -66,8 +66,8 @@ def command(
 ) -> None:
     """Serve a data folder to Kafka clients, of any release, until TERM or Ctrl-C.
 
-    Only programs on this machine can connect, unless --listen or the configuration says otherwise: there is no access control.
-    A second TERM or Ctrl-C ends at once.
+    Only programs on this machine can connect, unless --listen or the configuration says otherwise. Without an authorizer
+    clients that connect may do everything. A second TERM or Ctrl-C ends at once.
     """
     given = _single_properties(properties)
     # asyncio and the storage engine are loaded now, not for a list of commands.
@@ -117,7 +117,7 @@ def _file_properties(path: str | None, given: Mapping[str, str]) -> Mapping[str,
         logger.warning("%s: unknown, and ignored: %s", path, described(unknown))
     guards = [name for name in GUARDS if name in unused and found[name] not in ("", "none")]
     if guards:
-        logger.warning("%s: nobody is kept from anything by %s: there is no access control", path, ", ".join(guards))
+        logger.warning("%s: %s restrict nothing here: this broker does not support them", path, ", ".join(guards))
     rest = [name for name in unused if name not in guards]
     if rest:
         logger.info("%s: not used here: %s", path, ", ".join(rest))

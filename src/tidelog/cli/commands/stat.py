@@ -96,7 +96,7 @@ def command(source: str, topic: str | None, partitions: tuple[int, ...], quick: 
     """Show offsets, records, bytes and largest timestamps: of each partition, and of each segment of TOPIC.
 
     Records are those that a consumer can read: control records and those below the log start do not count.
-    Of what brokers hold, shows what they report without reading it: --quick changes nothing.
+    From brokers it shows what they report, without reading records: --quick makes no difference.
     """
     wanted = wanted_partitions(partitions)
     if kind_of(source).is_cluster:

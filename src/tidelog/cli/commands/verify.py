@@ -1,7 +1,7 @@
 """`tidelog verify DIR [TOPIC...]`: is a data folder whole and sound? `--replicas` compares several: `verify_replicas`.
 
 What is missing and what is damaged goes to standard output, a line each, and then a table of the partitions; what is odd and
-right all the same is noted on stderr. With `--json` all of it are lines for scripts.
+right nevertheless is noted on stderr. With `--json` all of it are lines for scripts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`tidelog job bootstrap DIR|HOST:PORT`: cut topics in two, a history to be reprocessed and a stream that goes on after it."""
+"""`tidelog job bootstrap DIR|HOST:PORT`: cut topics in two, a history to be reprocessed and a stream that continues after it."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from tidelog.cli.job.running import JobOptions
 def command(directory: str, options: JobOptions, **wanted: Any) -> None:
     """Build the indexes and time maps that are missing from the logs; those that are there stay as they are.
 
-    Those that differ from what their logs say are counted as `left`: older releases wrote by other rules, `tidelog job verify`
-    says. In place no broker may be running; with --out files are written below that folder, as TOPIC-PARTITION/FILE, where they
+    Files that differ from their logs are counted as `left`: older releases wrote by other rules (`tidelog job verify` says
+    which). In place no broker may be running; with --out files are written below that folder, as TOPIC-PARTITION/FILE, where they
     are missing there. Exit code 1 if a log is damaged.
     """
     run_rebuild(options, directory, missing_only=True, **wanted)

@@ -48,8 +48,9 @@ def command(
     is_applied: bool,
     options: JobOptions,
 ) -> None:
-    """Say where GROUP goes on in the mirror when the source has failed: by the offset map, and by time, which is the time of the
-    last record that it has read less the longest latency. And how many records it will read twice.
+    """Say where GROUP continues in the mirror when the source has failed, and how many records it will read twice.
+
+    The place comes from the offset map, and from a time: that of the last record that GROUP has read, minus the longest latency.
     """
     check_brokers(target, "failover needs HOST:PORT of the mirror.")
     echo_moment(read_until)

@@ -55,7 +55,7 @@ def command(
     """Copy the topics of a cluster, or of a data folder, to another cluster: whole batches, each record once.
 
     Topics that the target lacks are made like the source's. The maps say where each offset went, for a failover; the next run
-    goes on where the last one ended, however that ended.
+    continues where the last one ended, however that ended.
     """
     check_brokers(target, "--target needs HOST:PORT: a mirror is kept in a cluster.")
     if topics and pattern is not None:

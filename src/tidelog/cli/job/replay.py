@@ -73,8 +73,8 @@ def command(
 ) -> None:
     """Copy every record with from <= timestamp < to, in transactions, batch by batch, into the same partitions of a topic.
 
-    Records are there once, also if the job is killed: started again with the same --map it goes on where it was, with the window
-    that it began with. The map says where each offset went; --rows writes it. A topic that is missing is made, and keeps its
+    Each record is copied once, also if the job is killed: started again with the same --map, it continues where it was, with the
+    same window. The map says where each offset went; --rows writes it. A topic that is missing is made, and keeps its
     records for good.
     """
     from tidelog.copying.column_rebuilding import TimeRule

@@ -40,7 +40,7 @@ class Connection(Protocol):
 def authenticate(connection: Connection, client: SaslClient) -> int:
     """Authenticate; return how long the session lasts in ms, 0 for ever.
 
-    Raises AuthenticationError, SecurityProtocolError where the port wants no SASL or has not that mechanism.
+    Raises AuthenticationError, SecurityProtocolError where the port wants no SASL or lacks that mechanism.
     """
     place = str(connection.address)
     if not connection.offers(SaslHandshakeRequest):
@@ -49,7 +49,7 @@ def authenticate(connection: Connection, client: SaslClient) -> int:
     answer = connection.ask(SaslHandshakeRequest(client.mechanism), version, SaslHandshakeResponse)
     if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         raise SecurityProtocolError(
-            "the port has not that SASL mechanism",
+            "the port lacks that SASL mechanism",
             path=place,
             found=", ".join(sorted(answer.mechanisms)),
             expected=client.mechanism,

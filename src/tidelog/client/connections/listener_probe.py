@@ -48,7 +48,7 @@ def wants_tls(address: tuple[str, int], timeout_ms: int = PROBE_MS) -> bool:
     outgoing = ssl.MemoryBIO()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # Nothing is sent through it, and it is not gone on with.
+    context.verify_mode = ssl.CERT_NONE  # Nothing is sent through it, and it is closed.
     with contextlib.suppress(ssl.SSLWantReadError):
         context.wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
     try:

@@ -153,7 +153,7 @@ def plan_reset(
 
 
 def check_without_members(cluster: Cluster, group: str) -> None:
-    """Raise BrokerError if a group has members: they would go on from where they are, and commit that."""
+    """Raise BrokerError if a group has members: they would continue from where they are, and commit that."""
     found = describe_group(cluster, group)
     if found.state not in (EMPTY, DEAD):
         count = len(found.members)

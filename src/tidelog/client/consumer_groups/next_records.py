@@ -6,11 +6,11 @@ so who got nothing is among the first ones next time, and may have more.
 
 | an answer without a record | means |
 |---|---|
-| control or aborted batches | go on after them |
+| control or aborted batches | continue after them |
 | nothing, and the partition was the request's first | ask once more, with time to fetch it from elsewhere (KIP-405) |
 | nothing again | nothing: no batch is left up to the end, whatever the end's offset; compaction may do that |
 | nothing, for another | the others took the room |
-| the offset is below the log start | retention was here: go on at the log start |
+| the offset is below the log start | retention was here: continue at the log start |
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class BatchAppender:
             self._pipeline.renew(self._coordinator.init(self._timeout_ms))
 
     def begin(self) -> None:
-        """Begin a transaction; brokers hear of it with its first batch or offset."""
+        """Begin a transaction; brokers learn of it by its first batch or offset."""
         self._check(is_begun=False)
         if self._coordinator is None:
             raise InvalidArgumentError("a transaction needs a transactional id")

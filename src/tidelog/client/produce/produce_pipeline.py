@@ -203,7 +203,7 @@ class ProducePipeline:
         self.waiting_bytes = sum(len(batch.data) for partition in self._busy.values() for batch in partition.waiting)
 
     def forget(self) -> None:
-        """Forget all batches and give the connections back. Sequences go on where they are, which `renew` may have to mend."""
+        """Forget all batches and give the connections back. Sequences continue where they are, which `renew` may have to mend."""
         for address in list(self._lanes):
             self._leave(address)
         for partition in self._partitions.values():

@@ -93,7 +93,7 @@ class TransactionCoordinator:
         self._known: Known = {}
 
     def init(self, timeout_ms: int, current: Producer | None = None) -> Producer:
-        """Return id and epoch to go on with. What is open is aborted, what was decided is completed first.
+        """Return id and epoch to continue with. What is open is aborted, what was decided is completed first.
 
         With `current`, whose transaction has ended, only if nobody else has begun since; brokers before Kafka 2.5 can't tell.
         """

@@ -39,7 +39,7 @@ def folder_batches(
 def _without_aborted(
     batches: Iterable[LocatedBatch], path: str, aborted: Sequence[AbortedRange], report: ScanReport
 ) -> Iterator[LocatedBatch]:
-    """Yield the batches that no aborted transaction wrote; the others are checked all the same, and counted."""
+    """Yield the batches that no aborted transaction wrote; those of aborted ones are still checked, and counted."""
     ranges = _Aborted(aborted)
     for header, chunk, index in batches:
         if ranges.withholds(header):

@@ -94,7 +94,7 @@ def rebuild_indexes(
         out_dir: where the files go, below `<topic>-<partition>/`; the data folder is then only read. None: their own places.
         time_maps: whether they are built, too.
         missing_only: what is there stays as it is, right or not.
-        progress: hears how many tasks are done.
+        progress: is called with the number of tasks that are done.
 
     Rows are files (`kind` "file") and faults of the logs ("fault"); `faults` counts the latter. See `index_rows`.
     Raises what opening the folder raises, InvalidArgumentError, StorageError, SegmentChangedError.

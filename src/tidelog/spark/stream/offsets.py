@@ -1,7 +1,7 @@
 """A stream's position: for each partition the next offset to read, as JSON in Spark's checkpoints.
 
-It is the connector's form, `{"topicA": {"0": 23, "1": 42}}`, so a checkpoint of `format("kafka")` can be gone on with. Spark
-compares positions as texts: topics and partitions are therefore always in order, and what has not moved is the same text.
+It is the connector's form, `{"topicA": {"0": 23, "1": 42}}`, so a stream can continue from a checkpoint of `format("kafka")`.
+Spark compares positions as texts: topics and partitions are therefore always in order, and what has not moved is the same text.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ here as well, because a pass must not meet that.
 |---|---|
 | its end | the checkpoint moves |
 | a segment that had to be split | it starts over at once |
-| damage (CorruptDataError and what else is unexpected) | the log is not compacted any more, with a warning |
+| damage (CorruptDataError and what else is unexpected) | the log is no longer compacted, with a warning |
 | an error of the disk | the log is as it was, and is tried again in five minutes |
 | `CleanerManager.abort_cleaning` | nothing; what was being written is removed |
 

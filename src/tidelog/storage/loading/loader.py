@@ -65,7 +65,7 @@ def load(
     """Load the log in `directory`, named ``<topic>-<partition>``; an empty folder becomes an empty log at `log_start_offset`.
 
     `recovery_point` and `log_start_offset` are the checkpoints', 0 where they say nothing; `had_clean_shutdown` says whether
-    the data folder bore the mark of a clean end; `progress` hears of each step of a recovery. Raises StorageError,
+    the data folder bore the mark of a clean end; `progress` is called at each step of a recovery. Raises StorageError,
     CorruptDataError for what cannot be repaired, InvalidArgumentError for names that are none of a log,
     InconsistentTopicIdError.
     """

@@ -54,7 +54,7 @@ Progress = Callable[[RecoveryProgress], None]
 
 
 class LogRecovery:
-    """Recovers what of `log` needs it; `progress` hears of each step."""
+    """Recovers what of `log` needs it; `progress` is called at each step."""
 
     def __init__(self, log: LoadingLog, progress: Progress | None) -> None:
         self._log = log

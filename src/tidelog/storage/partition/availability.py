@@ -1,6 +1,6 @@
 """Whether a log may be written: online, offline after an I/O error, or closed (spec §5.3).
 
-After an I/O error the disk's state is not known any more. Whatever would write refuses from then on (LogOfflineError, with the
+After an I/O error the disk's state is no longer known. Whatever would write refuses from then on (LogOfflineError, with the
 reason of the first error); what was acknowledged is still read, as far as the disk gives it. Only a new load, which recovers,
 brings the log back.
 

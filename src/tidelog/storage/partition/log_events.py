@@ -37,7 +37,7 @@ class ReportingLog(Protocol):
 
 
 class LogEvents:
-    """Subclasses override what they want to hear. They must not raise, and must not change the log."""
+    """Subclasses override the events that they want. They must not raise, and must not change the log."""
 
     def segment_finished(self, log: ReportingLog, segment: LogSegment) -> None:
         """`segment` of `log` gets no more records."""

@@ -9,7 +9,7 @@ that serves clients). An entry that was found true is not looked at again.
 So many bytes of one log are walked, `MAX_BYTES`. In segments beyond, the batches since the entry before are looked at, which
 sees each single lie; a warning says so.
 
-An index that lies is not asked any more: the headers of the whole segment answer in its place.
+An index that lies is no longer asked: the headers of the whole segment answer in its place.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class CheckedTimes:
             try:
                 return self._largest_from(0)
             except CorruptBatchError:
-                self._is_walked = False  # A batch cannot be: what is after it can be looked at all the same.
+                self._is_walked = False  # A batch cannot be: what is after it can still be looked at.
         slots = 0 if self._lies else segment.time_index.entries
         found = None
         if slots and self._is_true(slots - 1):
@@ -134,7 +134,7 @@ class CheckedTimes:
         return TimestampOffset(NO_TIMESTAMP, segment.base_offset)
 
     def _is_true(self, slot: int) -> bool:
-        """Say whether an entry is true. If not, the index is not asked any more."""
+        """Say whether an entry is true. If not, the index is no longer asked."""
         index = self._segment.time_index
         entry = index.entry(slot)
         if entry in self._known:
@@ -162,7 +162,7 @@ class CheckedTimes:
             if self._may_walk():
                 return segment.headers_from(0).largest_before(batch.position) < entry.timestamp
         except CorruptBatchError:
-            self._is_walked = False  # A batch before that cannot be: what is after it can be looked at all the same.
+            self._is_walked = False  # A batch before that cannot be: what is after it can still be looked at.
         neighbour = None if before is None else self._batch_of(before)
         is_as_indexed = neighbour is not None and before is not None and neighbour.max_timestamp == before.timestamp
         start = neighbour.position if neighbour is not None and is_as_indexed else 0

@@ -65,7 +65,7 @@ def open_file(path: Path | str, flags: int, mode: int = 0o666) -> int:
         if _thread.rest:
             _thread.rest -= 1
         elif not _give_back():
-            _thread.rest = SPARE  # There is nothing to be had: do not look again at once.
+            _thread.rest = SPARE  # None can be freed: do not look again at once.
     return fd
 
 

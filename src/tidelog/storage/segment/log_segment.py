@@ -187,7 +187,7 @@ class LogSegment(SegmentReader):
     # --- rolling
 
     def should_roll(self, params: RollParams) -> bool:
-        """Whether an append like this one belongs into a new segment; the table above."""
+        """Whether an append like this one belongs in a new segment; the table above."""
         size = self.log.size_bytes
         if size > params.max_segment_bytes - params.messages_size:
             return True

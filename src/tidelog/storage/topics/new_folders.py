@@ -47,7 +47,7 @@ class NewFolders:
             if any(self._partitions.is_in_checkpoints(key) for key in keys):
                 yield self._partitions.drop_gone
             yield self.sync
-        except GeneratorExit:  # The owner ends: what is there is gone on with at the next start.
+        except GeneratorExit:  # The owner ends: the next start continues with what is there.
             for log in made:
                 log.close_handlers()
             raise

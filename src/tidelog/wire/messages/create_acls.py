@@ -1,4 +1,4 @@
-"""CreateAcls (key 30): access control entries that there shall be (KIP-140).
+"""CreateAcls (key 30): adds access control entries (KIP-140).
 
 | version | what it changed |
 |---|---|

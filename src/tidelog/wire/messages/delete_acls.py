@@ -1,4 +1,4 @@
-"""DeleteAcls (key 31): access control entries that there shall not be any more, by filters (KIP-140).
+"""DeleteAcls (key 31): removes access control entries, by filters (KIP-140).
 
 | version | what it changed |
 |---|---|

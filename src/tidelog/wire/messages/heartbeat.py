@@ -1,4 +1,4 @@
-"""Heartbeat (key 12): a member lives, and hears whether its group rebalances.
+"""Heartbeat (key 12): a member is alive, and learns whether its group rebalances.
 
 | version | what it changed |
 |---|---|

@@ -69,8 +69,8 @@ TRANSITIONS: Transitions[BrokerState | None] = {
         BrokerState.SHUTTING_DOWN: "it fails",
     },
     BrokerState.RUNNING: {
-        BrokerState.PENDING_CONTROLLED_SHUTDOWN: "it shall end: the controller moves its leaders",
-        BrokerState.SHUTTING_DOWN: "it fails, or shall end without that",
+        BrokerState.PENDING_CONTROLLED_SHUTDOWN: "it was asked to end: the controller moves its leaders",
+        BrokerState.SHUTTING_DOWN: "it fails, or was asked to end at once",
     },
     BrokerState.PENDING_CONTROLLED_SHUTDOWN: {
         BrokerState.SHUTTING_DOWN: "the controller has completed the controlled shutdown, or does not answer in time",

@@ -1,7 +1,7 @@
 """Requests to the controller, which is one of the brokers: this broker's own, and those of clients (sent on as they are asked).
 
 Kafka's brokers of these clusters answer NOT_CONTROLLER to what only the controller does; clients find it by Metadata, which
-names it here, too. One that asks another broker than that all the same gets the controller's answer. Changes of properties,
+names it here, too. A client that asks another broker nevertheless gets the controller's answer. Changes of properties,
 which any broker of Kafka's writes into ZooKeeper by itself, go the same way.
 """
 

@@ -6,7 +6,7 @@
 | ``/isr_change_notification/isr_change_<number>`` | names what was changed; the controller tells all brokers, and removes it |
 
 A write whose answer was lost is found again: the znode is what was to be written. A znode that somebody else has changed is
-INVALID_UPDATE_VERSION: the controller's next LeaderAndIsr says what is so.
+INVALID_UPDATE_VERSION: the controller's next LeaderAndIsr has the current state.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""ZooKeeper for the loop: kazoo's threads do the talking, what they hear is posted to the loop.
+"""ZooKeeper for the loop: kazoo's threads do the talking; what they receive is posted to the loop.
 
 kazoo makes connections again, and sessions where one has expired. What was asked for meanwhile raises BrokerUnreachableError;
-watches hear of each loss, so that who follows a znode reads it again (`follow`). A session that has expired takes the
+watches report each loss, so that a follower of a znode reads it again (`follow`). A session that has expired takes the
 broker's registration with it: `on_session` is called with each new one.
 """
 

@@ -4,7 +4,7 @@
 |---|---|
 | `step` | one step of the handshake, on another thread: public keys take a millisecond. Nobody else uses the socket meanwhile |
 | `recv_into` | fills the buffer from as many records as have come; then `pending` says whether more is decrypted already |
-| `writev` | small chunks share a record; what was begun is gone on with by the same bytes, which is how answers are kept |
+| `writev` | small chunks share a record; a write that was begun continues with the same bytes, which is how answers are kept |
 
 OpenSSL's memory (some ten KiB) is there from the first step on: who connects and says nothing costs none.
 """
