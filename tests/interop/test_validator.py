@@ -23,6 +23,7 @@ import pytest
 from tests.kafka.jars import classpath
 from tests.kafka.java import run_java
 from tests.records.helpers import read_all, with_right_crc
+from tidelog.broker.fetch.down_conversion import down_converted
 from tidelog.config import LogConfig
 from tidelog.errors import (
     CorruptBatchError,
@@ -479,4 +480,8 @@ def test_down_conversion(verdicts: tuple[list[Accepted | Refusal], list[bytes | 
             or read_all(mine) != read_all(theirs)
         ):
             wrong.append(f"{number} {fetch.magic} {fetch.first_offset}: other records")
+        else:
+            sent = down_converted(fetch.records, 2, fetch.magic, fetch.first_offset).records[: len(mine)]
+            if sent != mine[: len(sent)] or len(sent) < min(len(mine), len(fetch.records)):
+                wrong.append(f"{number} {fetch.magic} {fetch.first_offset}: a broker sends other bytes")
     assert not wrong, f"{len(wrong)} of {len(verdicts[1])}\n" + "\n".join(wrong[:10])

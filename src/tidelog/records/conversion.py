@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from operator import ge
 from typing import NamedTuple
 
 from tidelog.errors import InvalidArgumentError, UnsupportedCompressionTypeError
@@ -26,7 +27,7 @@ from tidelog.records.batch import CREATE_TIME, HEADER_BYTES, LOG_APPEND_TIME, LO
 from tidelog.records.builder import NO_PRODUCER, Producer, build_batch_v2, pack_header_v2
 from tidelog.records.compression import Bytes, Codec, compress
 from tidelog.records.legacy import build_message_set, encode_message
-from tidelog.records.records import Record, iter_records
+from tidelog.records.records import Record
 from tidelog.records.scanner import scan_batch
 
 
@@ -127,24 +128,15 @@ def down_convert(data: Bytes, headers: Iterable[BatchHeader], magic: int, first_
 
 
 def _down_convert_batch(header: BatchHeader, batch: memoryview, magic: int, first_offset: int) -> bytearray:
-    codec = header.codec
-    check_codec(codec, magic)
-    if header.magic == 2:
-        return _messages_of_batch(header, batch, magic, first_offset)
-    records = [record for record in iter_records(header, batch) if codec is not Codec.NONE or record.offset >= first_offset]
-    if not records:
-        return bytearray()
-    target = Target(magic, codec, timestamp_type=header.timestamp_type, append_time=header.max_timestamp)
-    return rebuild(records, target)
-
-
-def _messages_of_batch(header: BatchHeader, batch: memoryview, magic: int, first_offset: int) -> bytearray:
-    """Return the records of a v2 batch as messages; what `rebuild` does, without an object per record."""
+    """Return the records of a batch as messages; what `rebuild` does, without an object per record."""
+    check_codec(header.codec, magic)
     check_crc(header, batch)
     rows = kernel.Rows()
     count, data = scan_batch(rows, header, batch)
     offsets, timestamps, key_positions, key_lengths, value_positions, value_lengths = map(rows.column, _MESSAGE_COLUMNS)
     codec = header.codec
+    if header.magic == 1 and any(map(ge, offsets, offsets[1:])):
+        raise InvalidArgumentError("offsets in a compressed message do not grow", found=f"last offset {header.last_offset}")
     first = bisect_left(offsets, first_offset) if codec is Codec.NONE else 0
     if first == count:
         return bytearray()

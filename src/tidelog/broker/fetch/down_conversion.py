@@ -23,6 +23,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from tidelog.errors import UnsupportedCompressionTypeError
+from tidelog.records import kernel
 from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, iter_headers
 from tidelog.records.compression import Bytes
 from tidelog.records.conversion import down_convert
@@ -51,32 +52,43 @@ def down_converted(data: Bytes, configured_magic: int, magic: int, fetch_offset:
     `configured_magic` is the topic's format. Raises UnsupportedCompressionTypeError where the first batch cannot be converted,
     CorruptDataError for what is no batch.
     """
-    headers = list(iter_headers(data))
-    if configured_magic <= magic and all(header.magic <= magic for header in headers):
+    if configured_magic <= magic and _is_known(data, magic):
         return Converted(data, 0)
+    view = memoryview(data)
     converted = bytearray()
     size = len(data)
-    batches = 0
-    for header in headers:
-        try:
-            batch = down_convert(data, (header,), magic, fetch_offset)
-        except UnsupportedCompressionTypeError:
-            if not converted:
-                raise
-            break
+    batches = position = 0
+    while (header := next(iter_headers(view[position:], position), None)) is not None:
+        end = position
+        if magic == 0 and header.magic == 1:
+            batch, count, end = kernel.plain_messages_to_v0(data, position, fetch_offset)
+        if end == position:
+            try:
+                batch = down_convert(data, (header,), magic, fetch_offset)
+                count, end = int(header.magic > magic), header.end_position
+            except UnsupportedCompressionTypeError:
+                if not converted:
+                    raise
+                break
+        position = end
         if not batch:
             continue
         if not converted:
             size = max(size, len(batch))
         converted += batch
-        batches += header.magic > magic
+        batches += count
         if len(converted) >= size:
             return Converted(memoryview(converted)[:size], batches)
     if not converted:
         # Nothing is left of what was there: who gets this knows at least that it is not at the end.
-        size = LOG_OVERHEAD if headers else 0
+        size = LOG_OVERHEAD if position else 0
     while (left := size - len(converted)) > 0:
         filler = bytearray(max(LOG_OVERHEAD, min(left + 1, _CHUNK_BYTES)))
         _FILLER.pack_into(filler, 0, -1, max(left + 1, HEADER_BYTES))
         converted += memoryview(filler)[:left]
     return Converted(converted, batches)
+
+
+def _is_known(data: Bytes, magic: int) -> bool:
+    """Return whether nothing in `data` is of a later format. Raises CorruptDataError for what is no batch."""
+    return kernel.holds_messages_only(data, magic) or all(header.magic <= magic for header in iter_headers(data))

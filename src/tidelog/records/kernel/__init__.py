@@ -9,7 +9,7 @@ is asked for first, and `__init__.pyi` has the types. Only the types of `kernel/
 `rows`          records of a batch to columns (`Rows`), into Arrow's layouts, and from columns (`BinaryColumn`) to a batch
 `batches`       checksums, the walk over a segment (`SegmentScan`), times for time maps
 `compaction`    the latest offset of each key (`OffsetTable`), and the two passes of the cleaner
-`fast_paths`    what nearly every append and every search by time meets
+`fast_paths`    what nearly every append and every search by time meets, and fetchers of 0.9.0 in logs of 0.10.0
 `primitives`    buffers, varints, checksums, codes of faults, layout: shared by all
 ==============  ======================================================================================================
 
@@ -34,6 +34,7 @@ _HOMES = {
     "compaction.offset_table": ("OffsetTable", "SLOT_BYTES"),
     "fast_paths.first_match": ("first_match",),
     "fast_paths.plain_append": ("take_plain_batch",),
+    "fast_paths.plain_messages": ("holds_messages_only", "plain_messages_to_v0"),
     "fast_paths.walk_times": ("walk_times",),
     "primitives.faults": ("BATCH_CHECKSUM", "BATCH_FAULTS", "BATCH_OVERFLOW", "FAULTS"),
     "primitives.layout": ("KEY", "MAX_INT64", "MIN_INT64", "NO_LIMIT", "VALUE"),
