@@ -100,16 +100,20 @@ class ZookeeperCluster:
         zookeeper: str = "3.9.1",
         properties: Mapping[str, str] | None = None,
         heap_mb: int = 256,
+        servers: int = 1,
     ) -> None:
         self.folder = folder
         self.release = release
         self.brokers: dict[int, KafkaBroker] = {}
-        self.port = free_port()
+        self.ports = [free_port() for _ in range(servers)]
+        self.servers = ",".join(f"127.0.0.1:{port}" for port in self.ports)
+        """Of ZooKeeper."""
         self._zookeeper_release = zookeeper
         self._heap_mb = heap_mb
-        self._process: JavaProcess | None = None
+        self._peers = [(free_port(), free_port()) for _ in range(servers)]
+        self._processes: dict[int, JavaProcess] = {}
         self.common = {
-            "zookeeper.connect": f"127.0.0.1:{self.port}{ROOT}",
+            "zookeeper.connect": f"{self.servers}{ROOT}",
             "zookeeper.session.timeout.ms": "6000",
             "zookeeper.connection.timeout.ms": "60000",
             "auto.create.topics.enable": "false",
@@ -140,7 +144,7 @@ class ZookeeperCluster:
     @contextmanager
     def client(self) -> Iterator[KazooClient]:
         """A client of ZooKeeper, as long as it is entered."""
-        client = KazooClient(f"127.0.0.1:{self.port}", timeout=30)
+        client = KazooClient(self.servers, timeout=30)
         try:
             client.start(60)
             yield client
@@ -149,31 +153,48 @@ class ZookeeperCluster:
             client.close()
 
     def start_zookeeper(self) -> None:
+        """Start all its servers, and wait until they answer."""
+        for number in range(len(self.ports)):
+            self.start_server(number)
+        for number, port in enumerate(self.ports):
+            self._processes[number].wait_ready(lambda port=port: is_listening(port))  # type: ignore[misc]
+
+    def start_server(self, number: int) -> None:
+        """Start one of its servers; several are an ensemble, of which a majority has to run."""
+        folder = self.folder / f"zookeeper-{number}"
+        folder.mkdir(parents=True, exist_ok=True)
         settings = {
-            "dataDir": str(self.folder / "zookeeper"),
-            "clientPort": str(self.port),
+            "dataDir": str(folder),
+            "clientPort": str(self.ports[number]),
             "clientPortAddress": "127.0.0.1",
             "admin.enableServer": "false",
             "tickTime": "500",
             "maxSessionTimeout": "60000",
             "maxClientCnxns": "0",
         }
-        path = self.folder / "zookeeper.properties"
+        main = "org.apache.zookeeper.server.ZooKeeperServerMain"
+        if len(self.ports) > 1:
+            main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+            peers = {f"server.{i}": f"127.0.0.1:{data}:{election}" for i, (data, election) in enumerate(self._peers, 1)}
+            settings |= {"initLimit": "60", "syncLimit": "60", **peers}
+            (folder / "myid").write_text(f"{number + 1}\n")
+        path = folder / "zookeeper.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        self._process = JavaProcess(
+        self._processes[number] = JavaProcess(
             classpath(self._zookeeper_release),
-            "org.apache.zookeeper.server.ZooKeeperServerMain",
+            main,
             [path],
-            output=self.folder / "zookeeper.out",
+            output=folder / "zookeeper.out",
             heap_mb=128,
             options=[*SHORT_LIVED, "-Dzookeeper.jmx.log4j.disable=true"],
         )
-        self._process.wait_ready(lambda: is_listening(self.port))
 
     def stop_zookeeper(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
+        for number in list(self._processes):
+            self.stop_server(number)
+
+    def stop_server(self, number: int) -> None:
+        self._processes.pop(number).kill()
 
     @property
     def bootstrap(self) -> str:

@@ -32,6 +32,8 @@ from tidelog.wire.error_codes import ErrorCode
 logger = logging.getLogger("tidelog.broker")
 
 RETRY_S = 0.2
+PATIENT_S = 1.0
+"""A session that takes longer to be made is worth a word."""
 AGAIN_S = 30.0
 """A znode that is followed is read again after so long, whatever its watch says."""
 
@@ -65,10 +67,13 @@ class Session:
         )
         self._client.add_listener(self._changed)
 
-    async def start(self, timeout_s: float) -> None:
-        """Make a session. Raises BrokerUnreachableError where ZooKeeper does not answer in time."""
-        connected = asyncio.Event()
+    async def start(self, timeout_s: float, waiting: Callable[[], None] = lambda: None) -> None:
+        """Make a session; `waiting` is called when that takes a while. Raises BrokerUnreachableError after the timeout.
+
+        A server that can only be read from counts as one that does not answer.
+        """
         event = self._client.start_async()
+        said = self._loop.call_later(PATIENT_S, waiting)
         # kazoo's event is a thread's; it is asked now and then.
         try:
             async with asyncio.timeout(timeout_s):
@@ -77,7 +82,8 @@ class Session:
         except TimeoutError:
             await self.close()
             raise BrokerUnreachableError(f"no answer within {timeout_s:g} s", path=f"ZooKeeper at {self.servers}") from None
-        connected.set()
+        finally:
+            said.cancel()
 
     async def close(self) -> None:
         """End the session: what is ephemeral goes. Idempotent."""

@@ -107,7 +107,12 @@ class ZookeeperPlane:
 
     async def connect(self) -> None:
         """Make a session, and learn which cluster it is. Raises BrokerUnreachableError."""
-        await self._session.start(self._zookeeper.connection_timeout_ms / 1000)
+        timeout_s = self._zookeeper.connection_timeout_ms / 1000
+        servers = self._session.servers
+        await self._session.start(
+            timeout_s,
+            lambda: self._wait(f"no server of ZooKeeper ({servers}) answers yet; it ends after {timeout_s:g} s of that"),
+        )
         await self._session.create("/brokers/ids", b"")
         while True:
             znode = await self._session.get(CLUSTER_ID)
