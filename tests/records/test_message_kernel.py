@@ -29,19 +29,19 @@ def kernel() -> None:
 @examples(60)
 @given(batch=batches(), magic=st.sampled_from([0, 1]), skipped=st.integers(0, 3))
 def test_the_same_as_record_by_record(chosen: str, batch: Batch, magic: int, skipped: int) -> None:
-    header = next(iter_headers(batch.data))
-    if header.magic <= magic or header.codec is Codec.ZSTD or header.is_control:
-        return
-    records = [record._replace(headers=()) for record in iter_records(header, batch.data)]
-    first_offset = header.base_offset + skipped
-    if header.codec is Codec.NONE:
-        records = [record for record in records if record.offset >= first_offset]
-    target = Target(magic, header.codec, timestamp_type=header.timestamp_type, append_time=header.max_timestamp)
-    expected = rebuild(records, target) if records else bytearray()
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (conversion, scanner):
-            patch.setattr(module, "kernel", KERNELS[chosen])
-        assert down_convert(batch.data, [header], magic, first_offset) == expected
+    first_offset = batch.records[0].offset + skipped
+    for header in iter_headers(batch.data):
+        if header.magic <= magic or header.codec is Codec.ZSTD or header.is_control:
+            continue
+        records = [record._replace(headers=()) for record in iter_records(header, batch.data[header.position :][: header.size])]
+        if header.codec is Codec.NONE:
+            records = [record for record in records if record.offset >= first_offset]
+        target = Target(magic, header.codec, timestamp_type=header.timestamp_type, append_time=header.max_timestamp)
+        expected = rebuild(records, target) if records else bytearray()
+        with pytest.MonkeyPatch.context() as patch:
+            for module in (conversion, scanner):
+                patch.setattr(module, "kernel", KERNELS[chosen])
+            assert down_convert(batch.data, [header], magic, first_offset) == expected
 
 
 @pytest.mark.parametrize("chosen", KERNELS)
