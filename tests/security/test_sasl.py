@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -27,6 +28,7 @@ from tidelog.security.scram import (
     new_credential,
     salted_password,
 )
+from tidelog.security.scram_disguise import KnownUser, ScramDisguise
 from tidelog.security.secret import Secret
 
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), min_size=1, max_size=20)
@@ -34,6 +36,12 @@ CREDENTIALS = {
     (mechanism, name): new_credential(mechanism, Secret(name[::-1] + "!"))
     for mechanism in HASHES
     for name in ("ann", "a,=b", "ß,")
+}
+DISGUISE = {
+    mechanism: partial(
+        ScramDisguise([KnownUser(name, of, one) for (of, name), one in CREDENTIALS.items()].copy).credential, mechanism
+    )
+    for mechanism in HASHES
 }
 
 
@@ -44,7 +52,7 @@ def talk(client: ScramClient, server: ScramServer) -> None:
 
 
 def server_of(mechanism: str, **more: str) -> ScramServer:
-    return ScramServer(mechanism, lambda name: CREDENTIALS.get((mechanism, name)), b"a key", **more)
+    return ScramServer(mechanism, lambda name: CREDENTIALS.get((mechanism, name)), DISGUISE[mechanism], **more)
 
 
 @pytest.mark.parametrize(("mechanism", "name"), CREDENTIALS)
@@ -66,7 +74,7 @@ def test_scram_of_the_document() -> None:
     assert client.respond(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=") is None
     salted = salted_password("SCRAM-SHA-256", Secret("pencil"), salt, 4096)
     known = credential_of("SCRAM-SHA-256", salted, salt, 4096)
-    server = ScramServer("SCRAM-SHA-256", lambda _: known, b"a key", nonce=server_nonce)
+    server = ScramServer("SCRAM-SHA-256", lambda _: known, DISGUISE["SCRAM-SHA-256"], nonce=server_nonce)
     assert server.evaluate(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO") == challenge
     assert server.evaluate(final) == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
@@ -97,7 +105,7 @@ def test_scram_of_a_server_that_knows_nothing() -> None:
     mechanism = "SCRAM-SHA-256"
     client = ScramClient(mechanism, "ann", Secret("nna!"))
     known = CREDENTIALS[mechanism, "ann"]
-    server = ScramServer(mechanism, lambda _: ScramCredential(known.salt, known.stored_key, b"x" * 32, 4096), b"")
+    server = ScramServer(mechanism, lambda _: ScramCredential(known.salt, known.stored_key, b"x" * 32, 4096), DISGUISE[mechanism])
     with pytest.raises(AuthenticationError, match="does not know the password"):
         talk(client, server)
 

@@ -137,11 +137,17 @@ class ScramClient:
 class ScramServer:
     """The server's half. `find` returns a user's credential, None of one that is not known.
 
-    `evaluate` takes the client's messages; `name` is the user's once it is complete. `disguise` is a key of the server's own.
+    `evaluate` takes the client's messages; `name` is the user's once it is complete. `disguise` returns what takes the place of
+    an unknown user's credential: it is asked about all users, so that the time of an answer does not tell them apart.
     """
 
     def __init__(
-        self, mechanism: str, find: Callable[[str], ScramCredential | None], disguise: bytes, *, nonce: str | None = None
+        self,
+        mechanism: str,
+        find: Callable[[str], ScramCredential | None],
+        disguise: Callable[[str], ScramCredential],
+        *,
+        nonce: str | None = None,
     ) -> None:
         self.mechanism = mechanism
         self.name: str | None = None
@@ -175,9 +181,9 @@ class ScramServer:
             raise AuthenticationError(
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
-        found = self._find(self._user)
+        found, disguise = self._find(self._user), self._disguise(self._user)
         self._is_known = found is not None
-        self._credential = found or self._nobody()
+        self._credential = found or disguise
         self._nonce = match["nonce"] + self._own_nonce
         salt = base64.b64encode(self._credential.salt).decode()
         challenge = f"r={self._nonce},s={salt},i={self._credential.iterations}"
@@ -199,12 +205,6 @@ class ScramServer:
         self.is_complete = True
         self.name = self._user
         return b"v=" + base64.b64encode(_mac(self._hash, credential.server_key, authenticated))
-
-    def _nobody(self) -> ScramCredential:
-        """Return what looks like a credential, the same one for the same name; no password fits it."""
-        made = _mac("sha512", self._disguise, f"{self.mechanism}:{self._user}".encode())
-        size = hashlib.new(self._hash).digest_size
-        return ScramCredential(made[:24], secrets.token_bytes(size), secrets.token_bytes(size), DEFAULT_ITERATIONS)
 
     def _wrong_message(self) -> AuthenticationError:
         return AuthenticationError(f"Invalid {self.mechanism} message")

@@ -28,6 +28,7 @@ import resource
 import socket
 from collections.abc import Iterable
 from functools import partial
+from itertools import islice
 from time import monotonic
 
 from tidelog.broker.api import Api
@@ -44,8 +45,10 @@ from tidelog.broker.server.secured.listener_security import ListenerSecurity
 from tidelog.broker.server.secured.tls_connection import TlsConnection
 from tidelog.broker.server.secured.tls_socket import TlsSocket
 from tidelog.broker.server.unsent_bytes import LOOK_S, STALLED_S, URGENT_S
+from tidelog.metadata.records import UserScramCredentialRecord
 from tidelog.security.client_config import PLAINTEXT
 from tidelog.security.scram import SCRAM_IDS, ScramCredential
+from tidelog.security.scram_disguise import KnownUser
 from tidelog.storage.segment.descriptors import SPARE
 
 logger = logging.getLogger("tidelog.broker")
@@ -64,6 +67,9 @@ HANDSHAKE_THREADS = 2
 MAX_THROTTLED = 1000
 """Connections that wait for their end; further ones are closed at once."""
 
+MAX_KNOWN_USERS = 64
+"""Of whom is looked at how salts and iterations of the broker's users are."""
+
 IDLE_S = 5.0
 UNUSED_S = 0.5
 """Where open files are short, a connection without a request for so long, or that never had one, makes room for another."""
@@ -72,7 +78,23 @@ UNUSED_S = 0.5
 def _scram_credential(node: Node, mechanism: str, name: str) -> ScramCredential | None:
     """Return what the metadata has of a user: credentials that Kafka's tools have made."""
     found = node.manager.image.scram.get((name, SCRAM_IDS[mechanism]))
-    return None if found is None else ScramCredential(found.salt, found.stored_key, found.server_key, found.iterations)
+    return None if found is None else _credential(found)
+
+
+_MECHANISMS = {number: name for name, number in SCRAM_IDS.items()}
+
+
+def _known_users(node: Node) -> list[KnownUser]:
+    """Return some users of SCRAM, those that were made first: what others are answered looks like theirs."""
+    return [
+        KnownUser(one.name, _MECHANISMS[one.mechanism], _credential(one))
+        for one in islice(node.manager.image.scram.values(), MAX_KNOWN_USERS)
+        if one.mechanism in _MECHANISMS
+    ]
+
+
+def _credential(record: UserScramCredentialRecord) -> ScramCredential:
+    return ScramCredential(record.salt, record.stored_key, record.server_key, record.iterations)
 
 
 class BrokerServer:
@@ -89,7 +111,7 @@ class BrokerServer:
         self.handshakes = LoopThreads(self.loop, HANDSHAKE_THREADS, "tidelog-handshake")
         self.shaking: set[TlsSocket] = set()
         self._secured = {
-            one.name: ListenerSecurity(one, config.given, partial(_scram_credential, node))
+            one.name: ListenerSecurity(one, config.given, partial(_scram_credential, node), partial(_known_users, node))
             for one in config.listeners
             if one.protocol != PLAINTEXT
         }

@@ -36,7 +36,7 @@ from tidelog.broker.server.answer_writer import AnswerWriter
 from tidelog.broker.server.lingering_close import LINGER_S, may_close
 from tidelog.broker.server.read_buffers import LARGE_BYTES, SHARED_BYTES
 from tidelog.broker.server.request import Outcome
-from tidelog.broker.server.secured.authentication import MAX_BYTES, Authentication
+from tidelog.broker.server.secured.authentication import MAX_BYTES, MAX_HELD_BYTES, Authentication
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,11 +123,13 @@ class Connection(AnswerWriter):
         self._guard = Authentication(self, security)
         self._handle = self._guard.handle
         self._max_request_bytes = MAX_BYTES
+        self._shared = self._shared[:MAX_HELD_BYTES]  # More is not read at once: what is not looked at yet is kept.
 
     def authenticated(self, principal: Principal, *, is_forever: bool) -> None:
         """Go on with requests of `principal`; a session that has an end is looked after further."""
         self.principal = principal
         self._max_request_bytes = self._server.max_request_bytes
+        self._shared = self._buffers.shared
         if is_forever:
             self._handle = self._server.dispatcher.handle
 

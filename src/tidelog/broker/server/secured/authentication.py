@@ -23,7 +23,7 @@ from tidelog.broker.server.framed_request import FramedRequest
 from tidelog.broker.server.request import Outcome
 from tidelog.errors import AuthenticationError, ProtocolError
 from tidelog.security.oauth_bearer import OAuthBearerServer
-from tidelog.security.principal import ANONYMOUS, USER, Principal
+from tidelog.security.principal import USER, Principal
 from tidelog.wire.codec import decode
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.headers import read_request_header, response_chunks
@@ -37,8 +37,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tidelog.broker")
 
-MAX_BYTES: Final = 64 * 1024
-"""Of one request, until somebody has authenticated. Kafka's `sasl.server.max.receive.size` is 512 KiB."""
+MAX_HELD_BYTES: Final = 64 * 1024
+"""What is kept of a connection's bytes, until somebody has authenticated on it."""
+
+MAX_BYTES: Final = MAX_HELD_BYTES - 4
+"""Of one request, without its size in front. Kafka's `sasl.server.max.receive.size` is 512 KiB."""
 
 FAILED_S: Final = 0.1
 """Kafka's `connection.failed.authentication.delay.ms`: guessing takes its time."""
@@ -73,6 +76,7 @@ class Authentication:
         self._server: SaslServer | None = None
         self._mechanism = ""
         self._is_bare = False
+        self._is_other = False
         self._ends_at = float("inf")
         self.is_over = False
         """Whether requests go to `Dispatcher`."""
@@ -126,14 +130,17 @@ class Authentication:
         if mechanism not in enabled:
             answer = SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, enabled)
             return self._refuse(answer, version, "a mechanism that is not enabled")
-        if self.is_over and mechanism != self._mechanism:
-            return Outcome.CLOSE
-        self._mechanism = mechanism
-        self._server = self._security.sasl_server(mechanism)
-        self._is_bare = version == 0
+        self._is_other = self.is_over and mechanism != self._mechanism
+        if not self._is_other:
+            self._mechanism = mechanism
+            self._server = self._security.sasl_server(mechanism)
+            self._is_bare = version == 0
         return response_chunks(SaslHandshakeResponse(ErrorCode.NONE, enabled), version, self._connection.correlation_id)
 
     def _authenticate(self, message: bytes, version: int) -> list[Bytes] | Outcome:
+        if self._is_other:
+            self._note("another mechanism for authenticating again")  # Nothing is answered: so does Kafka.
+            return Outcome.CLOSE
         if self._server is None:
             answer = SaslAuthenticateResponse(
                 ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate request received before SaslHandshake"
@@ -169,8 +176,11 @@ class Authentication:
         assert server.name is not None
         principal = Principal(USER, server.name)
         connection = self._connection
-        if connection.principal not in (ANONYMOUS, principal) and self.is_over:
-            raise AuthenticationError("Cannot change principals during re-authentication")
+        before = connection.principal
+        if self.is_over and before != principal:
+            raise AuthenticationError(
+                f"Cannot change principals during re-authentication from {before.kind}.{before.name}: {USER}.{principal.name}"
+            )
         self._ends_at = float("inf")
         session_ms = self._security.sessions_ms[self._mechanism]
         if session_ms:

@@ -16,10 +16,10 @@ A property is looked for as `listener.name.<name>.<property>`, then without it, 
 from __future__ import annotations
 
 import re
-import secrets
 import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final, Protocol
 
 from tidelog.broker.server.listeners import Listener
@@ -30,6 +30,7 @@ from tidelog.security.oauth_bearer import OAUTHBEARER, OAuthBearerServer
 from tidelog.security.plain import PLAIN, PlainServer
 from tidelog.security.principal import PrincipalRules
 from tidelog.security.scram import ScramCredential, ScramServer
+from tidelog.security.scram_disguise import KnownUser, ScramDisguise
 from tidelog.security.secret import Secret
 from tidelog.security.signed_tokens import URL, SignedTokens, token_rules
 from tidelog.security.tls_context import CLIENT_AUTH, NONE, ContextSource, server_context
@@ -61,11 +62,17 @@ class SaslServer(Protocol):
 class ListenerSecurity:
     """What a listener's connections need. Raises InvalidArgumentError for what would not work, before anybody connects."""
 
-    def __init__(self, listener: Listener, given: Mapping[str, str], find_credential: FindCredential) -> None:
+    def __init__(
+        self,
+        listener: Listener,
+        given: Mapping[str, str],
+        find_credential: FindCredential,
+        known_users: Callable[[], Iterable[KnownUser]] = tuple,
+    ) -> None:
         self._prefix = f"listener.name.{listener.name.lower()}."
         self._given = given
         self._find = find_credential
-        self._disguise = secrets.token_bytes(32)
+        self._disguise = ScramDisguise(known_users)
         self.tls: ContextSource | None = None
         self.rules = PrincipalRules(self._text("ssl.principal.mapping.rules") or "DEFAULT")
         self.mechanisms: tuple[str, ...] = ()
@@ -87,7 +94,7 @@ class ListenerSecurity:
             return PlainServer(self._users)
         if mechanism == OAUTHBEARER:
             return OAuthBearerServer(time.time, None if self._tokens is None else self._tokens.judge)
-        return ScramServer(mechanism, lambda name: self._find(mechanism, name), self._disguise)
+        return ScramServer(mechanism, partial(self._find, mechanism), partial(self._disguise.credential, mechanism))
 
     def _refuse(self, listener: Listener) -> None:
         """Refuse classes of Java's, and keys, that would let fewer in than what is done here in their place."""

@@ -1,0 +1,73 @@
+"""What users that nobody knows are answered by SCRAM: a salt and iterations, as if they were among those that are known.
+
+A challenge tells salt and iterations before any password is proved. So those of an unknown user must be such as known ones have,
+and stay as they are: at each listener, at each broker of a cluster, and after a restart.
+
+| | |
+|---|---|
+| the form | that of a known credential: its iterations, and its salt's length or alphabet (Kafka's tools: base 36) |
+| the salt | made of the name, and of a key that all brokers have: the server key of the known user that is first by name |
+
+Who is that user can tell the made salts; nobody else can. When that user's password changes, the made salts change.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from tidelog.security.scram import DEFAULT_ITERATIONS, HASHES, ScramCredential
+
+BASE_36_BITS: Final = 130
+"""Of the numbers that Kafka's tools take as salts."""
+
+_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+class KnownUser(NamedTuple):
+    """A user, and what is kept of the password."""
+
+    name: str
+    mechanism: str
+    credential: ScramCredential
+
+
+class ScramDisguise:
+    """Makes credentials of unknown users. `known` returns some that are known: always the same ones."""
+
+    def __init__(self, known: Callable[[], Iterable[KnownUser]]) -> None:
+        self._known = known
+        self._own_key = secrets.token_bytes(64)
+
+    def credential(self, mechanism: str, name: str) -> ScramCredential:
+        """Return what looks like a credential, the same one for the same name; no password fits it."""
+        known = list(self._known())
+        first = min(known, default=None, key=lambda one: one[:2])
+        key = self._own_key if first is None else first.credential.server_key
+        forms = {_form(one.credential) for one in known if one.mechanism == mechanism} or {(DEFAULT_ITERATIONS, 0)}
+        made = hmac.digest(key, f"tidelog:{mechanism}:{name}".encode(), "sha512")
+        # The same of many forms for the same name, also when others are added.
+        iterations, length = max(forms, key=lambda form: hmac.digest(made, repr(form).encode(), "sha256"))
+        size = int(HASHES[mechanism].removeprefix("sha")) // 8
+        return ScramCredential(_salt(made, length), secrets.token_bytes(size), secrets.token_bytes(size), iterations)
+
+
+def _form(credential: ScramCredential) -> tuple[int, int]:
+    salt = credential.salt
+    return credential.iterations, 0 if salt.isalnum() and salt == salt.lower() else len(salt)
+
+
+def _salt(made: bytes, length: int) -> bytes:
+    if length:
+        stretched = made
+        while len(stretched) < length:
+            stretched += hmac.digest(made, stretched, "sha512")
+        return stretched[:length]
+    number = int.from_bytes(made[-17:]) >> (17 * 8 - BASE_36_BITS)
+    text = ""
+    while number:
+        number, digit = divmod(number, 36)
+        text = _DIGITS[digit] + text
+    return text.encode()
