@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from json import loads
 from typing import NamedTuple
 
+from bench.broker.admin_stalls import AUTHORIZED, acls_created, acls_deleted, acls_described, altered, partitions_described
 from bench.broker.cases import forget_pages
 from bench.broker.group_stalls import GATHERED, announcements, commits, joins
 from bench.broker.peers import Peer
@@ -359,6 +360,16 @@ ROWS: tuple[Row, ...] = (
     Row("1,000 members of 30 KB join, and are assigned as much", joins(1000, 30_000), properties=GATHERED),
     Row("OffsetCommit, 9,900 times 4 KB of metadata", commits(9900, 4096)),
     Row("200 connections announce 100 MiB, and send 1 MB", announcements(200, 1_000_000), is_for_kafka=False),
+    Row("CreateAcls, 9,900 entries", acls_created(9900), properties=AUTHORIZED),
+    Row("CreateAcls, 100,000 entries, refused", acls_created(100_000), is_for_kafka=False, properties=AUTHORIZED),
+    Row("8 DescribeAcls of 20,000 entries, pipelined", acls_described(20_000, 8), properties=AUTHORIZED),
+    Row("DeleteAcls, 9,900 entries", acls_deleted(9900), properties=AUTHORIZED),
+    Row("AlterClientQuotas, 9,900 clients", altered("quotas", 9900)),
+    Row("AlterClientQuotas, 100,000 clients", altered("quotas", 100_000), is_for_kafka=False),
+    Row("AlterUserScramCredentials, 9,900 users", altered("users", 9900)),
+    Row("AlterUserScramCredentials, 100,000 users", altered("users", 100_000), is_for_kafka=False),
+    Row("IncrementalAlterConfigs, 200,000 topics", altered("settings", 200_000), is_for_kafka=False),
+    Row("32 DescribeTopicPartitions of 2,000, pipelined", partitions_described(create, 5000, 32)),
     Row("32 DescribeLogDirs over 5,000 partitions, pipelined", log_dirs(32, 5000)),
     Row("first ListOffsets by time over 5,000 partitions", over_partitions("ListOffsets", 5000, is_cold=False)),
     Row("retention of 250 segments", retention(250), properties=RETENTION_SOON),

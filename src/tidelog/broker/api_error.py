@@ -28,6 +28,21 @@ class ApiError(Exception):
         self.reason = reason if reason is None or len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]} …"
 
 
+MAX_CHANGED = 10_000
+"""Records of the metadata that one request may make, as Kafka's controller takes them."""
+
+
+def too_many_changes() -> ApiError:
+    """Return how a request is refused that would make more: none of it is done."""
+    return ApiError(ErrorCode.POLICY_VIOLATION, f"too many changes for one request: {MAX_CHANGED} is the most")
+
+
+def check_size(records: int) -> None:
+    """Raise ApiError for a request that would make so many records, if they are too many."""
+    if records > MAX_CHANGED:
+        raise too_many_changes()
+
+
 def api_error_of(error: Exception) -> ApiError:
     """Say with which code and reason `error` is answered; what nobody expected is logged, and answered without its words."""
     if isinstance(error, ApiError):

@@ -9,6 +9,8 @@ ClientQuotaControlManager; each refusal is an INVALID_REQUEST, for its entity al
 | an address | that is none, and no host's name either |
 | a quota | of a name that its entity cannot have, twice, not above 0, too large, no whole number where one is wanted |
 | an entity that was refused or changed already | |
+
+More than 10,000 changes in one request are refused with POLICY_VIOLATION, all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.broker.api import Api
-from tidelog.broker.api_error import ApiError, api_error_of
+from tidelog.broker.api_error import MAX_CHANGED, ApiError, api_error_of, too_many_changes
 from tidelog.broker.authorization.access import cluster, whole
 from tidelog.broker.quotas.client_quotas import (
     CONSUMER_BYTE_RATE,
@@ -141,6 +143,8 @@ def _change(node: Node, checked: list[_Checked]) -> Steps[ApiError | None]:
                     records.append(ClientQuotaRecord(names, op.key, 0.0, remove=True))
                 elif not op.remove and known.get(op.key) != op.value:
                     records.append(ClientQuotaRecord(names, op.key, op.value, remove=False))
+        if len(records) > MAX_CHANGED:
+            return too_many_changes()
         if count % 64 == 63:
             yield None
     if records:

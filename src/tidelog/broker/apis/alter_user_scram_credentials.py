@@ -10,6 +10,7 @@ and with which nobody can authenticate. In a cluster the request is the controll
 | a user that stands more than once in the request | DUPLICATE_RESOURCE |
 | a deletion of what is not there | RESOURCE_NOT_FOUND |
 | a folder of a release before 3.5 (metadata.version) | UNSUPPORTED_VERSION |
+| more than 10,000 users in one request: all of them | POLICY_VIOLATION |
 
 Checks are those of Kafka's ScramControlManager, and so is their order.
 """
@@ -20,7 +21,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from tidelog.broker.api import Api
-from tidelog.broker.api_error import ApiError, api_error_of
+from tidelog.broker.api_error import MAX_CHANGED, ApiError, api_error_of, too_many_changes
 from tidelog.broker.authorization.access import cluster, whole
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work
@@ -104,6 +105,8 @@ def _work(node: Node, message: AlterUserScramCredentialsRequest) -> Work:
 
 def _change(node: Node, wanted: dict[str, _Alteration], refused: dict[str, ApiError]) -> Steps[ApiError | None]:
     """Write what was not refused, together; return why it was not written. What another request has deleted is refused here."""
+    if len(wanted) > MAX_CHANGED:  # Kafka's controller has no such bound for users alone.
+        return too_many_changes()
     records: list[Message] = []
     for count, one in enumerate(list(wanted.values())):
         if isinstance(one, ScramCredentialDeletion):

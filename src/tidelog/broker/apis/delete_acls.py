@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
-from tidelog.broker.api_error import ApiError, api_error_of
+from tidelog.broker.api_error import MAX_CHANGED, ApiError, api_error_of, too_many_changes
 from tidelog.broker.authorization.access import cluster, whole
-from tidelog.broker.authorization.acl_changes import ACLS, MAX_CHANGED, deletion
+from tidelog.broker.authorization.acl_changes import ACLS, deletion
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
@@ -73,8 +73,7 @@ def _work(node: Node, message: DeleteAclsRequest) -> Work:
         if named > MAX_CHANGED:
             break
     if named > MAX_CHANGED:
-        refusal = ApiError(ErrorCode.INVALID_REQUEST, f"too many entries for one request: {MAX_CHANGED} is the most")
-        results = yield from slowly((_refused(refusal) for _ in filters), 64)
+        results = yield from slowly((_refused(too_many_changes()) for _ in filters), 64)
     elif going:
         try:
             yield from node.topic_changes.side_by_side([Job(ACLS, deletion(node.manager.metadata, permissions, going))])

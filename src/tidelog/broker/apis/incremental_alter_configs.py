@@ -11,6 +11,7 @@ from tidelog.broker.api import Api
 from tidelog.broker.authorization.config_access import of_configs
 from tidelog.broker.server.request import Outcome, Request
 from tidelog.broker.server.slices import Work, slowly
+from tidelog.broker.server.wide_requests import discarded
 from tidelog.broker.settings.config_changes import Change, Resource
 from tidelog.broker.settings.config_forwarding import altered
 from tidelog.security.acl import Operation
@@ -43,6 +44,7 @@ def _work(node: Node, message: IncrementalAlterConfigsRequest, request: Request)
         resources.append(Resource(one.resource_type, one.resource_name, (yield from slowly(made, 256))))
         yield None
     answers = yield from altered(node, message, resources, request, incremental=True)
+    yield from discarded(message, resources)
     return Outcome.CLOSE if answers is None else IncrementalAlterConfigsResponse(responses=answers)
 
 

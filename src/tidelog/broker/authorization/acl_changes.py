@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 
-from tidelog.broker.api_error import ApiError
+from tidelog.broker.api_error import check_size
 from tidelog.metadata.records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from tidelog.security.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from tidelog.security.principal import is_principal
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 ACLS: Final = " acls"
 """Under this name changes of entries wait for each other: no topic has it."""
-
-MAX_CHANGED: Final = 10_000
-"""Entries that one request may create or delete, as Kafka's controller takes records of one request."""
 
 
 def why_invalid(acl: Acl) -> tuple[ErrorCode, str | None]:
@@ -50,9 +47,15 @@ def why_invalid(acl: Acl) -> tuple[ErrorCode, str | None]:
 def creation(store: MetadataStore, permissions: Permissions, wanted: Collection[Acl]) -> Steps[None]:
     """Have these entries, as far as they are not there. Raises ApiError, StorageError."""
     authorizer = permissions.authorizer
-    new = {_new_id(permissions): acl for acl in dict.fromkeys(wanted) if not authorizer.has(acl)}
-    if len(new) > MAX_CHANGED:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"too many entries for one request: {MAX_CHANGED} is the most")
+    new: dict[uuid.UUID, Acl] = {}
+    seen: set[Acl] = set()
+    for count, acl in enumerate(wanted):
+        if acl not in seen and not authorizer.has(acl):
+            seen.add(acl)
+            new[_new_id(permissions)] = acl
+            check_size(len(new))
+        if count % 256 == 255:
+            yield None
     if new:
         yield store.append([AccessControlEntryRecord(key, *acl) for key, acl in new.items()])
         for key, acl in new.items():
