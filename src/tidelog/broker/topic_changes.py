@@ -87,13 +87,16 @@ class TopicChanges:
             self._runs.discard(run)
             run.close()
         values = []
-        for task in run.tasks:
-            if task.error is not None:
-                raise task.error
-            values.append(task.value)
-            if not len(values) % 256:
-                yield None
-        yield from discarded(None, run.tasks)
+        try:
+            for task in run.tasks:
+                if task.error is not None:
+                    raise task.error
+                values.append(task.value)
+                if not len(values) % 256:
+                    yield None
+            yield from discarded(None, run.tasks)
+        finally:
+            run.tasks.clear()  # They know the run, too: nothing of a request shall wait for the collector.
         return values
 
     def begin(self, job: Job, done: Callable[[Any], None]) -> None:

@@ -104,7 +104,7 @@ def _work(node: Node, message: AlterClientQuotasRequest) -> Work:
             seen.add(entity)
             yield from _check(entry)
         except ApiError as refusal:
-            checked.append(_Checked(entry, entity, refusal))
+            checked.append(_Checked(entry, entity, api_error_of(refusal)))
         else:
             checked.append(_Checked(entry, entity, None))
         if count % 64 == 63:

@@ -87,7 +87,7 @@ def _work(node: Node, message: AlterUserScramCredentialsRequest) -> Work:
             _check(node, one)
             wanted[one.name] = one
         except ApiError as refusal:
-            refused[one.name] = refusal
+            refused[one.name] = api_error_of(refusal)
         if count % 256 == 255:
             yield None
     (failure,) = yield from node.topic_changes.side_by_side([Job(JOB, _change(node, wanted, refused))])
