@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -112,6 +113,9 @@ def test_no_byte_changes(tmp_path: Path, damage: Callable[[Path], None]) -> None
         finally:
             consumer.close()
         view = broker.call(lambda running: running.node.manager.directory)
+        # For root no mode matters, and tests may run as root.
+        own = [path for path in [view, *view.rglob("*")] if not path.is_symlink()]
+        assert [path for path in own if not path.stat().st_mode & stat.S_IWUSR] == []
     assert state(folder) == before
     assert not view.exists()
 

@@ -26,6 +26,7 @@ from tidelog.config import PropertyValue
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.formats import names
 from tidelog.model import METADATA_TOPIC
+from tidelog.reader.metadata_log import QUORUM_STATE
 
 LINKED_SUFFIXES = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
 
@@ -87,11 +88,18 @@ def _copy_folder(source: Path, target: Path) -> None:
             elif entry.name.endswith(names.DELETE_DIR_SUFFIX):
                 continue
             elif entry.name == f"{METADATA_TOPIC}-0":
-                # Without the quorum's state: nobody is to take the view for a member of it.
-                left_out = shutil.ignore_patterns("quorum-state")
-                shutil.copytree(entry.path, target / entry.name, copy_function=_copy, ignore=left_out)
+                _copy_metadata(Path(entry.path), target / entry.name)
             else:
                 _copy_partition(Path(entry.path), target / entry.name)
+
+
+def _copy_metadata(source: Path, target: Path) -> None:
+    """Copy the metadata log without the quorum's state: nobody is to take the view for a member of it."""
+    target.mkdir()  # Not with the mode of the folder, which may forbid writing.
+    with os.scandir(source) as entries:
+        for entry in entries:
+            if entry.is_file() and entry.name != QUORUM_STATE:
+                _copy(entry.path, target / entry.name)
 
 
 def _copy_partition(source: Path, target: Path) -> None:
