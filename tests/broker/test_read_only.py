@@ -126,6 +126,8 @@ def test_what_would_change_it_is_refused(tmp_path: Path) -> None:
     before = state(folder)
     with Broker(folder, read_only=True) as broker, RawClient(("127.0.0.1", broker.port)) as client:
         assert codes(produce(client, "t", range(2), batch())) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+        # One partition: the request that is answered without a message in between.
+        assert codes(produce(client, "t", range(1), batch())) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
         assert client.ask(CreateTopicsRequest([CreatableTopic("new", 1, 1)]), 5).topics[0].error_code == 31
         assert client.ask(DeleteTopicsRequest(topic_names=["t"]), 5).responses[0].error_code == 29
         assert client.ask(InitProducerIdRequest(None, 1000), 3).error_code == 31

@@ -229,6 +229,8 @@ _REFUSED: dict[str, Handler] = {
 _NOT_SERVED = {"AddPartitionsToTxn", "TxnOffsetCommit", "WriteTxnMarkers"}
 
 READ_ONLY_APIS: tuple[Api, ...] = tuple(
-    api._replace(handle=_REFUSED.get(api.request.API_NAME, api.handle)) for api in APIS if api.request.API_NAME not in _NOT_SERVED
+    api._replace(handle=_REFUSED[api.request.API_NAME], answer_usual=None) if api.request.API_NAME in _REFUSED else api
+    for api in APIS
+    if api.request.API_NAME not in _NOT_SERVED
 )
 """`dispatch.APIS`, with refusals."""
