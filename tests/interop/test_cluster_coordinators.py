@@ -7,8 +7,9 @@ of the copiers' group, or that of a copier's transactional id: others take over 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 from demo.cluster_nodes import Node, brokers
 
 from tests.broker.eos.copying import GROUP, Copying, Launch, python_copier
+from tests.examples import IS_SOAK
 from tests.interop.test_exactly_once import java_copier
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import wait_until
@@ -80,20 +82,31 @@ class Coordinators:
 
 
 @contextmanager
-def coordinators(folder: Path, kinds: list[str]) -> Iterator[Coordinators]:
-    with KafkaCluster(folder / "cluster", properties=PROPERTIES) as cluster, brokers(cluster, kinds) as nodes:
+def coordinators(folder: Path, kinds: list[str], release: str) -> Iterator[Coordinators]:
+    with (
+        KafkaCluster(folder / "cluster", release=release, properties=PROPERTIES) as cluster,
+        brokers(cluster, kinds) as nodes,
+    ):
         yield Coordinators(nodes)
 
 
-@pytest.mark.parametrize(
-    ("copier", "kinds"),
-    [(python_copier, ["tidelog", "tidelog", "tidelog"]), (java_copier, ["tidelog", "kafka", "tidelog"])],
-    ids=["librdkafka", "java-and-kafka"],
-)
-def test_each_record_is_copied_once(tmp_path: Path, copier: object, kinds: list[str]) -> None:
-    launch: Launch = copier(tmp_path)  # type: ignore[operator]
+OURS, MIXED = ["tidelog", "tidelog", "tidelog"], ["tidelog", "kafka", "tidelog"]
+CASES = [
+    pytest.param(python_copier, OURS, "3.9.1", id="librdkafka"),
+    pytest.param(java_copier, MIXED, "3.9.1", id="java-and-kafka"),
+]
+WITH_AN_EPOCH_EACH = [
+    pytest.param(partial(java_copier, jars="4.2.0"), kinds, "4.2.0", id=f"an-epoch-each-{len(set(kinds))}")
+    for kinds in (OURS, MIXED)
+]
+"""`transaction.version` 2 (KIP-890), which clusters of Kafka 4 have."""
+
+
+@pytest.mark.parametrize(("copier", "kinds", "release"), CASES + WITH_AN_EPOCH_EACH if IS_SOAK else CASES)
+def test_each_record_is_copied_once(tmp_path: Path, copier: Callable[[Path], Launch], kinds: list[str], release: str) -> None:
+    launch = copier(tmp_path)
     with (
-        coordinators(tmp_path, kinds) as broker,
+        coordinators(tmp_path, kinds, release) as broker,
         Copying(broker, launch, partitions=3, records=1500, seed=5, replicas=3) as copying,
     ):
         copying.run(["broker_dies", "broker_dies", "broker_restarts"])
