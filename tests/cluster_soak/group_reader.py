@@ -85,7 +85,7 @@ class GroupReader:
     def _check_order(self, place: tuple[str, int], offset: int) -> None:
         due = self._next.get(place, 0)
         self._next[place] = offset + 1
-        # After an assignment a group goes on from what it has committed: back, once. (What was fetched before may still come first.)
+        # After an assignment a group goes on from what it has committed: back, once. What was fetched before may come first.
         is_back = offset < due and place not in self._is_new
         is_gap = offset > due and place[0] != TRANSACTED
         if offset < due or due == 0:
