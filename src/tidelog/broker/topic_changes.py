@@ -96,7 +96,7 @@ class TopicChanges:
                     yield None
             yield from discarded(None, run.tasks)
         finally:
-            run.tasks.clear()  # They know the run, too: nothing of a request shall wait for the collector.
+            run.tasks.clear()  # They know the run, too: nothing of a request must wait for the collector.
         return values
 
     def begin(self, job: Job, done: Callable[[Any], None]) -> None:
