@@ -58,25 +58,29 @@ def reached(ctx: click.Context, param: click.Parameter, value: str | None) -> st
     return _secured(value, file, given)
 
 
-def target_config_option(function: Decorated) -> Decorated:
-    """--target-config FILE, the same for the option --target, which `reached_target` reads."""
+def config_option(of: str) -> Callable[[Decorated], Decorated]:
+    """--OF-config FILE, the same for the option --OF, which `reached_by` reads."""
     return click.option(
-        "--target-config",
+        f"--{of}-config",
         metavar="FILE",
         type=click.Path(),
         is_eager=True,
         expose_value=False,
-        callback=_keep_target_file,
-        help="client.properties for the target: how its brokers are reached.",
-    )(function)
+        callback=lambda ctx, param, value: ctx.meta.__setitem__(f"{_FILE}.{of}", value),
+        help=f"client.properties for the {of.replace('-', ' ')}: how its brokers are reached.",
+    )
 
 
-def reached_target(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Return the target's brokers with its configuration."""
-    file = ctx.meta.get(_FILE + ".target")
-    if value is None or file is None or not kind_of(value).is_cluster:
-        return value
-    return _secured(value, file, {})
+def reached_by(of: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """Return what gives the brokers of --OF its configuration."""
+
+    def reached_so(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+        file = ctx.meta.get(f"{_FILE}.{of}")
+        if value is None or file is None or not kind_of(value).is_cluster:
+            return value
+        return _secured(value, file, {})
+
+    return reached_so
 
 
 def _secured(value: str, file: str | None, given: dict[str, str]) -> str:
@@ -90,10 +94,6 @@ def _secured(value: str, file: str | None, given: dict[str, str]) -> str:
 
 def _keep_file(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     ctx.meta[_FILE] = value
-
-
-def _keep_target_file(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    ctx.meta[_FILE + ".target"] = value
 
 
 def _keep_given(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:

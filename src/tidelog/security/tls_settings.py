@@ -176,8 +176,9 @@ def not_pem(name: str, kind: str, file: str) -> InvalidArgumentError:
             f"openssl pkcs12 -in {file}.p12 -out {made}"
         )
     side = "truststore" if "trust" in name else "keystore"
+    phrase = "" if "trust" in name else ", and as ssl.key.password the pass phrase that openssl asks for"
     return InvalidArgumentError(
-        f"only stores in PEM are read; make one by: {command}; then ssl.{side}.type=PEM, ssl.{side}.location={made}",
+        f"only stores in PEM are read; make one by: {command}; then ssl.{side}.type=PEM, ssl.{side}.location={made}{phrase}",
         found=f"{kind} ({name})",
     )
 

@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidelog.client.connections.addresses import config_of, with_config
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import (
     CorruptDataError,
@@ -41,6 +42,7 @@ from tidelog.errors import (
 from tidelog.formats.json_files import read_json, understanding, write_json, write_new_json
 from tidelog.model import EARLIEST, READ_COMMITTED, TopicPartition
 from tidelog.reader.missing.missing_offsets import MissingOffsets
+from tidelog.security.client_properties import client_properties
 from tidelog.sources.opening import kind_of, open_source, settled
 from tidelog.times import Time, format_time, parse_time
 
@@ -93,7 +95,7 @@ class Cut:
 
     def _content(self) -> dict[str, object]:
         return {
-            "source": self.source,
+            "source": str(self.source),
             "start_ms": self.start_ms,
             "taken_ms": self.taken_ms,
             "topic_ids": dict(self.topic_ids),
@@ -102,8 +104,10 @@ class Cut:
         }
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Cut:
-        """Read a cut. Raises NotFoundError, CorruptDataError, StorageError."""
+    def load(cls, path: str | os.PathLike[str], *, config: Mapping[str, object] | None = None) -> Cut:
+        """Read a cut; `config` is how its brokers are reached, which no file has. Raises NotFoundError, CorruptDataError,
+        StorageError, InvalidArgumentError.
+        """
         found = read_json(Path(path), VERSION, _WHAT)
         if found is None:
             raise NotFoundError("no such cut", path=path)
@@ -112,7 +116,8 @@ class Cut:
             if starts.keys() != cuts.keys() or any(not 0 <= starts[key] <= cuts[key] for key in cuts):
                 raise CorruptDataError("starts and cuts do not belong together", path=path)
             start_ms = None if found["start_ms"] is None else int(found["start_ms"])
-            return cls(str(found["source"]), start_ms, int(found["taken_ms"]), starts, cuts, dict(found["topic_ids"]))
+            source = str(found["source"]) if config is None else with_config(str(found["source"]), config)
+            return cls(source, start_ms, int(found["taken_ms"]), starts, cuts, dict(found["topic_ids"]))
 
     # --- Used ---
 
@@ -191,6 +196,7 @@ def take_cut(
     start: Time | None = None,
     *,
     clock: Clock | None = None,
+    config: Mapping[str, object] | None = None,
 ) -> Cut:
     """Fix the cut of some topics of a data folder or of brokers, and where their history from `start` on begins.
 
@@ -199,6 +205,7 @@ def take_cut(
         topics: their names.
         start: first time of the history, as everywhere: epoch ms, `datetime`, a text as `2013-07-10`, `-3d`. None: all.
         clock: what `now` means; the machine's by default.
+        config: how brokers are reached: Kafka's properties of a client. It is not kept with the cut.
 
     Raises:
         InvalidArgumentError, UnknownTopicOrPartitionError, BrokerUnreachableError, BrokerError
@@ -210,7 +217,7 @@ def take_cut(
     clock = SystemClock() if clock is None else clock
     taken_ms = clock.now_ms()
     start_ms = None if start is None else parse_time(start, clock)
-    place = settled(source)
+    place = settled(source) if config is None else with_config(settled(source), config)
     with open_source(place) as opened:
         keys = [TopicPartition(name, number) for name in names for number in opened.partitions(name)]
         if start_ms is not None and opened.log_dir is not None:
@@ -251,7 +258,10 @@ def _partitions_now(source: str, topics: Iterable[str]) -> dict[str, tuple[str, 
 
 
 def _place(source: str) -> dict[str, str]:
-    return {"kafka.bootstrap.servers": source} if kind_of(source).is_cluster else {"path": source}
+    if not kind_of(source).is_cluster:
+        return {"path": source}
+    security = client_properties(config_of(source))
+    return {"kafka.bootstrap.servers": str(source)} | {f"kafka.{name}": value for name, value in security.items()}
 
 
 def _check_options(options: Mapping[str, str]) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tidelog.cli.client_options import config_option, reached_by
 from tidelog.cli.job.running import JobOptions, job_options, run_job
 from tidelog.cli.options import Moment, TimeType, data_dir_of, echo_moment, run_clock, source_argument
 from tidelog.cli.printing import notices
@@ -23,7 +24,13 @@ if TYPE_CHECKING:
 @click.option("--subscribe", metavar="TOPIC[,TOPIC]", required=True, help="The topics.")
 @click.option("--from", "start", type=TimeType(), help="First time of the history. [default: all that there is]")
 @click.option("--cut", "cut_path", metavar="FILE", required=True, type=click.Path(), help="Where the cut is kept.")
-@click.option("--history-source", metavar="DIR|HOST:PORT", help="Read the history from here: the same log, the same offsets.")
+@config_option("history-source")
+@click.option(
+    "--history-source",
+    callback=reached_by("history-source"),
+    metavar="DIR|HOST:PORT",
+    help="Read the history from here: the same log, the same offsets.",
+)
 @job_options
 def command(
     source: str, subscribe: str, start: Moment | None, cut_path: str, history_source: str | None, options: JobOptions

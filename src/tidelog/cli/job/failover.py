@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.client_options import client_options, reached
+from tidelog.cli.client_options import client_options, config_option, reached, reached_by
 from tidelog.cli.job.running import JobOptions, job_options, run_job
 from tidelog.cli.options import Moment, TimeType, check_brokers, echo_moment
 from tidelog.cli.printing import notices
@@ -25,7 +25,13 @@ if TYPE_CHECKING:
 @client_options
 @click.option("--group", required=True, metavar="GROUP", help="The group that moves over.")
 @click.option("--map", "map_dir", metavar="DIR", type=click.Path(), help="The mirror's folder.")
-@click.option("--source", metavar="DIR|HOST:PORT", help="What is left of the source. [default: what the mirror saw last]")
+@config_option("source")
+@click.option(
+    "--source",
+    callback=reached_by("source"),
+    metavar="DIR|HOST:PORT",
+    help="What is left of the source. [default: what the mirror saw last]",
+)
 @click.option("--max-latency", metavar="TIME", help="The longest way of a record into the source's log, clocks included: 5m.")
 @click.option("--read-until", type=TimeType(), help="The time of the last record that was read, where no offsets are known.")
 @click.option(

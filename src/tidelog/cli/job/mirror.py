@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.client_options import reached_target, target_config_option
+from tidelog.cli.client_options import config_option, reached_by
 from tidelog.cli.job.running import JobOptions, job_options, run_job
 from tidelog.cli.options import check_brokers, source_argument
 from tidelog.times import parse_duration
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @click.command("mirror")
 @source_argument
-@target_config_option
-@click.option("--target", callback=reached_target, required=True, metavar="HOST:PORT", help="The cluster to copy to.")
+@config_option("target")
+@click.option("--target", callback=reached_by("target"), required=True, metavar="HOST:PORT", help="The cluster to copy to.")
 @click.option("--map", "map_dir", required=True, metavar="DIR", type=click.Path(), help="Where the offset maps are kept.")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic; may be given several times.")
 @click.option("--pattern", metavar="REGEX", help="Only topics whose whole name matches.")

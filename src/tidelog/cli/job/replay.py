@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.client_options import reached_target, target_config_option
+from tidelog.cli.client_options import config_option, reached_by
 from tidelog.cli.job.running import JobOptions, job_options, run_job
 from tidelog.cli.options import (
     Moment,
@@ -44,8 +44,10 @@ def _shift_ms(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 @partition_option
 @click.option("--from", "start", type=TimeType(), help="First time of the window. [default: the log's start]")
 @click.option("--to", "end", type=TimeType(), help="End of the window, itself outside. [default: all that is there now]")
-@target_config_option
-@click.option("--target", callback=reached_target, metavar="HOST:PORT", help="The cluster to copy to. [default: the source's]")
+@config_option("target")
+@click.option(
+    "--target", callback=reached_by("target"), metavar="HOST:PORT", help="The cluster to copy to. [default: the source's]"
+)
 @click.option("--target-topic", metavar="TOPIC", help="The topic to copy to. [default: of the same name]")
 @click.option("--map", "map_dir", metavar="DIR", required=True, type=click.Path(), help="Keeps the offset map and the progress.")
 @click.option("--shift-times", "shift_ms", metavar="[-]DURATION", callback=_shift_ms, help="Move all timestamps: 7d, -1h30m.")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,7 @@ def cut_at(
     place = settled(source)
     if set(cut.topics) != set(topics) or cut.source != place:
         raise InvalidArgumentError("the file has another cut", path=path, found=cut, expected=f"{', '.join(topics)} of {place}")
-    return cut, False
+    return replace(cut, source=place), False  # A file says where the brokers are, not how they are reached.
 
 
 def bootstrap(spark: SparkSession, cut: Cut, *, source: str | None = None) -> JobResult:
