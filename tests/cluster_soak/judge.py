@@ -23,7 +23,7 @@ from tidelog.reader.log import Log
 from tidelog.records.batch import BatchHeader
 
 Place = tuple[str, int]
-PATIENCE_S = 120
+PATIENCE_S = 600
 CLOSING = b"-1 closing"
 
 

@@ -29,10 +29,15 @@ COMMON = {
 }
 
 
+OF_EVERY_FETCH = ("FETCH ", "CONSUME ", "OFFSET ", "FETCHERR ", "DUMP")
+"""What librdkafka logs again and again, and nobody needs."""
+
+
 def file_logger(path: Path) -> logging.Logger:
     """Return a logger that writes to `path`, and nowhere else."""
     logger = logging.Logger(path.stem, logging.DEBUG)
     handler = logging.FileHandler(path)
+    handler.addFilter(lambda line: not line.getMessage().startswith(OF_EVERY_FETCH))
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     logger.addHandler(handler)
     return logger

@@ -26,7 +26,7 @@ from tests.kafka.java import wait_until
 
 HISTORY_RECORDS = 9000
 PADDING = b"x" * 1000
-PATIENCE_S = 120
+PATIENCE_S = 600
 BETWEEN_S = 0.5
 """How long clients are left alone between two faults."""
 

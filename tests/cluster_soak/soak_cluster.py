@@ -43,7 +43,7 @@ PROPERTIES = {
     "log.retention.ms": "-1",
     "initial.broker.registration.timeout.ms": "180000",
 }
-SYNC_S = 180
+SYNC_S = 600
 ASK_S = 5
 METADATA_VERSION = 12
 

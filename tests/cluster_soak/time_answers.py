@@ -22,7 +22,8 @@ from tidelog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsets
 Place = tuple[str, int]
 LATEST, EARLIEST, LARGEST = -1, -2, -3
 VERSION = 7
-PATIENCE_S = 60
+PATIENCE_S = 600
+ANSWER_S = 60
 ALREADY = (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
 
 
@@ -53,7 +54,7 @@ def answers(cluster: SoakCluster, asked: Mapping[Place, Sequence[int]]) -> dict[
         leaders[known[place].leader_id].append(place)
     found = {}
     for leader, places in leaders.items():
-        with RawClient(cluster.address(leader), timeout_s=PATIENCE_S) as client:
+        with RawClient(cluster.address(leader), timeout_s=ANSWER_S) as client:
             for turn in range(max(len(asked[place]) for place in places)):
                 wanted = {place: asked[place][turn] for place in places if turn < len(asked[place])}
                 topics = [
@@ -98,7 +99,7 @@ def elect(cluster: SoakCluster, places: Iterable[Place], turn: int) -> None:
 
     def are_elected() -> bool:
         try:
-            with RawClient(cluster.address(brokers[0]), timeout_s=PATIENCE_S) as client:
+            with RawClient(cluster.address(brokers[0]), timeout_s=ANSWER_S) as client:
                 assert client.ask(wanted, 0).error_code == ErrorCode.NONE
                 client.ask(preferred, 2)
             seen = [cluster.partitions(node_id) for node_id in brokers]

@@ -12,7 +12,7 @@ from tests.kafka.clusters import KafkaCluster, KafkaNode
 from tests.kafka.java import free_port, wait_until
 
 TIDELOG = str(Path(sys.executable).with_name("tidelog"))
-START_S = 300
+START_S = 600
 STOP_S = 150
 
 
