@@ -128,14 +128,14 @@ class Channel:
         """Send a request and return its response; record bytes in it are views of the received frame.
 
         `version` None: the highest that both sides know. Raises BrokerUnreachableError, SecurityProtocolError,
-        ProtocolError, UnsupportedVersionError.
+        ProtocolError; UnsupportedVersionError where the peer takes others, as it would close the connection.
         """
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         connection: PeerConnection | None = None
         try:
             async with asyncio.timeout(timeout_s):
                 connection = await self._connected()
-                version = self.version_of(type(request)) if version is None else version
+                version = self.version_of(type(request)) if version is None else self._offered_version(request, version)
                 return await connection.send(request, version, RESPONSES[request.API_KEY])
         except TimeoutError:
             if connection is None:
@@ -153,6 +153,14 @@ class Channel:
     def offers(self, request: type[Message], version: int = 0) -> bool:
         """Whether the peer takes that version of a request, or a later one. Known once a connection was made."""
         return self._offered.get(request.API_KEY, (-1, -1))[1] >= version
+
+    def _offered_version(self, request: Message, version: int) -> int:
+        low, high = self._offered.get(request.API_KEY, (version, version))
+        if not low <= version <= high:
+            raise UnsupportedVersionError(
+                f"the node does not take {request.API_NAME} v{version}", path=self.place, found=f"v{low} to v{high}"
+            )
+        return version
 
     def version_of(self, request: type[Message]) -> int:
         """Return a request's highest version that both sides know, once a connection was made. Raises UnsupportedVersionError."""
