@@ -355,7 +355,7 @@ ROWS: tuple[Row, ...] = (
     Row("Fetch of 500,000 elements", wide("Fetch", 500_000)),
     Row("ListOffsets of 500,000 elements", wide("ListOffsets", 500_000)),
     Row("Metadata of 500,000 elements", wide("Metadata", 500_000)),
-    Row("Metadata of 500,000 ids", wide("Metadata by id", 500_000)),
+    Row("Metadata of 500,000 ids", wide("Metadata by id", 500_000), is_for_kafka=False),
     Row("Metadata of 500,000 ids, refused", wide("Metadata refused", 500_000), is_for_kafka=False),
     Row("1,000 members of 30 KB join, and are assigned as much", joins(1000, 30_000), properties=GATHERED),
     Row("OffsetCommit, 9,900 times 4 KB of metadata", commits(9900, 4096)),
