@@ -357,6 +357,33 @@ def test_half_open_ones_disturb_nobody(secured: Secured) -> None:
         used(secured.at("SASL"), sasl())
 
 
+def test_a_hello_that_is_too_large(secured: Secured) -> None:
+    """OpenSSL would make room for 128 KiB that are only announced."""
+    size = 100_000
+    hello = b"\x16\x03\x01" + struct.pack(">H", 4) + b"\x01" + size.to_bytes(3, "big")
+    with socket.create_connection(("127.0.0.1", secured.ports["TLS"])) as sock:
+        assert asked(sock, hello) == b""
+    used(secured.at("TLS"), secured.tls())
+
+
+def test_a_hello_byte_by_byte(secured: Secured) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(secured.authority.ca)
+    got, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(got, sent, server_hostname="localhost")
+    with socket.create_connection(("127.0.0.1", secured.ports["TLS"]), timeout=PATIENCE_S) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                for byte in sent.read():
+                    sock.sendall(bytes([byte]))
+                got.write(sock.recv(65536))
+        assert tls.version() == "TLSv1.3"
+
+
 def test_the_end_closes_those_whose_handshake_waits_for_a_thread(secured: Secured) -> None:
     pem = str(secured.authority.folder / "broker.pem")
     names = {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.type": "PEM", "ssl.keystore.location": pem}

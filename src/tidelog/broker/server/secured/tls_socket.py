@@ -6,7 +6,8 @@
 | `recv_into` | fills the buffer from as many records as have come; then `pending` says whether more is decrypted already |
 | `writev` | small chunks share a record; a write that was begun continues with the same bytes, which is how answers are kept |
 
-OpenSSL's memory (some ten KiB) is there from the first step on: who connects and says nothing costs none.
+OpenSSL's memory (some ten KiB) is there from the first step on: who connects and says nothing costs none. It makes room for a
+message as long as announced, 128 KiB at most: a first message above `MAX_HELLO_BYTES` is refused before.
 """
 
 from __future__ import annotations
@@ -17,12 +18,19 @@ import ssl
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from tidelog.errors import ProtocolError
 from tidelog.security.tls_context import ContextSource
 
 if TYPE_CHECKING:
     from tidelog.wire.codec import Bytes
 
 RECORD_BYTES: Final = 16_384
+
+MAX_HELLO_BYTES: Final = 32 * 1024
+"""Of a client's first message, as in Java. Usual ones have some hundred bytes, those with new kinds of keys two thousand."""
+
+_HELLO_HEADER: Final = 9
+"""Bytes of a record's header, and of the message in it: a handshake's (22) first, a ClientHello (1), and their lengths."""
 
 
 class TlsSocket:
@@ -37,6 +45,8 @@ class TlsSocket:
         self.is_stepping = False
         self._is_to_be_closed = False
         self._has_failed = False
+        # The system says that there is something to read once there is so much: the first step looks at it.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _HELLO_HEADER)
 
     def fileno(self) -> int:
         """Return the descriptor."""
@@ -47,6 +57,7 @@ class TlsSocket:
     def step(self) -> str | None:
         """Go on with the handshake: "read" or "write" is what it waits for, None is its end. Raises OSError, TidelogError."""
         if self._tls is None:
+            self._refuse_large_hello()
             context = self._source.get()
             self._plain = self._tls = context.wrap_socket(self._plain, server_side=True, do_handshake_on_connect=False)
         try:
@@ -56,6 +67,17 @@ class TlsSocket:
         except ssl.SSLWantWriteError:
             return "write"
         return None
+
+    def _refuse_large_hello(self) -> None:
+        """Raises ProtocolError for a first message that is too large, by what it announces."""
+        self._plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        try:
+            start = self._plain.recv(_HELLO_HEADER, socket.MSG_PEEK)
+        except BlockingIOError:
+            return
+        size = int.from_bytes(start[6:9])
+        if len(start) == _HELLO_HEADER and start[0] == 22 and size > MAX_HELLO_BYTES:
+            raise ProtocolError("a first message of TLS", found=f"{size} bytes", expected=f"{MAX_HELLO_BYTES} at most")
 
     def stepped(self) -> bool:
         """A step is over; whether the socket is still wanted."""
