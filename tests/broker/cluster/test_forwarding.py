@@ -205,3 +205,20 @@ def test_features_are_those_that_the_broker_behaves_by(member: Member) -> None:
     names = [one.name for one in versions(member, 4).supported_features]
     assert names == ["kraft.version", "metadata.version"]
     assert TopicPartition("t", 0) not in member.node.manager.logs
+
+
+@pytest.mark.parametrize("version", [1, 2, 4, 7])
+def test_who_is_throttled_by_the_controllers_is_muted(member: Member, version: int) -> None:
+    """The answer comes at once, then nothing is read of this client for a while; others are served. Version 1 cannot say it."""
+
+    def throttled(frame: bytes) -> bytes:
+        header, _ = read_request_header(frame)
+        answer = CreateTopicsResponse(throttle_time_ms=3_600_000, topics=[CreatableTopicResult(name="t")])
+        return b"".join(response_chunks(answer, header.api_version, header.correlation_id))[4:]
+
+    member.plane.answer = throttled
+    with member.client() as client, member.client() as other:
+        assert client.ask(CREATE, version).topics[0].name == "t"
+        muted = member.on_loop(lambda: [one._is_muted for one in member.running.server.connections.values() if one._is_muted])
+        assert len(muted) == (version > 1)
+        assert other.ask(ApiVersionsRequest("x", "1"), 3).error_code == 0

@@ -12,8 +12,9 @@ import uuid
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from tidelog.wire.codec import Bytes
 from tidelog.wire.error_codes import ErrorCode
-from tidelog.wire.fields import Message, Versions
+from tidelog.wire.fields import RESPONSES, Message, Versions
 from tidelog.wire.messages import (
     alter_client_quotas,
     alter_user_scram_credentials,
@@ -150,3 +151,17 @@ FORWARDED: dict[int, Forwarded] = {
     )
 }
 """By their keys."""
+
+
+def throttle_ms(key: int, version: int, answer: Bytes) -> int:
+    """Return how long a client is to wait by a controller's response, its size in front (KIP-599); 0 where it says nothing."""
+    response = RESPONSES.get(key)
+    first = None if response is None else next((one for one in response.FIELDS if version in one.versions), None)
+    if response is None or first is None or first.name != "throttle_time_ms":
+        return 0
+    position = 8
+    if version >= response.FIRST_FLEXIBLE:
+        if len(answer) <= position or answer[position]:
+            return 0  # Tagged fields in the header: no controller has any.
+        position += 1
+    return max(int.from_bytes(answer[position : position + 4], signed=True), 0)

@@ -76,7 +76,7 @@ from tidelog.broker.apis import (
     write_txn_markers,
 )
 from tidelog.broker.authorization.authorized_handler import Checked
-from tidelog.broker.cluster.forwarded_apis import FORWARDED, Forwarded
+from tidelog.broker.cluster.forwarded_apis import FORWARDED, Forwarded, throttle_ms
 from tidelog.broker.server.rate_limited_log import RateLimitedLog
 from tidelog.broker.server.request import Outcome, Wide
 from tidelog.broker.server.served_api import ServedApi
@@ -277,8 +277,8 @@ class Dispatcher:
 
     def _forward(self, connection: FramedRequest, served: ServedApi, frame: memoryview) -> Outcome:
         """Have the controller answer."""
-        forwarding = self._node.forwarding
-        assert served.forwarded is not None and forwarding is not None
+        forwarding, forwarded = self._node.forwarding, served.forwarded
+        assert forwarded is not None and forwarding is not None
 
         def answered(chunks: list[Bytes] | None) -> None:
             connection.discount(len(frame))
@@ -287,9 +287,12 @@ class Dispatcher:
                 connection.respond(Outcome.CLOSE)
             else:
                 served.metrics.microseconds.record((perf_counter_ns() - connection.started_ns) // 1000)
+                wait_ms = throttle_ms(forwarded.key, served.version, chunks[0])
+                if wait_ms:
+                    connection.mute(wait_ms)
                 connection.respond_chunks(chunks)
 
-        give_up = forwarding.begin(served.forwarded, served.version, frame, connection, answered)
+        give_up = forwarding.begin(forwarded, served.version, frame, connection, answered)
         connection.when_gone(give_up)
         served.metrics.waited += 1
         return Outcome.LATER
