@@ -396,7 +396,7 @@ def test_the_end_closes_those_whose_handshake_waits_for_a_thread(secured: Secure
 
         broker.call(keep_busy)
         for _ in range(3):
-            opened.enter_context(socket.create_connection(("127.0.0.1", broker.port))).sendall(b"hello")
+            opened.enter_context(socket.create_connection(("127.0.0.1", broker.port))).sendall(b"no hello at all")
         wait_until(lambda: len(server.shaking) == 3, "three handshakes")
         broker.stop()
         assert [tls._plain.fileno() for tls in server.shaking] == [-1] * 3
