@@ -92,7 +92,7 @@ GUARDS = (
     "ssl.client.auth",
     "client.quota.callback.class",
 )
-"""Of them, those that keep somebody from doing something; without effect is worth a louder word."""
+"""Of them, those that restrict clients: that they have no effect here is a warning."""
 
 
 def is_unused(name: str) -> bool:
