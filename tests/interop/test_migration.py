@@ -6,13 +6,15 @@ step is judged here; `make migration` plays it all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.kafka.java import wait_until
 from tests.migration import judge
 from tests.migration.__main__ import SHORT
+from tests.migration.clients import Reader, Writer
+from tests.migration.java_clients import JavaReader, JavaWriter
 from tests.migration.nodes import NEW, OLD, TIDELOG
 from tests.migration.play import BROKERS, CANARY, MEASURED, PARTITIONS, TOPIC, V0, V1, Play, Step, playing
 from tests.patience import PATIENCE_S
@@ -23,13 +25,39 @@ BEFORE, CODE, TRIED, BACK, PROTOCOL, FORMAT = range(6)
 Seen = dict[tuple[int, int], list[int]]
 
 
+class Course:
+    """The play as far as a test needs it: no test takes as long as all of it."""
+
+    def __init__(self, play: Play) -> None:
+        self._play = play
+        self._left = [*SHORT, Play.end]
+        self._failed: BaseException | None = None
+
+    def step(self, number: int) -> Step:
+        """Return what was seen at the end of a step."""
+        self._go_on(lambda: len(self._play.steps) <= number)
+        return self._play.steps[number]
+
+    def end(self) -> Play:
+        """Play it to its end."""
+        self._go_on(lambda: bool(self._left))
+        return self._play
+
+    def _go_on(self, is_short_of_it: Callable[[], bool]) -> None:
+        if self._failed is not None:
+            pytest.fail(f"the play has ended before: {self._failed!r}")
+        try:
+            while is_short_of_it():
+                self._left.pop(0)(self._play)
+        except BaseException as error:
+            self._failed = error
+            raise
+
+
 @pytest.fixture(scope="module")
-def play(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
-    with playing(tmp_path_factory.mktemp("migration") / "cluster", measure_s=0.5) as played:
-        for step in SHORT:
-            step(played)
-        played.end()
-        yield played
+def course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Course]:
+    with playing(tmp_path_factory.mktemp("migration") / "cluster", measure_s=0.5) as play:
+        yield Course(play)
 
 
 def magics(step: Step) -> Seen:
@@ -46,38 +74,43 @@ def told(kinds: dict[int, str], protocols: dict[int, str], formats: dict[int, st
     return {one: f"{one}: {names[kinds[one]]}, {protocols[one]}/{formats[one]}" for one in BROKERS}
 
 
-def test_new_code_with_the_old_protocol(play: Play) -> None:
+def test_before(course: Course) -> None:
+    """Three brokers of 0.9.0.1."""
+    assert magics(course.step(BEFORE)) == everywhere([0])
+
+
+def test_new_code_with_the_old_protocol(course: Course) -> None:
     """Phase 1, steps 1 to 4: nothing changes on the disks, whoever leads."""
     new = {1: NEW, 2: NEW, CANARY: TIDELOG}
-    assert play.steps[CODE].brokers == told(new, dict.fromkeys(BROKERS, V0), dict.fromkeys(BROKERS, V0))
-    assert magics(play.steps[BEFORE]) == magics(play.steps[CODE]) == everywhere([0])
+    assert course.step(CODE).brokers == told(new, dict.fromkeys(BROKERS, V0), dict.fromkeys(BROKERS, V0))
+    assert magics(course.step(CODE)) == everywhere([0])
 
 
-def test_the_canary(play: Play) -> None:
+def test_the_canary(course: Course) -> None:
     """What it leads is v1 in its own log alone: the others fetch with version 1, and get v0."""
-    step = play.steps[TRIED]
+    step = course.step(TRIED)
     assert step.brokers[CANARY].endswith(f"{V1}/{V1}")
     expected = everywhere([0])
     expected[CANARY, CANARY - 1] = [0, 1]
     assert magics(step) == expected
 
 
-def test_the_canarys_way_back(play: Play) -> None:
+def test_the_canarys_way_back(course: Course) -> None:
     """Stopped, its replicas deleted, the old setting, fetched again: v0 from the beginning."""
-    step = play.steps[BACK]
+    step = course.step(BACK)
     assert step.brokers[CANARY].endswith(f"{V0}/{V0}")
     assert magics(step) == everywhere([0])
 
 
-def test_the_protocol_is_raised(play: Play) -> None:
+def test_the_protocol_is_raised(course: Course) -> None:
     """Phase 1, steps 5 and 6: replication by Fetch 2, and v0 on the disks as before."""
-    assert all(told.endswith(f"{V1}/{V0}") for told in play.steps[PROTOCOL].brokers.values())
-    assert magics(play.steps[PROTOCOL]) == everywhere([0])
+    assert all(told.endswith(f"{V1}/{V0}") for told in course.step(PROTOCOL).brokers.values())
+    assert magics(course.step(PROTOCOL)) == everywhere([0])
 
 
-def test_phase_2(play: Play) -> None:
+def test_phase_2(course: Course) -> None:
     """v1 on all disks, from the same offsets on."""
-    step = play.steps[FORMAT]
+    step = course.step(FORMAT)
     assert all(told.endswith(f"{V1}/{V1}") for told in step.brokers.values())
     for partition in range(PARTITIONS):
         found = [step.formats[broker, partition] for broker in BROKERS]
@@ -85,9 +118,9 @@ def test_phase_2(play: Play) -> None:
         assert found[0][0] == (0, 0) and found[0][-1][0] == 1
 
 
-def test_who_is_down_converted(play: Play) -> None:
+def test_who_is_down_converted(course: Course) -> None:
     """Before phase 2 nobody, after it those who fetch with version 1: of Kafka's brokers and of ours alike."""
-    before, after = play.steps[PROTOCOL].costs, play.steps[FORMAT].costs
+    before, after = course.step(PROTOCOL).costs, course.step(FORMAT).costs
     for broker in MEASURED:
         for version in (1, 2):
             assert (before[broker, version].magics, before[broker, version].is_as_stored) == ([0], True)
@@ -95,19 +128,36 @@ def test_who_is_down_converted(play: Play) -> None:
         assert (after[broker, 2].magics, after[broker, 2].is_as_stored) == ([1], True)
 
 
-def test_nothing_is_lost(play: Play) -> None:
+def test_nothing_is_lost(course: Course) -> None:
     """Consumers of three formats got every record that was acknowledged, in its place; replicas are the same byte for byte."""
+    play = course.end()
     assert play.wrong == []
     for partition in range(PARTITIONS):
         assert len({judge.digest(node, TOPIC, partition) for node in play.nodes.values()}) == 1
-    old, new = play.readers
-    stamped = {place for writer in play.writers[1:] for place in writer.acknowledged}
+    old, new = (reader for reader in play.readers if isinstance(reader, Reader))
+    (stamping,) = (writer for writer in play.writers if isinstance(writer, Writer) and writer.name == "producer of 0.10.0")
     assert set(old.times.values()) == {-1}
-    assert stamped and any(new.times[place] > 0 for place in stamped)
+    assert any(new.times[place] > 0 for place in stamping.acknowledged)
 
 
-def test_the_replicas_are_verified(play: Play) -> None:
+def test_kafkas_own_clients(course: Course) -> None:
+    """Producers and consumers of 0.9.0.1, 0.10.0.1 and 3.9.1, and the consumer of ZooKeeper's days, went on all the time."""
+    play = course.end()
+    assert {writer.name for writer in play.writers if isinstance(writer, JavaWriter) and writer.acknowledged} == {
+        f"Kafka's producer of {release}" for release in ("0.9.0.1", "0.10.0.1", "3.9.1")
+    }
+    readers = {reader.name: reader for reader in play.readers if isinstance(reader, JavaReader)}
+    assert set(readers) == {
+        *(f"Kafka's consumer of {release}" for release in ("0.9.0.1", "0.10.0.1", "3.9.1")),
+        "Kafka's old consumer of 0.9.0.1",
+    }
+    first = play.readers[0].read
+    assert all(reader.read[place] == first[place] for reader in readers.values() for place in first.keys() & reader.read.keys())
+
+
+def test_the_replicas_are_verified(course: Course) -> None:
     """By `tidelog verify --replicas`, over the folders of all three. What is committed is written a moment later."""
+    play = course.end()
 
     def is_verified() -> bool:
         done = judge.verified(play.nodes.values(), TOPIC)

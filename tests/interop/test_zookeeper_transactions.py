@@ -22,7 +22,7 @@ from tidelog.model import TRANSACTIONS_TOPIC
 
 KAFKAS, OURS = 1, 2
 TOPIC = "orders"
-PROTOCOLS = ["0.11.0", "2.3", "1.1", "2.0"]
+PROTOCOLS = ["0.11.0", "1.1", "2.0", "2.3"]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS if IS_SOAK else PROTOCOLS[:1])

@@ -6,7 +6,8 @@
 |---|---|
 | `play` | the plan, step by step |
 | `nodes` | a broker that is another release after its next start, with the same folder |
-| `clients` | producers and consumers of 0.9.0.1 and 0.10.0.1 that run meanwhile |
+| `clients` | producers and consumers that speak the versions of 0.9.0 and 0.10.0, and run meanwhile |
+| `java_clients` | Kafka's own of 0.9.0.1, 0.10.0.1 and 3.9.1, beside them |
 | `judge` | what was acknowledged, what is read, which formats lie where |
 | `picture` | the formats in the logs, step by step, as SVG |
 """

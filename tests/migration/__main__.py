@@ -18,6 +18,7 @@ STEPS = (
     Play.begin,
     Play.phase_1_code,
     Play.canary_before,
+    Play.kafkas_canary,
     Play.protocol_raised,
     Play.canary_after,
     Play.phase_2,

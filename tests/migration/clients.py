@@ -1,8 +1,6 @@
 """Producers and consumers that go on while brokers change: each speaks one version, as clients of a release did.
 
-Clients of 0.9.0.1 themselves do not stand a plan of twenty restarts: one waits for ever for a broker that is gone, another throws
-`Memory records is not writable` when a batch has waited too long. Kafka's own consumers of 0.9.0.1 and 0.10.0.1 read all of it at
-the end instead.
+They say of each record when it came and with which time; Kafka's own clients run beside them (`java_clients`).
 """
 
 from __future__ import annotations
@@ -14,8 +12,6 @@ from time import sleep
 
 from tests.broker.produce_helpers import answer, message_set, produce_request
 from tests.broker.raw import RawClient
-from tests.kafka.java import wait_until
-from tests.kafka.java_members import JavaClients
 from tests.kafka.old_wire import FETCH, MAX_BYTES, PRODUCE, records_of
 from tests.patience import PATIENCE_S
 from tidelog.clock import SystemClock
@@ -170,39 +166,3 @@ class Reader(Client):
             self.read[partition, record.offset] = record.value or b""
             self.times[partition, record.offset] = record.timestamp
         return 0
-
-
-class JavaReader:
-    """A consumer of Kafka's, of any release from 0.9.0.1 to 3.9, that reads partitions from their beginnings to `ends`."""
-
-    def __init__(self, clients: JavaClients, release: str, bootstrap: str, topic: str, ends: list[int]) -> None:
-        self.name = f"Kafka's consumer of {release.removeprefix('kafka-')}"
-        self.read: dict[Place, bytes] = {}
-        self.wrong: list[str] = []
-        self._next = [0] * len(ends)
-        self._is_over = False
-        settings = {
-            "bootstrap.servers": bootstrap,
-            "group.id": release,
-            "enable.auto.commit": "false",
-            "auto.offset.reset": "none",
-            "fetch.max.wait.ms": "100",
-        }
-        clients.open(self, self.name, release, "RecordReader", settings, (topic, str(len(ends))))
-        wait_until(
-            lambda: bool(self.wrong) or all(at >= end for at, end in zip(self._next, ends, strict=True)),
-            f"{self.name} to read up to {ends}",
-            PATIENCE_S,
-        )
-        clients.say("do", self.name, "close")
-
-    def hear(self, fields: list[str]) -> None:
-        """Take what the program says. On the thread of the JVM's reader."""
-        if fields[0] == "error":
-            self.wrong.append(" ".join(fields[1:]))
-        elif fields[0] == "read":
-            partition, offset = int(fields[1]), int(fields[2])
-            if offset != self._next[partition]:
-                self.wrong.append(f"{partition}: offset {offset} comes where {self._next[partition]} was to come")
-            self._next[partition] = offset + 1
-            self.read[partition, offset] = fields[4].encode()

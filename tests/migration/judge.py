@@ -13,7 +13,8 @@ from typing import NamedTuple
 from tests.kafka import old_wire
 from tests.kafka.java import wait_until
 from tests.kafka.tidelog_node import TIDELOG
-from tests.migration.clients import JavaReader, Reader, Writer
+from tests.migration.clients import Reader, Writer
+from tests.migration.java_clients import JavaReader, JavaWriter
 from tests.migration.nodes import Node
 from tests.patience import PATIENCE_S
 from tidelog.records.batch import iter_headers
@@ -87,7 +88,7 @@ def verified(nodes: Iterable[Node], topic: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def wrong(writers: Iterable[Writer], readers: Iterable[Reader | JavaReader]) -> list[str]:
+def wrong(writers: Iterable[Writer | JavaWriter], readers: Iterable[Reader | JavaReader]) -> list[str]:
     """Return what is not as it was promised: acknowledged and not read, not in its order, another record in its place."""
     found = []
     for reader in readers:
@@ -98,22 +99,34 @@ def wrong(writers: Iterable[Writer], readers: Iterable[Reader | JavaReader]) -> 
     return found
 
 
-def wait_until_read(writers: Iterable[Writer], readers: Iterable[Reader], partitions: int) -> None:
+def differences(reader: JavaReader, other: Reader | JavaReader) -> list[str]:
+    """Return what a consumer has read that another one has not read at that place."""
+    found = [f"{reader.name}: {one}" for one in reader.wrong[:5]]
+    other_values = [(place, value) for place, value in reader.read.items() if other.read.get(place) != value]
+    return found + [
+        f"{reader.name}: {place} is {value!r}, and not {other.read.get(place)!r}" for place, value in other_values[:5]
+    ]
+
+
+def wait_until_read(writers: Iterable[Writer | JavaWriter], readers: Iterable[Reader | JavaReader], partitions: int) -> None:
     """Wait until consumers have come as far as the last record that was acknowledged."""
     ends = [0] * partitions
     for writer in writers:
         for partition, offset in list(writer.acknowledged):
             ends[partition] = max(ends[partition], offset + 1)
     for reader in readers:
-        try:
-            wait_until(
-                lambda reader=reader: (
-                    reader.error is not None or all(at >= end for at, end in zip(reader.next, ends, strict=True))
-                ),  # type: ignore[misc]
-                "that",
-                PATIENCE_S,
-            )
-        except TimeoutError:
-            raise TimeoutError(f"{reader.name} has read up to {reader.next}, and not to {ends}") from None
-        if reader.error is not None:
-            raise reader.error
+        wait_for_places(reader, ends)
+
+
+def wait_for_places(reader: Reader | JavaReader, ends: list[int]) -> None:
+    """Wait until a consumer has come as far as that. Raises what has ended it."""
+    try:
+        wait_until(
+            lambda: reader.error is not None or all(at >= end for at, end in zip(reader.next, ends, strict=True)),
+            "that",
+            PATIENCE_S,
+        )
+    except TimeoutError:
+        raise TimeoutError(f"{reader.name} has read up to {reader.next}, and not to {ends}") from None
+    if reader.error is not None:
+        raise reader.error

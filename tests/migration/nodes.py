@@ -11,6 +11,8 @@ from tests.kafka.zookeepers import KafkaBroker, ZookeeperCluster
 
 TIDELOG = "tidelog"
 OLD, NEW, NEWEST = "kafka-0.9.0.1", "kafka-0.10.0.1", "2.4.1"
+MODERN = "3.9.1"
+"""Of clients."""
 
 
 class Node:

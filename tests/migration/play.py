@@ -21,9 +21,11 @@ from tests.kafka.java_members import JavaClients
 from tests.kafka.zookeeper_admin import ZookeeperAdmin
 from tests.kafka.zookeepers import ZookeeperCluster
 from tests.migration import judge
-from tests.migration.clients import JavaReader, Reader, Writer
-from tests.migration.nodes import NEW, NEWEST, OLD, TIDELOG, Node
+from tests.migration.clients import Reader, Writer
+from tests.migration.java_clients import JavaReader, JavaWriter
+from tests.migration.nodes import MODERN, NEW, NEWEST, OLD, TIDELOG, Node
 from tests.patience import PATIENCE_S
+from tidelog.model import OFFSETS_TOPIC
 from tidelog.records.compression import Codec
 
 TOPIC = "orders"
@@ -32,12 +34,14 @@ BROKERS = (1, 2, 3)
 CANARY = 3
 """The broker that becomes ours, and tries the new format first."""
 
+KAFKAS_CANARY = 2
+
 COSTS = "costs"
 MEASURED = (1, CANARY)
 """Brokers whose down-conversion is measured: each leads a partition of `COSTS`, alone."""
 
-CONSUMERS = (OLD, NEW, NEWEST)
-"""Kafka's own consumers, which read all at the end: each knows one more message format."""
+CLIENTS = {0: (OLD,), 1: (NEW, MODERN)}
+"""Kafka's own producers and consumers, by the newest message format that brokers know when they come."""
 
 V0, V1, V2 = "0.9.0.1", "0.10.0.1", "2.4"
 """Protocols, and formats of messages, as brokers' properties name them."""
@@ -68,8 +72,12 @@ class Play:
         self._kills = kills
         self._measure_s = measure_s
         self._stack = ExitStack()
-        self.writers: list[Writer] = []
-        self.readers: list[Reader] = []
+        self.writers: list[Writer | JavaWriter] = []
+        self.readers: list[Reader | JavaReader] = []
+        self._magic = 0
+        """The newest message format that clients send."""
+        self.sent_to_old: dict[str, int] = {}
+        """By kind of broker: in which format it sends v1 to a client that knows v0, once its own format is v0 again."""
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -86,6 +94,7 @@ class Play:
             for node in self.nodes.values():
                 stack.callback(node.kill)
             self.admin = ZookeeperAdmin(stack.enter_context(self.cluster.client()))
+            self._java = stack.enter_context(JavaClients())
             stack.callback(self._close_clients)
             self._stack = stack.pop_all()
         return self
@@ -103,6 +112,8 @@ class Play:
         """Three brokers of 0.9.0.1, a producer and a consumer of 0.9.0.1."""
         for node in self.nodes.values():
             node.start(OLD, V0, V0)
+        # Consumers of 0.9.0.1 want a coordinator at any time.
+        self.admin.create(OFFSETS_TOPIC, [[1, 2, 3], [2, 3, 1]], **{"cleanup.policy": "compact"})
         self.admin.create(TOPIC, [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
         self.wait_in_sync()
         if self._measure_s:
@@ -117,15 +128,22 @@ class Play:
 
     def canary_before(self) -> None:
         """One broker writes the new format, while the others fetch with v1; then back, by KIP-32's four steps."""
-        canary = self.nodes[CANARY]
-        self.roll({CANARY: TIDELOG}, V1, V1)
+        self._canary(CANARY, TIDELOG, "canary: one broker writes v1, the others fetch with version 1")
+
+    def kafkas_canary(self) -> None:
+        """The same by a broker of Kafka 0.10.0.1, and ours is one of the others."""
+        self._canary(KAFKAS_CANARY, NEW, "the canary is Kafka's: ours fetches with version 1")
+
+    def _canary(self, node_id: int, kind: str, name: str) -> None:
+        canary = self.nodes[node_id]
+        self.roll({node_id: kind}, V1, V1)
         self.lead_by_preferred()
         self._flow()
-        self._end_of_step("canary: one broker writes v1, the others fetch with version 1")
+        self._end_of_step(name)
         self.wait_in_sync()
         canary.stop()
         canary.delete(TOPIC)
-        canary.start(TIDELOG, V0, V0)
+        canary.start(kind, V0, V0)
         self.lead_by_preferred()
         self._end_of_step("canary, back: its replicas deleted and fetched again")
 
@@ -136,7 +154,11 @@ class Play:
         self._end_of_step("protocol raised: fetch v2 between brokers; new clients")
 
     def canary_after(self) -> None:
-        """The same canary, now that the others fetch with v2: what it writes is v1 on all of them."""
+        """The same canary, now that the others fetch with v2: what it writes is v1 on all of them.
+
+        They send it as it is to consumers of 0.9, as their own format is v0.
+        """
+        self._old_consumers_go()
         self.roll({CANARY: TIDELOG}, V1, V1)
         self.lead_by_preferred()
         self._flow()
@@ -148,13 +170,18 @@ class Play:
     def phase_2(self) -> None:
         """The new format on disk."""
         self.roll({1: NEW, 2: NEW, CANARY: TIDELOG}, V1, V1, killed=1)
+        if not any(reader.name.endswith(" of 0.9.0.1") for reader in self.readers):
+            self._old_consumers_come()
         self._end_of_step("phase 2: message format v1; old consumers are down-converted for")
 
     def way_back(self) -> None:
-        """The old format again, after the new one was written."""
+        """The old format again, after the new one was written: no consumer of 0.9 may have to read that any more."""
+        self._old_consumers_go()
         self.roll({1: NEW, 2: NEW, CANARY: TIDELOG}, V1, V0, killed=CANARY)
         self._end_of_step("the way back: format 0.9.0 again, logs hold both")
+        self._sent_to_old()
         self.roll({1: NEW, 2: NEW, CANARY: TIDELOG}, V1, V1)
+        self._old_consumers_come()
         self._end_of_step("and forward once more")
 
     def newest(self) -> None:
@@ -174,9 +201,6 @@ class Play:
             reader.close()
         self.wrong += judge.wrong(self.writers, self.readers)
         self.wait_same()
-        with JavaClients() as clients:
-            others = [JavaReader(clients, release, self.bootstrap, TOPIC, self.readers[0].next) for release in CONSUMERS]
-        self.wrong += judge.wrong(self.writers, others)
         acknowledged = sum(len(writer.acknowledged) for writer in self.writers)
         self._say(f"== the end: {acknowledged} records acknowledged, {len(self.wrong)} things are wrong")
         for partition in range(PARTITIONS):
@@ -184,7 +208,10 @@ class Play:
             self._say(
                 f"   {TOPIC}-{partition}: {self.readers[0].next[partition]} records, sha256 {' '.join(digests)} on all brokers"
             )
-        for reader in (*self.readers, *others):
+        for writer in self.writers:
+            said = f"; sent again: {dict(writer.failures)}" if isinstance(writer, JavaWriter) and writer.failures else ""
+            self._say(f"   {writer.name}: {len(writer.acknowledged)} acknowledged{said}")
+        for reader in self.readers:
             self._say(f"   {reader.name}: has read {len(reader.read)}")
 
     # --- parts of it
@@ -220,6 +247,38 @@ class Play:
     def _join(self, magic: int, codec: Codec = Codec.NONE) -> None:
         self.writers.append(Writer(magic, TOPIC, PARTITIONS, self._leader_port, codec=codec))
         self.readers.append(Reader(magic, TOPIC, PARTITIONS, self._leader_port))
+        for release in CLIENTS[magic]:
+            self.writers.append(JavaWriter(self._java, release, self.bootstrap, TOPIC, PARTITIONS))
+            if release != OLD:
+                self.readers.append(JavaReader(self._java, release, self.bootstrap, TOPIC, PARTITIONS))
+        if magic == 0:
+            self._old_consumers_come()
+        self._magic = magic
+
+    def _old_consumers_come(self) -> None:
+        """Kafka's own of 0.9.0.1, from the beginning on."""
+        zookeeper = self.cluster.common["zookeeper.connect"]
+        for through in (None, zookeeper):
+            self.readers.append(JavaReader(self._java, OLD, self.bootstrap, TOPIC, PARTITIONS, through=through))
+
+    def _old_consumers_go(self) -> None:
+        """They have read all so far, and cannot read what Kafka's brokers are about to send them: see `_sent_to_old`."""
+        self._flow()
+        for reader in [one for one in self.readers if isinstance(one, JavaReader) and one.release == OLD]:
+            reader.close()
+            self.readers.remove(reader)
+            judge.wait_for_places(self.readers[0], reader.next)
+            self.wrong += judge.differences(reader, self.readers[0])
+            self._say(f"   {reader.name} has read {len(reader.read)}, and leaves")
+
+    def _sent_to_old(self) -> None:
+        """What leaders whose format is lowered send to Fetch 1 of what they have in v1: Kafka's send v1."""
+        for partition, node_id in enumerate(BROKERS):
+            node = self.nodes[node_id]
+            (first, *_) = [offset for magic, offset in judge.formats(node, TOPIC, partition) if magic == 1]
+            got = old_wire.fetch(lambda node=node: node.port, TOPIC, first, version=1, partition=partition)  # type: ignore[misc]
+            self.sent_to_old[node.kind] = old_wire.magics(bytes(got.records or b""))[0]
+            self._say(f"   {node} answers Fetch 1 of what is v1 with v{self.sent_to_old[node.kind]}")
 
     def _leader_port(self, partition: int) -> int:
         state = self.admin.state(TOPIC, partition)
@@ -269,7 +328,7 @@ class Play:
             step.costs = {
                 (node_id, version): judged
                 for number, node_id in enumerate(MEASURED)
-                for version, judged in self._costs(number, self.nodes[node_id], magic=len(self.writers) - 1)
+                for version, judged in self._costs(number, self.nodes[node_id], magic=self._magic)
             }
         self.steps.append(step)
         self._say(f"== {name}")
