@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+import tidelog
 from tests.broker.conftest import RunningBroker
 from tests.fields import check_fields
 from tests.spark.mirroring import mirror_here
 from tidelog import NewRecord
 from tidelog.client.client import connect
+from tidelog.client.connections.addresses import with_config
+from tidelog.client.connections.cluster import Cluster
 from tidelog.client.consumer_groups.groups import commit_offsets, committed_offsets
 from tidelog.copying.failover import FailoverOptions, PartitionFailover, apply_failover, plan_failover
 from tidelog.copying.mirror_folder import SeenGroups, write_groups
@@ -199,3 +202,21 @@ def test_what_is_refused(brokers: tuple[RunningBroker, RunningBroker], tmp_path:
         assert list(committed_offsets(client.cluster, "half")) == [TopicPartition("west.orders", 0)]
     with pytest.raises(InvalidArgumentError, match="no position of group 'lonely'"):
         plan(target, group="lonely", source=source.bootstrap_servers)
+
+
+def test_a_secured_mirror(tmp_path: Path) -> None:
+    """The time of the last record that was read is its copy's: that is read by a cluster of its own, secured as well."""
+    key = TopicPartition("events", 0)
+    with tidelog.Broker(tmp_path / "data", tls=True, users={"alice": "of-tests"}, log_retention_ms="-1") as broker:
+        broker.create_topic("events")
+        with connect(broker.bootstrap_servers, **broker.client_config("tidelog")) as client:
+            for at in range(3):
+                client.produce("events", b"one", timestamp=NOW + at)
+        with OffsetMapWriter(tmp_path / "map", key, "events") as writer:
+            writer.settle(None)
+            writer.stage([MapRun(0, 2, 0, 0, 3)])
+            writer.confirm()
+        write_groups(tmp_path / "map", SeenGroups(NOW, {"g": {key: 2}}))
+        with Cluster.at(with_config(broker.bootstrap_servers, broker.client_config("tidelog")), "test") as cluster:
+            (planned,) = plan_failover(cluster.reach(), FailoverOptions(group="g", map_dir=tmp_path / "map"))
+    assert (planned.position, planned.last_read_ms) == (2, NOW + 1)

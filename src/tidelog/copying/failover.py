@@ -285,7 +285,7 @@ class _Planner:
             return self._options.read_until_ms
         if self._options.source is not None:
             return _time_before(self._options.source, source, committed)
-        return None if by_map is None else _time_before(str(self._target), target, by_map)
+        return None if by_map is None else _time_before(self._target.place, target, by_map)
 
 
 def _time_before(place: str, key: TopicPartition, offset: int) -> int | None:

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self, TypeVar
 
-from tidelog.client.connections.addresses import BrokerAddress, config_of, parse_addresses
+from tidelog.client.connections.addresses import BrokerAddress, config_of, parse_addresses, secured
 from tidelog.client.connections.connection import Connection
 from tidelog.client.connections.failures import RETRIABLE, RetryTimer, error_for
 from tidelog.errors import BrokerError, BrokerUnreachableError, TidelogError, UnknownTopicOrPartitionError
@@ -90,6 +90,11 @@ class Cluster:
 
     def __str__(self) -> str:
         return ",".join(map(str, self.addresses))
+
+    @property
+    def place(self) -> str:
+        """The addresses, and with them how they are reached: what opens the cluster once more. `str` is for people."""
+        return secured(str(self), self.access.config)
 
     def __enter__(self) -> Self:
         return self
