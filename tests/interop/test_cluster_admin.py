@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from tests.broker.eos.copying import Copying
+from tests.broker.produce_helpers import message_set, produce_request, some_records
 from tests.broker.raw import RawClient
 from tests.interop.test_exactly_once import java_copier
 from tests.kafka.clusters import KafkaCluster
@@ -53,6 +54,14 @@ OURS = (1, 2)
 THEIRS = 5
 
 
+def brokers_seen(admin: AdminClient) -> set[int]:
+    """Return the ids of the brokers; none where the one that is asked does not serve yet."""
+    try:
+        return set(admin.list_topics(timeout=5).brokers)
+    except KafkaException:
+        return set()
+
+
 class Members:
     """A cluster, and how its tools are run."""
 
@@ -75,7 +84,7 @@ class Members:
     def wait(self, wanted: set[int]) -> None:
         for bootstrap in self.bootstraps:
             admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-            wait_until(lambda admin=admin: wanted == set(admin.list_topics(timeout=5).brokers), "all brokers")  # type: ignore[misc]
+            wait_until(lambda admin=admin: wanted == brokers_seen(admin), "all brokers")  # type: ignore[misc]
 
     def stop(self) -> None:
         for process in self.processes:
@@ -271,6 +280,23 @@ def test_quotas_and_users(members: Members) -> None:
     same_answer(members, DescribeUserScramCredentialsRequest([UserName("eve")]), 0)
     shown = members.tool(CONFIGS, "--describe", "--entity-type", "users", at=1)
     assert "producer_byte_rate=1000000" in shown and "SCRAM-SHA-256=iterations=4096" in shown
+
+
+def test_a_quota_holds_at_each_broker(members: Members) -> None:
+    """One that kafka-configs has set through one broker of ours; what addresses may do goes the same way."""
+    alter = ("--alter", "--entity-type", "clients", "--entity-name", "greedy", "--add-config", "producer_byte_rate=1000")
+    members.tool(CONFIGS, *alter)
+    records = message_set(2, records=some_records(1, value=bytes(20_000)))
+    for partition, bootstrap in enumerate(members.bootstraps):
+        request = produce_request([("orders", partition, records)], acks=1)
+        with RawClient(("127.0.0.1", int(bootstrap.rpartition(":")[2])), client_id="greedy") as client:
+            wait_until(lambda client=client, request=request: client.ask(request, 9).throttle_time_ms > 0, f"{bootstrap}'s quota")  # type: ignore[misc]
+    members.tool(
+        CONFIGS, "--alter", "--entity-type", "ips", "--entity-name", "127.0.0.9", "--add-config", "connection_creation_rate=5"
+    )
+    asked = DescribeClientQuotasRequest([ComponentData("ip", 0, "127.0.0.9")])
+    wait_until(lambda: bool(same_answer(members, asked, 1).entries), "the quota of an address")
+    assert same_answer(members, asked, 1).entries[0].values[0].value == 5.0
 
 
 def test_partitions_in_pages(members: Members) -> None:
