@@ -723,8 +723,8 @@ MUTANTS = [
         "broker/fetch/down_conversion.py",
         (
             (
-                "    if configured_magic <= magic and all(header.magic <= magic for header in headers):",
-                "    if magic or all(header.magic <= magic for header in headers):",
+                "    if configured_magic <= magic and _is_known(data, magic):",
+                "    if magic or _is_known(data, magic):",
             ),
         ),
     ),
@@ -734,8 +734,8 @@ MUTANTS = [
         "broker/fetch/down_conversion.py",
         (
             (
-                "    if configured_magic <= magic and all(header.magic <= magic for header in headers):",
-                "    if not magic or all(header.magic <= magic for header in headers):",
+                "    if configured_magic <= magic and _is_known(data, magic):",
+                "    if not magic or _is_known(data, magic):",
             ),
         ),
     ),
