@@ -380,7 +380,7 @@ def test_the_bar_is_for_a_terminal_and_for_long_work(tmp_path: Path) -> None:
 
     def patient(seconds: int) -> list[str]:
         code = (
-            f"import sys\nfrom tidelog.cli.printing import progress\nprogress.SHOWN_AFTER_SECONDS = {seconds}\n"
+            f"import sys\nfrom tidelog.cli.printing import progress_bar\nprogress_bar.SHOWN_AFTER_SECONDS = {seconds}\n"
             "from tidelog.cli.app import cli\ncli.main(sys.argv[1:])"
         )
         return [sys.executable, "-X", "importtime", "-c", code, "cat", str(KAFKA_3), "v2-lz4-ct", "-o", str(out)]

@@ -78,7 +78,7 @@ def test_a_stream_on_an_older_spark_is_one_error(monkeypatch: pytest.MonkeyPatch
     from tidelog.errors import UnsupportedVersionError
     from tidelog.spark.source import TidelogDataSource
 
-    for name in ("refused", "reader"):
+    for name in ("refused_stream", "stream_reader"):
         monkeypatch.delitem(sys.modules, f"tidelog.spark.stream.{name}", raising=False)
         monkeypatch.delattr(package, name, raising=False)
     monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
