@@ -214,6 +214,28 @@ def test_a_segment_of_a_compacted_log_that_lost_its_end(tmp_path: Path) -> None:
         assert bounds(folder) == []
 
 
+def test_an_index_of_what_a_cleaner_swapped_in_says_nothing_of_the_log_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = one_partition("kafka-3.9.1", "compacted-0", tmp_path)
+    log = folder / "compacted-0" / names.file_name(bases(folder / "compacted-0")[0], names.LOG_SUFFIX)
+    whole = log.read_bytes()
+    os.truncate(log, next(iter_headers(whole)).end_position)
+    assert [found[2] for found in bounds(folder)] == ["segment"]
+    last_indexed = missing_module._last_indexed
+
+    def swapped_then_indexed(path: Path, base_offset: int, end_position: int) -> int:
+        if path == log.with_suffix(names.INDEX_SUFFIX):
+            fresh = log.with_suffix(".swap")
+            fresh.write_bytes(whole)
+            fresh.rename(log)
+        return last_indexed(path, base_offset, end_position)
+
+    monkeypatch.setattr(missing_module, "_last_indexed", swapped_then_indexed)
+    log.with_suffix(names.TIME_INDEX_SUFFIX).unlink()
+    assert bounds(folder) == []
+
+
 @pytest.mark.parametrize(("start", "end", "is_noted"), [(0, 10, False), (0, None, True), (400, None, False), (150, 400, True)])
 def test_only_what_is_asked_for_counts(start: int, end: int | None, is_noted: bool, tmp_path: Path) -> None:
     folder = one_partition("kafka-3.9.1", "v2-none-ct-0", tmp_path)

@@ -167,16 +167,17 @@ def _all_missing(
 def _told_beyond(segment: Segment, end: SegmentEnd, limit: int) -> str | None:
     """Return what beside a segment reports a record in `[its end, limit)`: then its `.log` was cut off, compacted or not.
 
-    A cleaner replaces the indexes together with the `.log`; a time map may stay of what was before (Kafka knows none).
+    A cleaner replaces the indexes together with the `.log`, so they are compared only while the `.log` is the one that was
+    read; a time map may stay of what was before (Kafka knows none).
     """
-    index = segment.index_path(names.INDEX_SUFFIX)
+    log_path, index = segment.index_path(names.LOG_SUFFIX), segment.index_path(names.INDEX_SUFFIX)
     told: list[tuple[Path, Callable[[], int]]] = [
         (segment.index_path(names.TIME_INDEX_SUFFIX), lambda: _last_timed(segment)),
         (index, lambda: _last_indexed(index, segment.base_offset, end.position)),
     ]
     for path, last_offset in told:
         with contextlib.suppress(CorruptIndexError, SegmentChangedError, StorageError):
-            if end.next_offset <= last_offset() < limit:
+            if end.next_offset <= last_offset() < limit and segment.log_path == segment.file.locate() == log_path:
                 return f"{path.name} reports more than the .log holds"
     return None
 
