@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 
 GOING_SECONDS = 4.0
-"""How long a run that ends early waits for its workers to be gone: Spark kills them after two."""
+"""How long a run that ends early looks for workers that begin or go on: Spark kills them after two seconds."""
+GONE_SECONDS = 30.0
+"""How long it waits for one that is still there then."""
 
 
 @click.command("studies", cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
@@ -69,7 +71,7 @@ def command(names: tuple[str, ...], out: str, scale: float, options: JobOptions)
     try:
         run_job(options, "studies", work)
     except BaseException:
-        remove_abandoned(GOING_SECONDS)
+        remove_abandoned(GOING_SECONDS, GONE_SECONDS)
         raise
     if out != STDOUT:
         notices.print_line(f"the report is in {out}")

@@ -44,10 +44,16 @@ def work_dir() -> Iterator[Path]:
         os.close(lock)
 
 
-def remove_abandoned(patience_s: float = 0) -> None:
-    """Remove the folders of processes that are gone; wait up to `patience_s` for those that are going."""
-    deadline = time.monotonic() + patience_s
-    while _remove_unlocked() and time.monotonic() < deadline:
+def remove_abandoned(at_least_s: float = 0, at_most_s: float = 0) -> None:
+    """Remove the folders of processes that are gone.
+
+    Looks again for `at_least_s`, as a process that is going may still begin one, and up to `at_most_s` while any is locked.
+    """
+    began = time.monotonic()
+    while True:
+        is_locked = _remove_unlocked()
+        if time.monotonic() - began >= (max(at_least_s, at_most_s) if is_locked else at_least_s):
+            return
         time.sleep(_POLL_SECONDS)
 
 

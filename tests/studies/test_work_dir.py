@@ -87,5 +87,20 @@ def test_what_a_killed_process_leaves_is_removed(memory: Path) -> None:
 
 def test_patience_has_an_end(memory: Path) -> None:
     with work_dir() as own:
-        module.remove_abandoned(patience_s=0.2)
+        module.remove_abandoned(at_most_s=0.2)
         assert own.is_dir()
+
+
+def test_what_a_process_begins_while_it_ends_is_removed(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark kills its workers some time after it was told to."""
+    remove, looks = module._remove_unlocked, iter(range(1000))
+
+    def begun_after_the_first_look() -> bool:
+        is_locked = remove()
+        if next(looks) == 0:
+            (memory / f"{module.PREFIX}late").mkdir()
+        return is_locked
+
+    monkeypatch.setattr(module, "_remove_unlocked", begun_after_the_first_look)
+    module.remove_abandoned(at_least_s=0.1)
+    assert list(memory.iterdir()) == []
