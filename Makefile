@@ -33,7 +33,7 @@ demo: $(STAMP) ## 336,776 real flights: import, find, read a day exactly, replay
 cluster: $(STAMP) ## three brokers under Apache Kafka's controllers: one is killed in a load, and what clients see (needs Java and Maven)
 	@$(BIN)/python demo/cluster.py $(if $(BROKERS),--brokers $(BROKERS))
 
-migration: $(STAMP) ## KIP-32's migration plan with brokers of 0.9.0.1, 0.10.0.1, 2.4.1 and Tidelog's, clients running (needs Java and Maven; ten minutes)
+migration: $(STAMP) ## KIP-32's migration plan with brokers of 0.9.0.1, 0.10.0.1, 2.4.1 and Tidelog's, clients running (needs Java and Maven; five to ten minutes)
 	@$(BIN)/python -m tests.migration
 
 study: $(STAMP) ## the claims of KIP-32 and KIP-33, measured on Spark: study/report.html (a few minutes)
@@ -43,7 +43,7 @@ docs: $(STAMP) ## the documents as a site: site/index.html
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --site-dir site
 
-test: $(STAMP) ## the test suite (under four minutes on two cores)
+test: $(STAMP) ## the test suite (three to five minutes on two cores)
 	@$(BIN)/python -m pytest -n 5 -q -m "not interop"
 
 check: $(STAMP) ## format, lint, strict types, import layers

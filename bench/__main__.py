@@ -22,6 +22,7 @@ BENCHMARKS = (
     "tls_bench",
     "group_bench",
     "cluster_bench",
+    "cluster.zookeeper_faults",
     "stall_bench",
 )
 

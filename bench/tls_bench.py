@@ -33,6 +33,7 @@ from bench.processor_time import own_seconds
 
 BATCH_BYTES = 1_000_000
 FETCHED_BYTES = 4 << 20
+FILLED_MB = 20
 IN_FLIGHT = 4
 TIMEOUT_S = 300
 _SIZE = struct.Struct(">i")
@@ -132,7 +133,7 @@ def produce(client: Client, topic: str, megabytes: int) -> None:
 
 
 def fetch(client: Client, topic: str, megabytes: int) -> None:
-    """Fetch the topic's beginning again and again: bytes are what counts."""
+    """Fetch a topic's beginning again and again: bytes are what counts."""
     got = 0
     request = frame(fetch_request(topic, 0, FETCHED_BYTES), FETCH_VERSION)
     client.send(request)
@@ -168,13 +169,18 @@ def main(arguments: list[str] | None = None) -> int:
         sides = {"kafka": theirs, "tidelog": ours}
         for side in sides.values():
             wait_until(lambda side=side: Client(side.plain, None) is not None, "the port", TIMEOUT_S)  # type: ignore[misc]
-            create_topics(f"127.0.0.1:{side.plain}", {"bytes": {"segment.bytes": "100000000", "retention.bytes": "400000000"}})
+            # What is fetched must not be deleted by retention.
+            topics = {"produce": {"segment.bytes": "100000000", "retention.bytes": "400000000"}, "fetch": {}}
+            create_topics(f"127.0.0.1:{side.plain}", topics)
+            measured(side, side.plain, None, lambda client: produce(client, "fetch", FILLED_MB), FILLED_MB)
         for turn in range(options.rounds + 1):
             for case, run in cases:
                 for port, used in (("TLS", context), ("plain", None)):
                     for name, side in sides.items():
                         at = side.tls if used else side.plain
-                        found = measured(side, at, used, lambda client, run=run: run(client, "bytes", options.mb), options.mb)  # type: ignore[misc]
+                        found = measured(
+                            side, at, used, lambda client, run=run, case=case: run(client, case, options.mb), options.mb
+                        )  # type: ignore[misc]
                         if turn:  # The first warms up.
                             turns.setdefault((case, port, name), []).append(found)
     shutil.rmtree(folder, ignore_errors=True)

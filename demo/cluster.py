@@ -45,12 +45,12 @@ PROPERTIES = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--brokers", choices=KINDS, default="tidelog", help="whose brokers [default: tidelog]")
-    parser.add_argument("--per-second", type=int, default=2000, metavar="N", help="records sent in a second [default: 2000]")
+    parser.add_argument("--brokers", choices=KINDS, default="tidelog", help="which brokers to run [default: tidelog]")
+    parser.add_argument("--per-second", type=int, default=2000, metavar="N", help="records sent per second [default: 2000]")
     parser.add_argument("--before", type=int, default=5, metavar="S", help="seconds before the kill [default: 5]")
     parser.add_argument("--down", type=int, default=8, metavar="S", help="seconds until the restart [default: 8]")
     parser.add_argument("--after", type=int, default=5, metavar="S", help="seconds after all are in sync again [default: 5]")
-    parser.add_argument("--not-idempotent", action="store_true", help="a producer that may write a record twice")
+    parser.add_argument("--not-idempotent", action="store_true", help="use a producer that may write duplicates")
     asked = parser.parse_args()
     reason = why_not()
     if reason is not None:
@@ -72,7 +72,7 @@ def story(nodes: dict[int, Node], kinds: list[str], asked: argparse.Namespace) -
     with timed("topic orders: 6 partitions, 3 replicas, min.insync.replicas=2"):
         watch.create(len(nodes))
     load = Load(bootstrap, asked.per_second, is_idempotent=not asked.not_idempotent)
-    print(f"\n{asked.per_second} records a second, acks=all\n")
+    print(f"\n{asked.per_second} records per second, acks=all\n")
     print("second  acknowledged  longest wait  leaders (broker:partitions)  fewest in sync")
     load.start()
     seen = list(_seconds(asked.before, load, watch))
@@ -106,12 +106,12 @@ def story(nodes: dict[int, Node], kinds: list[str], asked: argparse.Namespace) -
     every = seen + during + back + after
     rows = [
         ("sent, acknowledged, failed", f"{load.sent}, {len(load.acknowledged)}, {load.failed}"),
-        ("not where they were promised", str(len(wrong))),
-        ("read twice", str(twice)),
-        ("longest wait before, after the kill", f"{_longest(seen):.2f} s, {_longest(during + back):.2f} s"),
-        ("seconds in which nothing was acknowledged", str(sum(one.acknowledged == 0 for one in every))),
+        ("acknowledged, but not at their offset", str(len(wrong))),
+        ("duplicates", str(twice)),
+        ("longest wait before and after the kill", f"{_longest(seen):.2f} s, {_longest(during + back):.2f} s"),
+        ("seconds without an acknowledgement", str(sum(one.acknowledged == 0 for one in every))),
         ("from the restart to all in sync", f"{in_sync_s:.1f} s"),
-        ("replicas", "the same" if verified.returncode == 0 else "DIFFER"),
+        ("replicas", "identical" if verified.returncode == 0 else "DIFFER"),
     ]
     print()
     for name, value in rows:

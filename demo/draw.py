@@ -66,7 +66,7 @@ def draw(
         offsets[around][late[around]],
         s=9,
         color=LATE,
-        label=f"{int(late.sum())} late ones that a cut at the first offset ≥ end loses",
+        label=f"{int(late.sum())} late records that a cut at the first offset ≥ end loses",
     )
     day.axhline(offsets[cut], color=LATE, lw=0.8, ls="--")
     day.set_xlim(_days(start_ms - 8 * 3_600_000), _days(end_ms + 8 * 3_600_000))

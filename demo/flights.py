@@ -31,7 +31,7 @@ def main() -> None:
     shutil.rmtree(OUT, ignore_errors=True)
     from demo.data import write_parquet
 
-    title("The flights, in the order of the schedule")
+    title("The flights, in scheduled order")
     departures, cancellations = write_parquet(OUT)
     say(f"wrote {name(departures)} and {name(cancellations)}")
 
@@ -42,14 +42,14 @@ def main() -> None:
     tidelog(f"import {name(LOG)} cancellations {name(cancellations)} --timestamp scheduled {common}")
     tidelog(f"stat {name(LOG)} departures", first=6)
 
-    title("Find a moment: where is 9:00 in New York on 10 July?")
+    title("Find a time: where is 9:00 in New York on 10 July?")
     tidelog(f"find {name(LOG)} one-partition --at 2013-07-10T09:00-04:00 --explain", first=3, last=9)
 
     title("Read that day exactly")
     tidelog(f"cat {name(LOG)} one-partition --from {DAY_START} --to {DAY_END} --format jsonl", first=3)
     lost_records()
 
-    title("Serve the folder to Kafka clients, and ask over the wire")
+    title("Serve the folder to Kafka clients, and query it over the network")
     serve()
 
     title("Replay the last three days on Spark")
@@ -59,7 +59,7 @@ def main() -> None:
     title("Draw the segments on a time axis")
     picture = draw_segments()
     say(f"open {name(picture)}")
-    say(f"\nall of it took {time.perf_counter() - began:.0f} s; the log is in {name(LOG)}")
+    say(f"\ntotal time {time.perf_counter() - began:.0f} s; the log is in {name(LOG)}")
 
 
 def lost_records() -> None:
@@ -92,7 +92,8 @@ def serve() -> None:
             say(f"  {topic}-{partition}: the first flight of 10 July is at offset {found.offset if found else 'none'}")
         client.produce("departures", b'{"carrier":"XX"}', key=b"XX", timestamp=END_MS)
         (late,) = [r for r in client.read("departures", from_time=END_MS, to_time=END_MS + 1) if r.key == b"XX"]
-        say(f"one more produced, and found by its time: departures-{late.partition}, offset {late.offset}, {late.value.decode()}")
+        place = f"departures-{late.partition}, offset {late.offset}"
+        say(f"produced one more record, and found it by its time: {place}, {late.value.decode()}")
 
 
 def replay() -> None:

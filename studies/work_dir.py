@@ -64,7 +64,7 @@ def _remove_unlocked() -> bool:
         try:
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:
-            continue  # Somebody else's, or gone by now.
+            continue  # Another process's, or gone by now.
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)

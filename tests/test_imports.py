@@ -24,9 +24,17 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in SOURCE.rglob("*.py")}
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what may be, or have, a statement in it, one level down: most of a tree are expressions."""
+    for field in ("body", "orelse", "handlers", "finalbody", "cases"):
+        inner = getattr(node, field, None)
+        if isinstance(inner, list):  # A lambda's body is an expression.
+            yield from inner
+
+
 def imported(tree: ast.AST, *, with_types: bool = False) -> Iterator[str]:
     """Yield the modules that a file imports when it runs, wherever in it; with what only type checkers read, or without."""
-    for node in ast.iter_child_nodes(tree):
+    for node in statements(tree):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING" and not with_types:
             yield from (name for other in node.orelse for name in imported(ast.Module([other], []), with_types=with_types))
             continue
@@ -40,14 +48,15 @@ def imported(tree: ast.AST, *, with_types: bool = False) -> Iterator[str]:
 
 
 @cache
+def tree_of(name: str) -> ast.Module:
+    return ast.parse(MODULES[name].read_text(encoding="utf-8"))
+
+
+@cache
 def graph_of_imports(*, with_types: bool) -> dict[str, set[str]]:
     return {
-        name: {
-            other
-            for other in imported(ast.parse(path.read_text(encoding="utf-8")), with_types=with_types)
-            if other in MODULES and other != name
-        }
-        for name, path in MODULES.items()
+        name: {other for other in imported(tree_of(name), with_types=with_types) if other in MODULES and other != name}
+        for name in MODULES
     }
 
 
@@ -153,3 +162,38 @@ def test_the_picture_and_the_table_name_each_module_that_is_no_room() -> None:
     assert set(re.split(r" · |<br/>", box)) == modules
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     assert {name for name in modules if f"`{name}.py`" not in text} == set()
+
+
+@cache
+def top_level_names(module: str) -> frozenset[str] | None:
+    """Return what a module of the package offers; None if it makes names when they are asked for."""
+    found = {other.rpartition(".")[2] for other in MODULES if other.rpartition(".")[0] == module}
+    waiting: list[ast.AST] = [tree_of(module)]
+    while waiting:
+        for node in statements(waiting.pop()):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                if node.name == "__getattr__":
+                    return None
+                found.add(node.name)
+                continue
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                found |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+            found |= {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+            waiting.append(node)
+    return None if "__getattr__" in found or "*" in found else frozenset(found)
+
+
+def test_what_tests_and_benches_import_is_there() -> None:
+    """`make test` leaves the tests beside real software out, and type checkers read the package alone."""
+    missing = []
+    for room in ("tests", "bench", "demo", "studies"):
+        for path in (ROOT / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ImportFrom) and node.module in MODULES:
+                    names = top_level_names(node.module)
+                    missing += [
+                        f"{path.relative_to(ROOT)}:{node.lineno}: {node.module} has no {alias.name}"
+                        for alias in node.names
+                        if names is not None and alias.name not in names
+                    ]
+    assert not missing, "\n".join(missing)

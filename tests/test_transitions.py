@@ -48,6 +48,14 @@ def as_markdown(transitions: Transitions[Any]) -> str:
     return "\n".join(["| from | to | when |", "|---|---|---|", *rows])
 
 
+def as_picture(transitions: Transitions[Any]) -> str:
+    """Return the table as a picture: an arrow a move."""
+    nodes = {None: "[*]"} | {state: f"s{index}" for index, state in enumerate(transitions) if state is not None}
+    lines = [f"    {node} : {name_of(state)}" for state, node in nodes.items() if state is not None]
+    lines += [f"    {nodes[before]} --> {nodes[after]}" for before, moves in transitions.items() for after in moves]
+    return "\n".join(["```mermaid", "stateDiagram-v2", *lines, "```"])
+
+
 def table_of(module: str) -> dict[Any, dict[Any, str]]:
     return importlib.import_module(module).TRANSITIONS  # type: ignore[no-any-return]
 
@@ -61,7 +69,7 @@ def test_all_are_found() -> None:
 def test_a_table(module: str) -> None:
     """It is shown as it is; it goes nowhere that it does not know; its states are its enum's, but for what is never entered."""
     table = table_of(module)
-    assert as_markdown(table) in PAGE
+    assert f"{as_picture(table)}\n\n{as_markdown(table)}\n" in PAGE
     targets = {after for moves in table.values() for after in moves}
     assert targets <= table.keys()
     assert {type(state) for state in table if state is not None} == {type(next(state for state in table if state is not None))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,25 +39,45 @@ REFUSED = {
     r"\b(is|are) served on\b": "keeps serving",
     r"\bwhat is so\b": "the current state",
     r"\b(one|byte|offset|position|batch|bytes) behind the (last|end|first)\b": "after",
+    r"\b[Ff]or ever\b": "forever, permanently",
+    r"(?m)(^|[.;:,|] )[Ww]hom\b": "clients that",
+    r"(?m)(^|[.;:,|] )[Ww]ho (uses|has|asks|waits|wants|reads|takes|sends)\b": "clients that use, users that have",
+    r"\bas by Kafka(?!'s)\b": "as in Kafka, as Kafka does",
+    r"\bas ever\b": "as usual, unchanged",
+    r"\b(is|are|was|were|be) there twice\b": "is a duplicate",
+    r"\bso long\b(?! as)": "for that time, that long",
+    r"\bknown again\b": "recognized",
+    r"\bmay do everything\b": "has full access",
+    r"\bwhere nobody\b": "if no client, if none",
+    r"\bgiven several times\b": "repeated",
+    r"\b(a|the) (client|broker|cluster|page|room|folder|name|file) of (its|one's) own\b": "its own",
+    r"\bwhat comes meanwhile\b": "records that arrive meanwhile",
 }
 
 
-def _files() -> list[Path]:
+@cache
+def _texts() -> dict[Path, str]:
     found = [path for name in READ for path in ([ROOT / name] if (ROOT / name).is_file() else sorted((ROOT / name).rglob("*")))]
     readable = [path for path in found if path.suffix in (".py", ".pyi", ".md") and path.is_file()]
-    return [path for path in readable if not path.relative_to(ROOT).as_posix().startswith(QUOTES)]
+    own = [path for path in readable if not path.relative_to(ROOT).as_posix().startswith(QUOTES)]
+    return {path: path.read_text(encoding="utf-8") for path in own}
 
 
 @pytest.mark.parametrize("phrase", REFUSED)
 def test_no_file_uses_the_phrase(phrase: str) -> None:
+    uses = _uses(phrase, _texts())
+    assert not uses, f"write instead: {REFUSED[phrase]}\n" + "\n".join(uses)
+
+
+def _uses(phrase: str, texts: dict[Path, str]) -> list[str]:
     pattern = re.compile(phrase)
-    uses = [
+    return [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
-        for path in _files()
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        for path, text in texts.items()
+        if pattern.search(text)  # Line by line takes ten times as long.
+        for number, line in enumerate(text.splitlines(), 1)
         if pattern.search(line)
     ]
-    assert not uses, f"write instead: {REFUSED[phrase]}\n" + "\n".join(uses)
 
 
 def test_the_pattern_would_find_them() -> None:
@@ -85,5 +106,18 @@ def test_the_pattern_would_find_them() -> None:
         "is not compacted any more",
         "what it leads is served on",
         "the next one says what is so",
+        "it waits for ever",
+        "Whom the controllers throttle is muted",
+        "Who uses more is answered",
+        "is refused, as by Kafka",
+        "reading works as ever",
+        "a batch was there twice",
+        "records wait so long",
+        "batches are known again",
+        "a user that got in may do everything",
+        "where nobody can ask",
+        "may be given several times",
+        "each has a file of its own",
+        "what comes meanwhile is flushed",
     )
     assert all(any(re.search(pattern, phrase) for pattern in REFUSED) for phrase in phrases)

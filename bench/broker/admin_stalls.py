@@ -1,4 +1,4 @@
-"""Rows of `bench.stall_bench` in which somebody administers: ACLs, quotas, users, settings, partitions of a transaction."""
+"""Rows of `bench.stall_bench` with administration: ACLs, quotas, users, settings, partitions of a transaction."""
 
 from __future__ import annotations
 

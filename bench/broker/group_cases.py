@@ -33,9 +33,9 @@ from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.records import Record
 from tidelog.wire.codec import Message
 from tidelog.wire.coordinator.consumer_protocol import (
+    AssignedTopic,
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
-    TopicPartition,
 )
 from tidelog.wire.coordinator.versioned import encode_versioned
 from tidelog.wire.headers import read_response
@@ -98,7 +98,7 @@ class Member:
     def sync_frame(self, generation: int, members: Sequence[Member] = ()) -> bytes:
         assignments = [
             SyncGroupRequestAssignment(
-                one.id, encode_versioned(ConsumerProtocolAssignment([TopicPartition(self.topic, [number])]), 1)
+                one.id, encode_versioned(ConsumerProtocolAssignment([AssignedTopic(self.topic, [number])]), 1)
             )
             for number, one in enumerate(members)
         ]

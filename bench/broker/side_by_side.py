@@ -93,7 +93,7 @@ def measured(case: Case, peers: dict[str, Peer], runs: int) -> dict[str, list[Me
 
 
 def prime() -> None:
-    """Have the machine back memory for the page cache before somebody's clock runs."""
+    """Have the machine back memory for the page cache before a timed run."""
     path = OUT / "prime"
     block = bytes(1 << 20)
     with path.open("wb", buffering=0) as file:

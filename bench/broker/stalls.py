@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from bench.broker.admin_stalls import AUTHORIZED, acls_created, acls_deleted, acls_described, altered, partitions_described
 from bench.broker.cases import forget_pages
+from bench.broker.fetch_stalls import SESSIONS, searches, sessions
 from bench.broker.group_stalls import GATHERED, announcements, commits, joins
 from bench.broker.peers import Peer
 from bench.broker.prober import answer_to, exactly
@@ -352,6 +353,8 @@ ROWS: tuple[Row, ...] = (
     Row("Produce, 10 batches of lz4 that unpack to 90 MB each", bomb(10, 90, Codec.LZ4)),
     Row("ListOffsets by time over 1,000 cold partitions", over_partitions("ListOffsets", 1000, is_cold=True)),
     Row("Fetch over 1,000 cold partitions", over_partitions("Fetch", 1000, is_cold=True)),
+    Row("1,000 fetch sessions of 1,000 partitions each", sessions(create, 1000, 1000), properties=SESSIONS),
+    Row("ListOffsets by time in 20 batches that unpack to 90 MB each", searches(create, 20, 90)),
     Row("Fetch of 500,000 elements", wide("Fetch", 500_000)),
     Row("ListOffsets of 500,000 elements", wide("ListOffsets", 500_000)),
     Row("Metadata of 500,000 elements", wide("Metadata", 500_000)),

@@ -30,7 +30,7 @@ class SystemClock:
 
 
 class SteadyClock:
-    """The time since some moment in the past, which nobody sets: for differences only."""
+    """A monotonic time since some moment in the past: for differences only."""
 
     def now_ms(self) -> int:
         """Return milliseconds since that moment."""

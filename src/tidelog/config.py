@@ -44,10 +44,10 @@ tidelog.log.decompressed.max.bytes       104857600            what a producer's 
 =======================================  ===================  ===============================================================
 
 Names, defaults and ranges are those of Apache Kafka 3.9 (storage specification, §17), but for the last ones, which are
-Tidelog's own (KIP-32: the later of now and the last append). What is kept for Kafka has no effect here: it is reported as it was
-set, and goes along when a topic is handed over. A broker's names for the same (``log.segment.bytes``), the
-names of KIP-32's and KIP-33's texts and older releases' units (``log.roll.hours``) are taken as aliases, with one notice.
-Any layer may import this.
+Tidelog's own (KIP-32: the later of now and the last append). Properties kept for Kafka have no effect here: they are reported as
+set, and are passed on when a topic is handed over. A broker's names for the same (``log.segment.bytes``), the names of KIP-32's
+and KIP-33's texts and older releases' units (``log.roll.hours``) are taken as aliases, with one notice. Any layer may import
+this.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _integer(name: str, default: int, minimum: int, maximum: int, *, but: tuple[
         if isinstance(value, str):
             number = int(value) if _WHOLE_NUMBER.fullmatch(value.strip()) else None
         if isinstance(number, bool) or not isinstance(number, int):
-            raise InvalidArgumentError(f"{name} is a whole number", found=repr(value))
+            raise InvalidArgumentError(f"{name} must be a whole number", found=repr(value))
         if not minimum <= number <= maximum or number in but:
             raise InvalidArgumentError(f"{name} is out of range", found=number, expected=f"{minimum} to {maximum}")
         return number
@@ -106,7 +106,7 @@ def _ratio(name: str, default: float) -> Any:
         except (TypeError, ValueError):
             number = None
         if number is None or not 0 <= number <= 1:
-            raise InvalidArgumentError(f"{name} is a share", found=repr(value), expected="0 to 1")
+            raise InvalidArgumentError(f"{name} must be a ratio", found=repr(value), expected="0 to 1")
         return number
 
     return field(default=default, metadata={"property": _Property(name, parse, "DOUBLE")})
@@ -116,7 +116,7 @@ def parse_flag(name: str, value: object) -> bool:
     """Return a property's truth value, as Kafka reads one. Raises InvalidArgumentError, with the property's name."""
     text = str(value).strip().lower()
     if text not in ("true", "false"):
-        raise InvalidArgumentError(f"{name} is true or false", found=repr(value))
+        raise InvalidArgumentError(f"{name} must be true or false", found=repr(value))
     return text == "true"
 
 
@@ -131,7 +131,7 @@ def _choice(name: str, default: str, choices: tuple[str, ...]) -> Any:
     def parse(value: Any) -> str:
         text = value.strip() if isinstance(value, str) else value
         if text not in choices:
-            raise InvalidArgumentError(f"{name} is none of its values", found=repr(value), expected=", ".join(choices))
+            raise InvalidArgumentError(f"{name} has an unknown value", found=repr(value), expected=", ".join(choices))
         return str(text)
 
     return field(default=default, metadata={"property": _Property(name, parse, "STRING")})
@@ -141,7 +141,7 @@ def _policy(name: str, default: str) -> Any:
     def parse(value: Any) -> str:
         wanted = [part.strip() for part in str(value).split(",")] if str(value).strip() else []
         if any(part not in (COMPACT, DELETE) for part in wanted):
-            raise InvalidArgumentError(f"{name} is none of its values", found=repr(value), expected="delete, compact or both")
+            raise InvalidArgumentError(f"{name} has an unknown value", found=repr(value), expected="delete, compact or both")
         return ",".join(sorted(set(wanted)))
 
     return field(default=default, metadata={"property": _Property(name, parse, "LIST")})
@@ -154,7 +154,9 @@ def _replicas(name: str) -> Any:
     def parse(value: Any) -> str:
         text = str(value).strip()
         if text and text != "*" and not all(_REPLICAS.fullmatch(part.strip()) for part in text.split(",")):
-            raise InvalidArgumentError(f"{name} is a list of replicas", found=repr(value), expected="partition:broker,... or *")
+            raise InvalidArgumentError(
+                f"{name} must be a list of replicas", found=repr(value), expected="partition:broker,... or *"
+            )
         return text
 
     return field(default="", metadata={"property": _Property(name, parse, "LIST")})
@@ -167,7 +169,7 @@ def _release(name: str, default: str) -> Any:
     def parse(value: Any) -> str:
         if not isinstance(value, str) or not _RELEASE.fullmatch(value.strip()):
             raise InvalidArgumentError(
-                f"{name} is a release of Kafka", found=repr(value), expected="like 0.9.0, 0.10.2 or 3.0-IV1"
+                f"{name} must be a release of Kafka", found=repr(value), expected="like 0.9.0, 0.10.2 or 3.0-IV1"
             )
         return value.strip()
 
@@ -252,7 +254,7 @@ class LogConfig:
 
     @property
     def max_segment_ms(self) -> int:
-        """What rolls a segment by time: segment.ms, or less where compaction must not wait longer (spec §4.1)."""
+        """The age that rolls a segment: segment.ms, or less if compaction must not wait longer (spec §4.1)."""
         return min(self.max_compaction_lag_ms, self.segment_ms) if self.is_compacted else self.segment_ms
 
     @property
@@ -361,7 +363,7 @@ BROKER_NAMES = frozenset(
     | {"min.insync.replicas", "unclean.leader.election.enable"}
     | {"tidelog.log.append.time.monotonic", "tidelog.log.decompressed.max.bytes"}
 )
-"""What a broker's defaults of topics are called in its properties."""
+"""The broker's property names for topic defaults."""
 
 _warned: set[str] = set()
 
@@ -381,7 +383,7 @@ def unaliased(properties: Mapping[str, PropertyValue], *, warn: bool = True) -> 
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean …?)` with the name that was probably meant; nothing where none is close."""
+    """Return ` (did you mean …?)` with the name that was probably meant; nothing if none is close."""
     from difflib import get_close_matches  # For an error's text only.
 
     close = get_close_matches(name.replace("_", "."), known, 1)

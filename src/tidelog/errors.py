@@ -160,7 +160,7 @@ class IllegalStateError(InvalidArgumentError):
 
 
 class NotFoundError(TidelogError):
-    """What was asked for does not exist."""
+    """The requested thing does not exist."""
 
 
 class DataDirNotFoundError(NotFoundError):
@@ -298,7 +298,7 @@ class RecordBatchTooLargeError(TidelogError):
 
 
 class ProducerError(TidelogError):
-    """What a producer sent does not follow what it sent before; nothing was appended."""
+    """A producer's batch does not continue its earlier ones; nothing was appended."""
 
 
 class OutOfOrderSequenceError(ProducerError):

@@ -9,7 +9,7 @@
 | `INTERNAL_TOPICS` | topics that Kafka keeps its own state in, and that no client writes to |
 | `METADATA_TOPIC` | where a Kafka with KRaft keeps its metadata: a log, but no topic of clients |
 
-Values alone: no file, no socket, no clock. What a room alone means by a word stays in that room: where a read ends inside the
+Values alone: no file, no socket, no clock. Words used by one room only stay in that room: where a read ends inside the
 engine (`storage.partition.watermarks.FetchIsolation`), how far a scan goes (`until`).
 """
 

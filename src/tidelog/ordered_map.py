@@ -12,7 +12,7 @@ _Result = TypeVar("_Result")
 
 
 def ordered_map(work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int) -> Iterator[_Result]:
-    """Yield `work(item)` for each item, up to `threads` at a time. What one of them raises is raised in its turn.
+    """Yield `work(item)` for each item, up to `threads` at a time. An exception of one of them is raised in its turn.
 
     Items are taken one by one as there is room; no more than `threads` answers wait. Closing the iterator early waits for
     what has begun.

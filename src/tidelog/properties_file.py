@@ -1,7 +1,7 @@
 r"""Java's files of properties: `server.properties`, `client.properties`.
 
 `key=value`, `key: value` or `key value` a line, `#` and `!` begin comments, a line that ends in an odd number of backslashes
-goes on in the next one, `\t \n \r \f` and `\uXXXX` are escapes, and a backslash before anything else stands for that. A later
+continues in the next one, `\t \n \r \f` and `\uXXXX` are escapes, and a backslash before anything else stands for that. A later
 line wins over an earlier one of the same key.
 """
 
@@ -24,14 +24,14 @@ _BAD_UNICODE = re.compile(r"(?<!\\)(?:\\\\)*\\u(?![0-9a-fA-F]{4})")
 
 
 def read_properties_file(path: str | Path) -> dict[str, str]:
-    """Read a file of Java's format. Raises StorageError, InvalidArgumentError for an escape that is none, or what is no text."""
+    """Read a file of Java's format. Raises StorageError, InvalidArgumentError for an escape that is none, or what is not text."""
     try:
         text = Path(path).read_text("latin-1")  # Java's encoding of these files; it has no wrong bytes.
     except OSError as error:
         raise StorageError(f"cannot read the properties: {error.strerror}", path=path) from error
     if "\0" in text:  # Java takes that as well, and a broker would run with defaults, and none of what was meant.
         raise InvalidArgumentError(
-            "no file of properties", path=path, found=f"a zero byte at position {text.index(chr(0))}", expected="text"
+            "not a properties file", path=path, found=f"a zero byte at position {text.index(chr(0))}", expected="text"
         )
     try:
         return parse_properties(text)
@@ -44,7 +44,7 @@ def parse_properties(text: str) -> dict[str, str]:
     found = {}
     for line in _logical_lines(text):
         if _BAD_UNICODE.search(line):
-            raise InvalidArgumentError("an escape of a property is none", found=repr(line), expected="\\u and four hex digits")
+            raise InvalidArgumentError("an invalid escape in a property", found=repr(line), expected="\\u and four hex digits")
         key = _KEY_END.match(line)
         separator = _SEPARATOR.match(line, key.end() if key else 0)
         assert key is not None and separator is not None

@@ -13,8 +13,8 @@ Python callers may also pass an `int` (epoch milliseconds), a `datetime` (naive 
 
 Invariants: a parsed time is an int64 that is not negative, because Kafka keeps negative values for its special targets
 and for "no timestamp"; anything finer than a millisecond is floored; `parse_time(format_time(ms)) == ms` for each such
-value. The calendar is computed here and not by `datetime`, whose years end at 9999: a log may well hold microseconds
-that somebody stored as milliseconds, and they must be shown, not crash.
+value. The calendar is computed here and not by `datetime`, whose years end at 9999: a log may hold microseconds stored as
+milliseconds, and they must be shown, not crash.
 
 Everybody may call this. It reads no clock of its own.
 """
@@ -69,7 +69,7 @@ def parse_time(value: str | int | date, clock: Clock) -> int:
     """Return epoch milliseconds for a time as a person or a program gives it.
 
     `clock` answers for "now" and is asked only where the value is relative to it.
-    Raises InvalidArgumentError, with what is accepted, for anything that is no time or lies before 1970.
+    Raises InvalidArgumentError, with what is accepted, for anything that is not a time or lies before 1970.
     """
     if isinstance(value, bool) or not isinstance(value, str | int | date):
         raise InvalidArgumentError(f"not a time: {value!r}; accepted: {ACCEPTED}")
@@ -98,7 +98,7 @@ def format_time(time_ms: int) -> str:
 def doubtful_unit(number: int) -> str | None:
     """Return what to say of a number that is taken as epoch milliseconds and is more likely of another unit; None for others.
 
-    Numbers of up to 8 digits are nobody's recent time in any unit, and not doubted.
+    Numbers of up to 8 digits are no recent time in any unit, and not doubted.
     """
     if number < 10**8 or number in LIKELY_MS:
         return None

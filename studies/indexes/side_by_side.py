@@ -110,7 +110,7 @@ class LookUps:
     missed: int = 0
     """Records that are late enough and lie before the answer."""
     behind: list[int] = field(default_factory=list)
-    """Records that are too early and lie behind the answer: who reads on reads them."""
+    """Records that are too early and lie behind the answer: a reader that goes on reads them."""
     example: str = ""
 
 

@@ -136,7 +136,7 @@ def _row_spans(table: Table) -> list[int]:
 
 
 def _numbers(plot: Plot) -> Table | None:
-    """Return what a plot shows as a table, None where that is too much to read or the plot says it all."""
+    """Return a plot's content as a table, None if that is too much to read or the plot says it all."""
     points = sum(len(series.xs) for series in plot.series)
     if not 0 < points <= MOST_NUMBERS:
         return None

@@ -2,7 +2,7 @@
 
 | module | owns |
 |---|---|
-| `clusters` | a topic on a cluster of its own, written by the engine; what a search must answer, by brute force; the skews |
+| `clusters` | a topic on its own cluster, written by the engine; what a search must answer, by brute force; the skews |
 | `searching` | case 1: search by time, the message pair with one CreateTime, the search's guarantees |
 | `bootstrap` | case 2: a dumped database, and its last three days |
 | `failover` | case 3: from one cluster to another; the document's m1 and m2 |

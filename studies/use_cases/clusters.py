@@ -1,4 +1,4 @@
-"""A topic of one partition on a cluster of its own, and what is true about it.
+"""A topic of one partition on its own cluster, and what is true about it.
 
 A message is appended when it arrives, as a batch of its own: its append time is its arrival by the broker's clock, and its offset
 its place in the order of arrival. So what a search must answer is known without the log (`Cluster.expected_start`).

@@ -153,7 +153,7 @@ def failover_table(found: Measurements) -> Table:
         ("clocks", "topics", "search on cluster 2 for", "crashes that miss", "missed", "read twice a crash", "most read twice"),
         tuple(rows),
         source=f"{SECTION}, case 3",
-        notes=("On a CreateTime topic nobody knows cluster 1's append time.",),
+        notes=("On a CreateTime topic cluster 1's append time is unknown.",),
     )
 
 

@@ -11,7 +11,7 @@ at the end. Missed is what it never read: not on cluster 1, and before the start
 | CreateTime | that of the message read last |
 | append time | cluster 1's, of the message read last: known only on LogAppendTime topics |
 | CreateTime - latency seen | less the largest latency that cluster 1's metric (use case 5) has shown until the crash |
-| CreateTime - largest latency | less the largest of the whole run, later messages included, which nobody knows at the crash |
+| CreateTime - largest latency | less the largest of the whole run, later messages included, which is unknown at the crash |
 
 The metric is append time less CreateTime by cluster 1's clock, wrong clocks included. Messages go to both clusters, or are copied
 from the first to the second; the copying is assumed to catch up.

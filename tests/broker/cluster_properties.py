@@ -33,12 +33,12 @@ ACCEPTED: list[dict[str, str]] = [
 ]
 
 REFUSED: list[tuple[dict[str, str], str]] = [
-    ({"process.roles": "controller"}, "there is no controller here"),
+    ({"process.roles": "controller"}, "this broker cannot be a controller"),
     ({"process.roles": "broker,broker"}, "process.roles"),
     ({"process.roles": "brokers"}, "process.roles"),
-    ({"node.id": "-1"}, "a broker of a cluster has a node.id"),
+    ({"node.id": "-1"}, "a broker of a cluster needs a node.id"),
     ({"node.id": "1"}, "node.id=1 in controller.quorum.voters"),
-    ({"controller.quorum.voters": ""}, "no controllers to ask"),
+    ({"controller.quorum.voters": ""}, "needs the addresses of its controllers"),
     ({"controller.quorum.voters": "c1.example:9093"}, "id@host:port"),
     ({"controller.quorum.voters": "x@c1.example:9093"}, "id@host:port"),
     ({"controller.quorum.voters": "1@c1.example"}, "controller.quorum.voters"),
@@ -47,20 +47,20 @@ REFUSED: list[tuple[dict[str, str], str]] = [
         {"controller.quorum.voters": "", "controller.quorum.bootstrap.servers": "c1.example"},
         "controller.quorum.bootstrap.servers",
     ),
-    ({"controller.listener.names": ""}, "no controller.listener.names"),
-    ({"controller.listener.names": "PLAINTEXT"}, "listeners has none for clients"),
-    ({"listeners": "PLAINTEXT://b4.example:9092,CONTROLLER://b4.example:9093"}, "listens at none of controller.listener.names"),
+    ({"controller.listener.names": ""}, "needs controller.listener.names"),
+    ({"controller.listener.names": "PLAINTEXT"}, "listeners has no listener for clients"),
+    ({"listeners": "PLAINTEXT://b4.example:9092,CONTROLLER://b4.example:9093"}, "cannot listen at controller.listener.names"),
     ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"}, "listener CONTROLLER has no protocol"),
-    ({"security.inter.broker.protocol": "SSL"}, "the listener of the other brokers is none of listeners: found SSL"),
+    ({"security.inter.broker.protocol": "SSL"}, "the listener for the other brokers is not in listeners: found SSL"),
     ({"security.inter.broker.protocol": "TLS"}, "PLAINTEXT or SSL"),
-    ({"inter.broker.listener.name": "OTHER"}, "the listener of the other brokers is none of listeners"),
+    ({"inter.broker.listener.name": "OTHER"}, "the listener for the other brokers is not in listeners"),
     ({"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"}, "two properties name"),
     ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "cannot connect to 0.0.0.0"),
     ({"replica.fetch.wait.max.ms": "501", "replica.lag.time.max.ms": "500"}, "at most replica.lag.time.max.ms"),
     ({"replica.fetch.wait.max.ms": "501", "replica.socket.timeout.ms": "500"}, "at most replica.socket.timeout.ms"),
     ({"replica.fetch.max.bytes": "-1"}, "replica.fetch.max.bytes is out of range"),
     ({"controlled.shutdown.enable": "yes"}, "controlled.shutdown.enable"),
-    ({"broker.session.timeout.ms": "soon"}, "broker.session.timeout.ms is a whole number"),
+    ({"broker.session.timeout.ms": "soon"}, "broker.session.timeout.ms must be a whole number"),
 ]
 """What Kafka refuses as well."""
 
@@ -70,9 +70,15 @@ REFUSED_HERE: list[tuple[dict[str, str], str]] = [
         {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"},
         "sasl.mechanism.controller.protocol: how this broker authenticates at listener CONTROLLER",
     ),
-    ({"controller.quorum.voters": "1@a:1,1@b:2"}, "has an id twice"),
-    ({"controller.quorum.voters": "1@0.0.0.0:0"}, "names no controller that can be reached"),
-    ({"replica.selector.class": "com.example.Nearest"}, "replica.selector.class is a class of Java's"),
+    ({"controller.quorum.voters": "1@a:1,1@b:2"}, "has a duplicate id"),
+    ({"controller.quorum.voters": "1@0.0.0.0:0"}, "names no reachable controller"),
+    ({"replica.selector.class": "com.example.Nearest"}, "replica.selector.class must be one of Kafka's classes"),
     ({"num.replica.fetchers": "0"}, "num.replica.fetchers is out of range"),
+    ({"process.roles": "broker,controller"}, "cannot join the controllers of controller.quorum.voters as one of them"),
+    ({"process.roles": "broker,controller", "controller.quorum.voters": "3@c3.example:9093"}, "cannot join the controllers"),
+    (
+        {"process.roles": "", "controller.quorum.voters": "", "controller.quorum.bootstrap.servers": "a:1,b:2"},
+        "cannot join the controllers of controller.quorum.bootstrap.servers as one of them",
+    ),
 ]
 """What Kafka takes, or finds out later."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ from tests.broker.conftest import RunningBroker
 from tests.broker.loop_turns import LoopTurns
 from tests.broker.produce_helpers import message_set
 from tests.broker.raw import RawClient
-from tests.broker.widest import requests
+from tests.broker.widest import about, codes_of, plain, requests
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import NOTHING, Access
 from tidelog.broker.broker import Broker
@@ -26,9 +26,7 @@ from tidelog.broker.server.dispatcher import APIS
 from tidelog.broker.settings.authorizer_properties import STANDARD_AUTHORIZER
 from tidelog.errors import InvalidArgumentError
 from tidelog.security.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
-from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
-from tidelog.wire.fields import Field, Struct
 from tidelog.wire.messages import (
     create_acls,
     delete_acls,
@@ -39,11 +37,10 @@ from tidelog.wire.messages import (
     init_producer_id,
     metadata,
     offset_commit,
+    offset_delete,
     offset_fetch,
 )
 from tidelog.wire.messages import describe_topic_partitions as dtp
-from tidelog.wire.messages.delete_topics import DeleteTopicState
-from tidelog.wire.messages.fetch import FetchTopic
 from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest
@@ -145,45 +142,13 @@ def test_each_api_says_what_it_checks(api: Api) -> None:
         assert any(one.name in api.access.what.split() for one in Operation), "an access names its operations"
 
 
-def codes_of(struct: Any) -> list[int]:
-    """Return the error codes of a response, of its structs to the deepest."""
-    found = []
-    for field in struct.FIELDS:
-        value = getattr(struct, field.name)
-        if field.name in ("error_code", "partition_error_code"):
-            found.append(value)
-        elif isinstance(value, list):
-            for one in value:
-                if isinstance(one, Struct):
-                    found += codes_of(one)
-    return found
-
-
 def test_who_may_nothing_is_answered_nothing(secured: Secured) -> None:
     """Each API is sent requests about what there is, by somebody without a right. One that is added is among them by itself."""
     topic(secured, "t")
     secured.admin.ask(find_coordinator.FindCoordinatorRequest("g", 0), 2)
     found = secured.admin.ask(metadata.MetadataRequest(None), 10).topics
     (topic_id,) = (one.topic_id for one in found if one.name == "t")
-    texts = {"group_id": "g", "transactional_id": "id", "v3_and_below_transactional_id": "id", "key": "g"}
-    numbers = {"acks": 1, "resource_type": 2, "validate_only": False, "timeout_ms": 1000, "replica_id": -1, "session_epoch": -1}
-
-    def value(struct: type, field: Field, number: int) -> Any:
-        if field.name in texts:
-            return texts[field.name]
-        if field.name in numbers:
-            return numbers[field.name]
-        if struct is FetchTopic and field.name == "topic_id":
-            return topic_id
-        kind = field.of.__name__ if field.kind == "array" else field.kind
-        if kind == "string":
-            return None if field.default is None and struct is not DeleteTopicState else "t"
-        if kind == "data":
-            return b"x"
-        if field.kind == "records":
-            return message_set(2)
-        return 0 if field.kind == "array" else None
-
+    value = about("t", topic_id)
     asked = set()
     for api in APIS:
         for one in requests(api, 1, value):
@@ -208,16 +173,6 @@ def test_who_may_nothing_is_answered_nothing(secured: Secured) -> None:
             assert set(codes_of(answer)) & REFUSALS, (api.name, answer)
     # Nothing was made by the way.
     assert [one.name for one in secured.admin.ask(metadata.MetadataRequest(None), 9).topics if one.name[0] != "_"] == ["t"]
-
-
-def plain(api: Api, value: Callable[[type, Field, int], Any]) -> Message:
-    given = {}
-    for field in api.request.FIELDS:
-        if api.served.last in field.versions:
-            one = True if field.name.startswith("include_") else value(api.request, field, 0)
-            if one is not None:
-                given[field.name] = one
-    return api.request(**given)
 
 
 # --- entries ----------------------------------------------------------------------------------------------------------------
@@ -248,6 +203,31 @@ def test_entries_are_created_counted_and_deleted(secured: Secured) -> None:
     assert produced(secured, "u") == [0]
     assert len(secured.delete()[0]) == 2 and secured.described() == set()
     assert produced(secured, "t", "u") == [denied, denied]
+
+
+def test_a_group_that_is_not_there_comes_before_topics_that_may_not_be_read(secured: Secured) -> None:
+    """As Kafka has it: offsets are asked for of the group, and its error is the answer."""
+    topic(secured, "t", "u")
+    secured.admin.ask(find_coordinator.FindCoordinatorRequest("g", 0), 2)
+    partitions = [offset_delete.OffsetDeleteRequestPartition(0)]
+    request = offset_delete.OffsetDeleteRequest("g", [offset_delete.OffsetDeleteRequestTopic(name, partitions) for name in "tu"])
+    may_delete = allow(Operation.DELETE, ResourceType.GROUP, "g")
+    may_read = allow(Operation.READ, ResourceType.TOPIC, "t")
+    for acls, code in (((), 30), ((may_read,), 30), ((may_delete,), 69), ((may_delete, may_read), 69)):
+        secured.delete()
+        secured.create(*acls)
+        answer = secured.stranger.ask(request, 0)
+        assert (answer.error_code, answer.topics) == (code, []), acls
+    commit = [
+        offset_commit.OffsetCommitRequestTopic("t", partitions=[offset_commit.OffsetCommitRequestPartition(0, 1, -1, -1, "")])
+    ]
+    assert (
+        secured.admin.ask(offset_commit.OffsetCommitRequest("g", -1, "", None, -1, commit), 8).topics[0].partitions[0].error_code
+        == 0
+    )
+    answer = secured.stranger.ask(request, 0)
+    assert answer.error_code == 0
+    assert {one.name: one.partitions[0].error_code for one in answer.topics} == {"t": 0, "u": 29}
 
 
 def test_without_an_answer_a_refusal_closes_the_connection(secured: Secured) -> None:

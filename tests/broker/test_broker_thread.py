@@ -65,7 +65,7 @@ def test_two_on_one_folder(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is waited for, not for ever; and again, if somebody wants that."""
+    """It is waited for, not forever; and again, if somebody wants that."""
     answers, real = threading.Event(), os.fsync
 
     def fsync(fd: int) -> None:
@@ -78,7 +78,7 @@ def test_a_disk_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with monkeypatch.context() as patch:
         patch.setattr(broker_thread, "STALLED_S", 0.1)
         patch.setattr(broker_thread, "WATCH_S", 0.05)
-        with pytest.raises(StorageError, match="has not come on"):
+        with pytest.raises(StorageError, match="has not progressed"):
             broker.stop()
         assert broker.is_running
     answers.set()

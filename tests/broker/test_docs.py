@@ -65,11 +65,14 @@ def test_fixtures() -> None:
     assert set(documented) == {name for name in vars(plugin) if "tidelog_" in name}
 
 
-@pytest.mark.parametrize(("example", "shown"), [(EXAMPLES[0], "data "), (EXAMPLES[1], "SASL_SSL\n"), (EXAMPLES[2], "1\n")])
+@pytest.mark.parametrize(
+    ("example", "shown"),
+    [(EXAMPLES[0], "data "), (EXAMPLES[1], "SASL_SSL\n"), (EXAMPLES[2], "2 [b'value']\n"), (EXAMPLES[3], "1\n")],
+)
 def test_examples(example: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(example, "broker.md", "exec"), {})
     assert shown in capsys.readouterr().out
-    assert len(EXAMPLES) == 4
+    assert len(EXAMPLES) == 5
 
 
 def test_the_example_of_transactions(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import struct
 from itertools import takewhile
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.broker.fetch.down_conversion import down_converted, newest_magic
+from tidelog.broker.fetch.down_conversion import Converted, down_converting, newest_magic
 from tidelog.errors import UnsupportedCompressionTypeError
 from tidelog.records.batch import CREATE_TIME, iter_headers
 from tidelog.records.builder import Producer, build_batch_v2
-from tidelog.records.compression import Codec
+from tidelog.records.compression import Bytes, Codec
 from tidelog.records.control import ControlType, control_key, end_txn_value
 from tidelog.records.legacy import build_message_set
 from tidelog.records.records import Record, iter_records
@@ -30,6 +31,27 @@ def batch(first: int, count: int, codec: Codec = Codec.NONE, size: int = 10) -> 
 def read(data: bytes | memoryview | bytearray) -> list[Record]:
     raw = bytes(data)
     return [record for header in iter_headers(raw) for record in iter_records(header, raw[header.position : header.end_position])]
+
+
+def down_converted(data: Bytes, configured_magic: int, magic: int, fetch_offset: int) -> Converted:
+    """The whole conversion, in one go."""
+    steps = down_converting(data, configured_magic, magic, fetch_offset)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("Converted", end.value)
+
+
+def test_batch_by_batch() -> None:
+    """A megabyte of batches may be a gigabyte of records: others have turns between two of them."""
+    stored = b"".join(batch(10 * n, 10, Codec.GZIP) for n in range(5))
+    steps = down_converting(stored, 2, 1, 0)
+    assert [next(steps) for _ in range(4)] == [None] * 4
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+        next(steps)
+    assert end.value.value == down_converted(stored, 2, 1, 0)
 
 
 def test_which_format() -> None:

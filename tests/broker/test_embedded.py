@@ -364,7 +364,7 @@ class TestDropped:
         broker = Broker().start()
         broker.produce("t", b"x")
         folder, port = broker.data_dir, broker.port
-        with pytest.warns(ResourceWarning, match="dropped without stop"):
+        with pytest.warns(ResourceWarning, match="garbage-collected without stop"):
             del broker
             gc.collect()
         assert not folder.exists()

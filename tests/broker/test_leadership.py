@@ -72,6 +72,30 @@ def test_an_empty_folder_has_lost_nothing(tmp_path: Path) -> None:
     assert [led(tmp_path, lambda *_: None, is_clean=False) for _ in range(3)] == [0, 0, 0]
 
 
+def test_a_partition_that_comes_back_is_led_before_the_disk_knows_it(tmp_path: Path) -> None:
+    """All of a disk's may come back at the same moment, and have lost their ends: no client waits for a flush of each."""
+    manager = LogManager(tmp_path, ManualClock(1000))
+    manager.startup()
+    manager.create_topic("t", 3)
+    leadership = SingleLeadership(manager, lambda key: None, Flushes(manager).appended)
+    elsewhere: list[tuple[Callable[[], object], Callable[[object], None]]] = []
+    manager.scheduler.elsewhere = lambda work, done: elsewhere.append((work, done))
+    for partition in range(3):
+        leadership.on_return(manager.log("t", partition), has_lost=True)
+        assert leadership.epoch_of(TopicPartition("t", partition)) == 1
+    assert manager.metadata.is_waiting and len(elsewhere) == 3
+    for work, done in elsewhere:
+        done(work())
+    assert not manager.metadata.is_waiting
+    leadership.on_return(manager.log("t", 0), has_lost=False)
+    assert len(elsewhere) == 3
+    manager.scheduler.elsewhere = None
+    manager.shutdown()
+    epochs: list[int] = []
+    led(tmp_path, lambda manager, epoch: epochs.append(epoch))
+    assert epochs == [1]
+
+
 def test_it_outlives_the_records_that_know_it(tmp_path: Path) -> None:
     """A log forgets its epochs with its last record; clients do not."""
     led(tmp_path, append, is_clean=False)

@@ -19,7 +19,7 @@ from tidelog.broker.server.secured.quick_security import QuickSecurity
 from tidelog.errors import AuthenticationError, InvalidArgumentError
 from tidelog.security.jaas import parse_jaas
 
-with warnings.catch_warnings():  # kafka-python reads its own version in a way that Python will not know for ever.
+with warnings.catch_warnings():  # kafka-python reads its own version in a way that Python will not know forever.
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka
 

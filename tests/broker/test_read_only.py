@@ -153,7 +153,7 @@ def test_beside_the_one_who_writes(tmp_path: Path) -> None:
 def test_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="no folder to serve"):
         Broker(tmp_path / "none", read_only=True).start()
-    with pytest.raises(InvalidArgumentError, match="that is there"):
+    with pytest.raises(InvalidArgumentError, match="existing folder"):
         Broker(read_only=True)
     assert list(tmp_path.iterdir()) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import logging
 import socket
@@ -49,6 +50,7 @@ LISTENERS = {
     "MTLS": "SSL",
     "SASL": "SASL_PLAINTEXT",
     "BOTH": "SASL_SSL",
+    "MBOTH": "SASL_SSL",
     "SHORT": "SASL_PLAINTEXT",
 }
 
@@ -65,10 +67,12 @@ class Secured:
             "ssl.truststore.location": str(authority.ca),
             "listener.name.mtls.ssl.client.auth": "required",
             "listener.name.mtls.ssl.principal.mapping.rules": "RULE:^CN=(.*?),.*$/$1/U,DEFAULT",
+            "listener.name.mboth.ssl.client.auth": "required",
+            "listener.name.mboth.ssl.principal.mapping.rules": "RULE:^CN=nobody$/nobody/",
             "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
             "listener.name.short.sasl.enabled.mechanisms": "PLAIN",
             "listener.name.short.connections.max.reauth.ms": "3000",
-            **{f"listener.name.{name.lower()}.plain.sasl.jaas.config": users for name in ("SASL", "BOTH", "SHORT")},
+            **{f"listener.name.{name.lower()}.plain.sasl.jaas.config": users for name in ("SASL", "BOTH", "MBOTH", "SHORT")},
         }
         self.broker = tidelog.Broker(folder, **given)
         self.broker.start()
@@ -158,6 +162,26 @@ def test_a_client_with_a_certificate(secured: Secured) -> None:
         tidelog.connect(secured.at("MTLS"), **secured.tls(ssl_keystore_location=str(strange)))
 
 
+def test_where_sasl_says_who_it_is_a_certificate_needs_no_rule(secured: Secured) -> None:
+    """It has to be trusted, and what its name is does not matter: as with Kafka."""
+    client = {"ssl.keystore.location": str(secured.authority.folder / "client.pem")}
+    both = secured.tls() | sasl(protocol="SASL_SSL")
+    used(secured.at("MBOTH"), both | client)
+    with pytest.raises(AuthenticationError):
+        tidelog.connect(secured.at("MBOTH"), **both)
+
+
+@pytest.mark.parametrize("end", ["1e300", "1e400", "1" + 400 * "0"])
+def test_a_token_without_an_end(secured: Secured, end: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever number a token claims: it is good, as with Kafka, and nothing fails."""
+    parts = ('{"alg":"none"}', f'{{"sub":"alice","iat":1,"exp":{end}}}')
+    token = ".".join(base64.urlsafe_b64encode(one.encode()).decode().rstrip("=") for one in parts) + "."
+    config = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+    with tidelog.connect(secured.at("SASL"), **config, oauth_cb=lambda _: (token, 0.0)) as client:  # type: ignore[arg-type]
+        assert "events" in client.topics()
+    assert "Traceback" not in caplog.text
+
+
 def test_a_client_that_is_refused_reads_why(secured: Secured) -> None:
     """With TLS 1.3 it sends its first request before it hears: the end that it gets must not take the alert along."""
     strange = Authority(secured.authority.folder / "strange-one").sign("client")
@@ -177,12 +201,12 @@ def test_what_does_not_fit(secured: Secured) -> None:
     for name, config, said in (
         ("OPEN", secured.tls(), "does not speak TLS"),
         ("SASL", secured.tls(), "does not speak TLS"),
-        ("TLS", {}, "wants TLS"),
-        ("BOTH", sasl(), "wants TLS"),
-        ("SASL", {}, "authenticate by SASL"),
-        ("BOTH", secured.tls(), "authenticate by SASL"),
-        ("OPEN", sasl(), "wants no SASL"),
-        ("SHORT", sasl("SCRAM-SHA-256"), "lacks that SASL mechanism: found PLAIN"),
+        ("TLS", {}, "requires TLS"),
+        ("BOTH", sasl(), "requires TLS"),
+        ("SASL", {}, "requires SASL authentication"),
+        ("BOTH", secured.tls(), "requires SASL authentication"),
+        ("OPEN", sasl(), "does not use SASL"),
+        ("SHORT", sasl("SCRAM-SHA-256"), "does not offer this SASL mechanism: found PLAIN"),
     ):
         with pytest.raises(SecurityProtocolError, match=said), tidelog.connect(secured.at(name), **config) as client:
             client.topics()
@@ -258,13 +282,13 @@ def test_a_channel_is_secured(secured: Secured) -> None:
     ("name", "config", "error", "said"),
     [
         ("SASL", sasl(password="wrong-one"), BrokerUnreachableError, "Invalid username or password"),
-        ("TLS", {"security.protocol": "SSL"}, BrokerUnreachableError, "signed by nobody that is trusted"),
+        ("TLS", {"security.protocol": "SSL"}, BrokerUnreachableError, "is not signed by a trusted authority"),
         ("MTLS", {}, BrokerUnreachableError, "certificate"),
-        ("SHORT", sasl("SCRAM-SHA-256"), SecurityProtocolError, "lacks that SASL mechanism: found PLAIN"),
-        ("TLS", {"security.protocol": "PLAINTEXT"}, BrokerUnreachableError, "the port may want TLS"),
+        ("SHORT", sasl("SCRAM-SHA-256"), SecurityProtocolError, "does not offer this SASL mechanism: found PLAIN"),
+        ("TLS", {"security.protocol": "PLAINTEXT"}, BrokerUnreachableError, "the port may require TLS"),
         ("OPEN", {}, TidelogError, "not speak TLS"),
-        ("OPEN", sasl(), SecurityProtocolError, "wants no SASL"),
-        ("SASL", {"security.protocol": "PLAINTEXT"}, BrokerUnreachableError, "the port may want SASL"),
+        ("OPEN", sasl(), SecurityProtocolError, "does not use SASL"),
+        ("SASL", {"security.protocol": "PLAINTEXT"}, BrokerUnreachableError, "the port may require SASL"),
     ],
 )
 def test_a_channel_says_what_is_wrong(
@@ -453,7 +477,7 @@ def test_no_password_is_logged(secured: Secured, caplog: pytest.LogCaptureFixtur
     ("given", "said"),
     [
         ({"listeners": "SSL://127.0.0.1:0"}, "needs ssl.keystore.location"),
-        ({"listeners": "SASL_PLAINTEXT://127.0.0.1:0"}, "has no mechanism of SASL"),
+        ({"listeners": "SASL_PLAINTEXT://127.0.0.1:0"}, "has no SASL mechanism"),
         ({"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms": "GSSAPI"}, "found GSSAPI"),
         (
             {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms": "PLAIN"},
@@ -465,7 +489,7 @@ def test_no_password_is_logged(secured: Secured, caplog: pytest.LogCaptureFixtur
                 "sasl.enabled.mechanisms": "OAUTHBEARER",
                 "listener.name.sasl_plaintext.oauthbearer.sasl.server.callback.handler.class": "com.example.Validator",
             },
-            "nothing here does its work",
+            "which is not supported here",
         ),
         ({"listeners": "OTHER://127.0.0.1:0"}, "listener OTHER has no protocol"),
     ],

@@ -101,7 +101,7 @@ class TestFormat:
     def test_what_is_no_text_names_the_file(self, tmp_path):
         path = tmp_path / "server.properties"
         path.write_text("node.id=7\n", "utf-16")
-        with pytest.raises(InvalidArgumentError, match=r"no file of properties: found a zero byte at position 3, .*server\.prop"):
+        with pytest.raises(InvalidArgumentError, match=r"not a properties file: found a zero byte at position 3, .*server\.prop"):
             read_properties_file(path)
 
 
@@ -225,10 +225,10 @@ class TestListeners:
             ({"listeners": "localhost:9092"}, "NAME://host:port"),
             ({"listeners": "PLAINTEXT://h:port"}, "host:port"),
             ({"listeners": "PLAINTEXT://h:65536"}, "65535"),
-            ({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, "twice"),
+            ({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, "duplicate name"),
             ({"listeners": "PLAINTEXT://0.0.0.0:9092"}, "cannot connect to"),
-            ({"listeners": "C://:1", "controller.listener.names": "C"}, "none for clients"),
-            ({"listeners": "PLAINTEXT://h:1", "advertised.listeners": "B://h:1"}, "names what listeners does not"),
+            ({"listeners": "C://:1", "controller.listener.names": "C"}, "no listener for clients"),
+            ({"listeners": "PLAINTEXT://h:1", "advertised.listeners": "B://h:1"}, "names a listener that is not in listeners"),
         ],
     )
     def test_what_is_refused(self, properties, what):

@@ -15,15 +15,17 @@ import pytest
 from tests.broker.conftest import RunningBroker
 from tests.broker.loop_turns import LoopTurns
 from tests.broker.raw import RawClient
+from tests.kafka.java import wait_until
 from tidelog.broker.server import slices as slices_module
 from tidelog.broker.server.request import Outcome
-from tidelog.broker.server.slices import SLICE_S, Elsewhere, Slices, slowly
-from tidelog.broker.server.wide_requests import SLOTS, WideRequests, discard
+from tidelog.broker.server.slices import COLLECTED_S, SLICE_S, Elsewhere, Slices, slowly
+from tidelog.broker.server.wide_requests import AT_ONCE, SLOTS, WideRequests, discard
 from tidelog.formats.non_blocking_read import NotCachedError, is_non_blocking
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.records import Record
+from tidelog.wire.headers import request_chunks
 from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tidelog.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -128,6 +130,30 @@ def test_many_works_share_a_round(slices: Slices, rounds: Rounds) -> None:
         rounds.go_round()
         worst = max(worst, time.thread_time() - began)
     assert worst < 4 * SLICE_S
+
+
+def test_in_a_round_that_is_full_works_are_only_begun(slices: Slices, rounds: Rounds) -> None:
+    """However many come in it: each has its first step, and its turn in a round of its own."""
+    assert not slices.is_round_full
+    slices.note(SLICE_S)
+    assert slices.is_round_full
+    noted: list[int] = []
+    asked = [Asked() for _ in range(40)]
+    for one in asked:
+        assert slices.answer(one, working(3, 0, noted)) is Outcome.LATER  # type: ignore[arg-type]
+    assert noted == [0] * 40 and slices.waiting == 40
+    for done in range(1, 41):
+        rounds.go_round()
+        assert (slices.is_round_full, sum(bool(one.answers) for one in asked)) == (False, done)
+
+
+def test_young_objects_are_looked_at_by_the_time_of_work(slices: Slices, rounds: Rounds) -> None:
+    looked: list[int] = []
+    slices.collect = lambda: looked.append(1)
+    for _ in range(20):
+        slices.note(COLLECTED_S / 4)
+        rounds.go_round()
+    assert len(looked) == 5
 
 
 def test_what_is_done_elsewhere_comes_back(slices: Slices, rounds: Rounds) -> None:
@@ -292,6 +318,62 @@ class TestProduce:
         broker.stop()
         assert broker.is_clean
         assert [one.error_code for one in client.receive().responses[0].partition_responses] == [0] * 12
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_requests_of_some_elements_wait_while_rounds_are_full(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, depth: int
+) -> None:
+    """They are read in turn, from memory of their own, one request of a connection after the other; small ones at once."""
+    broker.create_topic("t", partitions=100)
+    read_in_turn: list[str] = []
+    server = broker.running.server
+    dispatcher = server.dispatcher
+    read = dispatcher._read_in_turn
+
+    def noted(connection: Any, served: Any, frame: Any) -> None:
+        read_in_turn.append(served.metrics.name)
+        read(connection, served, frame)
+
+    monkeypatch.setattr(dispatcher, "_read_in_turn", noted)
+    monkeypatch.setattr(slices_module, "SLICE_S", 0.0)
+    batch = bytes(build_batch_v2([Record(0, 5, CREATE_TIME, b"k", b"small")]))
+    produced = ProduceRequest(
+        acks=-1,
+        timeout_ms=1000,
+        topic_data=[
+            TopicProduceData(name="t", partition_data=[PartitionProduceData(index=i, records=batch) for i in range(100)])
+        ],
+    )
+    ends = ListOffsetsRequest(
+        replica_id=-1,
+        topics=[
+            ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=i, timestamp=-1) for i in range(100)])
+        ],
+    )
+    one_end = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=7, timestamp=-1)])]
+    )
+    wide = MetadataRequest([MetadataRequestTopic(name=f"no-{i}") for i in range(AT_ONCE + 1)], allow_auto_topic_creation=False)
+    with broker.client() as client:
+        for _ in range(depth):
+            client.send(produced, 9)
+            client.send(ends, 7)
+        for number in range(depth):
+            appended = client.receive().responses[0].partition_responses
+            assert [one.base_offset for one in appended] == [number] * 100
+            assert [one.offset for one in client.receive().topics[0].partitions] == [number + 1] * 100
+        assert read_in_turn == ["Produce", "ListOffsets"] * depth
+        assert client.ask(one_end, 7).topics[0].partitions[0].offset == depth
+        assert [one.error_code for one in client.ask(wide, 8).topics] == [3] * (AT_ONCE + 1)
+        assert read_in_turn == [*["Produce", "ListOffsets"] * depth, "Metadata"]
+        torn = MetadataRequest([MetadataRequestTopic(name=f"no-{i}") for i in range(100)], allow_auto_topic_creation=False)
+        frame = b"".join(request_chunks(torn, 8, 1, "raw"))[4:-9]
+        client.send_bytes(len(frame).to_bytes(4, "big") + frame)
+        assert client.closed()
+        assert read_in_turn[-2:] == ["Metadata"] * 2
+        assert broker.node.metrics.counters.malformed_requests == 1
+        wait_until(lambda: broker.on_loop(lambda: server.buffers.used_bytes) == 0, "the last frame to be given back")
 
 
 def test_what_others_have_of_an_answer_is_not_taken_apart(

@@ -126,7 +126,7 @@ def test_more_replicas_than_brokers(start_broker: StartBroker, caplog: pytest.Lo
     broker = start_broker()
     log = broker.on_loop(lambda: state_log(broker, replication_factor=3))
     assert broker.on_loop(lambda: made(broker, log)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert "it is to have 3 replicas, and there is one broker" in caplog.text
+    assert "it needs 3 replicas, and there is one broker" in caplog.text
 
 
 def test_a_found_topic_gets_its_configuration_with_the_first_append(start_broker: StartBroker, tmp_path: Path) -> None:

@@ -6,12 +6,16 @@ So an API that is added has its own without a word here. Where there are arrays 
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from tests.broker.produce_helpers import message_set
 from tidelog.broker.api import Api
 from tidelog.wire.codec import Message
-from tidelog.wire.fields import Field
+from tidelog.wire.fields import Field, Struct
+from tidelog.wire.messages.delete_topics import DeleteTopicState
+from tidelog.wire.messages.fetch import FetchTopic
 
 
 class Widest(NamedTuple):
@@ -69,3 +73,52 @@ def _made(struct: Any, version: int, path: tuple[Field, ...], count: int, value:
             if given is not None:
                 wanted[field.name] = given
     return struct(**wanted)
+
+
+def about(topic: str, topic_id: uuid.UUID) -> Name:
+    """Return what requests about a topic, a group `g` and a transaction `id` hold."""
+    texts = {"group_id": "g", "transactional_id": "id", "v3_and_below_transactional_id": "id", "key": "g"}
+    numbers = {"acks": 1, "resource_type": 2, "validate_only": False, "timeout_ms": 1000, "replica_id": -1, "session_epoch": -1}
+
+    def value(struct: type, field: Field, number: int) -> Any:
+        if field.name in texts:
+            return texts[field.name]
+        if field.name in numbers:
+            return numbers[field.name]
+        if struct is FetchTopic and field.name == "topic_id":
+            return topic_id
+        kind = field.of.__name__ if field.kind == "array" else field.kind
+        if kind == "string":
+            return None if field.default is None and struct is not DeleteTopicState else topic
+        if kind == "data":
+            return b"x"
+        if field.kind == "records":
+            return message_set(2)
+        return 0 if field.kind == "array" else None
+
+    return value
+
+
+def plain(api: Api, value: Name) -> Message:
+    """Return the newest request of an API without arrays."""
+    given = {}
+    for field in api.request.FIELDS:
+        if api.served.last in field.versions:
+            one = True if field.name.startswith("include_") else value(api.request, field, 0)
+            if one is not None:
+                given[field.name] = one
+    return api.request(**given)
+
+
+def codes_of(struct: Any) -> list[int]:
+    """Return the error codes of a response, of its structs to the deepest."""
+    found = []
+    for field in struct.FIELDS:
+        value = getattr(struct, field.name)
+        if field.name in ("error_code", "partition_error_code"):
+            found.append(value)
+        elif isinstance(value, list):
+            for one in value:
+                if isinstance(one, Struct):
+                    found += codes_of(one)
+    return found

@@ -115,7 +115,7 @@ def test_damage_is_found(index: Path, damage: Damage, place: float, seed: int) -
     may_be_live = len(damaged) - len(written) >= size and (not written or written == b"".join(entries[:-1]).rstrip(b"\0"))
     if is_last and index.suffix == ".timeindex" and may_be_live:
         return
-    assert any(finding.is_fault or "with the very record's offset" in finding.what for finding in one.findings)
+    assert any(finding.is_fault or "with that record's offset" in finding.what for finding in one.findings)
     assert all(finding.path.stem in (index.stem, folder.name) for finding in one.findings if finding.is_fault)
 
 

@@ -153,7 +153,7 @@ def test_small_files_that_say_something_else(name: str, text: str, tmp_path: Pat
 def test_partitions_of_one_topic_have_one_id(tmp_path: Path) -> None:
     folder = closed_partition("kafka-3.9.1", "two-partitions-0", tmp_path)
     shutil.copytree(GOLDEN / "kafka-3.9.1" / "log" / "v2-none-ct-0", folder / "two-partitions-1")
-    assert any("another topic id" in one for one in faults(folder))
+    assert any("different topic id" in one for one in faults(folder))
 
 
 # --- what our engine writes

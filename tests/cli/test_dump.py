@@ -94,7 +94,7 @@ def test_an_offset_index_and_its_padding() -> None:
     }
     assert ran.json_lines[1] == {"type": "offset", "entry": 0, "offset": 182, "position": 535}
     assert len(ran.json_lines) == 7
-    assert ran.notes == [f"note: {path}: 1152 bytes of zeros after the entries: room that was preallocated and not used"]
+    assert ran.notes == [f"note: {path}: 1152 bytes of zeros after the entries: preallocated, not used"]
     assert run_ok("dump", path).lines[1:3] == ["entry  offset  position", "    0     182       535"]
 
 
@@ -152,7 +152,7 @@ def test_an_index_without_an_offset_in_its_name(tmp_path: Path) -> None:
     shutil.copy(TRANSACTIONS / "00000000000000000173.index", tmp_path / "copy.index")
     ran = run_ok("dump", tmp_path / "copy.index", "--json")
     assert ran.json_lines[1]["offset"] == 182 - 173
-    assert "holds no base offset" in ran.stderr
+    assert "has no base offset" in ran.stderr
 
 
 def test_a_wrong_checksum_is_marked_and_the_walk_goes_on(tmp_path: Path) -> None:
@@ -191,10 +191,10 @@ def test_what_lies_behind_the_last_batch(tmp_path: Path) -> None:
     ran = run_ok("dump", path)
     assert len(ran.lines) == 2
     assert ran.notes == [
-        f"note: {path}: the last 122 bytes, from byte 78, are no whole batch: cut off by a crash, or still being written"
+        f"note: {path}: the last 122 bytes, from byte 78, are an incomplete batch: cut off by a crash, or still being written"
     ]
     path.write_bytes(source + bytes(5000))
-    assert "are zeros: room that was preallocated" in run_ok("dump", path).notes[0]
+    assert "are zeros: preallocated" in run_ok("dump", path).notes[0]
     path.write_bytes(b"")
     assert run_ok("dump", path, "--json").json_lines == [{"type": "file", "path": str(path), "kind": "log", "bytes": 0}]
 
@@ -226,7 +226,7 @@ def test_careless_use(tmp_path: Path) -> None:
     folder.mkdir()
     assert run("dump", folder).error == f"tidelog: a folder, not a file; `tidelog stat` shows folders ({folder})"
     (tmp_path / "letter.txt").write_text("hello")
-    assert "no kind of file that can be dumped" in run("dump", tmp_path / "letter.txt").error
+    assert "not a kind of file that can be dumped" in run("dump", tmp_path / "letter.txt").error
     assert run("dump", TRANSACTIONS / "00000000000000000173.index", "--records").exit_code == 2
     assert run("dump").exit_code == 2
     assert run("dump", f"{tmp_path / 'x.log'}/{'y' * 5000}.log").exit_code == 1
@@ -283,8 +283,8 @@ def ends_of_batches(data: bytes) -> list[int]:
 @pytest.mark.parametrize(
     ("cut", "text"),
     [
-        (lambda data: data[: ends_of_batches(data)[-2]], "a metadata snapshot is not whole: it has no footer"),
-        (lambda data: b"", "a metadata snapshot is not whole: it has no footer"),
+        (lambda data: data[: ends_of_batches(data)[-2]], "a metadata snapshot is incomplete: it has no footer"),
+        (lambda data: b"", "a metadata snapshot is incomplete: it has no footer"),
         (lambda data: data[:-40], "a metadata snapshot is damaged at offset"),
         (lambda data: data[ends_of_batches(data)[1] :], "a metadata snapshot is damaged at offset 0: a gap"),
         (lambda data: data + bytes(100), "a metadata snapshot is damaged"),

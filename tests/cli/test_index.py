@@ -147,7 +147,7 @@ def test_damage_in_a_log_is_told_and_the_exit_code(data: Path) -> None:
     for command in ("verify", "rebuild"):
         ran = run("index", command, data, "two-partitions")
         assert ran.exit_code == 1
-        assert "there is no index from here on" in (ran.stdout if command == "verify" else ran.error)
+        assert "no index covers the rest of the log" in (ran.stdout if command == "verify" else ran.error)
     assert log.read_bytes() == content
 
 

@@ -94,13 +94,13 @@ def test_careless_use(tmp_path: Path) -> None:
     assert (refused.exit_code, "--target needs HOST:PORT" in refused.stderr) == (2, True)
     assert "inside the data folder" in run("job", "verify", KAFKA_3, "--rows", KAFKA_3 / "rows").error
     (tmp_path / "rows").mkdir()
-    assert "there already" in run("job", "verify", KAFKA_3, "--rows", tmp_path / "rows").error
+    assert "already exists" in run("job", "verify", KAFKA_3, "--rows", tmp_path / "rows").error
     assert "no such folder" in run("job", "verify", KAFKA_3, "--rows", tmp_path / "nowhere" / "rows.csv").error
 
 
 def test_a_master_beside_spark_submits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
-    assert "leave the master to it" in run("job", "verify", KAFKA_3, "--master", "local[1]").error
+    assert "has set the master: leave it out" in run("job", "verify", KAFKA_3, "--master", "local[1]").error
 
 
 def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:

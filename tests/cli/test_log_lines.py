@@ -68,7 +68,7 @@ def test_of_each_kind_only_some(capsys: pytest.CaptureFixture[str]) -> None:
     assert told == [
         *(f"refused {number}" for number in range(LINES)),
         "another kind",
-        "7 more lines like the next one were left out",
+        "7 more lines like the next one were suppressed",
         "refused 100",
         "another kind",
     ]

@@ -118,8 +118,8 @@ def test_above_the_high_watermark_stays(tmp_path: Path) -> None:
 def test_kafkas_folders(expected: object) -> None:
     ran = run_ok("retention", KAFKA_3, clock=ManualClock(NOW_MS))
     assert ran.notes == [
-        "note: the folder does not know the configuration of __consumer_offsets, __transaction_state, compacted, deleted-prefix, "
-        f"empty and {len({json.loads(one)['topic'] for one in _json_lines(KAFKA_3)}) - 5} more: it has no metadata of theirs"
+        "note: the configuration of __consumer_offsets, __transaction_state, compacted, deleted-prefix, "
+        f"empty and {len({json.loads(one)['topic'] for one in _json_lines(KAFKA_3)}) - 5} more is not in the folder's metadata"
     ]
     pinned = run_ok("retention", KAFKA_3, "future-pinned", "--json", clock=ManualClock(NOW_MS)).json_lines
     assert any(row["kept_by_future"] for row in pinned)
@@ -200,7 +200,7 @@ def test_settings_of_a_kafkas_metadata_log(tmp_path: Path) -> None:
     assert told() == told("--config", config) == expected
     assert told("--retention", "3d")[1] == (3 * DAY_MS, "option")
     ran = run_ok("retention", tmp_path, "t", clock=clock)
-    assert "the folder does not know" not in ran.stderr
+    assert "is not in the folder's metadata" not in ran.stderr
     assert "retention 1d (the topic's, in the metadata log), 100 B (the broker's, in the metadata log)" in ran.lines[0]
 
 

@@ -156,7 +156,7 @@ def test_kill_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     before = dict(acknowledged)
     assert len(before) < sent, "it was in the middle of it"
     with serving(tmp_path / "data", "--listen", str(first.port)) as second:
-        assert "the last end was no clean one" in second.log
+        assert "recovered after an unclean shutdown" in second.log
         assert producer.flush(PATIENCE_S) == 0
         read = consume(second.bootstrap, sent)
         assert [read[offset] for offset in before] == list(before.values())
@@ -190,7 +190,7 @@ def test_the_second_signal_ends_it_at_once(tmp_path: Path) -> None:
                 sent = slow.send(requests)
                 unfinished = requests[sent:][: (len(unfinished) - sent) % len(request)]
         server.signal(signal.SIGTERM)
-        wait_for_line(server, "once more: at once")
+        wait_for_line(server, "repeat it to stop at once")
         server.signal(signal.SIGTERM)
         assert server.wait() == 128 + signal.SIGTERM
     assert not (server.data_dir / CLEAN_SHUTDOWN_FILE).exists()
@@ -227,7 +227,7 @@ def test_a_start_loads_nothing_that_serving_does_not_need() -> None:
     ("arguments", "message"),
     [
         ([], "--data is missing"),
-        (["--property", "num.partitions"], "is no NAME=VALUE"),
+        (["--property", "num.partitions"], "is not NAME=VALUE"),
         (["--property", "no.such=1"], "a broker has no no.such"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The end of `tidelog serve` where a disk does not answer: it says what it waits for, not for ever; a second signal ends it."""
+"""The end of `tidelog serve` where a disk does not answer: it says what it waits for, not forever; a second signal ends it."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_signal_while_the_loops_pipe_is_full(tmp_path: Path) -> None:
     server = Server(tmp_path, FULL_PIPE)
     assert server.end() == 0
     assert (server.data / CLEAN_SHUTDOWN_FILE).exists()
-    assert "SIGTERM: ending" in server.stderr.read_text()
+    assert "SIGTERM: shutting down" in server.stderr.read_text()
 
 
 def test_a_disk_that_never_answers(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_disk_that_never_answers(tmp_path: Path) -> None:
     wait_for(server, "1 logs are not closed")
     assert server.end() == 1
     assert not (server.data / CLEAN_SHUTDOWN_FILE).exists()
-    assert "ended without tidelog-" in server.stderr.read_text()
+    assert "ended while threads still waited: tidelog-" in server.stderr.read_text()
 
 
 def test_an_end_that_does_not_come_on(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_an_end_that_does_not_come_on(tmp_path: Path) -> None:
     server.stuck.touch()
     server.process.send_signal(signal.SIGTERM)
     assert server.end() == 1
-    assert "the end has not come on" in server.stderr.read_text()
+    assert "the shutdown has not progressed" in server.stderr.read_text()
 
 
 def test_a_log_that_cannot_be_closed_keeps_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

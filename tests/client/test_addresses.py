@@ -48,7 +48,7 @@ def test_addresses(text: str, found: list[tuple[str, int]]) -> None:
 )
 def test_what_is_no_address_is_a_folder(text: str) -> None:
     assert not is_address(text)
-    with pytest.raises(InvalidArgumentError, match="no address"):
+    with pytest.raises(InvalidArgumentError, match="not a broker's address"):
         parse_addresses(text)
 
 

@@ -43,7 +43,7 @@ SHORT_MS = 100
 
 
 class Script:
-    """A broker that answers from lists, by the kind of request: the next one each time, the last one for ever."""
+    """A broker that answers from lists, by the kind of request: the next one each time, the last one forever."""
 
     def __init__(self) -> None:
         self.answers: dict[type, list[Any]] = {}

@@ -385,7 +385,7 @@ def test_a_topic_that_is_gone(broker: RunningBroker, client: Client, topic: str)
     found = client.group_lag(group)
     assert ([one.partition for one in found.partitions], found.without_log) == ([0], (missing,))
     ran = run_ok("groups", "describe", broker.bootstrap_servers, group, clock=broker.clock)
-    assert ran.notes == [f"note: {topic}-7: no such partition now, or it has no leader"]
+    assert ran.notes == [f"note: {topic}-7: the partition no longer exists, or has no leader"]
 
 
 def test_a_folder_says_the_same_as_its_broker(tmp_path: Path) -> None:
@@ -441,7 +441,7 @@ def test_a_folder_says_the_same_as_its_broker(tmp_path: Path) -> None:
         line for one in folder_notes for line in one if "does not know" not in line
     ]
     assert any("orders-1: 1 offsets after the committed one, 4, were deleted unread" in line for line in notes[1])
-    assert any("open-0: an open transaction ends the reading at 3, before the log's end 5" in line for line in notes[1])
+    assert any("open-0: an open transaction stops readers at 3, before the log's end 5" in line for line in notes[1])
 
 
 def test_offsets_in_transactions(tmp_path: Path) -> None:
@@ -587,7 +587,7 @@ def test_counting_ends_somewhere(client: Client, topic: str, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("args", "exit_code", "said"),
     [
-        (["reset", "{address}", "nobody", "--to", "earliest"], 1, "has committed no offset: which topics are meant?"),
+        (["reset", "{address}", "nobody", "--to", "earliest"], 1, "has committed no offsets: name the topics"),
         (["reset", "{address}", "nobody", "--to", "earliest", "--topic", "nowhere"], 1, "no topic 'nowhere'"),
         (["reset", "{address}", "nobody", "--to", "earliest", "--topic", "nowhere:3"], 1, "no topic 'nowhere'"),
         (["reset", "{folder}", "g", "--to", "now"], 2, "reset needs brokers, HOST:PORT, not a folder"),
@@ -597,8 +597,8 @@ def test_counting_ends_somewhere(client: Client, topic: str, monkeypatch: pytest
         (["reset", "{address}", "g", "--by", "soon"], 1, "not a span of time"),
         (["reset", "{address}", "g", "--by", "9999w"], 1, "before 1970"),
         (["reset", "{address}", "g", "--to", "now", "--topic", "t:x"], 2, "not a topic and its partitions"),
-        (["reset", "{address}", "g", "--to", "now", "--topic", "t:9999999999"], 2, "no partition has such a number"),
-        (["describe", "{address}", "g", "--window", "0"], 2, "--window must be longer than nothing"),
+        (["reset", "{address}", "g", "--to", "now", "--topic", "t:9999999999"], 2, "not a partition number"),
+        (["describe", "{address}", "g", "--window", "0"], 2, "--window must be positive"),
         (["describe", "127.0.0.1:1", "g"], 1, "Connection refused"),
         (["list", "{folder}/nowhere"], 1, "no such folder"),
     ],

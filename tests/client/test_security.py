@@ -108,7 +108,7 @@ def refused(address: str) -> tuple[str, float]:
 def test_a_port_of_tls(kind: Callable[[Path], Serve], certificate: Path) -> None:
     with port(kind(certificate)) as address:
         said, seconds = refused(address)
-        assert said.startswith("the port wants TLS (security.protocol=SSL or SASL_SSL)")
+        assert said.startswith("the port requires TLS (security.protocol=SSL or SASL_SSL)")
         assert address in said
         assert seconds < SECONDS
         for command in (
@@ -118,16 +118,16 @@ def test_a_port_of_tls(kind: Callable[[Path], Serve], certificate: Path) -> None
             ("groups", "list", address),
         ):
             ran = run(*command)
-            assert (ran.exit_code, ran.error.startswith("tidelog: the port wants TLS")) == (1, True), ran.error
+            assert (ran.exit_code, ran.error.startswith("tidelog: the port requires TLS")) == (1, True), ran.error
 
 
 def test_a_port_of_sasl() -> None:
     with port(sasl) as address:
         said, seconds = refused(address)
-        assert said.startswith("the port wants clients to authenticate by SASL")
+        assert said.startswith("the port requires SASL authentication")
         assert "PLAIN, SCRAM-SHA-256" in said
         assert seconds < SECONDS
-        assert "authenticate by SASL" in run("stat", address).error
+        assert "requires SASL authentication" in run("stat", address).error
 
 
 def test_ports_that_want_neither(tmp_path: Path) -> None:

@@ -63,10 +63,10 @@ def main(arguments: list[str]) -> int:
             per_second=asked.per_second,
             minutes=asked.minutes,
         )
-    print(f"\n{asked.brokers}, seed {seed}")
-    print(outcome.table())
-    for sentence in outcome.wrong[:50]:
-        print(f"WRONG: {sentence}")
+        print(f"\n{asked.brokers}, seed {seed}")
+        print(outcome.table())
+        for sentence in outcome.wrong[:50]:
+            print(f"WRONG: {sentence}")
     return 1 if outcome.wrong or outcome.lost or outcome.twice else 0
 
 

@@ -46,6 +46,7 @@ class Outcome:
     sent_again: int = 0
     """There twice because their producer began a new epoch and sent them again in it."""
     read_by_group: int = 0
+    hung: int = 0
     times_compared: int = 0
     replicas_compared: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -64,6 +65,7 @@ class Outcome:
             ("there twice", str(self.twice)),
             ("sent again in a new producer epoch", str(self.sent_again)),
             ("read by the group", str(self.read_by_group)),
+            ("its consumers that hung", str(self.hung)),
             ("answers for times compared", str(self.times_compared)),
             ("partitions whose replicas were compared", str(self.replicas_compared)),
             ("wrong", str(len(self.wrong))),
@@ -166,13 +168,11 @@ class Soak:
         there = sum(map(len, found.numbers.values()))
         say(f"{there} records are there")
         try:
-            wait_until(
-                lambda: sum(len(self._reader.seen[place]) for place in SENT) >= there, "the group to have read all", PATIENCE_S
-            )
+            wait_until(lambda: self._has_read(there), "the group to have read all", 2 * PATIENCE_S)
         except TimeoutError as error:
             wrong.append(str(error))
         self._reader.stop()
-        outcome.read_by_group = self._reader.count
+        outcome.read_by_group, outcome.hung = self._reader.count, self._reader.hung
         lost, doubles = judge.check_sent(self._sender, found, wrong)
         lost_of_transactions, outcome.twice = judge.check_transactions(self._transactions, cluster.bootstrap, wrong)
         outcome.lost = lost + lost_of_transactions
@@ -186,6 +186,10 @@ class Soak:
             say(f"{double}: {' and '.join(map(judge.describe, double.batches(cluster.brokers[1].data)))}")
         twice, outcome.sent_again = judge.judge_doubles(doubles, cluster.brokers[1].data, wrong)
         outcome.twice += twice
+
+    def _has_read(self, records: int) -> bool:
+        self._reader.check_alive()
+        return sum(len(self._reader.seen[place]) for place in SENT) >= records
 
     def _judge_replicas(self) -> None:
         cluster, outcome = self.cluster, self.outcome

@@ -100,6 +100,8 @@ class SoakCluster:
             with contextlib.suppress(ProcessLookupError):
                 broker.kill()
         self._stack.close()
+        for disk in self._disks.values():
+            disk.unmount()
 
     @property
     def bootstrap(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 ORDERS, APPENDED, TRANSACTED, HISTORY = "orders", "appended", "transacted", "history"
 PARTITIONS = {ORDERS: 6, APPENDED: 2, TRANSACTED: 3, HISTORY: 3}
 SEGMENTS = {"segment.bytes": "1048576", "min.insync.replicas": "2"}
@@ -14,7 +16,10 @@ CONFIGS: dict[str, dict[str, str]] = {
 SENT = [(topic, partition) for topic in (ORDERS, APPENDED) for partition in range(PARTITIONS[topic])]
 """Record n goes to the partition n modulo their number."""
 
-FIRST_MS = 1_700_000_000_000
+FIRST_MS = time.time_ns() // 1_000_000 - 12 * 3_600_000
+"""Of today: a broker, Kafka's or ours, forgets a producer whose records are older than `producer.id.expiration.ms`, one day, and
+then takes for new what that producer sends again.
+"""
 
 
 def place_of(number: int) -> tuple[str, int]:

@@ -174,7 +174,7 @@ def test_apply(brokers: tuple[RunningBroker, RunningBroker], tmp_path: Path, mon
 
 def test_what_is_refused(brokers: tuple[RunningBroker, RunningBroker], tmp_path: Path) -> None:
     source, target = brokers
-    with pytest.raises(InvalidArgumentError, match="nothing says"):
+    with pytest.raises(InvalidArgumentError, match="it is unknown what the group has read"):
         plan(target, group="nobody")
     with pytest.raises(NotFoundError, match="group 'nobody'"):
         plan(target, group="nobody", source=source.bootstrap_servers)
@@ -196,7 +196,7 @@ def test_what_is_refused(brokers: tuple[RunningBroker, RunningBroker], tmp_path:
     with connect(target.bootstrap_servers) as client:
         options = FailoverOptions(group="half", source=source.bootstrap_servers, map_dir=tmp_path)
         alone, orders = plan_failover(client.cluster, options)
-        assert (alone.position, alone.note) == (None, "nothing says where to go on: no map of it, or no time")
+        assert (alone.position, alone.note) == (None, "no position to continue from: no map of it, or no time")
         assert orders.position == 0
         apply_failover(client.cluster, "half", [alone, orders])
         assert list(committed_offsets(client.cluster, "half")) == [TopicPartition("west.orders", 0)]

@@ -248,7 +248,7 @@ def test_what_does_not_follow_is_refused(tmp_path: Path) -> None:
             writer.stage([MapRun(4, 5, 3, 5, 2)])
         with pytest.raises(InvalidArgumentError, match="before the end"):
             writer.stage([MapRun(5, 5, 3, 5, 1)], 5)
-    with OffsetMapWriter(tmp_path, SOURCE, "copy") as writer, pytest.raises(InvalidArgumentError, match="is behind what"):
+    with OffsetMapWriter(tmp_path, SOURCE, "copy") as writer, pytest.raises(InvalidArgumentError, match="is before the end"):
         writer.settle(4)
     with pytest.raises(InvalidArgumentError, match="another target topic"):
         OffsetMapWriter(tmp_path, SOURCE, "other")

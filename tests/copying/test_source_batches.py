@@ -148,7 +148,7 @@ def test_moved_times_cost_the_header_alone(tmp_path: Path) -> None:
     moved, timeless = copy(tmp_path, CopyRules(shift_ms=-1000))
     assert not moved.is_rebuilt
     assert [row[1] for row in copied([moved, timeless])] == [NOON - 997, NOON - 991, NOON - 999, -1]
-    with pytest.raises(InvalidArgumentError, match=f"times moved too far: before 1970: found -{NOON} ms"):
+    with pytest.raises(InvalidArgumentError, match=f"times shifted too far: before 1970: found -{NOON} ms"):
         copy(tmp_path, CopyRules(shift_ms=-2 * NOON - 1))
 
 
@@ -204,3 +204,18 @@ def test_damage_is_told_and_nothing_passes(tmp_path: Path) -> None:
     path.write_bytes(stored)
     with pytest.raises(CorruptBatchError):
         copy(tmp_path)
+
+
+def test_a_flipped_bit_leaves_no_batch_out(tmp_path: Path) -> None:
+    """It could make the batch one of control records, or one without records."""
+    builder = log(tmp_path)
+    builder.append([(NOON + i, b"k", b"v") for i in range(3)])
+    builder.close()
+    (path,) = builder.logs()
+    sound = path.read_bytes()
+    for index, bit in ((22, 0x20), (60, 0x03), (26, 0x02)):
+        broken = bytearray(sound)
+        broken[index] ^= bit
+        path.write_bytes(broken)
+        with pytest.raises(CorruptBatchError):
+            copy(tmp_path)

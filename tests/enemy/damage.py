@@ -19,9 +19,11 @@ from typing import Literal, NamedTuple
 from tests.enemy.folders import CHECKPOINTS, Folder
 from tests.reader import hint_damage
 from tidelog.formats import names
+from tidelog.formats.checkpoints import read_offset_checkpoint
 from tidelog.formats.leader_epochs import LeaderEpochs
 from tidelog.formats.time_index import TimeIndex
 from tidelog.model import TopicPartition
+from tidelog.records.batch import BatchHeader
 
 Class = Literal["hint", "told", "lost", "hurt"]
 
@@ -56,6 +58,11 @@ def _a_log(folder: Folder, rng: random.Random) -> Path | None:
 
 def _key(folder: Folder, log: Path) -> TopicPartition:
     return next(key for key in folder.keys if folder.partition(key) == log.parent)
+
+
+def _log_start(folder: Folder, log: Path) -> int:
+    path = folder.path / names.LOG_START_OFFSET_CHECKPOINT
+    return read_offset_checkpoint(path).get(_key(folder, log), 0) if path.exists() else 0
 
 
 def _is_first(log: Path) -> bool:
@@ -255,6 +262,8 @@ def rename_segment(folder: Folder, rng: random.Random) -> Damage | None:
     new = rng.choice([base + 1, base - 1, base + 2, base // 2, base * 2 + 3, base + (1 << rng.randrange(20))])
     if new in taken or new < 0:
         return None
+    if new < base <= _log_start(folder, log) and _is_first(log):
+        return None  # It loses nothing: what the new name seems to lack lies below the log start.
     suffixes = rng.choice([(names.LOG_SUFFIX,), (names.LOG_SUFFIX, *HINTS)])
     for suffix in suffixes:
         old = log.with_suffix(suffix)
@@ -316,16 +325,22 @@ def hurt_log(folder: Folder, rng: random.Random) -> Damage | None:
     log = _a_log(folder, rng)
     if log is None:
         return None
-    data, headers = bytearray(log.read_bytes()), hint_damage.headers_of(log)
-    header = rng.choice(headers)
+    header = rng.choice(hint_damage.headers_of(log))
     at = rng.randrange(header.position, rng.choice([header.position + 26, header.end_position]))
+    return flip_bit(folder, log, header, at - header.position, rng.randrange(8))
+
+
+def flip_bit(folder: Folder, log: Path, header: BatchHeader, byte: int, bit: int) -> Damage | None:
+    """Flip a bit of a batch; None if nothing could tell."""
+    data, headers = bytearray(log.read_bytes()), hint_damage.headers_of(log)
+    at = header.position + byte
     if at - header.position < 8 and (header == headers[-1] or _key(folder, log).topic in folder.compacted):
         return None  # No checksum covers an offset: only what follows says.
     if header.magic == 2 and 12 <= at - header.position < 16:
         return None  # Nor a leader epoch.
-    data[at] ^= 1 << rng.randrange(8)
+    data[at] ^= 1 << bit
     log.write_bytes(data)
-    return Damage(f"flip byte {at} of {log.parent.name}/{log.name}, {at - header.position} in its batch", "hurt")
+    return Damage(f"flip bit {bit} of byte {at} of {log.parent.name}/{log.name}, {byte} in its batch", "hurt")
 
 
 def replace_log(folder: Folder, rng: random.Random) -> Damage | None:

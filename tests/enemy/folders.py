@@ -290,7 +290,7 @@ KINDS: dict[str, Callable[[Path, random.Random], Folder]] = {
 
 
 def any_kind(rng: random.Random) -> Iterator[str]:
-    """Yield kinds for ever; the cheap one most often."""
+    """Yield kinds forever; the cheap one most often."""
     while True:
         yield from rng.sample(["laid", "laid", "laid", "laid", "imported", "golden", "golden", "brokered"], 8)
 

@@ -20,8 +20,10 @@ from tests.enemy.damage import Damage
 from tests.enemy.folders import Folder
 from tests.enemy.truth import read_folder
 from tests.examples import IS_SOAK
+from tests.reader.hint_damage import headers_of
 from tidelog.formats import names
 from tidelog.formats.checkpoints import write_offset_checkpoint
+from tidelog.records.batch import HEADER_BYTES
 
 DAMAGES_PER_FOLDER = 12 if IS_SOAK else 8
 FOLDERS = 900 if IS_SOAK else 4
@@ -112,6 +114,26 @@ def attack(tmp_path: Path, seed: int, kind: str, failures: list[str]) -> int:
             put_back(place / "kept maps", maps)
     shutil.rmtree(place)
     return cases
+
+
+@pytest.mark.parametrize("number", range(40 if IS_SOAK else 1))
+def test_each_bit_of_a_header(tmp_path: Path, number: int) -> None:
+    """What a header says decides what is left out, before its batch is read."""
+    first = int(os.environ.get("TIDELOG_ENEMY_SEED", "0"))
+    rng = random.Random(first + number)
+    failures: list[str] = []
+    folder = folders.make(next(folders.any_kind(rng)) if IS_SOAK else "laid", tmp_path, rng)
+    truths = read_folder(folder.path, folder.keys)
+    log = rng.choice([one for one in folder.logs() if one.stat().st_size])
+    header = rng.choice(headers_of(log))
+    kept = log.read_bytes()
+    bits = [(byte, bit) for byte in range(HEADER_BYTES if header.magic == 2 else 34) for bit in range(8)]
+    for byte, bit in bits if IS_SOAK else rng.sample(bits, 40):
+        done = damage.flip_bit(folder, log, header, byte, bit)
+        if done is not None:
+            ask_all(Asked(folder, truths, rng), done, failures, f"seed {first + number}")
+            log.write_bytes(kept)
+    assert not failures, f"{len(failures)} wrong\n" + "\n".join(failures[:40])
 
 
 def put_back(kept: Path, target: Path) -> None:

@@ -77,12 +77,12 @@ def test_damage_is_told(path: Path, data: bytes) -> None:
 
 
 def test_a_named_pipe_is_no_checkpoint(path: Path) -> None:
-    """It would wait for its writer for ever, and a device as /dev/zero would never end."""
+    """It would wait for its writer forever, and a device as /dev/zero would never end."""
     os.mkfifo(path)
     other = path.with_name("partition.metadata")
     other.symlink_to("/dev/zero")
     for read in (lambda: read_offset_checkpoint(path), lambda: read_topic_id(other)):
-        with pytest.raises(StorageError, match="it is no regular file"):
+        with pytest.raises(StorageError, match="it is not a regular file"):
             read()
 
 

@@ -433,7 +433,7 @@ def test_a_topic_that_is_there_stays(tmp_path: Path) -> None:
     file = written(tmp_path / "rows.csv", table(5))
     run_ok(*command(tmp_path / "d", file))
     before = {path: path.read_bytes() for path in (tmp_path / "d").rglob("*") if path.is_file()}
-    failed(run(*command(tmp_path / "d", file)), "is there already")
+    failed(run(*command(tmp_path / "d", file)), "already exists")
     assert {path: path.read_bytes() for path in (tmp_path / "d").rglob("*") if path.is_file()} == before
 
 

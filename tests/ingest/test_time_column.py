@@ -59,7 +59,7 @@ def test_fractions() -> None:
     ]
     assert taken(pa.array([1373414400123.0]), "ms") == [1_373_414_400_123]
     for value in (float("nan"), float("inf"), 1e300):
-        with pytest.raises(InvalidArgumentError, match="row 1: column 'when' is no time"):
+        with pytest.raises(InvalidArgumentError, match="row 1: column 'when' is not a time"):
             taken(pa.array([value]), "s")
     with pytest.raises(InvalidArgumentError, match=re.escape("--timestamp-unit s|ms|us|ns")):
         taken(pa.array([1.5]))

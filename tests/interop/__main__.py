@@ -5,7 +5,7 @@
 | a test ends with | |
 |---|---|
 | a wrong answer (a failed assertion, no error where one was expected) | it has failed, once and for all |
-| no answer (a timeout, a process or a query that died) | it is reported, and run once more, alone; at most `AT_MOST` are |
+| no answer (a timeout, a process or a query that died) | it is reported, and run once more, alone, in at most `AT_MOST` files |
 
 Six workers share the tests, file by file (see `tests/conftest.py`): a test mostly waits, for a session that ends, a broker that
 starts, a client that asks again. Four left a third of two cores' time unused. `-n 0` runs them one after another. Beside them
@@ -23,6 +23,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import groupby
 
 import pytest
 
@@ -71,11 +72,13 @@ def main(arguments: Sequence[str]) -> int:
     failures = Failures()
     settings = (*SETTINGS, "-n", WORKERS, "-p", "tests.interop.answers")
     status = pytest.main([*settings, *(arguments or FOLDERS)], plugins=[failures, SparkClasses()])
-    if status != pytest.ExitCode.TESTS_FAILED or failures.are_answers or not 0 < len(failures.tests) <= AT_MOST:
+    # What the tests of a file share fails for all of them.
+    files = [list(tests) for _, tests in groupby(sorted(failures.tests), key=lambda test: test.split("::")[0])]
+    if status != pytest.ExitCode.TESTS_FAILED or failures.are_answers or not 0 < len(files) <= AT_MOST:
         return status
-    for test in failures.tests:
-        print(f"\n== no answer, and run once more, alone: {test}", flush=True)
-        again = subprocess.run([sys.executable, "-m", "pytest", *SETTINGS, test], check=False)
+    for tests in files:
+        print("\n== no answer, and run once more, alone:", *tests, sep="\n   ", flush=True)
+        again = subprocess.run([sys.executable, "-m", "pytest", *SETTINGS, *tests], check=False)
         if again.returncode != pytest.ExitCode.OK:
             return status
     print("\n== passed when run alone, and to be explained:", *failures.tests, sep="\n   ", flush=True)

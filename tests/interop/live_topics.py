@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from tests.kafka import Kafka391
@@ -71,13 +71,26 @@ class LiveTopic:
 
     def produce(self, producer: Producer, count: int) -> None:
         """Hand the next records to `producer`."""
+        end = time.monotonic() + PATIENCE_S
         for n in range(self.produced, self.produced + count):
-            row = self.row(n)
-            headers: Any = list(row.headers) or None
+            while not self._is_taken(producer, self.row(n)):
+                if time.monotonic() > end:
+                    raise TimeoutError(f"{self.name} is not known to its producer")
+                producer.poll(0.05)
+        self.produced += count
+
+    def _is_taken(self, producer: Producer, row: Row) -> bool:
+        headers: Any = list(row.headers) or None
+        try:
             producer.produce(
                 self.name, row.value, row.key, 0, timestamp=row.timestamp, headers=headers, on_delivery=self._delivered
             )
-        self.produced += count
+        except KafkaException as error:
+            # A broker of 2.4.1 that was just started answers before its controller has named it all topics.
+            if error.args[0].code() != KafkaError._UNKNOWN_TOPIC:
+                raise
+            return False
+        return True
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:

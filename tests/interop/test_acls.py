@@ -68,6 +68,8 @@ def test_decisions_are_kafkas() -> None:
                 chance.choice([*operations, Operation.ALL]),
                 chance.choice([Permission.ALLOW, Permission.ALLOW, Permission.DENY]),
             )
+            if authorizer.has(acl):
+                continue  # Kafka's controllers make no entry twice, and its authorizer fails at one.
             authorizer.add(number, acl)
             asked.append("acl\t" + "\t".join(str(int(part) if isinstance(part, int) else part) for part in acl))
         for _ in range(20):

@@ -196,7 +196,7 @@ def test_properties(members: Members) -> None:
     own = describe("brokers", "--entity-name", "2", at=0)
     assert "DYNAMIC_BROKER_CONFIG:message.max.bytes=1600000, DYNAMIC_DEFAULT_BROKER_CONFIG:message.max.bytes=1500000" in own
     refused = alter("brokers", "--entity-name", "2", "--add-config", "log.dirs=/x", check=False)
-    assert "InvalidRequestException: these settings do not change while a broker runs: log.dirs" in refused
+    assert "InvalidRequestException: these settings cannot change while a broker runs: log.dirs" in refused
 
 
 def test_records_and_folders(members: Members) -> None:

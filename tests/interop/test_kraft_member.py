@@ -210,7 +210,7 @@ def test_a_node_id_that_is_taken(cluster: Cluster) -> None:
     twin = TidelogMember(cluster.kafka, KAFKAS, {"initial.broker.registration.timeout.ms": "1500"})
     twin.begin()
     assert twin.ended() == 1
-    assert f"another broker with node.id={KAFKAS} runs" in twin.said()
+    assert f"another broker with node.id={KAFKAS} is running" in twin.said()
 
 
 def test_a_folder_of_another_cluster(cluster: Cluster) -> None:

@@ -152,7 +152,7 @@ def test_the_leader_of_the_controllers_dies(cluster: KafkaCluster, tmp_path: Pat
 def test_a_node_id_that_is_taken(cluster: KafkaCluster, tmp_path: Path) -> None:
     async def go() -> None:
         async with plane_of(cluster, tmp_path, node_id=1, initial_broker_registration_timeout_ms="2000") as plane:
-            with pytest.raises(BrokerUnreachableError, match=r"another broker with node\.id=1 runs"):
+            with pytest.raises(BrokerUnreachableError, match=r"another broker with node\.id=1 is running"):
                 await unfenced(plane)
 
     asyncio.run(go())

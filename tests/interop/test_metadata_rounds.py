@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, OffsetSpec
 
 from tests.interop.test_dynamic_settings import DELETE, SET, Change, Side
@@ -171,8 +171,20 @@ def check(bootstrap: str, model: Model) -> None:
         if model.values[key.topic][key.partition]:
             assert found.result(CONFIRMED_S).offset == 0, key
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "rounds", "log_level": 0})
-    asked = [TopicPartition(*key) for key in model.committed]
-    assert {(one.topic, one.partition): one.offset for one in consumer.committed(asked, CONFIRMED_S)} == model.committed
+    found_offsets: list[TopicPartition] = []
+
+    def is_answered() -> bool:
+        """Whether the coordinator, which a broker that has just started may not be yet, answered."""
+        try:
+            found_offsets[:] = consumer.committed([TopicPartition(*key) for key in model.committed], CONFIRMED_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_COORDINATOR:
+                raise
+            return False
+        return True
+
+    wait_until(is_answered, "the coordinator of the group")
+    assert {(one.topic, one.partition): one.offset for one in found_offsets} == model.committed
     consumer.close()
 
 

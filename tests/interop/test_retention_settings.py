@@ -55,4 +55,4 @@ def test_settings_are_kafkas(tmp_path: Path) -> None:
     rows = {row["topic"]: row for row in run_ok("retention", kafka.data, "--json", "--config", config).json_lines}
     assert rows["plain"]["settings"]["retention.ms"] == {"value": 14 * 24 * HOUR_MS, "source": "file"}
     assert rows["day"]["settings"]["retention.ms"]["source"] == "metadata_topic"
-    assert "does not know the configuration" not in run_ok("retention", kafka.data).stderr
+    assert "is not in the folder's metadata" not in run_ok("retention", kafka.data).stderr

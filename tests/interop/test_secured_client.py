@@ -190,21 +190,21 @@ def test_what_does_not_fit(secured: Secured) -> None:
     for name in ("PLAINTEXT", "SASL_PLAINTEXT"):
         assert "the port does not speak TLS" in str(refused(ports[name], secured.tls()))
     for name in ("SSL", "SASL_SSL"):
-        assert "the port wants TLS" in str(refused(ports[name], {}))
-        assert "the port wants TLS" in str(refused(ports[name], sasl("PLAIN")))
+        assert "the port requires TLS" in str(refused(ports[name], {}))
+        assert "the port requires TLS" in str(refused(ports[name], sasl("PLAIN")))
     assert "SASL_PLAINTEXT" in str(refused(ports["SASL_PLAINTEXT"], {}))
     assert "security.protocol=SASL_SSL" in str(refused(ports["SASL_SSL"], secured.tls()))
     for name, config in (("PLAINTEXT", sasl("PLAIN")), ("SSL", secured.tls() | sasl("PLAIN", "SASL_SSL"))):
-        assert "the port wants no SASL" in str(refused(ports[name], config))
+        assert "the port does not use SASL" in str(refused(ports[name], config))
     error = refused(ports["SHORT"], sasl("OAUTHBEARER"))
-    assert "lacks that SASL mechanism: found PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, expected OAUTHBEARER" in str(error)
+    assert "does not offer this SASL mechanism: found PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, expected OAUTHBEARER" in str(error)
 
 
 def test_who_is_not_trusted(secured: Secured) -> None:
     strange = Authority(secured.authority.folder / "other")
     address = secured.ports["SSL"]
-    assert "nobody that is trusted" in str(refused(address, secured.tls(ssl_truststore_location=str(strange.ca))))
-    assert "nobody that is trusted" in str(refused(address, {"security.protocol": "SSL"}))
+    assert "not signed by a trusted authority" in str(refused(address, secured.tls(ssl_truststore_location=str(strange.ca))))
+    assert "not signed by a trusted authority" in str(refused(address, {"security.protocol": "SSL"}))
     with pytest.raises(InvalidArgumentError, match="keytool"):
         tidelog.connect(address, **secured.tls(ssl_truststore_type="JKS"))
 
@@ -246,7 +246,7 @@ def test_commands(secured: Secured, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["SSL", "SASL_SSL", "SASL_PLAINTEXT"])
 def test_commands_without_a_configuration(secured: Secured, name: str, tmp_path: Path) -> None:
     address = secured.ports[name]
-    said = "the port wants clients to authenticate by SASL" if name == "SASL_PLAINTEXT" else "the port wants TLS"
+    said = "the port requires SASL authentication" if name == "SASL_PLAINTEXT" else "the port requires TLS"
     with LogManager(tmp_path / "ours", SystemClock()) as manager:
         manager.create_topic("events", 1)
     for command in (
@@ -297,7 +297,7 @@ def test_names_are_compared(secured: Secured) -> None:
                     time.sleep(0.05)
         finally:
             server.kill()
-    assert "of another host" in str(error)
+    assert "for another host" in str(error)
 
 
 @pytest.mark.parametrize("kind_of_client", CLIENTS)

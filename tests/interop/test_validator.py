@@ -20,10 +20,10 @@ from typing import Any, BinaryIO, NamedTuple
 
 import pytest
 
+from tests.broker.test_down_conversion import down_converted
 from tests.kafka.jars import classpath
 from tests.kafka.java import run_java
 from tests.records.helpers import read_all, with_right_crc
-from tidelog.broker.fetch.down_conversion import down_converted
 from tidelog.config import LogConfig
 from tidelog.errors import (
     CorruptBatchError,

@@ -72,7 +72,7 @@ def test_faults(tmp_path: Path) -> None:
         try:
             # Without a controller it says what it waits for, and does when there is one.
             member.begin()
-            member.wait_for("there is no controller: a broker of Apache Kafka has to be it")
+            member.wait_for("no controller: it must be a broker of Apache Kafka")
             assert "is RUNNING" not in member.said()
             for node_id in (1, 2):
                 cluster.broker(node_id)

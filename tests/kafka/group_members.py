@@ -335,7 +335,7 @@ class KafkaPythonMember(Member):
 
         settings: dict[str, Any] = {"group_instance_id": self.instance_id} if self.instance_id is not None else {}
         consumer = kafka.KafkaConsumer(**_settings(self, self._ASSIGNORS), **settings)
-        # A consumer whose end is refused (it is fenced) leaves its connections, and goes on connecting for ever.
+        # A consumer whose end is refused (it is fenced) leaves its connections, and goes on connecting forever.
         with contextlib.closing(consumer._client), contextlib.closing(consumer):
             # Else it may join before it knows them, assigns nothing, and now and then hangs when it has to join again.
             for topic in self.topics:

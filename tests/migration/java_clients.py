@@ -6,7 +6,7 @@ Its consumer asks for its group's coordinator although it is given partitions an
 the offsets topic has to be replicated, else it waits for the one broker that has it.
 
 And brokers of 0.10.0.1 send v1 to them, where their own format is v0 again and their logs have v1: such a consumer takes parts of
-the timestamp for lengths, and reads null, or waits for ever. They have to be through with it before (`Play.way_back`).
+the timestamp for lengths, and reads null, or waits forever. They have to be through with it before (`Play.way_back`).
 
 Clients of 0.10.0.1 cannot read what brokers of 0.9.0.1 answer: brokers first. From 0.10.2 on clients ask for versions first.
 """
@@ -63,17 +63,24 @@ class JavaClient:
 
 
 class JavaWriter(JavaClient):
-    """A producer with acks=all, which sends again what was not acknowledged: twice is allowed, lost is not."""
+    """A producer with acks=all, which sends again what was not acknowledged: twice is allowed, lost is not.
 
-    def __init__(self, clients: JavaClients, release: str, bootstrap: str, topic: str, partitions: int) -> None:
+    One that `is_idempotent` waits as long as it takes, and has each record once.
+    """
+
+    def __init__(
+        self, clients: JavaClients, release: str, bootstrap: str, topic: str, partitions: int, *, is_idempotent: bool = False
+    ) -> None:
+        self.is_idempotent = is_idempotent
         self.acknowledged: dict[Place, bytes] = {}
         self.failures: Counter[str] = Counter()
         """What its callers saw, and how often; each time they sent once more."""
         self._counts = [0] * partitions
-        name = f"Kafka's producer of {release.removeprefix('kafka-')}"
+        name = f"Kafka's {'idempotent ' if is_idempotent else ''}producer of {release.removeprefix('kafka-')}"
         settings = {"bootstrap.servers": bootstrap, "client.id": name, "acks": "all", "retries": "100000", **COMMON}
         if not release.removeprefix("kafka-").startswith("0."):
-            settings["enable.idempotence"] = "false"  # A protocol before 0.11 knows no producers' ids.
+            # A protocol before 0.11 has no producers' ids.
+            settings["enable.idempotence"] = str(is_idempotent).lower()
         super().__init__(clients, name, release, "RecordWriter", settings, topic, partitions)
 
     def counts(self) -> list[int]:

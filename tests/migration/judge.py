@@ -6,10 +6,12 @@ import hashlib
 import os
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+import tidelog
 from tests.kafka import old_wire
 from tests.kafka.java import wait_until
 from tests.kafka.tidelog_node import TIDELOG
@@ -18,6 +20,9 @@ from tests.migration.java_clients import JavaReader, JavaWriter
 from tests.migration.nodes import Node
 from tests.patience import PATIENCE_S
 from tidelog.records.batch import iter_headers
+
+TIMES = 40
+"""So many are searched in each replica."""
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -86,6 +91,37 @@ def verified(nodes: Iterable[Node], topic: str) -> subprocess.CompletedProcess[s
     """Return what `tidelog verify --replicas` says of the brokers' folders."""
     command = [TIDELOG, "verify", "--replicas", *(str(node.data) for node in nodes), "--topic", topic]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def sound(node: Node, topic: str) -> subprocess.CompletedProcess[str]:
+    """Return what `tidelog verify` says of a topic in a broker's folder: batches, and what the indexes of segments claim."""
+    command = [TIDELOG, "verify", str(node.data), topic]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def wrong_times(nodes: Iterable[Node], reader: Reader, partition: int) -> list[str]:
+    """Return which replicas answer a search by time otherwise than a walk over all that a consumer has read of a partition.
+
+    Searched are times of records throughout the log, and beyond its ends: by the `.timeindex` of each segment, where it has one.
+    """
+    rows = sorted((offset, at) for (number, offset), at in reader.times.items() if number == partition and at >= 0)
+    times = sorted(at for _, at in rows)
+    asked = {*times[:: max(1, len(times) // TIMES)], times[0] - 1, times[-1], times[-1] + 1} if times else set()
+    found = []
+    for node in nodes:
+        log = tidelog.LogDir(node.data).log(reader.topic, partition)
+        for at in sorted(asked):
+            expected = next((offset for offset, time_ms in rows if time_ms >= at), None)
+            answer = tidelog.find_offset(log, at)
+            if (None if answer is None else answer.offset) != expected:
+                found.append(f"{node}: {reader.topic}-{partition} has {answer} for {at}, and not {expected}")
+    return found
+
+
+def repeated(writer: JavaWriter, reader: Reader) -> list[str]:
+    """Return the records of an idempotent producer that a consumer got more than once."""
+    counts = Counter(value for value in reader.read.values() if value.startswith(f"{writer.name} ".encode()))
+    return [f"{writer.name}: {value!r} is there {count} times" for value, count in counts.items() if count > 1]
 
 
 def wrong(writers: Iterable[Writer | JavaWriter], readers: Iterable[Reader | JavaReader]) -> list[str]:

@@ -8,6 +8,8 @@ from html import escape
 from tests.migration.play import BROKERS, PARTITIONS, Step
 
 COLOURS = {0: "#9aa5b1", 1: "#2f6db5", 2: "#d9822b"}
+TIP = 3
+"""What was written last is to be seen, however little it is: a canary's v1."""
 LEFT, BAR, GAP, ROW, HEAD = 470, 150, 12, 62, 64
 
 
@@ -25,6 +27,7 @@ def picture(steps: Sequence[Step]) -> str:
             f'<text x="{28 + 90 * at}" y="46">format v{magic}</text>'
             for at, (magic, colour) in enumerate(COLOURS.items())
         ),
+        f'<text x="{LEFT - 20}" y="50" fill="#555" text-anchor="end">broker: release, protocol/format</text>',
         *(
             f'<text x="{LEFT + partition * (BAR + GAP)}" y="50" fill="#555">partition {partition}</text>'
             for partition in range(PARTITIONS)
@@ -45,5 +48,5 @@ def _row(step: Step, top: int, longest: Sequence[int]) -> Iterator[str]:
             found = step.formats[broker, partition]
             ends = [first for _, first in found[1:]] + [step.ends[partition]]
             for (magic, first), end in zip(found, ends, strict=True):
-                size = max(0.5, (end - first) * scale)
+                size = max(0.5 if end < ends[-1] else TIP, (end - first) * scale)
                 yield f'<rect x="{x + first * scale:.1f}" y="{y}" width="{size:.1f}" height="10" fill="{COLOURS[magic]}"/>'

@@ -36,6 +36,9 @@ CANARY = 3
 
 KAFKAS_CANARY = 2
 
+SEGMENT_BYTES = 200_000
+"""So that there are closed segments, with indexes at rest."""
+
 COSTS = "costs"
 MEASURED = (1, CANARY)
 """Brokers whose down-conversion is measured: each leads a partition of `COSTS`, alone."""
@@ -114,7 +117,7 @@ class Play:
             node.start(OLD, V0, V0)
         # Consumers of 0.9.0.1 want a coordinator at any time.
         self.admin.create(OFFSETS_TOPIC, [[1, 2, 3], [2, 3, 1]], **{"cleanup.policy": "compact"})
-        self.admin.create(TOPIC, [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+        self.admin.create(TOPIC, [[1, 2, 3], [2, 3, 1], [3, 1, 2]], **{"segment.bytes": str(SEGMENT_BYTES)})
         self.wait_in_sync()
         if self._measure_s:
             self.admin.create(COSTS, [[node_id] for node_id in MEASURED], **{"min.insync.replicas": "1"})
@@ -191,6 +194,10 @@ class Play:
         self.roll({1: NEWEST, 2: NEWEST, CANARY: TIDELOG}, V2, V1)
         self.roll({1: NEWEST, 2: NEWEST, CANARY: TIDELOG}, V2, V2, killed=CANARY)
         self._end_of_step("protocol and format 2.4: message format v2")
+        self.writers.append(JavaWriter(self._java, MODERN, self.bootstrap, TOPIC, PARTITIONS, is_idempotent=True))
+        self._flow()
+        self.roll({1: NEWEST, CANARY: TIDELOG}, V2, V2, killed=CANARY)
+        self._end_of_step("an idempotent producer, and two more restarts")
 
     def end(self) -> None:
         """Stop clients, and check all that was promised."""
@@ -201,6 +208,7 @@ class Play:
             reader.close()
         self.wrong += judge.wrong(self.writers, self.readers)
         self.wait_same()
+        self._check_times()
         acknowledged = sum(len(writer.acknowledged) for writer in self.writers)
         self._say(f"== the end: {acknowledged} records acknowledged, {len(self.wrong)} things are wrong")
         for partition in range(PARTITIONS):
@@ -213,6 +221,22 @@ class Play:
             self._say(f"   {writer.name}: {len(writer.acknowledged)} acknowledged{said}")
         for reader in self.readers:
             self._say(f"   {reader.name}: has read {len(reader.read)}")
+
+    def _check_times(self) -> None:
+        """Each replica answers for times by its own indexes, those of closed segments among them.
+
+        Of ours all indexes are complete. Kafka's 0.10.0.1 writes no time indexes, and 2.4.1 makes empty ones for its segments.
+        """
+        dated = [reader for reader in self.readers if isinstance(reader, Reader)][-1]
+        for partition in range(PARTITIONS):
+            self.wrong += judge.wrong_times(self.nodes.values(), dated, partition)
+        for node in (one for one in self.nodes.values() if one.kind == TIDELOG):
+            done = judge.sound(node, TOPIC)
+            if done.returncode:
+                self.wrong.append(f"{node}: {done.stdout}{done.stderr}")
+        for writer in self.writers:
+            if isinstance(writer, JavaWriter) and writer.is_idempotent:
+                self.wrong += judge.repeated(writer, dated)
 
     # --- parts of it
 

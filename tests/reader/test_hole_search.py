@@ -31,3 +31,16 @@ def test_what_is_gone_after_the_end_is_no_news(tmp_path: Path, caplog: pytest.Lo
         search.start()
         search._thread.join(PATIENCE_S)
     assert ("is missing, the log is read instead" in caplog.text) is not is_stopped
+
+
+def test_a_head_that_is_gone_is_told_as_a_hole_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The leader epochs still say where the log began; consumers only see that it begins later."""
+    shutil.copytree(KAFKA_3 / "two-partitions-0", tmp_path / "two-partitions-0")
+    first, second = sorted((tmp_path / "two-partitions-0").glob("*.log"))
+    for path in first.parent.glob(f"{first.stem}.*"):
+        path.unlink()
+    search = HoleSearch(tmp_path)
+    search.start()
+    search._thread.join(PATIENCE_S)
+    (warned,) = [record.getMessage() for record in caplog.records]
+    assert f"two-partitions-0: offsets [0, {int(second.stem)}) missing: leader epoch 0 begins at offset 0" in warned

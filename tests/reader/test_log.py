@@ -122,7 +122,7 @@ class TestLog:
             try:
                 assert offsets(builder.open()) == list(range(30))
             except CorruptBatchError as error:
-                assert "no crash leaves a batch like this at the end" in str(error)
+                assert "a crash does not leave such a batch at the end" in str(error)
                 assert offsets(builder.open(skip_damaged=True)) == list(range(30))
                 damaged += 1
         assert damaged
@@ -186,7 +186,7 @@ class TestLog:
         builder = three_segments(tmp_path)
         (builder.directory / "leader-epoch-checkpoint").write_text("nonsense")
         assert builder.open().leader_epochs.entries == []
-        assert "leader epochs are not known" in caplog.text
+        assert "leader epochs are unknown" in caplog.text
 
 
 class TestSwap:

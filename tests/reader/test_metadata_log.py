@@ -127,10 +127,10 @@ def test_a_formatted_folder_begins_with_its_bootstrap_records(tmp_path: Path) ->
 
 def test_a_log_that_begins_behind_its_snapshot(tmp_path: Path) -> None:
     write(tmp_path, "00000000000000000010.log", *segment(10, 5))
-    with pytest.raises(CorruptDataError, match="lacks its beginning"):
+    with pytest.raises(CorruptDataError, match="beginning of the metadata log is missing"):
         read_metadata_log(tmp_path)
     write(tmp_path, "00000000000000000009-0000000001.checkpoint", *build_snapshot([setting(8)], 1, 0))
-    with pytest.raises(CorruptDataError, match="lacks its beginning"):
+    with pytest.raises(CorruptDataError, match="beginning of the metadata log is missing"):
         read_metadata_log(tmp_path)
     path = write(tmp_path, "00000000000000000012-0000000001.checkpoint", *build_snapshot([setting(11)], 1, 0))
     assert value_of(tmp_path) == "14"

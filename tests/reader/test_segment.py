@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pickle
 import random
+import struct
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -190,6 +191,12 @@ class TestSearch:
             assert retention_timestamp(segment) == (123_456, 0, "mtime")
             assert found(segment, 0) is None
 
+    def test_an_index_entry_without_a_timestamp_is_none(self, tmp_path: Path) -> None:
+        """Forged: no release writes one, and the batch that it names agrees."""
+        segment = segment_of(tmp_path / "minus-0", [build.batch(0, [-1]), build.batch(1, [-1, -1])])
+        segment.log_path.with_suffix(".timeindex").write_bytes(struct.pack(">qi", -1, 1))
+        assert largest_timestamp(Segment.open(segment.log_path)) == (-1, 0, "none")
+
     @pytest.mark.parametrize("per_append", [False, True])
     def test_index_as_older_followers_wrote_it(self, tmp_path: Path, per_append: bool, caplog: pytest.LogCaptureFixture) -> None:
         """Kafka <= 3.9.0 made one entry per append of several batches: last offset of the last, position of the first."""
@@ -346,7 +353,7 @@ class TestTornTail:
             segment.log_path.write_bytes(data)
             segment.index_path(".index").write_bytes(b"")
             segment = Segment.open(segment.log_path)
-            follows = "and no crash leaves a batch like this" if k == 19 else "and a sound batch follows"
+            follows = "and a crash does not leave such a batch" if k == 19 else "and a sound batch follows"
             with pytest.raises(CorruptBatchError, match=f"checksum.*{follows}") as raised:
                 offsets(segment)
             assert (raised.value.path, raised.value.position) == (str(segment.log_path), k * SIZE)
@@ -424,7 +431,7 @@ class TestFiles:
         path = segment_of(tmp_path / "t-0", messages(range(20))).index_path(suffix)
         path.unlink()
         os.mkfifo(path)
-        with pytest.raises(StorageError, match="it is no regular file") as caught:
+        with pytest.raises(StorageError, match="it is not a regular file") as caught:
             find_offset_by_timestamp(Segment.open(path.with_suffix(".log")), 5, 0)
         assert caught.value.path == str(path)
 

@@ -1,4 +1,4 @@
-"""Where a log ends: what a crash leaves is left out and told, what no crash leaves is an error, with every reader."""
+"""Where a log ends: what a crash leaves is left out and told, what a crash does not leave is an error, with every reader."""
 
 from __future__ import annotations
 
@@ -151,10 +151,10 @@ def test_every_reader_says_so(tmp_path: Path) -> None:
     for question in questions:
         ran = run(*question)
         assert ran.exit_code in (1, 3), question
-        assert "no crash leaves a batch like this" in ran.stderr + ran.stdout, question
-    with pytest.raises(CorruptBatchError, match="no crash leaves"):
+        assert "a crash does not leave such a batch" in ran.stderr + ran.stdout, question
+    with pytest.raises(CorruptBatchError, match="a crash does not leave"):
         tidelog.scan(tmp_path, "t").read_all()
-    with tidelog.LogDir(tmp_path).log("t", 0) as log, pytest.raises(CorruptBatchError, match="no crash leaves"):
+    with tidelog.LogDir(tmp_path).log("t", 0) as log, pytest.raises(CorruptBatchError, match="a crash does not leave"):
         tidelog.find_offset(log, 30)
     ran = run("cat", tmp_path, "t", "--format", "jsonl", "--skip-damaged")
     assert (ran.exit_code, [one["offset"] for one in ran.json_lines]) == (3, list(range(first)))
@@ -184,7 +184,7 @@ def test_a_torn_tail_is_told_and_missing_if_it_was_kept(says: str, is_missing: b
     assert [one["offset"] for one in ran.json_lines] == list(range(first))
     assert ran.exit_code == (3 if is_missing else 0)
     assert (
-        f"torn tail: {size - start} bytes after byte {start} are no whole batch, left out: offsets from {first}, to {end - 1}"
+        f"torn tail: {size - start} bytes after byte {start} are not a whole batch, skipped: offsets from {first}, to {end - 1}"
         in ran.stderr
     )
     (line,) = run("stat", tmp_path, "t", "--json").json_lines[:1]

@@ -19,6 +19,7 @@ from tidelog.formats import names
 from tidelog.formats.producer_snapshot import build_snapshot, read_snapshot
 from tidelog.formats.txn_index import AbortedTxn, TxnIndex
 from tidelog.model import LATEST
+from tidelog.reader import transactions
 from tidelog.reader.log import Log
 from tidelog.reader.time_search import find_offset
 from tidelog.records.builder import Producer
@@ -265,9 +266,9 @@ class TestAborted:
             ([(7, 2, 5), (7, 6, 7)], None),
             ([(7, 2, 5)], "is not in the index (7)"),
             ([(7, 6, 7)], "is not in the index (5)"),
-            ([(7, 0, 5), (7, 6, 7)], "begins elsewhere (0)"),
-            ([(7, 3, 5), (7, 6, 7)], "begins elsewhere (3)"),
-            ([(7, 2, 5), (7, 2, 7)], "begins elsewhere (2)"),
+            ([(7, 0, 5), (7, 6, 7)], "with another first offset (0)"),
+            ([(7, 3, 5), (7, 6, 7)], "with another first offset (3)"),
+            ([(7, 2, 5), (7, 2, 7)], "with another first offset (2)"),
             ([(7, 2, 5), (8, 6, 7)], "without its marker (7)"),
             ([(7, 0, 1), (7, 2, 5), (7, 6, 7)], "was committed (1)"),
             ([(7, 2, 5), (7, 6, 7), (9, 8, 8)], None),
@@ -312,7 +313,7 @@ class TestAborted:
         builder.file(2, ".txnindex").write_bytes(AbortedTxn(7, 0, 4, 5).to_bytes())
         builder.file(0, ".snapshot").unlink(missing_ok=True)
         assert builder.open().aborted_transactions(2, 5) == [AbortedTxn(7, 3, 4, 5)]
-        assert "begins elsewhere (0)" in caplog.text
+        assert "with another first offset (0)" in caplog.text
 
     def test_an_entry_newer_than_what_is_seen(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         """The owner went on after the listing: to the log, and to the index."""
@@ -403,4 +404,19 @@ def test_a_snapshot_of_another_log_is_not_believed(tmp_path: Path, caplog: pytes
     builder.file(2, names.SNAPSHOT_SUFFIX).write_bytes(build_snapshot([]))
     builder.file(2, names.TXN_INDEX_SUFFIX).unlink()
     assert [txn.first_offset for txn in builder.open().aborted_transactions(2, 3)] == [1]
-    assert "reports other open transactions than the log" in caplog.text
+    assert "its open transactions differ from the log's" in caplog.text
+
+
+@pytest.mark.parametrize(("batches", "is_seen"), [(2, True), (1, False)])
+def test_so_many_batches_are_replayed_to_doubt_a_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, batches: int, is_seen: bool
+) -> None:
+    """Beyond that it is believed, and the replay from it goes on from its offset."""
+    monkeypatch.setattr(transactions, "MAX_REPLAYED_BATCHES", batches)
+    builder = LogBuilder(tmp_path / "t-0")
+    builder.append(build.batch(0, [1]), build.batch(1, [2], producer=Producer(7, 0, 0), transactional=True)).roll()
+    builder.append(build.batch(2, [3])).close()
+    builder.file(3, names.SNAPSHOT_SUFFIX).unlink()
+    builder.file(2, names.SNAPSHOT_SUFFIX).write_bytes(build_snapshot([]))
+    assert builder.open().last_stable_offset == (1 if is_seen else 3)
+    assert ("its open transactions differ from the log's" in caplog.text) is is_seen

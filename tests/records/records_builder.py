@@ -61,9 +61,9 @@ class RecordsBuilder:
         if magic not in (0, 1, 2):
             raise InvalidArgumentError("unknown magic", found=magic, expected="0, 1 or 2")
         if codec is Codec.ZSTD and magic < 2:
-            raise UnsupportedCompressionTypeError(f"message format v{magic} knows no zstd")
+            raise UnsupportedCompressionTypeError(f"message format v{magic} has no zstd")
         if magic < 2 and (is_transactional or is_control or producer != NO_PRODUCER or delete_horizon_ms is not None):
-            raise InvalidArgumentError(f"message format v{magic} knows no producers, control records and delete horizons")
+            raise InvalidArgumentError(f"message format v{magic} has no producers, control records and delete horizons")
         self.magic = magic
         self.base_offset = base_offset
         self.codec = codec
@@ -106,7 +106,7 @@ class RecordsBuilder:
         Raises InvalidArgumentError, also for a negative timestamp and for headers before v2.
         """
         if offset < self.next_offset:
-            raise InvalidArgumentError("offset does not grow", found=offset, expected=f"at least {self.next_offset}")
+            raise InvalidArgumentError("offset does not increase", found=offset, expected=f"at least {self.next_offset}")
         if offset - self.base_offset > MAX_OFFSET_DELTA:
             raise InvalidArgumentError("offset too far from the base offset", found=offset, expected="less than 2^31 away")
         if timestamp < NO_TIMESTAMP:

@@ -203,7 +203,7 @@ def test_set_producer(codec: Codec) -> None:
         assert batch[6:] == build_batch_v2(records, codec=codec, producer=producer, is_transactional=is_transactional)
     patch.set_producer(batch, -1, -1, -1, is_transactional=False, index=6)
     assert batch == b"before" + plain
-    with pytest.raises(UnsupportedForMessageFormatError, match="v1 knows no producers"):
+    with pytest.raises(UnsupportedForMessageFormatError, match="v1 has no producers"):
         patch.set_producer(build_message_set(records, 1), *producer, is_transactional=False)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import mmap
 import os
 import struct
 import tracemalloc
@@ -14,6 +15,7 @@ import pytest
 
 from tests.records.helpers import header_of, raw_batch_v2, read_all, simple_records
 from tidelog.errors import DecompressionError, InvalidArgumentError, UnsupportedCompressionTypeError
+from tidelog.records import compression
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.compression import (
     DEFAULT_DECOMPRESSION_LIMIT_BYTES,
@@ -273,3 +275,11 @@ def test_cut_blocks(codec: Codec) -> None:
         assert codec is Codec.SNAPPY
         assert data.startswith(found)
         assert len(found) % (32 * 1024) == 0
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_large_results_lie_in_memory_that_nobody_clears(codec: Codec) -> None:
+    """To clear a hundred megabytes takes long, and no other thread runs meanwhile."""
+    data = bytes(compression.SCRATCH_BYTES + 1)
+    found = decompress(codec, compress(codec, data))
+    assert isinstance(found, memoryview) and isinstance(found.obj, mmap.mmap) and found == data

@@ -95,8 +95,8 @@ def test_nothing_is_shown(caplog: pytest.LogCaptureFixture) -> None:
         ({**SASL, "sasl.jaas.config": f"{PLAIN_MODULE} required username {HIDE};"}, "an option without a value"),
         ({**SASL, "sasl.jaas.config": f"{PLAIN_MODULE} {HIDE}=a username=b;"}, "no flag"),
         ({"security.protocol": "SSL", "ssl.enabled.protocols": "TLSv1.1"}, "leaves no version"),
-        ({"security.protocol": "SSL", "ssl.cipher.suites": "TLS_RSA_WITH_AES_128_CBC_SHA"}, "names one that is not used"),
-        ({"security.protocol": "SSL", "ssl.keystore.key": HIDE}, "no text in PEM"),
+        ({"security.protocol": "SSL", "ssl.cipher.suites": "TLS_RSA_WITH_AES_128_CBC_SHA"}, "names an unsupported one"),
+        ({"security.protocol": "SSL", "ssl.keystore.key": HIDE}, "is not PEM text"),
         ({"security.protocol": "SSL", "ssl.truststore.type": "JKS", "ssl.truststore.location": "t.jks"}, "keytool -list -rfc"),
         (
             {"security.protocol": "SSL", "ssl.keystore.type": "PKCS12", "ssl.keystore.location": "k.p12"},
@@ -174,7 +174,7 @@ def test_contexts(authority: Authority, tmp_path: Path) -> None:
     for wrong in ("", "wrong"):
         with pytest.raises(InvalidArgumentError, match=r"ssl.key.password does not open the key"):
             server_context(tls_settings({"ssl.keystore.location": str(locked), "ssl.key.password": wrong}))
-    for path, said in ((tmp_path / "none", "cannot be read"), (authority.ca, "no certificate and its key")):
+    for path, said in ((tmp_path / "none", "cannot read a certificate file"), (authority.ca, "not a certificate and its key")):
         with pytest.raises(InvalidArgumentError, match=said):
             server_context(TlsSettings(chain_file=str(path)))
     with pytest.raises(InvalidArgumentError, match=r"needs ssl\.keystore"):
@@ -195,6 +195,41 @@ def test_a_context_is_made_again(authority: Authority, tmp_path: Path) -> None:
     renewed = tmp_path / "new.pem"
     renewed.write_bytes(authority.sign("other").read_bytes())
     renewed.replace(file)
+    assert source.get() is not first
+
+
+def test_files_that_make_no_context_leave_the_old_one(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A certificate is renewed by who writes one file after the other: meanwhile the key does not fit."""
+    key, chain = tmp_path / "one.key", tmp_path / "one.crt"
+    whole = {kind: (authority.folder / f"client.{kind}").read_bytes() for kind in ("key", "crt")}
+    key.write_bytes(whole["key"])
+    chain.write_bytes(whole["crt"])
+    source = ContextSource(TlsSettings(chain_file=str(chain), key_file=str(key)), server_context)
+    first = source.get()
+    authority.sign("next")
+    for path, broken in (
+        (key, (authority.folder / "next.key").read_bytes()),
+        (key, whole["key"][:100]),
+        (key, b""),
+        (chain, whole["crt"][:200]),
+    ):
+        before = path.read_bytes()
+        caplog.clear()
+        path.write_bytes(broken)
+        assert source.get() is first
+        assert source.get() is first
+        assert [one.getMessage().partition(":")[0] for one in caplog.records] == [
+            "certificates have changed, and stay as they were"
+        ]
+        path.write_bytes(before + b"\n")
+        assert source.get() is not first
+        first = source.get()
+    chain.unlink()
+    assert source.get() is first
+    key.write_bytes((authority.folder / "next.key").read_bytes())
+    chain.write_bytes((authority.folder / "next.crt").read_bytes())
     assert source.get() is not first
 
 

@@ -40,6 +40,30 @@ def test_names_are_javas(tmp_path: Path) -> None:
     assert {subject: subject_name(made(tmp_path, subject)) for subject in SUBJECTS} == SUBJECTS
 
 
+@pytest.mark.parametrize(
+    ("tag", "content", "expected"),
+    [
+        (0x0C, "\u00e9".encode(), "\u00e9"),
+        (0x12, b"12", "#12023132"),
+        (0x13, b"a,b", r"a\,b"),
+        (0x14, b"\xc3\xa9\xe9", "\u00e9\ufffd"),
+        (0x1C, b"\0\0\0a", "#1c0400000061"),
+        (0x1E, b"\0a\0b", r"\00a\00b"),
+        (0x02, b"\5", "#020105"),
+    ],
+)
+def test_kinds_of_strings_are_javas(tag: int, content: bytes, expected: str) -> None:
+    """What Java 17 says of each."""
+
+    def der(tag: int, *parts: bytes) -> bytes:
+        content = b"".join(parts)
+        return bytes([tag, len(content)]) + content
+
+    empty = der(0x30)
+    name = der(0x30, der(0x31, der(0x30, der(6, b"\x55\4\3"), der(tag, content))))
+    assert subject_name(der(0x30, der(0x30, der(2, b"\1"), empty, empty, empty, name))) == f"CN={expected}"
+
+
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return made(tmp_path_factory.mktemp("tls"), "/O=Tides/CN=one")
@@ -83,6 +107,33 @@ def test_rules() -> None:
 )
 def test_replacements(rule: str, expected: str) -> None:
     assert PrincipalRules(rule).principal("CN=ann").name == expected
+
+
+@pytest.mark.parametrize(
+    ("rule", "name"),
+    [
+        (r"RULE:CN=\w+/x/", "CN=\u00e9"),
+        (r"RULE:CN=\d+/x/", "CN=\u0664"),
+        (r"RULE:(?i)CN=kafka/x/", "CN=\u212aafka"),
+        ("RULE:CN=a.b/x/", "CN=a\rb"),
+        (r"RULE:CN=[.]\.(.*)/x/", "CN=..\u2028"),
+    ],
+)
+def test_patterns_mean_what_they_mean_in_java(rule: str, name: str) -> None:
+    """None of these matches there: a stranger's letters do not become one's own."""
+    with pytest.raises(AuthenticationError, match="no rule"):
+        PrincipalRules(rule).principal(name)
+
+
+def test_a_dot_within_brackets_is_a_dot() -> None:
+    assert PrincipalRules(r"RULE:CN=[.\]]\.(.*)/$1/").principal("CN=..a\u00e9").name == "a\u00e9"
+    assert PrincipalRules("RULE:(?s)CN=(.*)/$1/").principal("CN=a\r").name == "a\r"
+
+
+@pytest.mark.parametrize("pattern", ["[a-z&&[^x]]*", r"\p{Alpha}+", "[[a]b]", r"\h", "(?<n>.*)"])
+def test_what_only_java_understands_is_refused(pattern: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="wrong pattern"):
+        PrincipalRules(f"RULE:CN={pattern}/x/")
 
 
 def test_a_name_that_no_rule_matches() -> None:

@@ -88,7 +88,7 @@ def test_schema_and_order_of_columns(builder: LogBuilder) -> None:
         ({"start": 5, "end": 4}, "before its start"),
         ({"start": "yesterday-ish"}, "not a time"),
         ({"partitions": 0}, "must be a list"),
-        ({"partitions": [0], "offsets": {1: (0, 1)}}, "not to be read"),
+        ({"partitions": [0], "offsets": {1: (0, 1)}}, "that are not read"),
         ({"offsets": {0: (5, 3)}}, "partition 0 end at 3, before their start 5"),
         ({"batch_rows": 0}, "positive"),
     ],
@@ -140,7 +140,7 @@ def test_offsets_that_are_not_there_are_noted(tmp_path: Path) -> None:
     found = plan(tmp_path, TOPIC, offsets={0: (1, 12)})
     assert found.notes == (
         "orders-0: offsets [1, 4) are gone, the log starts at 4",
-        "orders-0: offsets [10, 12) are not there to be read, the range ends at 10",
+        "orders-0: offsets [10, 12) are not in the range, which ends at 10",
     )
     assert offsets(builder, offsets={0: (1, 12)}) == list(range(4, 10))
 

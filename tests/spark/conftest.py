@@ -32,31 +32,13 @@ CONFIG = {
 }
 
 
-LONG = (
-    "test_brokers.py",
-    "test_damaged_folder.py",
-    "test_index_jobs.py",
-    "test_job_command.py",
-    "test_lag_job.py",
-    "test_latency_job.py",
-    "test_lookups.py",
-    "test_migrate.py",
-    "test_retention_job.py",
-    "test_stream_spark.py",
-    "test_sink_spark.py",
-    "test_sink_to_brokers.py",
-    "test_study_job.py",
-    "test_time_map.py",
-)
-"""Jobs from end to end: `make interop` runs them. What they call is tested without Spark in `make test`."""
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # A session, with the processes that it starts, takes a tenth of what all other tests take: `make interop` has one anyway.
+    # What it calls is tested without Spark in `make test`.
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-            if item.path.name in LONG:
-                item.add_marker(pytest.mark.interop)
+            item.add_marker(pytest.mark.interop)
 
 
 @pytest.fixture(scope="session")

@@ -194,5 +194,5 @@ def test_of_two_cuts_at_once_the_first_counts(tmp_path: Path, monkeypatch: pytes
 def test_options_that_the_cut_sets_are_refused() -> None:
     cut = Cut("folder", None, 0, {}, {})
     for name in ("startingOffsets", "endingTimestamp", "subscribe", "path", "startTime", "isolationLevel"):
-        with pytest.raises(InvalidArgumentError, match=f"option {name}: the cut says that"):
+        with pytest.raises(InvalidArgumentError, match=f"option {name}: the cut sets it"):
             cut.history(None, **{name: "1"})  # type: ignore[arg-type]

@@ -152,7 +152,7 @@ def test_partitions_of_topics(broker: tidelog.Broker, options: SinkOptions, tmp_
         with tidelog.Broker(tmp_path / "data", auto_create_topics_enable=False) as strict:
             there = replace(options, brokers=strict.bootstrap_servers)
             with (
-                pytest.raises(UnknownTopicOrPartitionError, match="the broker creates none"),
+                pytest.raises(UnknownTopicOrPartitionError, match="the broker does not create it"),
                 partition_counts(there) as partitions,
             ):
                 partitions("new")
@@ -161,7 +161,7 @@ def test_partitions_of_topics(broker: tidelog.Broker, options: SinkOptions, tmp_
 def test_where_there_are_no_transactions(options: SinkOptions, tmp_path: Path) -> None:
     with (
         ScriptedBroker(lambda request, version: None, VERSIONS) as old,
-        pytest.raises(UnsupportedVersionError, match="no transactions; deliveryGuarantee at-least-once"),
+        pytest.raises(UnsupportedVersionError, match="do not support transactions; deliveryGuarantee at-least-once"),
     ):
         commit_to_broker(replace(options, brokers=old.address), [], 1)
     with tidelog.Broker(tmp_path / "data", log_message_format_version="0.10.2") as v1:

@@ -149,7 +149,7 @@ def test_the_same_as_on_threads_whatever_is_wrong(spark: SparkSession, damaged: 
     assert result.faults == 1
     (fault,) = result.rows.where("kind = 'fault'").collect()
     assert fault.topic == "broken"
-    assert "there is no index from here on" in fault.what
+    assert "no index covers the rest of the log" in fault.what
     in_place = rebuild_indexes(spark, damaged)
     assert files(damaged) == theirs
     summary = {row[0]: dict(zip(in_place.summary.columns, row, strict=True)) for row in in_place.summary.rows}

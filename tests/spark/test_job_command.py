@@ -78,7 +78,7 @@ def test_rebuild_and_build(spark: SparkSession, data: Path, tmp_path: Path) -> N
     log.write_bytes(content)
     ran = run("job", "rebuild", data, "two-partitions", "-p", "0", "--out", tmp_path / "out")
     assert ran.exit_code == 1
-    assert "there is no index from here on" in ran.error
+    assert "no index covers the rest of the log" in ran.error
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["two-partitions-0"]
     fault, topic = run("job", "rebuild", data, "two-partitions", "-p", "0", "--out", tmp_path / "out", "--json").json_lines
     assert (fault["type"], topic["faults"], topic["right"]) == ("fault", 1, topic["files"])

@@ -129,7 +129,7 @@ def test_offsets_are_earliest_latest_or_json() -> None:
     ):
         assert "option startingOffsets" in refused(startingOffsets=wrong)
         assert "option endingOffsets" in refused(endingOffsets=wrong)
-    assert "is no offset" in refused(startingOffsets='{"orders":{"0":-3}}')
+    assert "is not an offset" in refused(startingOffsets='{"orders":{"0":-3}}')
 
 
 def test_a_batch_neither_starts_at_the_latest_nor_ends_at_the_earliest_offset() -> None:

@@ -85,7 +85,7 @@ def test_a_folder_of_other_things_is_left_alone(tmp_path: Path, foreign: str) ->
         (tmp_path / foreign).mkdir()
     else:
         (tmp_path / foreign).touch()
-    with pytest.raises(StorageError, match="is no data folder"):
+    with pytest.raises(StorageError, match="is not a data folder"):
         commit(options(tmp_path, topic="a"), 0, ["x"])
     assert [path.name for path in tmp_path.iterdir()] == [foreign.rstrip("/")]
 

@@ -171,7 +171,7 @@ def test_the_option_beats_the_column_and_headers_may_be_left_out() -> None:
         ([("value", pa.string()), ("partition", pa.int64())], "a", "column partition is of a type.*found int64, expected int"),
         ([("value", pa.string()), ("headers", pa.list_(pa.string()))], "a", "column headers is of a type.*found array<string>"),
         ([("value", pa.string()), ("timestamp", pa.int64())], "a", "column timestamp is of a type"),
-        ([("value", pa.string()), ("value", pa.string())], "a", "column value is there more than once"),
+        ([("value", pa.string()), ("value", pa.string())], "a", "column value appears more than once"),
     ],
 )
 def test_columns_that_cannot_be_written(schema: list[tuple[str, pa.DataType]], topic: str | None, says: str) -> None:

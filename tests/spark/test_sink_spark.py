@@ -115,7 +115,7 @@ def test_an_older_checkpoint_is_refused(spark: SparkSession, load: Load, tmp_pat
         for path in (tmp_path / "checkpoint" / kind).iterdir():
             if path.name in ("1", ".1.crc") or (kind, path.name) in (("commits", "0"), ("commits", ".0.crc")):
                 path.unlink()
-    with pytest.raises(PySparkException, match="checkpoint is older than what the target has"):
+    with pytest.raises(PySparkException, match="checkpoint is older than this query's data"):
         stream.run()
     assert written(load, tmp_path) == Counter(f"row {n}" for n in range(40))
 
@@ -126,7 +126,7 @@ def test_an_older_checkpoint_is_refused(spark: SparkSession, load: Load, tmp_pat
         ("id", {"topic": "a"}, "append", "column value is needed"),
         ("'v' value", {}, "append", "neither the option topic nor a column topic"),
         ("'v' value", {"topic": "a", "topik": "b"}, "append", "unknown option topik"),
-        ("'v' value", {"topic": "a"}, "overwrite", "a log is only ever appended to"),
+        ("'v' value", {"topic": "a"}, "overwrite", "a log can only be appended to"),
         ("'v' value, cast(5 as int) partition", {"topic": "a"}, "append", "topic 'a' has no such partition"),
         ("cast(null as string) topic, 'v' value", {}, "append", "column topic is null in a row"),
     ],

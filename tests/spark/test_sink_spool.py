@@ -69,7 +69,7 @@ def test_a_lost_file_is_one_clear_error(tmp_path: Path) -> None:
     one = spooled(tmp_path, [(KEY, batch())], inline_bytes=0)
     one.delete()
     with pytest.raises(
-        StorageError, match="spool file is not there: the option spoolDir must name a folder that tasks and driver"
+        StorageError, match="spool file is missing: the option spoolDir must name a folder shared by tasks and driver"
     ):
         list(one.batches())
 

@@ -322,7 +322,7 @@ def delete(folder: Path, builder: LogBuilder) -> None:
     ("does", "error", "said"),
     [
         (retention, OffsetOutOfRangeError, r"orders-0 offsets \[20, \d\d\), \d+ of them: the log starts at"),
-        (cut, OffsetOutOfRangeError, r"orders-0 ends at 3, the stream was at 20: it was cut, or deleted and created again"),
+        (cut, OffsetOutOfRangeError, r"orders-0 ends at 3, the stream was at 20: it was truncated, or deleted and created again"),
         (delete, UnknownTopicOrPartitionError, "no topic orders"),
     ],
 )
@@ -341,7 +341,7 @@ def test_what_is_lost_is_one_clear_error(
     with pytest.raises(error, match=said) as raised:
         stream.run()
     assert "\n" not in str(raised.value)
-    assert error is UnknownTopicOrPartitionError or "failOnDataLoss=false goes on with what is left" in str(raised.value)
+    assert error is UnknownTopicOrPartitionError or "failOnDataLoss=false continues with what is left" in str(raised.value)
 
 
 def test_without_failing_a_loss_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

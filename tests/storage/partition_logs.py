@@ -106,10 +106,12 @@ def marker(kind: ControlType, producer_id: int, epoch: int = 0, *, offset: int =
     return build_end_txn_marker(offset, NOW_MS, kind, producer, coordinator_epoch=coordinator_epoch, leader_epoch=0)
 
 
-def end_txn(log: PartitionLog, kind: ControlType, producer_id: int, epoch: int = 0, coordinator_epoch: int = 0) -> AppendInfo:
+def end_txn(
+    log: PartitionLog, kind: ControlType, producer_id: int, epoch: int = 0, coordinator_epoch: int = 0, leader_epoch: int = 0
+) -> AppendInfo:
     """Have the coordinator end a transaction."""
     data = marker(kind, producer_id, epoch, coordinator_epoch=coordinator_epoch)
-    return log.append_as_leader(data, 0, origin=AppendOrigin.COORDINATOR)
+    return log.append_as_leader(data, leader_epoch, origin=AppendOrigin.COORDINATOR)
 
 
 # --- what is in a log

@@ -305,7 +305,7 @@ class TestTimeMaps:
                 writer.add(log, segment)
             writer.finish([log], max_bytes=3 << 20)
             assert len(maps(log)) == 3
-            assert f"{len(log.segments) - 3} segments are left without a time map for now" in caplog.text
+            assert f"{len(log.segments) - 3} segments have no time map for now" in caplog.text
             assert manager.tick() == len(log.segments) - 1, "only the flushes of the rolls"
 
     def test_they_go_with_their_segments(self, tmp_path: Path) -> None:
@@ -456,8 +456,8 @@ class TestStatistics:
             pass
         told = [record.getMessage() for record in caplog.records if "may roll a segment" in record.getMessage()]
         assert len(told) == 2
-        assert told[0].startswith("topic wide takes timestamps that are 5000 ms off, more than segment.ms = 1000")
-        assert told[1].startswith("topic wider takes timestamps that are 9000 ms off")
+        assert told[0].startswith("topic wide accepts timestamps that are 5000 ms off, more than segment.ms = 1000")
+        assert told[1].startswith("topic wider accepts timestamps that are 9000 ms off")
 
 
 def maps(log: PartitionLog) -> list[int]:

@@ -125,7 +125,7 @@ class TestSegments:
         assert segment is not None
         segment.log.truncate_to(1000)
         cleaner = make_cleaner(io_buffer_bytes=512)
-        with pytest.raises(CorruptBatchError, match="longer than what is left"):
+        with pytest.raises(CorruptBatchError, match="longer than the rest"):
             clean_segments(cleaner, log, [segment])
         segment.log.truncate_to(10)
         with pytest.raises(CorruptBatchError, match="cut off"):

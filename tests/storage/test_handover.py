@@ -110,6 +110,16 @@ def test_partitions_take_the_place_of_kafkas(source: Path, target: Path) -> None
     )
 
 
+@pytest.mark.parametrize("forged", [None, "", "0\n1\n0 0\n"])
+def test_epochs_of_batches_that_the_checkpoint_does_not_tell(source: Path, target: Path, forged: str | None) -> None:
+    for path in source.glob("t-*/leader-epoch-checkpoint"):
+        path.unlink() if forged is None else path.write_text(forged)
+    place(source, target, IDS)
+    with Log.open(target / "t-0") as theirs:
+        assert {one.leader_epoch for one in theirs.headers()} == {0}
+        assert [entry.epoch for entry in theirs.leader_epochs.entries] == [0]
+
+
 def test_run_again_it_leaves_alone_what_is_there(source: Path, target: Path) -> None:
     place(source, target, IDS)
     # Kafka went on with one of them.

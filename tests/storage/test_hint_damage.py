@@ -38,7 +38,7 @@ from tidelog.storage.segment import checked_times, segment_reader, walked_header
 T = TypeVar("T")
 
 DAMAGES_PER_LOG = 12
-LOGS = 400 if IS_SOAK else 8
+LOGS = 400 if IS_SOAK else 4
 
 
 @pytest.fixture(autouse=True)

@@ -64,13 +64,14 @@ class Opened:
 
 class TestNothingThatNobodyAskedFor:
     def test_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The last segment's end, one snapshot, epochs and id are read; nothing stays open; no file is changed."""
+        """The last segment's end, a snapshot, epochs, where they begin, and the id are read; nothing stays open or changes."""
         folder = closed(tmp_path)
         before = {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in folder.iterdir()}
         opened = Opened(folder, monkeypatch)
         log = reopened(tmp_path)
         assert (log.log_end_offset, log.recovery_point) == (30, 30)
         assert opened.names == {
+            file_name(0, ".log"),
             file_name(20, ".log"),
             file_name(20, ".index"),
             file_name(30, ".snapshot"),
@@ -164,7 +165,8 @@ class TestTheEnd:
         folder = closed(tmp_path)
         (folder / file_name(20, ".index")).write_bytes((8).to_bytes(4, "big") + (6 * SIZE).to_bytes(4, "big"))
         log = reopened(tmp_path)
-        assert find_clean_end(log.segments.active) == 30
+        end = find_clean_end(log.segments.active)
+        assert end is not None and end.offset == 30
 
 
 class TestMissingTimeIndex:

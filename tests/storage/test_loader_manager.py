@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.storage.managers import fill, managed
 from tests.storage.partition_logs import NOW_MS, batch, offsets
 from tests.storage.test_loader_recovery import spy_on_recovery
 from tidelog.clock import ManualClock
@@ -93,3 +94,30 @@ class TestLogRecoveryIsCalledUponBrokerCrash:
             ((key, reason),) = one.offline_partitions().items()
             assert key == ("t", 1) and "Input/output error" in reason and str(damaged) in reason
             assert offsets(one.log("t", 0)) == offsets(one.log("t", 2)) == list(range(11))
+
+
+@pytest.mark.parametrize(
+    "told_by", [names.RECOVERY_POINT_CHECKPOINT, names.HIGH_WATERMARK_CHECKPOINT, names.LEADER_EPOCH_CHECKPOINT]
+)
+def test_an_end_that_is_lost_is_told_before_it_is_forgotten(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, told_by: str
+) -> None:
+    """A start brings checkpoints down to where the log ends: after it nothing says any more that there was more."""
+    with managed(tmp_path) as one:
+        one.create_topic("t", 1)
+        fill(one.log("t", 0), 10)
+        size = one.log("t", 0).segments.active.size_bytes
+        if told_by == names.LEADER_EPOCH_CHECKPOINT:
+            one.log("t", 0).append_as_leader(batch(), 3)
+    for name in (names.RECOVERY_POINT_CHECKPOINT, names.HIGH_WATERMARK_CHECKPOINT):
+        (tmp_path / name).write_text("0\n1\nt 0 10\n" if name == told_by else "0\n0\n")
+    os.truncate(tmp_path / "t-0" / names.file_name(0, names.LOG_SUFFIX), size // 10 * 7)
+    with managed(tmp_path) as one:
+        assert one.log("t", 0).log_end_offset == 7
+    told = [record.getMessage() for record in caplog.records if "are given again" in record.getMessage()]
+    assert told == [
+        f"{tmp_path / 't-0'}: ends at 7, and {told_by} says that it went on to 10: the offsets after its end are given again"
+    ]
+    caplog.clear()
+    with managed(tmp_path):
+        assert not caplog.records

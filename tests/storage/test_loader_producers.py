@@ -100,7 +100,7 @@ class TestSnapshotsAfterUncleanShutdown:
             (log.directory / file_name(offset, ".snapshot")).unlink()
         reads = Reads(monkeypatch)
         log = open_log(tmp_path, segment_bytes=2 * SIZE, clean=clean)
-        assert reads.bases == []
+        assert reads.bases == ([0, 2, 4, 6, 8] if clean else [])  # Kafka reads nothing; `test_all_snapshots_are_lost` says why.
         assert snapshots(log.directory) == ([6, 8, 10] if clean else [2, 4, 6, 8, 10])
         assert log.log_end_offset == 10
 
@@ -125,6 +125,26 @@ class TestSnapshotsAfterUncleanShutdown:
             (log.directory / file_name(offset, ".snapshot")).write_bytes(b"nonsense")
         log = open_log(tmp_path, segment_bytes=3 * SIZE, clean=True)
         assert (last_sequences(log), snapshots(log.directory)) == ({1: 7}, [3, 6, 8])
+
+    @pytest.mark.parametrize("magic", [1, 2])
+    def test_all_snapshots_are_lost(self, tmp_path: Path, caplog: pytest.LogCaptureFixture, magic: int) -> None:
+        """Kafka forgets producers after a clean end, so an open transaction is shown; only older formats know no producers."""
+        log = open_log(tmp_path, segment_bytes=3 * SIZE)
+        for i in range(4):
+            log.append_as_leader(batch(producer=Producer(1, 0, i), transactional=True), 0)
+        log.update_high_watermark(log.log_end_offset)
+        assert log.last_stable_offset == 0
+        log.close()
+        for snapshot in log.directory.glob("*.snapshot"):
+            snapshot.unlink()
+        if magic == 1:
+            for path in log.directory.glob("*.log"):
+                path.write_bytes(messages(int(path.stem)))
+        log = open_log(tmp_path, segment_bytes=3 * SIZE, clean=True)
+        log.update_high_watermark(log.log_end_offset)
+        assert log.last_stable_offset == (0 if magic == 2 else log.log_end_offset)
+        assert last_sequences(log) == ({1: 3} if magic == 2 else {})
+        assert ("no producer snapshot is left" in caplog.text) is (magic == 2)
 
 
 class TestSkipped:

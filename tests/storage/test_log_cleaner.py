@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.storage.compacting import append, fill, keys, record
+from tests.storage.compacting import abort, all_records, append, compressed, fill, keys, producer, record
 from tests.storage.partition_logs import NOW_MS
 from tests.storage.test_cleaner_manager import World
 from tidelog.errors import StorageError
-from tidelog.records.compression import Bytes
+from tidelog.records import filter as record_filter
+from tidelog.records.compression import Bytes, Codec
 from tidelog.storage.compaction.cleaner import Cleaner
 from tidelog.storage.compaction.cleaner_manager import RETRY_AFTER_MS, CleaningState
 from tidelog.storage.compaction.log_cleaner import LogCleaner
@@ -72,6 +75,111 @@ def test_slices(world: World) -> None:
     for _ in range(100):
         world.scheduler.tick()
     assert world.manager.checkpoints == {log.topic_partition: log.segments.active.base_offset}
+
+
+class Elsewhere:
+    """Threads of the scheduler's owner: what they are given is done when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Callable[[], object], Callable[[object], None]]] = []
+        self.is_here = True
+
+    def __call__(self, work: Callable[[], object], done: Callable[[object], None]) -> None:
+        self.waiting.append((work, done))
+
+    def do_next(self) -> None:
+        work, done = self.waiting.pop(0)
+        self.is_here = False
+        result: object
+        try:
+            result = work()
+        except Exception as error:
+            result = error
+        self.is_here = True
+        done(result)
+
+
+@pytest.fixture
+def elsewhere(world: World, monkeypatch: pytest.MonkeyPatch) -> Elsewhere:
+    """Compressed batches are opened, and made, there only."""
+    threads = Elsewhere()
+    world.scheduler.elsewhere = threads
+    for name in ("decompress", "compress"):
+        real = getattr(record_filter, name)
+
+        def checked(codec: Codec, data: Bytes, *args: Any, real: Any = real, **kwargs: Any) -> Bytes:
+            assert not threads.is_here or codec is Codec.NONE
+            return real(codec, data, *args, **kwargs)
+
+        monkeypatch.setattr(record_filter, name, checked)
+    return threads
+
+
+def mixed_log(world: World) -> PartitionLog:
+    """Plain and compressed batches, and an aborted transaction that the second half of a batch is in."""
+    log = world.log(segment_bytes=1024)
+    aborting = producer(log, 7)
+    while len(log.segments) < 6:
+        for codec in (Codec.GZIP, Codec.NONE, Codec.ZSTD):
+            log.append_as_leader(compressed(range(3), codec), 0)
+        aborting(0, 1)
+        abort(log, 7)
+        log.append_as_leader(compressed(range(2, 5), Codec.LZ4), 0)
+    log.update_high_watermark(log.log_end_offset)
+    return log
+
+
+def test_compressed_batches_are_worked_on_elsewhere(world: World, elsewhere: Elsewhere) -> None:
+    """Some kilobytes may unpack to a hundred megabytes. What stays is what stays without threads."""
+    log = mixed_log(world)
+    cleaner = cleaner_of(world)
+    cleaner.start(world.scheduler)
+    world.scheduler.tick()
+    done = 0
+    while elsewhere.waiting:
+        elsewhere.do_next()
+        done += 1
+        world.scheduler.tick()
+    assert done > 10
+    assert world.manager.checkpoints == {log.topic_partition: log.segments.active.base_offset}
+    compacted = [one for one in all_records(log) if one.offset < log.segments.active.base_offset]
+    assert {one.key for one in compacted} <= {b"%d" % key for key in range(5)}
+    latest = {one.key: one.offset for one in all_records(log)}
+    kept = {one.key: one.offset for one in compacted}
+    assert all(latest[key] >= offset for key, offset in kept.items()) and len(compacted) == len(kept)
+
+
+def test_a_pass_that_ends_while_it_is_worked_on_elsewhere(world: World, elsewhere: Elsewhere) -> None:
+    """What comes of it then counts for nothing, and touches nothing of the pass after it."""
+    log = mixed_log(world)
+    key = log.topic_partition
+    cleaner = cleaner_of(world)
+    cleaner.start(world.scheduler)
+    for ended in range(12):
+        world.scheduler.tick()
+        for _ in range(ended):
+            if elsewhere.waiting:
+                elsewhere.do_next()
+                world.scheduler.tick()
+        late, elsewhere.waiting[:] = list(elsewhere.waiting), []
+        world.manager.abort_and_pause_cleaning(key)
+        world.manager.resume_cleaning([key])
+        assert not list(log.directory.glob("*.cleaned"))
+        world.clock.advance(15_000)
+        world.scheduler.tick()
+        if elsewhere.waiting:
+            elsewhere.do_next()
+        elsewhere.waiting[:0] = late
+    while elsewhere.waiting:
+        elsewhere.do_next()
+        world.scheduler.tick()
+        world.clock.advance(15_000)
+        world.scheduler.tick()
+    assert world.manager.state(key) is None
+    assert world.manager.checkpoints == {key: log.segments.active.base_offset}
+    assert {int(one.key or b"") for one in all_records(log)} == {0, 1, 2, 3, 4}
+    compacted = [one.key for one in all_records(log) if one.offset < log.segments.active.base_offset]
+    assert len(compacted) == len(set(compacted))
 
 
 def test_nothing_to_do(world: World) -> None:
@@ -139,7 +247,7 @@ def test_damage_makes_a_log_uncleanable(world: World, caplog: pytest.LogCaptureF
             pass
     assert set(world.manager.uncleanable_partitions) == {broken.topic_partition}
     assert "checksum" in world.manager.uncleanable_partitions[broken.topic_partition]
-    assert "broken-0: not compacted any more" in caplog.text
+    assert "broken-0: no longer compacted" in caplog.text
     assert path.read_bytes() == data
     assert world.manager.checkpoints == {sound.topic_partition: sound.segments.active.base_offset}
     assert not broken.is_offline

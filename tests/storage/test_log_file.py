@@ -337,7 +337,7 @@ class TestFullDisk:
     def test_where_even_cutting_back_fails_the_error_says_so(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         log = log_file(path, SET[0])
         make_room = full_disk(monkeypatch, room=20, cannot_cut=True)
-        with pytest.raises(StorageError, match=r"No space left on device; nor could it be cut back to \d+ bytes"):
+        with pytest.raises(StorageError, match=r"No space left on device; nor could it be truncated to \d+ bytes"):
             log.append(SET[1])
         assert path.stat().st_size == len(SET[0]) + 20
         assert log.size_bytes == len(SET[0])

@@ -62,10 +62,10 @@ class TestGoldenFolder:
             assert (manager.delete_old_segments(), logs_of(folder)) == (0, before)
         assert logs_of(folder) == before
         assert read_offset_checkpoint(folder / "replication-offset-checkpoint") == high_watermarks
-        notices = [record.getMessage() for record in caplog.records if "nothing is known of the configuration" in record.message]
+        notices = [record.getMessage() for record in caplog.records if "the configuration of" in record.message]
         assert len(notices) == 1
         assert "__consumer_offsets, " in notices[0]
-        assert " more: retention and compaction are off for them" in notices[0]
+        assert " more is unknown: retention and compaction are off for them" in notices[0]
         assert read_topics(folder) == {}
 
     def test_a_topic_can_be_adopted_and_another_made(self, tmp_path: Path, release: str, is_clean: bool) -> None:

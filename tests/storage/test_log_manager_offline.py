@@ -132,6 +132,18 @@ class TestWhileItRuns:
         with managed(tmp_path) as manager:
             assert offsets(manager.log("t", 0)) == list(range(3, 35))
 
+    def test_one_that_is_not_taken_up_keeps_no_other(self, tmp_path: Path) -> None:
+        clock = ManualClock(NOW_MS)
+        with managed(tmp_path, clock) as manager:
+            manager.create_topic("t", 2, {})
+            manager.offline.returned = lambda log, _: [][log.topic_partition.partition]
+            for partition in range(2):
+                manager.log("t", partition).go_offline("append", OSError("no"))
+            for _ in range(20):
+                clock.advance(1000)
+                manager.tick()
+            assert manager.offline_partitions() == {}
+
     @pytest.mark.parametrize("what", ["the log", "its folder", "the data folder"])
     def test_files_that_somebody_moves_away(self, tmp_path: Path, what: str) -> None:
         """Writes to them would go on, into nothing: they are refused until the files are back."""
@@ -152,7 +164,7 @@ class TestWhileItRuns:
             manager.tick()
             offline = manager.offline_partitions()
             assert list(offline) == [("t", 0)], "nothing was written to the other one since"
-            assert "somebody has removed the file that is written" in offline[TopicPartition("t", 0)]
+            assert "another process removed the file that is being written" in offline[TopicPartition("t", 0)]
             with pytest.raises(LogOfflineError):
                 fill(logs[0], 1)
             if what == "the log":

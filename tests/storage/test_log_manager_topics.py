@@ -292,7 +292,7 @@ class TestDelete:
             fill(manager.log("t", 1), 4)
             with pytest.MonkeyPatch.context() as patch:
                 refuse_nth(patch, "rename", 1)
-                with pytest.raises(StorageError, match="'t' is not gone: 1 partitions"):
+                with pytest.raises(StorageError, match="'t' was not deleted: 1 partitions"):
                     manager.delete_topic("t")
             assert manager.topics() == {}
             assert manager.partitions() == [("t", 1)]

@@ -93,7 +93,7 @@ class TestOpening:
         manager.abort()
 
     def test_it_is_not_loaded_without_the_metadata(self, directory: Path) -> None:
-        with pytest.raises(InvalidArgumentError, match="by its cluster's metadata"):
+        with pytest.raises(InvalidArgumentError, match="from its cluster's metadata"):
             MemberLogManager(directory, ManualClock(NOW_MS)).startup()
 
 
@@ -185,7 +185,7 @@ class TestReplicas:
                 raise PermissionError(13, "not allowed")
 
             patch.setattr(Path, "rename", refuse)
-            with pytest.raises(OSError, match="2 replicas are not gone"):
+            with pytest.raises(OSError, match="2 replicas could not be deleted"):
                 run_steps(manager.replicas.deletion(manager.partitions()))
             assert manager.unfinished_deletions() == ["a"]
         follow(manager, cluster)

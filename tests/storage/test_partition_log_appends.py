@@ -20,8 +20,10 @@ from tests.storage.partition_logs import (
     records,
     time_entries,
 )
+from tidelog.config import INT32_MAX, INT64_MAX
 from tidelog.errors import (
     CorruptBatchError,
+    InvalidOffsetError,
     InvalidRecordError,
     InvalidTimestampError,
     OffsetsOutOfOrderError,
@@ -256,6 +258,19 @@ class TestAsFollower:
         overlapping = bytearray(batch(0, count=3))
         with pytest.raises(OffsetsOutOfOrderError):
             log.append_as_follower(overlapping + batch(2, count=3))
+
+    @pytest.mark.parametrize("offset", [INT32_MAX + 2, INT64_MAX])
+    def test_offsets_that_no_segment_can_hold(self, tmp_path: Path, offset: int) -> None:
+        """They are refused before anything is noted: a leader's word takes no log offline."""
+        log = open_log(tmp_path)
+        log.append_as_follower(batch(0, count=1))
+        with pytest.raises(InvalidOffsetError, match="no segment"):
+            log.append_as_follower(batch(1, count=1, leader_epoch=3) + batch(offset, count=1, leader_epoch=4), 5)
+        latest = log.leader_epochs.latest
+        assert not log.is_offline and latest is not None and latest.epoch == 0
+        log.append_as_follower(batch(1, count=1))
+        log.append_as_follower(batch(INT32_MAX + 7, count=1))
+        assert offsets(log) == [0, 1, INT32_MAX + 7], "a gap between two appends is no matter"
 
     def test_append_below_expected_offset_throws_exception(self, tmp_path: Path) -> None:
         """UnifiedLogTest.testAppendBelowExpectedOffsetThrowsException."""

@@ -42,6 +42,27 @@ def test_the_last_five_batches_are_known_again(tmp_path: Path, segment_bytes: in
     log.append_as_leader(written(1, 14), 0)
 
 
+@pytest.mark.parametrize("damaged", [0, 1])
+def test_damage_that_was_flushed_keeps_no_log_from_loading(
+    tmp_path: Path, damaged: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Below the recovery point, where nothing is recovered."""
+    size = len(written(1, 0))
+    log = open_log(tmp_path, segment_bytes=4 * size)
+    for number in range(6):
+        log.append_as_leader(written(1, 2 * number), 0)
+    log.flush(force_active=True)
+    log.close_handlers()
+    path = tmp_path / "log-0" / f"{0:020}.log"
+    data = bytearray(path.read_bytes())
+    data[damaged * size + 8] = 0x80
+    path.write_bytes(data)
+    log = open_log(tmp_path, clean=False, recovery_point=12, segment_bytes=4 * size)
+    assert log.log_end_offset == 12
+    assert [each.first_sequence for each in log.producer_state.active_producers[1].batches] == [8, 10]
+    assert "of producers only the batches after it are recognized" in caplog.text
+
+
 def test_only_of_the_epoch_that_it_has_now(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for epoch, sequence in ((0, 0), (0, 2), (1, 0), (1, 2), (1, 4)):

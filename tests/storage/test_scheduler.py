@@ -10,6 +10,7 @@ import pytest
 
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError, StorageError
+from tidelog.storage import scheduler as scheduler_module
 from tidelog.storage.scheduler import Rest, Scheduler
 
 
@@ -25,6 +26,25 @@ def test_tasks_run_when_they_are_due_in_order_of_time() -> None:
     assert scheduler.tick() == 2
     assert ran == ["soon", "late"]
     assert scheduler.next_due_ms is None
+
+
+def test_a_slice_leaves_the_rest_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that waits is touched for it: ten thousand tasks in a hundred slices cost what they cost in one."""
+    monkeypatch.setattr(scheduler_module, "SLICE_S", 0)
+    clock = ManualClock(0)
+    scheduler = Scheduler(clock)
+    ran: list[str] = []
+    scheduler.schedule("every", lambda: ran.append("every"), delay_ms=1, period_ms=10)
+    scheduler.schedule("again", lambda: scheduler.schedule("new", lambda: ran.append("new")), delay_ms=5)
+    scheduler.schedule("last", lambda: ran.append("last"), delay_ms=5)
+    clock.advance(10)
+    waiting = len(scheduler._waiting)
+    assert [scheduler.tick(is_slice=True) for _ in range(5)] == [1, 1, 1, 1, 0]
+    assert (ran, len(scheduler._waiting)) == (["every", "last", "new"], waiting - 2)
+    clock.advance(10)
+    assert scheduler.tick() == 1  # In one: a task that is due again, and what a task schedules, come with the next.
+    scheduler.schedule("again", lambda: scheduler.schedule("new", lambda: ran.append("new")))
+    assert (scheduler.tick(), scheduler.tick()) == (1, 1)
 
 
 def test_what_is_cancelled_takes_no_memory_until_its_time() -> None:

@@ -278,7 +278,7 @@ class TestFullDisk:
             real(fd, length)
 
         monkeypatch.setattr(os, "ftruncate", only_index)
-        with pytest.raises(StorageError, match=r"No space left on device.*; nor could the log be cut back"):
+        with pytest.raises(StorageError, match=r"No space left on device.*; nor could the log be truncated"):
             put(segment, batch(1, [2]))
         make_room()
         assert segment.read_next_offset() == 1

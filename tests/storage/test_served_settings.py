@@ -93,7 +93,7 @@ def test_settings_that_keep_less_than_before_are_warned_of(tmp_path: Path, caplo
     serve(tmp_path, **{"log.retention.ms": -1})
     with caplog.at_level(logging.WARNING):
         serve(tmp_path)
-    assert "retention.ms is 604800000 now, and was -1 when the folder was served last" in caplog.text
+    assert "retention.ms is 604800000 now, and was -1 when the folder was last served" in caplog.text
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         serve(tmp_path, **{"log.retention.ms": -1})

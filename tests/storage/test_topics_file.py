@@ -33,7 +33,7 @@ def test_topics_as_they_were_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "no JSON"),
+        ("{", "not JSON"),
         ("[]", "found list"),
         ('{"version": 2}', "found 2, expected 1"),
         ('{"version": 1}', "no object of topics"),

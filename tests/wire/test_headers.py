@@ -90,6 +90,20 @@ def test_tagged_fields_of_headers_are_passed_over() -> None:
     assert read_response(ProduceResponse, 9, answer[:4] + b"\1\5\1x" + answer[5:]) == (7, ProduceResponse())
 
 
+@pytest.mark.parametrize(("count", "length"), [(b"\x7f", 127), (b"\x80\1", 128), (b"\x80\x89\x7a", 2_000_000)])
+def test_a_header_has_few_tagged_fields(count: bytes, length: int) -> None:
+    """Headers are read on the loop."""
+    plain = frame_of(request_chunks(MetadataRequest(), 9, 1, "me"))
+    position = read_request_header(plain)[1]
+    assert plain[position - 1] == 0
+    frame = plain[: position - 1] + count + b"\5\0" * length + plain[position:]
+    if length < 128:
+        assert read_request_header(frame) == ((3, 9, 1, "me"), position + 2 * length)
+        return
+    with pytest.raises(ProtocolError, match="more than 127 tagged fields"):
+        read_request_header(frame)
+
+
 def test_an_unknown_api_has_a_header_too() -> None:
     assert read_request_header(b"\x7f\0\0\1\0\0\0\2\0\1a")[0] == (0x7F00, 1, 2, "a")
 

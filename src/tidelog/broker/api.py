@@ -1,4 +1,4 @@
-"""What an API is to the broker: its messages, the versions that are served, and the function that answers.
+"""An API of the broker: its messages, the versions served, and the function that answers.
 
 A module of `apis/` defines one, as `API`::
 
@@ -7,8 +7,8 @@ A module of `apis/` defines one, as `API`::
     ...
     API = Api(ProduceRequest, ProduceResponse, SERVED, ACCESS, handle)
 
-`ACCESS` says what is checked before the handler is called (`authorization.access`); it is `NOTHING` only of what nobody need have
-authenticated for.
+`ACCESS` says what is checked before the handler is called (`authorization.access`); it is `NOTHING` only for APIs that need no
+authentication.
 
 `handle(node, message, request)` is called on the loop's thread and must not block. It returns the response, or
 
@@ -53,9 +53,9 @@ class Api(NamedTuple):
     request: type[Message]
     response: type[Message]
     served: Versions
-    """What each version changed is in the table of the module of `wire.messages` that has the messages, and nowhere else."""
+    """The table in the messages' module of `wire.messages`, and only there, lists the changes of each version."""
     access: Access
-    """What somebody has to be allowed to, where the broker has an authorizer."""
+    """The operations that the authorizer must allow, if the broker has one."""
     handle: Handler
     answer_usual: UsualHandler | None = None
     """Answers a request's bytes where that is the sooner; None is for all others, which are decoded and handled."""

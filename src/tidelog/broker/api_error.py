@@ -1,4 +1,4 @@
-"""What a request is refused for, on its way from the rule that refuses to the answer that says so.
+"""The reason for which a request is refused, raised by a rule and turned into the response.
 
 A handler's rules raise `ApiError`, or an error of the engine's; `api_error_of` makes one of the other. Reasons are for people.
 """
@@ -44,7 +44,7 @@ def check_size(records: int) -> None:
 
 
 def api_error_of(error: Exception) -> ApiError:
-    """Say with which code and reason `error` is answered; what nobody expected is logged, and answered without its words."""
+    """Return the code and reason that answer `error`; an unexpected error is logged, and answered without its text."""
     if isinstance(error, ApiError):
         # A handler that keeps the error would be kept by it: the collector takes thousands of such cycles in one go.
         return error.with_traceback(None)

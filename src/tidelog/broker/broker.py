@@ -20,14 +20,15 @@ Defaults are Kafka's, but for `group.initial.rebalance.delay.ms`: 0, so that a g
 | `create_topic("orders", 3, retention_ms=1000)` | |
 | `produce("orders", b"value", key=b"key")`, `produce("orders", [b"a", b"b"])` | offsets; a missing topic is created |
 | `records("orders")` | what is in it |
+| `fail("Produce", "NOT_LEADER_OR_FOLLOWER", topic="orders", times=2)` | what clients ask fails so, and nothing of it is done |
 
 The broker runs on a thread of its own, with a loop of its own: whatever the program does, clients are served, as far as Python's
 one lock allows. Methods may be called from any thread.
 
 `stop` ends cleanly; `kill` leaves the folder as a process does that is killed, so that a test can see what the next start makes
-of it. `start` starts again after either, on the same folder. `with` starts, and stops. A broker that nobody refers to any more is
-stopped, with a ResourceWarning; one that runs when the program ends is stopped as well. In a process that was forked off there is
-no broker: it goes on in the one that started it.
+of it. `start` starts again after either, on the same folder. `with` starts, and stops. A broker without references is stopped,
+with a ResourceWarning; one that runs when the program ends is stopped, too. In a process that was forked off there is no broker:
+it continues in the one that started it.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
+from tidelog.broker.authorization.faults import Fault
 from tidelog.broker.broker_thread import BrokerThread, Reply
 from tidelog.broker.node import Node
 from tidelog.broker.server.listeners import joined, loopback
@@ -91,13 +93,13 @@ class Broker:
         self._security: QuickSecurity | None = None
         if tls or users is not None:
             if "listeners" in given or "listener.security.protocol.map" in given:
-                raise InvalidArgumentError("listeners say themselves how they are secured: without tls and users")
+                raise InvalidArgumentError("listeners are given with their security protocols: leave out tls and users")
             self._security = QuickSecurity(tls=tls, users=users, is_read_only=read_only)
             given = {**self._security.properties(port), **given}
         self._properties = sort_properties({"group.initial.rebalance.delay.ms": 0, **given}, topic_names=True)
         if self._properties.unknown:
             raise InvalidArgumentError(
-                "no property of a broker or a topic", found=described(self._properties.unknown, topic_names=True)
+                "not a property of a broker or a topic", found=described(self._properties.unknown, topic_names=True)
             )
         self._clock = clock or SystemClock()
         has_listeners = any(name in given for name in ("listeners", "advertised.listeners", "port", "host.name"))
@@ -106,7 +108,7 @@ class Broker:
         self._is_read_only = read_only
         folder = data_dir or self._properties.config.log_dir
         if folder is None and read_only:
-            raise InvalidArgumentError("a read-only broker serves a folder that is there", found="none")
+            raise InvalidArgumentError("a read-only broker needs an existing folder", found="none")
         if folder is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="tidelog-")
             folder = Path(self._temporary.name) / "data"
@@ -191,7 +193,7 @@ class Broker:
         Raises InvalidArgumentError for another client, user or mechanism, and for a broker that was given `listeners`.
         """
         if self._security is None and self._listeners[0].protocol != PLAINTEXT:
-            raise InvalidArgumentError("its listeners were given as properties: so are clients' settings")
+            raise InvalidArgumentError("its listeners were given as properties: write the clients' settings to match")
         security = self._security or QuickSecurity(tls=False, users=None, is_read_only=self._is_read_only)
         return security.client_config(client, self.bootstrap_servers, user, mechanism)
 
@@ -271,7 +273,7 @@ class Broker:
             return info.first_offset
 
         if not self.call(lambda running: running.node.topics.get(topic)):
-            with suppress(TopicExistsError):  # Somebody else has made it meanwhile.
+            with suppress(TopicExistsError):  # Another client has created it meanwhile.
                 self._create(topic, lambda node: node.topics.creation(topic, node.config.num_partitions, {}))
         first = self.call(append)
         return first if value is None or isinstance(value, bytes | str) else [first + index for index in range(len(values))]
@@ -292,6 +294,16 @@ class Broker:
 
         self.call(read)
         return found
+
+    def fail(self, api: str, error: str | int | None, *, topic: str | None = None, times: int | None = 1) -> Fault:
+        """Have the next `times` requests of an API fail; None: all, until `stop` of what is returned. `count` of it counts them.
+
+        `api` and `error` are Kafka's names, "Fetch" and "NOT_LEADER_OR_FOLLOWER" (or 6); with None for an error the connection is
+        closed. Nothing of what fails is done. With `topic` only requests fail that name it, and only for it. A broker that
+        starts again has forgotten it. Raises InvalidArgumentError for a name that is none, and for a topic of an API whose
+        requests fail as a whole.
+        """
+        return self.call(lambda running: running.node.faults.add(api, error, topic, times))
 
     def tick(self) -> int:
         """Do now what is due by the clock: retention, compaction, deletions; return how many tasks ran.
@@ -373,7 +385,7 @@ def _records(log: PartitionLog) -> Iterator[Record]:
 def _dropped(serving: BrokerThread, temporary: tempfile.TemporaryDirectory[str] | None, what: str) -> None:
     """End a broker that was dropped while it ran, then remove its temporary folder: it still listens, and needs that."""
     if threading.main_thread().is_alive():  # Else the program ends, which is a way to drop it as good as any.
-        warnings.warn(f"{what} was dropped without stop(): it is stopped now", ResourceWarning, stacklevel=2)
+        warnings.warn(f"{what} was garbage-collected without stop(): stopping it now", ResourceWarning, stacklevel=2)
     serving.drop(temporary)
 
 

@@ -1,6 +1,6 @@
 """The thread that a `Broker` serves on, from a start to its end, with an event loop of its own.
 
-Others ask for something with `call`, and end it with `end`. None of that waits for ever: `end` gives up on a disk that does not
+Others ask for something with `call`, and end it with `end`. None of that waits forever: `end` gives up on a disk that does not
 answer, and a call whose broker ends first says so. No lock is held (`Reply`), so that both may come from a signal's handler.
 """
 
@@ -38,7 +38,7 @@ STALLED_S = 120.0
 """More than all that an end waits for, but for the disk."""
 
 DROP_WAIT_S = 10.0
-"""A broker that was dropped while it ran has so long to end before the program continues; it ends nevertheless."""
+"""A broker that was dropped while it ran has this long to end before the program continues; it ends nevertheless."""
 
 WATCH_S = 1.0
 
@@ -47,7 +47,7 @@ class Reply(Generic[T]):
     """A value or an error that comes from another thread. The first one counts.
 
     A `Future` takes its lock in Python, so a signal's handler may run while the waiting thread holds it. If the handler then
-    waits for the thread that is to give the result (one that stops the broker does), both wait for ever.
+    waits for the thread that is to give the result (one that stops the broker does), both wait forever.
     """
 
     def __init__(self) -> None:
@@ -148,14 +148,14 @@ class BrokerThread:
         Raises StorageError where the end does not come on for `STALLED_S`, and what the broker itself ended with.
         """
         if self.is_here:
-            raise InvalidArgumentError("a broker cannot be stopped on its own thread, which has to do it", path=self._data_dir)
+            raise InvalidArgumentError("a broker cannot be stopped from its own thread", path=self._data_dir)
         self._moved()
         with suppress(RuntimeError):  # It has ended by itself: the result says why.
             self._loop.call_soon_threadsafe(self._begin_end, is_clean)
         self._thread.join(WATCH_S)
         while self._thread.is_alive():
             if monotonic() - self._moved_at >= STALLED_S:
-                raise StorageError(f"the broker's end has not come on for {STALLED_S:.0f} s", path=self._data_dir)
+                raise StorageError(f"the broker's shutdown has not progressed for {STALLED_S:.0f} s", path=self._data_dir)
             self._thread.join(WATCH_S)
         if isinstance(self._ended, BaseException):
             raise self._ended

@@ -6,6 +6,7 @@
 | whose handler has written, or read, what is not committed yet | is answered once that is committed |
 | where that fails: another broker leads, too few replicas, time | gets what its handler says of a coordinator that is not there |
 | where the disk refuses | is not answered, and its connection closed: what became of the change the client asks again |
+| where that fails, and the request is a wide one | the same: it has been taken apart by then (`wide_requests`) |
 
 So nobody is shown what another leader might not know. Not committed can be what is to be flushed (`log.flush.interval.messages`),
 and what other replicas do not have.
@@ -52,6 +53,7 @@ class _Coordinated:
 
     def __call__(self, node: Node, message: Any, request: Request) -> Message | Wide | Outcome | Work:
         log = self._log_of(node)
+        kept = message if node.slices.when_over is None else None
         if log.uncommitted:
             log.uncommitted.clear()
         try:
@@ -64,26 +66,29 @@ class _Coordinated:
                 except StopIteration as end:
                     answer = end.value
                 else:
-                    return self._sliced(node, message, request, log, work, wanted)
+                    return self._sliced(node, message, kept, request, log, work, wanted)
         except TopicMissingError:
-            return self._made_first(node, message, request, log)
-        return self._held(node, message, request, log, answer, log.uncommitted) if log.uncommitted else answer
+            return self._made_first(node, message, kept, request, log)
+        return self._held(node, kept, request, log, answer, log.uncommitted) if log.uncommitted else answer
 
-    def _sliced(self, node: Node, message: Any, request: Request, log: StateLog, work: Work, wanted: object) -> Work:
-        """The same for a handler in slices, which waits for `wanted`: others may write in between, and the topic may go."""
+    def _sliced(self, node: Node, message: Any, kept: Any, request: Request, log: StateLog, work: Work, wanted: object) -> Work:
+        """The same for a handler in slices, which waits for `wanted`: others may write in between, and the topic may go.
+
+        `kept` is the message if it is still there after the work, else None.
+        """
         uncommitted = set(log.uncommitted)
         log.uncommitted.clear()
         try:
             answer = yield from _noting(log, work, uncommitted, _at_once, lambda: wanted)
         except TopicMissingError:
-            return (yield from self._made_first(node, message, request, log))
-        return self._held(node, message, request, log, answer, uncommitted) if uncommitted else answer
+            return (yield from self._made_first(node, message, kept, request, log))
+        return self._held(node, kept, request, log, answer, uncommitted) if uncommitted else answer
 
-    def _made_first(self, node: Node, message: Any, request: Request, log: StateLog) -> Work:
+    def _made_first(self, node: Node, message: Any, kept: Any, request: Request, log: StateLog) -> Work:
         code = yield from log.ensuring()
-        return (yield from self._called(node, message, request, log, code))
+        return (yield from self._called(node, message, kept, request, log, code))
 
-    def _called(self, node: Node, message: Any, request: Request, log: StateLog, code: ErrorCode) -> Work:
+    def _called(self, node: Node, message: Any, kept: Any, request: Request, log: StateLog, code: ErrorCode) -> Work:
         """Call the handler; unless `code` is NONE as where there is no coordinator, for that reason."""
         call: _Call = _at_once if code is ErrorCode.NONE else partial(log.refusing, code)
         log.uncommitted.clear()
@@ -91,12 +96,12 @@ class _Coordinated:
         uncommitted = set(log.uncommitted)
         if isinstance(answer, Generator):
             answer = yield from _noting(log, answer, uncommitted, call, partial(answer.send, None))
-        return self._held(node, message, request, log, answer, uncommitted) if uncommitted else answer
+        return self._held(node, kept, request, log, answer, uncommitted) if uncommitted else answer
 
     def _held(
         self,
         node: Node,
-        message: Any,
+        kept: Any,
         request: Request,
         log: StateLog,
         answer: Message | Wide | Outcome,
@@ -114,10 +119,10 @@ class _Coordinated:
             left -= 1
             failed = code if failed is not ErrorCode.KAFKA_STORAGE_ERROR and code else failed
             if not left:
-                if failed is ErrorCode.KAFKA_STORAGE_ERROR:
+                if failed is ErrorCode.KAFKA_STORAGE_ERROR or (failed and kept is None):
                     request.respond(Outcome.CLOSE)
                 elif failed:
-                    node.slices.go_on(request, self._called(node, message, request, log, refusal_of(failed)))
+                    node.slices.go_on(request, self._called(node, kept, kept, request, log, refusal_of(failed)))
                 else:
                     request.respond(answer)
 

@@ -1,4 +1,4 @@
-"""What the parts of a broker stand on: the logs, the configuration, the clock, timers, threads. One for each running broker.
+"""The base of a broker's parts: the logs, the configuration, the clock, timers, threads. One for each running broker.
 
 It knows none of the parts that are given it: `Node` makes those, and is a core itself. Everything in here belongs to the loop's
 thread.
@@ -23,7 +23,7 @@ from tidelog.storage.log_manager import LogManager
 
 
 class Core:
-    """What each part of a broker can use, whatever the broker does."""
+    """Services that each part of a broker can use."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Core:
         self.node_id = manager.owner.node_id
         self.cluster_id = manager.owner.cluster_id
         self.config = config
-        """What the broker was started with, but for `dynamic_settings`."""
+        """The configuration at the broker's start; `dynamic_settings` changes later."""
         self.plane = plane
         """A member's way to its cluster, None for a broker that is alone."""
         self.peers = None if plane is None else _peers(plane, config)

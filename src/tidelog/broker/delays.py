@@ -1,4 +1,4 @@
-"""What a broker does later for its clients: sessions that end, rebalances that waited long enough, transactions that time out.
+"""Delayed work for clients: sessions that end, rebalances that waited long enough, transactions that time out.
 
 They go by the injected clock, so that a test moves it and sees a session end. The machine's clock may be set, and no session ends
 by that: there, time is the monotonic one (`tidelog.clock.steady`). Nothing in here is kept over a broker's end.
@@ -59,9 +59,7 @@ class Delays:
 
     def tick(self) -> int:
         """Do what is due; return how many calls that were. Happens by itself, but for a clock that is moved by hand."""
-        ran = self._scheduler.tick()
-        self._arm()
-        return ran
+        return self._tick(is_slice=False)
 
     def stop(self) -> None:
         """Forget all of it."""
@@ -85,7 +83,13 @@ class Delays:
     def _wake(self) -> None:
         self._timer = None
         if not self._is_stopped:
-            self.tick()
+            self._tick(is_slice=True)
+
+    def _tick(self, *, is_slice: bool) -> int:
+        """Do what is due, or as much of it as others can wait for: ten thousand sessions may end at the same moment."""
+        ran = self._scheduler.tick(is_slice=is_slice)
+        self._arm()
+        return ran
 
 
 class _Either:

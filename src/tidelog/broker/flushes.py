@@ -21,7 +21,9 @@ from tidelog.wire.messages.produce import PartitionProduceResponse, ProduceRespo
 
 
 class Flushes:
-    """What waits for the disk. `pending` counts appends that are not on the disk: with none there is nothing to look at."""
+    """Operations that wait for the disk. `pending` counts appends that are not on the disk: with none there is nothing to look
+    at.
+    """
 
     def __init__(self, manager: LogManager) -> None:
         self.pending = 0
@@ -44,7 +46,7 @@ class Flushes:
             flushed(log, end)
 
     def hold(self, request: Request, response: ProduceResponse) -> ProduceResponse | Outcome:
-        """Return the response, or see to it that the request gets it once its records are on the disk."""
+        """Return the response, or arrange for it once its records are on the disk."""
         waiting = _Held(request, response)
         logs = self._manager.logs
         for topic in response.responses:

@@ -1,4 +1,4 @@
-"""What the headers of produced records give away before their log is asked: whole, of which format, of which producer.
+"""Checks of produced records by their headers, before the log is asked: complete, of which format, of which producer.
 
 | records | are |
 |---|---|
@@ -70,7 +70,7 @@ def check_headers_fast(records: Bytes | None, version: int) -> HeaderCheck | Non
 
 
 def is_of_open_transaction(log: PartitionLog | None, records: Bytes | None, version: int) -> bool:
-    """Whether the records are one whole batch of a transaction that is open in their log: nobody need be asked about it."""
+    """Whether the records are one whole batch of a transaction that is open in their log: no coordinator need be asked."""
     if log is None or records is None:
         return False
     size = len(records)

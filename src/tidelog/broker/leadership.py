@@ -1,4 +1,4 @@
-"""Who leads which partition, and up to where its records are committed: one protocol, two ways.
+"""Partition leadership, and up to where records are committed: one protocol, two implementations.
 
 | | |
 |---|---|
@@ -54,7 +54,7 @@ _NONE = ErrorCode.NONE
 
 
 class Leadership(Protocol):
-    """What APIs and coordinators ask before and after they read or append."""
+    """The checks of APIs and coordinators before and after they read or append."""
 
     # --- may it be done here?
 
@@ -62,7 +62,7 @@ class Leadership(Protocol):
         """Return the epoch in which this broker leads a partition, for batches and answers; NO_EPOCH if it does not."""
 
     def leader_of(self, key: TopicPartition) -> tuple[int, int]:
-        """Return a partition's leader and its epoch, for `current_leader` in answers; (-1, -1) if nobody knows."""
+        """Return a partition's leader and its epoch, for `current_leader` in responses; (-1, -1) if unknown."""
 
     def refusal(self, key: TopicPartition, current_leader_epoch: int = NO_EPOCH) -> ErrorCode:
         """Return NONE if this broker leads the partition, in the epoch that the request names; else why it refuses.
@@ -120,7 +120,7 @@ class Leadership(Protocol):
     # --- epochs
 
     def end_offset_for_epoch(self, log: PartitionLog, epoch: int) -> tuple[int, int] | None:
-        """Return (epoch, end offset) of a log's last epoch at or below `epoch`, None if that is not known (spec §14)."""
+        """Return (epoch, end offset) of a log's last epoch at or below `epoch`, None if that is unknown (spec §14)."""
 
     def epoch_at_start(self, log: PartitionLog, known: int) -> int:
         """Return the epoch that the log start is in; `known` is what the log knows, -1 if it does not."""
@@ -149,7 +149,7 @@ class SingleLeadership:
         may_have_lost = not manager.had_clean_shutdown
         topics = self._store.image.topics
         for key, log in manager.logs.items():
-            # Nobody else has to have the records: where a checkpoint is behind, all that is there counts.
+            # No other replica needs the records: if a checkpoint lags, the whole log counts.
             log.update_high_watermark(log.log_end_offset_metadata)
             if key.topic not in topics:
                 epoch = log.leader_epochs.latest_epoch or 0
@@ -170,7 +170,7 @@ class SingleLeadership:
         return self._node_id, self.epoch_of(key)
 
     def refusal(self, key: TopicPartition, current_leader_epoch: int = NO_EPOCH) -> ErrorCode:
-        """Return why a partition is not led here in that epoch: it is not there, its disk fails, or the epoch is another."""
+        """Return why a partition is not led here in that epoch: it does not exist, its disk fails, or the epoch is another."""
         if key not in self._logs:
             return self._why_missing(key)
         if current_leader_epoch != NO_EPOCH:
@@ -182,13 +182,13 @@ class SingleLeadership:
     reading_refusal = refusal
 
     def follower_refusal(self, key: TopicPartition, current_leader_epoch: int, replica_id: int, replica_epoch: int) -> ErrorCode:
-        """Nobody follows a single broker."""
+        """A single broker has no followers."""
         if current_leader_epoch == NO_EPOCH:
             return self.refusal(key) or ErrorCode.NOT_LEADER_OR_FOLLOWER
         return self.refusal(key, current_leader_epoch) or ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def check_in_sync(self, log: PartitionLog) -> ErrorCode:
-        """One replica is all that there is: Kafka asks for no more replicas than a partition has."""
+        """One replica is everything: Kafka asks for no more replicas than a partition has."""
         return _NONE
 
     def check_latest_known(self, log: PartitionLog) -> ErrorCode:
@@ -225,10 +225,10 @@ class SingleLeadership:
     def follower_fetched(
         self, log: PartitionLog, replica_id: int, replica_epoch: int, offset: LogOffsetMetadata, log_start_offset: int
     ) -> None:
-        """Nobody follows a single broker."""
+        """A single broker has no followers."""
 
     def is_held_back(self, log: PartitionLog, replica_id: int) -> bool:
-        """Nobody: there are no followers."""
+        """No-op: there are no followers."""
         return False
 
     def sent_to_follower(self, log: PartitionLog, size_bytes: int) -> None:
@@ -248,16 +248,28 @@ class SingleLeadership:
         if partition is None:
             self._found[key] = min(self.epoch_of(key) + 1, INT32_MAX)
             return
-        change = next_epoch_record(self._store, partition)
+        record = next_epoch_record(self._store, partition)
+        if record is None:
+            return
         try:
-            self._store.commit([] if change is None else [change])
+            change = self._store.append([record])
         except StorageError as error:
             logger.error("%s", error)
+            return
+
+        def flushed(_: object) -> None:
+            try:
+                self._store.settle(change)  # It is by now, unless others came in between.
+            except StorageError as error:
+                logger.error("%s", error)
+
+        # All partitions of a disk may come back: their clients do not wait for the disk once for each.
+        self._manager.scheduler.aside(self._store.flush, flushed)
 
     # --- epochs
 
     def end_offset_for_epoch(self, log: PartitionLog, epoch: int) -> tuple[int, int] | None:
-        """Return (epoch, end offset) of a log's last epoch at or below `epoch`, None if that is not known (spec §14)."""
+        """Return (epoch, end offset) of a log's last epoch at or below `epoch`, None if that is unknown (spec §14)."""
         if epoch < 0 or log.config.magic < 2:
             return None
         latest, current = log.leader_epochs.latest, self.epoch_of(log.topic_partition)

@@ -1,4 +1,4 @@
-"""What a broker counts while it serves: plain numbers, cheap enough for every request. `prometheus` shows them.
+"""A broker's counters: plain numbers, cheap enough for every request. `prometheus` shows them.
 
 | | counted by |
 |---|---|
@@ -70,7 +70,7 @@ class ApiMetrics:
         self.waited = 0
         """Requests that were not answered at once."""
         self.closed = 0
-        """Requests that ended their connection: malformed, or an error that nobody foresaw."""
+        """Requests that ended their connection: malformed, or an unexpected error."""
 
     def copy(self) -> ApiMetrics:
         """Return the same numbers, apart."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tidelog.broker.authorization.faults import Faults
 from tidelog.broker.authorization.permissions import Permissions
 from tidelog.broker.cluster.brokers import Brokers, SingleBroker
 from tidelog.broker.cluster.cluster_brokers import ClusterBrokers
@@ -51,7 +52,9 @@ from tidelog.wire.messages.create_topics import CreatableTopic
 
 
 class Node(Core):
-    """What all APIs share. Made by `serving_broker` once the folder is open; everything in it belongs to the loop's thread."""
+    """State shared by all APIs. Made by `serving_broker` once the folder is open; everything in it belongs to the loop's
+    thread.
+    """
 
     def __init__(
         self,
@@ -78,9 +81,9 @@ class Node(Core):
         self.brokers: Brokers
         self.topics: Topics
         self.topic_creation: TopicCreation | None = None
-        """Has the controller create topics that somebody uses; None where they are created here."""
+        """Has the controller create topics that clients use; None if they are created here."""
         self.forwarding: Forwarding | None = None
-        """Sends the controllers' requests on to them; None where they are answered here."""
+        """Sends the controllers' requests on to them; None if they are answered here."""
         if plane is None:
             self.brokers = SingleBroker(self.node_id, config.broker_rack)
             self.topics = Topics(self, self.leadership, self.topic_changes)
@@ -90,7 +93,7 @@ class Node(Core):
             self.forwarding = Forwarding(plane, self.heavy)
             self.topic_creation = TopicCreation(plane, self._creatable)
         self.permissions = Permissions.of(config, self.image)
-        """Who may do what; None without an authorizer: everybody may do everything."""
+        """The authorizer's permissions; None without an authorizer: everything is allowed."""
         self.configs = ConfigEntries(self)
         self.producer_ids: ProducerIdSource = manager.producer_ids if plane is None else ClusterProducerIds(plane)
         self.groups = Groups(self, self._state_log(offsets_topic(config)))
@@ -102,6 +105,8 @@ class Node(Core):
         self.quotas.take_over(self.image.quotas)
         self.served: Mapping[int, Versions] = {}
         """The APIs that are answered here, by their keys, in which versions: `dispatcher` has the table."""
+        self.faults = Faults()
+        """What is to fail, for tests of clients."""
 
     def _leadership(self, manager: LogManager, plane: MetadataPlane | None) -> Leadership:
         wake_fetches, when_flushed = self.delayed_fetches.appended, self.flushes.appended
@@ -148,7 +153,7 @@ class Node(Core):
 
     @property
     def image(self) -> MetadataImage:
-        """What the metadata adds up to: the folder's, or the cluster's."""
+        """The current metadata image: the folder's, or the cluster's."""
         return self.manager.image if self.plane is None else self.plane.image
 
     def stop_asking(self) -> None:
@@ -158,7 +163,7 @@ class Node(Core):
             self.topic_creation.stop()
 
     def endpoint_of(self, broker_id: int, listener: Listener) -> tuple[str, int, str | None] | None:
-        """Return the host, the port and the rack of a broker for clients of a listener; None where they are not known."""
+        """Return the host, the port and the rack of a broker for clients of a listener; None if they are unknown."""
         found = self.brokers.find(broker_id, listener)
         return None if found is None else (found.host, found.port, found.rack)
 

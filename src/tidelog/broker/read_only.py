@@ -10,7 +10,7 @@
 | OffsetCommit, OffsetDelete, DeleteGroups | GROUP_AUTHORIZATION_FAILED |
 | AddPartitionsToTxn, TxnOffsetCommit, WriteTxnMarkers | is not served: without InitProducerId nobody comes so far |
 
-All else is answered as ever, from the folder as it was at the start (`storage.read_only_view`). Groups are joined, and forgotten
+All else is answered as usual, from the folder as it was at the start (`storage.read_only_view`). Groups are joined, and forgotten
 at the end. A commit is refused rather than forgotten: consumers turn `enable.auto.commit` off.
 """
 

@@ -20,7 +20,7 @@ def check_replication_factor(replication_factor: int) -> None:
     if replication_factor != 1:
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"a replication factor of {replication_factor} is out of reach: there is one broker",
+            f"a replication factor of {replication_factor} is not possible: there is one broker",
         )
 
 
@@ -29,7 +29,7 @@ def check_replicas(node_id: int, replicas: Sequence[int]) -> None:
     if not replicas:
         reason = "a partition without a replica"
     elif any(broker != node_id for broker in replicas):
-        reason = f"there is no broker {next(broker for broker in sorted(replicas) if broker != node_id)}"
+        reason = f"no broker {next(broker for broker in sorted(replicas) if broker != node_id)}"
     elif len(replicas) > 1:
         reason = f"broker {node_id} is named more than once for a partition"
     else:

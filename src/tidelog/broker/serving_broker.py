@@ -35,7 +35,7 @@ from tidelog.storage.log_manager import LogManager
 logger = logging.getLogger("tidelog.serve")
 
 GRACE_S = 5.0
-"""Requests that were begun have so long to come to their end."""
+"""Time in which requests that were begun may come to their end."""
 
 
 class ServingBroker:
@@ -80,7 +80,7 @@ def log_loaded(manager: LogManager, lasted_s: float) -> None:
         manager.owner.cluster_id,
         len(manager.logs),
         lasted_s,
-        ", recovered: the last end was no clean one" if manager.logs and not manager.had_clean_shutdown else "",
+        ", recovered after an unclean shutdown" if manager.logs and not manager.had_clean_shutdown else "",
     )
     for key, reason in manager.offline_partitions().items():
         logger.error("%s-%d is offline: %s", *key, reason)

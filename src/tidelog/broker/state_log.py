@@ -6,12 +6,12 @@
 | ``__transaction_state`` | of `transactions` |
 
 All records of an id (a group's, a transactional id's) lie in one partition, which Kafka finds by the hash of the name; a key's
-last record counts, one without a value deletes it. Here as there the topic is made when somebody first asks for a coordinator.
+last record counts, one without a value deletes it. Here as there the topic is created at the first request for a coordinator.
 One that was found in the folder without a configuration gets Kafka's when something is first written to it: it is compacted then.
 
-What was appended is in memory at once, as it is in the log, and shown to nobody before it is committed: on the disk, where that
-is asked for, and with all replicas in sync (`coordinator_handlers` delays answers until then). Where it never is, as another
-broker leads now, the table is dropped, and that broker loads its own.
+Appended records are in memory at once, as in the log, and are shown to no client before they are committed: on the disk, if so
+configured, and with all replicas in sync (`coordinator_handlers` delays answers until then). Where it never is, as another broker
+leads now, the table is dropped, and that broker loads its own.
 
 A broker alone loads all partitions at its start; one of a cluster each that it begins to lead (`lead`), and drops it when it
 no longer leads it (`resign`). Loading reads on other threads, and a partition that is not loaded yet, or cannot be, has no
@@ -75,7 +75,7 @@ class TopicMissingError(Exception):
 
 
 class AppendRefusedError(TidelogError):
-    """What is to be kept cannot be appended now; `code` says why, in Kafka's words for producers."""
+    """Records cannot be appended now; `code` says why, as a producer's error code."""
 
     def __init__(self, code: ErrorCode) -> None:
         super().__init__(code.name)
@@ -91,7 +91,7 @@ class InternalTopic(NamedTuple):
     properties: Mapping[str, PropertyValue]
     """Its own ones."""
     codec: Codec = Codec.NONE
-    """What its batches are compressed with."""
+    """The codec of its batches."""
     commit_timeout_ms: int = COMMIT_TIMEOUT_MS
     """How long an answer waits for the other replicas."""
 
@@ -123,7 +123,7 @@ class StateLog:
         self._changes = changes
         self._creation = creation
         self._loads: dict[int, object] = {}
-        """What stands for the load of each partition that is under way."""
+        """The token of each partition's load in progress."""
         self._failed: set[int] = set()
         self._epochs: dict[int, int] | None = None if core.plane is None else {}
         """In a cluster: the partitions that are led here, and the epochs in which their tables are loaded."""
@@ -131,7 +131,7 @@ class StateLog:
         self._drop: Callable[[int], object] = lambda _: None
         self._refused: ErrorCode | None = None
         self.uncommitted: set[int] = set()
-        """Partitions that somebody has read or written, and of which not all is committed; `coordinator_handlers` clears it."""
+        """Partitions read or written that are not fully committed yet; `coordinator_handlers` clears it."""
 
     # --- asking
 
@@ -189,7 +189,7 @@ class StateLog:
 
     @property
     def is_loading(self) -> bool:
-        """Whether any partition's table is not known yet."""
+        """Whether any partition's table is unknown yet."""
         return bool(self._loads)
 
     def key(self, partition: int) -> TopicPartition:
@@ -214,7 +214,7 @@ class StateLog:
     def ensuring(self) -> Generator[Elsewhere | Until | None, Any, ErrorCode]:
         """Create the topic if it is missing; NONE, or COORDINATOR_NOT_AVAILABLE where that fails, which is logged.
 
-        In a cluster the controller is asked to, and nobody waits for that.
+        In a cluster the controller is asked to, without waiting.
         """
         if self.is_there:
             return ErrorCode.NONE
@@ -231,7 +231,7 @@ class StateLog:
             return ErrorCode.NONE
         if self.wanted.replication_factor > 1:
             logger.error(
-                "%s is not created: it is to have %d replicas, and there is one broker",
+                "%s is not created: it needs %d replicas, and there is one broker",
                 self.topic,
                 self.wanted.replication_factor,
             )
@@ -350,7 +350,7 @@ class StateLog:
             self._begin(key.partition, log)
 
     def resign(self, key: TopicPartition) -> None:
-        """Forget a partition's table: another broker leads it, or nobody. Nothing happens if it is another topic's."""
+        """Forget a partition's table: another broker leads it, or none. Nothing happens if it is another topic's."""
         if key.topic == self.topic and self._epochs is not None and self._epochs.pop(key.partition, None) is not None:
             self._loads.pop(key.partition, None)
             self._failed.discard(key.partition)

@@ -1,4 +1,4 @@
-"""What a node needs of the loop that runs it: calls that come later, and other threads. `server.event_loop` has asyncio's."""
+"""A node's interface to its loop: delayed calls, and other threads. `server.event_loop` has asyncio's."""
 
 from __future__ import annotations
 

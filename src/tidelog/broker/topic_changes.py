@@ -53,7 +53,7 @@ Made = dict[Callable[[], Any], "list[_Task]"]
 
 
 class Job(NamedTuple):
-    """A topic, and what is to be done about it. The steps begin when nobody else is changing that topic."""
+    """A topic, and what is to be done about it. The steps begin when no other change of that topic is in progress."""
 
     name: str
     steps: Steps[Any]
@@ -74,7 +74,7 @@ class TopicChanges:
         self.is_over = False
 
     def is_changing(self, name: str) -> bool:
-        """Whether somebody is changing a topic, or one whose name collides."""
+        """Whether a change of the topic, or of one whose name collides, is in progress."""
         return _look_alike(name) in self._next
 
     def side_by_side(self, jobs: Iterable[Job]) -> Generator[Elsewhere | Until | None, Any, list[Any]]:
@@ -248,7 +248,7 @@ class _Run:
                     yield Until(self._sleep)
 
     def wake(self, task: _Task) -> None:
-        """A task may go on."""
+        """A task may continue."""
         if not (task.is_over or self._changes.is_over):
             self._ready.append(task)
             awaken, self._awaken = self._awaken, None

@@ -16,7 +16,7 @@ Views are kept until the manager says that a topic has changed: asking for one c
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.config import PropertyValue
@@ -61,7 +61,7 @@ class TopicView:
         self.partitions = partitions
         self.is_internal = name in INTERNAL_TOPICS
         self.metadata: object = None
-        """What the Metadata API has made of it, to be made once."""
+        """Its encoded part of Metadata responses, built once."""
 
     def __repr__(self) -> str:
         return f"TopicView({self.name!r}, {len(self.partitions)} partitions)"
@@ -77,7 +77,7 @@ class Topics:
         self._core = core
         self._leadership = leadership
         self._changes = changes
-        self.on_deleted: list[Callable[[str], object]] = []
+        self.on_deleted: list[Callable[[str], Iterator[None]]] = []
         """Called with the name of each topic that was deleted."""
         self._views: dict[str, TopicView] = {}
         self._by_id: dict[uuid.UUID, TopicView] = {}
@@ -177,7 +177,7 @@ class Topics:
         return self._core.manager.steps.adoption(name, properties)
 
     def deletion(self, view: TopicView) -> Steps[None]:
-        """Delete a topic, and what groups have committed of it; who waits for its records is woken.
+        """Delete a topic, and what groups have committed of it; requests that wait for its records are woken.
 
         It is no longer there from the first step on; what is left of it is there again if that fails. Raises
         UnknownTopicOrPartitionError, StorageError.
@@ -189,7 +189,7 @@ class Topics:
             yield from self._core.manager.steps.deletion(name)
             self._core.metrics.forget_topic(name)
             for forget in self.on_deleted:
-                forget(name)
+                yield from forget(name)
         except StorageError:
             self._changes.finish_later(self.finishing)
             raise
@@ -274,5 +274,5 @@ def why_invalid(name: str) -> str | None:
     if len(name) > MAX_TOPIC_NAME_LENGTH:
         return f"a topic's name has {len(name)} characters: {MAX_TOPIC_NAME_LENGTH} is the most"
     if not is_topic_name(name):
-        return f"{name!r} is no topic's name: letters and digits of ASCII, '.', '_' and '-' are, but '.' and '..' alone"
+        return f"{name!r} is not a topic name: ASCII letters and digits, '.', '_' and '-', but not '.' or '..' alone"
     return None

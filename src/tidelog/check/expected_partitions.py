@@ -48,7 +48,7 @@ def expected_partitions(image: MetadataImage, owner: Owner) -> dict[TopicPartiti
 
 
 def strangers(found: Mapping[TopicPartition, uuid.UUID | None], image: MetadataImage) -> dict[TopicPartition, str]:
-    """Return what is wrong with the ids of partitions that are there: Kafka sets such folders aside as strays."""
+    """Return what is wrong with the ids of partitions that exist: Kafka sets such folders aside as strays."""
     wrong = {}
     for key, topic_id in found.items():
         topic = image.topics.get(key.topic)

@@ -1,4 +1,4 @@
-"""What a check has to say: something missing, something damaged, or a note about what is odd but right."""
+"""A check's finding: something missing, something damaged, or a note about something odd but correct."""
 
 from __future__ import annotations
 
@@ -129,4 +129,6 @@ def shortened(findings: Iterable[Finding]) -> list[Finding]:
         return found
     rest = found[MOST_PER_FILE:]
     more = f"and {len(rest)} more of this kind"
-    return [*found[:MOST_PER_FILE], Finding(rest[0].path, more, kind="fault" if any(one.is_fault for one in rest) else "note")]
+    kind: FindingKind = "fault" if any(one.is_fault for one in rest) else "note"
+    is_sparse = all(one.is_sparse or not one.is_fault for one in rest)
+    return [*found[:MOST_PER_FILE], Finding(rest[0].path, more, kind=kind, is_sparse=is_sparse)]

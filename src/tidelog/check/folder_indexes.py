@@ -5,10 +5,10 @@
 | `.index`, `.timeindex` | what Kafka 3.9.1's rules give for the log; where they differ, entry by entry (`segment_indexes`) |
 | `.txnindex` | the transactions that the producers' state sees aborted, segment by segment (`txn_index`) |
 | `.timemap` | the one that is built from the log (`segments`) |
-| `.log` | sound: checksums, offsets, lengths. What follows the first batch that is wrong has no index |
+| `.log` | sound: checksums, offsets, lengths. No index covers what follows the first wrong batch |
 
 The interval, index.interval.bytes, is taken from the indexes themselves unless it is given: first from the beginning of a few
-segments, then from all that differ. What older releases wrote by other rules is right, too, and is noted.
+segments, then from all that differ. Entries that older releases wrote by other rules are correct, too, and are noted.
 
 | a rebuild | writes |
 |---|---|
@@ -16,7 +16,7 @@ segments, then from all that differ. What older releases wrote by other rules is
 | in another folder | all files, below ``<topic>-<partition>/``; the data folder is only read |
 
 Logs are never touched: what follows a batch that is wrong is not indexed, and reported. Callers that rebuild in place hold the
-folder's lock (`dir_lock`); nobody may be appending then.
+folder's lock (`dir_lock`); no process may be appending then.
 
 Both walk segment by segment on threads (`_walk`): a segment is the work of `segments`, what reaches over segments that of
 `partitions`. Spark's workers do the same segments in `tidelog.spark.jobs`. An index is a hint in Tidelog (ADR 3), so none of this

@@ -7,8 +7,8 @@
 | leader epochs, producer snapshots, checkpoints, gaps inside segments | `partition_rules` |
 | topics and partitions that should be there, their ids | `expected_partitions`, from the folder's `__cluster_metadata-0` |
 
-A folder that a running broker owns changes during the look. What is wrong in it is looked at again, after the time in which Kafka
-rewrites its checkpoints, and counts only if it is still so.
+A folder that a running broker owns changes during the look. Faults are checked again after the time in which Kafka rewrites its
+checkpoints, and count only if they remain.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ CHECKPOINTS = (
 
 @dataclass
 class PartitionReport:
-    """What was found of a partition. `verified` is None where it is missing, gone or could not be opened."""
+    """What was found of a partition. `verified` is None if it is missing, gone or could not be opened."""
 
     topic: str
     partition: int
@@ -85,7 +85,7 @@ class PartitionReport:
 
 @dataclass
 class FolderReport:
-    """What was found of a folder: partitions in order, and what is about none of them."""
+    """A folder's findings: partitions in order, and what concerns none of them."""
 
     directory: Path
     partitions: list[PartitionReport] = field(default_factory=list)
@@ -192,7 +192,7 @@ class _Look:
             self._is_kraft = meta is not None and meta.version > 0
             if meta is None and there:
                 if self._metadata is not None and not self._metadata.image.brokers:
-                    what = "is missing: no broker has had the folder yet, or its node and cluster are forgotten"
+                    what = "is missing: no broker has used the folder yet, or its node and cluster are lost"
                     self._findings.append(note(path, what))
                 else:
                     self._findings.append(fault(path, "is missing"))
@@ -224,7 +224,7 @@ class _Look:
         missing = {TopicPartition(one.topic, one.partition): one for one in self._log_dir.missing_partitions()}
         owner = None if self._metadata is None else self._owner()
         if self._metadata is not None and owner is None:
-            what = "nothing says which node's folder this is: what should be in it is not known"
+            what = "it is unknown which node's folder this is, and what should be in it"
             self._findings.append(note(self._directory / META_PROPERTIES, what))
         if self._metadata is not None and owner is not None:
             expected = expected_partitions(self._metadata.image, owner)
@@ -232,7 +232,7 @@ class _Look:
             missing = {key: one for key, one in missing.items() if key in expected}
             for key in sorted(expected.keys() - partitions.keys() - missing.keys()):
                 if self._is_wanted(key.topic) and not self._log_dir.is_there(key):
-                    reason = "the cluster's metadata name it, and there is no such folder"
+                    reason = "the cluster's metadata name it, but the folder is missing"
                     claims = self._log_dir.claims(key)
                     end = max(claims.recovery_point or 0, claims.high_watermark or 0)
                     missing[key] = MissingOffsets(*key, claims.log_start_offset or 0, end, "partition", reason)
@@ -265,7 +265,9 @@ class _Look:
             if topic_id is None and not one.findings and has_ids and self._holds_records(key):
                 blame(key, "is missing: Kafka would set the folder aside as a stray")
             elif topic_id is not None and of_topic.setdefault(key.topic, topic_id) != topic_id:
-                blame(key, f"has another topic id than the topic's other partitions, {topic_id} and not {of_topic[key.topic]}")
+                blame(
+                    key, f"has a different topic id from the topic's other partitions, {topic_id} and not {of_topic[key.topic]}"
+                )
         if self._metadata is not None:
             for key, what in strangers(ids, self._metadata.image).items():
                 blame(key, what)
@@ -295,9 +297,9 @@ class _Look:
                     report.log_start_offset, report.log_end_offset = log.log_start_offset, log.log_end_offset
                     report.findings += self._check_log(key, log, report.topic_id is not None, report.verified.facts)
             except NotFoundError:
-                report.findings.append(note(self._log_dir.path, "its owner has removed it meanwhile", *key))
+                report.findings.append(note(self._log_dir.path, "its owner removed it meanwhile", *key))
             except SegmentChangedError as error:
-                report.findings.append(note(self._log_dir.path, f"changed during the look: {error}", *key))
+                report.findings.append(note(self._log_dir.path, f"changed while it was checked: {error}", *key))
             except TidelogError as error:
                 if not any(finding.is_fault for finding in report.findings):
                     report.findings.append(Finding.of_error(error, self._log_dir.path, *key))
@@ -356,7 +358,7 @@ class _Look:
         )
         for offset in missing_snapshots(facts):
             path = log.directory / names.file_name(offset, names.SNAPSHOT_SUFFIX)
-            yield fault(path, "is missing: what producers had sent up to there", *key)
+            yield fault(path, "is missing: the state of producers up to there", *key)
 
 
 def _each(log: Log) -> Iterator[Segment]:

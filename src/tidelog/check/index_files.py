@@ -1,8 +1,7 @@
 """Index files as they lie there, and index files and time maps put in place.
 
-Read (`IndexContent`): the entries, the zeros after them, and what is wrong with the length (spec §2.2). What counts as an entry
-is every slot up to the last one that is not zero: bytes in between that make no sense are for the caller to judge. Nothing is
-mapped, and nothing is kept open.
+Read (`IndexContent`): the entries, the zeros after them, and what is wrong with the length (spec §2.2). Every slot up to the last
+non-zero one counts as an entry: the caller judges senseless bytes in between. Nothing is mapped, and nothing is kept open.
 
 Put in place (`put`): each file whole or as it was, with a report of what that took (`RebuiltFile`).
 """
@@ -34,11 +33,11 @@ class IndexContent(NamedTuple):
     padding_bytes: int
     """Slots of zeros after them: room that was preallocated, in a live index."""
     ragged_bytes: int
-    """What is left over after the last whole slot; none, in a sound file."""
+    """Bytes after the last whole slot; none in a sound file."""
 
 
 def read_index(path: Path, entry_bytes: int) -> IndexContent | None:
-    """Read a file; None where there is none. Raises StorageError."""
+    """Read a file; None if there is none. Raises StorageError."""
     with ReadOnlyFile(path, fallbacks=()) as file:
         try:
             data = file.read(0, file.size_bytes())
@@ -90,7 +89,7 @@ class RebuiltFile(NamedTuple):
 def put(path: Path, data: bytes | None, *, missing_only: bool = False) -> Iterator[RebuiltFile]:
     """Let a file hold `data`, or let there be none; yield what that took, nothing if there was no file and is none.
 
-    With `missing_only` a file that is there stays. Raises StorageError.
+    With `missing_only` a file that exists stays. Raises StorageError.
     """
     old = content_of(path)
     if old is None and data is None:
@@ -121,7 +120,7 @@ def put_time_map(path: Path, time_map: TimeMap | None) -> Iterator[RebuiltFile]:
 
 
 def content_of(path: Path) -> bytes | None:
-    """Return what a file holds, None where there is none. Raises StorageError."""
+    """Return what a file holds, None if there is none. Raises StorageError."""
     try:
         return read_whole(path)
     except FileNotFoundError:

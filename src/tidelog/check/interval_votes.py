@@ -7,10 +7,10 @@ that follow one another bound the interval: the batch just before the second was
 
 Each such gap votes for the numbers between its bounds, and the numbers with most votes win (`IntervalVotes`). Gaps over which
 the broker was started again, or that damage made, are outvoted. Of those with equal votes a power of two wins, else the roundest;
-a number that is likely for another reason wins with a few votes less.
+a number that is likely for another reason wins with a few votes less, and so does a power of two over one that is not round.
 
 A start resets the count of bytes since the last index entry, so that the next one comes later than it would (spec §4.7). The
-gap looks like one that damage made. What distinguishes them (`Starts`):
+gap looks like one that damage made. They differ by this (`Starts`):
 
 | | |
 |---|---|
@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Set
+from itertools import chain
 
 from tidelog.check.batch_table import BatchTable
 from tidelog.check.time_index import TimeEntry
@@ -32,7 +33,7 @@ UNBOUNDED = 2**62
 GAPS_A_VOTE = 20
 """A likely number may have one vote less than another for each so many gaps."""
 MOST_GAPS = 20_000
-"""Gaps that are looked at; more of them say nothing new."""
+"""Gaps that are checked; more of them say nothing new."""
 
 
 class IntervalVotes:
@@ -63,15 +64,20 @@ class IntervalVotes:
         if self.closed == 0:
             return preferred[0]
         low, high, most = self._most_voted()
-        for interval in preferred:
-            if self.explained(interval) >= most - self.count // GAPS_A_VOTE:
-                return interval
+        enough = most - self.count // GAPS_A_VOTE
         # What one append of many batches explains bounds the interval from above only: then the largest is the likeliest.
-        for power in (1 << bit for bit in reversed(range(31))):
-            if self.explained(power) == most:
-                return power
-        multiples = (-(-low // step) * step for step in (1_000_000, 100_000, 10_000, 1000, 500, 100, 50, 10, 1))
-        return next(multiple for multiple in multiples if multiple < high)
+        powers = [1 << bit for bit in reversed(range(31))]
+        multiples = [-(-low // step) * step for step in (1_000_000, 100_000, 10_000, 1000, 500, 100, 50, 10, 1)]
+        return next(
+            chain(
+                (interval for interval in preferred if self.explained(interval) >= enough),
+                (power for power in powers if self.explained(power) == most),
+                (multiple for multiple in multiples if multiple < high and multiple % 100 == 0),
+                # A start of the broker makes gaps that a little more than the interval explains.
+                (power for power in powers if self.explained(power) >= enough),
+                (multiple for multiple in multiples if multiple < high),
+            )
+        )
 
     def _most_voted(self) -> tuple[int, int, int]:
         """Return where the least intervals with most votes begin and end, and how many votes they have."""
@@ -95,7 +101,7 @@ _MOST_BATCHES = 100_000
 
 
 class Starts:
-    """What is known of one segment. Batches are named by number; a start is before a batch."""
+    """The known facts of one segment. Batches are named by number; a start is before a batch."""
 
     def __init__(
         self,
@@ -105,7 +111,7 @@ class Starts:
         offsets: Iterable[int],
         is_silent: Callable[[int], bool],
     ) -> None:
-        """Take the entries of the time index, of which `form` is None where they are wrong.
+        """Take the entries of the time index, of which `form` is None if they are wrong.
 
         `explained` are the rises that entries of the offset index explain, `offsets` those of snapshots, and `is_silent` says
         whether a start before a batch would not have raised the leader epoch.

@@ -1,6 +1,6 @@
 """One segment's offset index: what its entries say, by whose rule (spec §4.2), and whether it is right and complete.
 
-Each entry must point at the start of a batch. What its offset is depends on who wrote it:
+Each entry must point at the start of a batch. Its offset depends on its writer:
 
 | form | the offset is | written by |
 |---|---|---|
@@ -108,15 +108,18 @@ def _offsets_of(log: ReadOnlyFile, position: int) -> tuple[int, int] | None:
 
 
 class FormSurvey:
-    """What forms the indexes of a partition have; `accepted` says which of them are somebody's rule."""
+    """The forms of the offset index entries of some segments; `accepted` are those that some release writes."""
 
     def __init__(self) -> None:
         self.counts: Counter[Form] = Counter()
-        self._confirmed = self._of_messages = 0
+        self._confirmed = self._of_messages = self._wide = 0
 
     def add(self, entries: list[OffsetEntry], table: BatchTable, times: Set[int], log: ReadOnlyFile) -> None:
         """Take the entries of one segment; `times` are the timestamps in its time index."""
         self.counts.update(entry.form for entry in entries if entry.form is not None)
+        if any(entry.form is Form.FIRST for entry in entries):
+            # Only a batch of several offsets shows which of them its entry has; a release rarely wrote all of a partition.
+            self._wide += sum(entry.form is not None and _is_wide(table, entry.batch) for entry in entries)
         for entry in entries:
             if entry.form is Form.SET:
                 self._confirmed += set_verdict(entry, table, times) is True
@@ -136,7 +139,7 @@ class FormSurvey:
         # Once may be damage. Sets of single messages are how v0 and v1 were written before 3.9.1.
         if self._confirmed or self._of_messages or (sets >= 3 and 50 * sets >= total):
             found.add(Form.SET)
-        if firsts >= 3 and 5 * firsts >= total:
+        if firsts >= 2 and 5 * firsts >= self._wide:
             found.add(Form.FIRST)
         return frozenset(found)
 
@@ -154,6 +157,12 @@ def set_verdict(entry: OffsetEntry, table: BatchTable, times: Set[int]) -> bool 
     return True if alone < 0 or table.timestamps[alone] not in times else None
 
 
+def _is_wide(table: BatchTable, batch: int) -> bool:
+    """Whether a batch has several offsets, as far as the last offset of the one before shows."""
+    before = table.last_offsets[batch - 1] if batch else -1
+    return table.last_offsets[batch] - before > 1
+
+
 def _is_plain_message(log: ReadOnlyFile, position: int) -> bool:
     header: BatchHeader = read_header(log.read(position, HEADER_BYTES), 0, position, log.path)
     return header.magic < 2 and header.codec is Codec.NONE
@@ -163,10 +172,10 @@ def _is_plain_message(log: ReadOnlyFile, position: int) -> bool:
 
 
 LARGEST_APPEND_BYTES = 1_048_588
-"""What an append holds at most: max.message.bytes, as long as nobody changes it."""
+"""The largest append: max.message.bytes, unless it is changed."""
 
 
-_OUT_OF_PLACE = "an entry out of place"
+_OUT_OF_PLACE = "a misplaced entry"
 
 
 class IndexRules(NamedTuple):
@@ -345,7 +354,7 @@ class _Check:
         left = missing[len(wrong) :]
         if left:
             count = "an entry is missing" if len(left) == 1 else f"{len(left)} entries are missing, the first one"
-            doubt = ", or its broker was started again there, of which nothing says" if left[0] in self._doubtful else ""
+            doubt = ", or its broker was restarted there, which cannot be known" if left[0] in self._doubtful else ""
             place = slot * OFFSET_ENTRY_BYTES
             yield Finding(self._path, count + doubt, slot, place, expected=self._show(left[0]), is_sparse=True)
 
@@ -371,7 +380,7 @@ class _Check:
 
 def required_rises(table: BatchTable, indexed: Sequence[OffsetEntry], *, is_finished: bool) -> list[int]:
     """Return the rises that must have an entry, by number: those with the offset index's entries, and the last one of all."""
-    # What was appended together with an entry of first offsets nobody knows.
+    # Which batches were appended together is unknown for an entry of first offsets.
     rises = {table.rise_up_to(entry.last_batch) for entry in indexed if entry.form is not Form.FIRST}
     if is_finished:
         rises.add(len(table.timestamps) - 1)

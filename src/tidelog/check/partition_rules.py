@@ -1,4 +1,4 @@
-"""What a partition's small files must agree on with its log. Pure: facts in, sentences out.
+"""The agreement of a partition's small files with its log. Pure: facts in, sentences out.
 
 | file | is right if |
 |---|---|
@@ -18,7 +18,7 @@ from tidelog.records.batch import BatchHeader
 
 
 class BatchFacts(NamedTuple):
-    """What one walk over a log's headers says beside what its indexes are compared with."""
+    """Further results of one walk over a log's headers, besides those for comparing indexes."""
 
     epochs: list[tuple[int, int, int]]
     """Runs of batches of one epoch: (epoch, first offset, the last batch's offset); batches without one (v0, v1) are left out."""

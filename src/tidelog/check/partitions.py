@@ -131,7 +131,7 @@ def _vote(votes: IntervalVotes, segment: Segment) -> None:
 
 @dataclass
 class CheckedPartition:
-    """What verifying and rebuilding both say of a partition."""
+    """Findings of a partition that verifying and rebuilding share."""
 
     topic: str
     partition: int
@@ -155,7 +155,7 @@ class VerifiedPartition(CheckedPartition):
     aborted_transactions: int = 0
     time_maps: int = 0
     facts: BatchFacts | None = None
-    """What its batches say of epochs and gaps; None where only a walk over all headers says."""
+    """Epochs and gaps of its batches; None if that needs a walk over all headers."""
 
     @property
     def faults(self) -> int:
@@ -233,7 +233,7 @@ class PartitionVerification:
 
     @property
     def survey_seed(self) -> SurveySeed:
-        """What is known of the rules that the unclear segments were indexed by."""
+        """The known index rules of the unclear segments."""
         # A guess from segments that older releases indexed may be beside the mark.
         known = [self._result.interval_bytes] if self.usual else []
         return SurveySeed([*known, *self._preferred], self._given, self._clear_offset_entries, self._clear_time_entries)
@@ -252,7 +252,7 @@ class PartitionVerification:
         for (suffix, form), count in sorted(self._forms.items(), key=lambda item: (item[0][0], item[0][1].name)):
             if form not in (Form.BATCH, TimeForm.LAST):
                 entries = "1 entry" if count == 1 else f"{count} entries"
-                what = f"{suffix}: {entries} {form.value}: not by the rules of Kafka 3.9.1, and right"
+                what = f"{suffix}: {entries} {form.value}: not by the rules of Kafka 3.9.1, but correct"
                 self._result.findings.append(Finding(self._log.directory, what, kind="note"))
         self._result.findings.sort(key=lambda finding: (finding.path.name, finding.entry is None, finding.entry or 0))
         return self._result
@@ -283,7 +283,7 @@ def _orphans(log: Log) -> list[Finding]:
     bases = {segment.base_offset for segment in log.segments}
     suffixes = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX, names.TIME_MAP_SUFFIX)
     return [
-        Finding(path, "there is no segment of that name", kind="note")
+        Finding(path, "no segment of that name", kind="note")
         for path in sorted(log.directory.iterdir())
         if path.suffix in suffixes and path.stem.isdecimal() and int(path.stem) not in bases
     ]
@@ -294,7 +294,7 @@ def _orphans(log: Log) -> list[Finding]:
 
 @dataclass
 class RebuiltPartition(CheckedPartition):
-    """What was done for a partition. `directory` is where the files are; `findings` are what is wrong with the logs."""
+    """The result for a partition. `directory` is where the files are; `findings` are what is wrong with the logs."""
 
     files: list[RebuiltFile] = field(default_factory=list)
 
@@ -323,7 +323,7 @@ def checked_out_dir(out_dir: str | os.PathLike[str] | None, data_dir: Path) -> P
 
 
 class RebuildRules(NamedTuple):
-    """What is built, and where."""
+    """The files to build, and where."""
 
     out_dir: Path | None = None
     """Where the files go; None stands for their own places."""
@@ -331,7 +331,7 @@ class RebuildRules(NamedTuple):
     """None: as the indexes that are there were written."""
     time_maps: bool = True
     missing_only: bool = False
-    """Files that are there stay as they are."""
+    """Files that exist stay as they are."""
 
 
 class PartitionRebuild:

@@ -64,7 +64,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(segment: Segment, size_bytes: int, *, is_live: bool) -> Prepared:
-    """Read a segment, whose `.log` is looked at up to `size_bytes`. Raises StorageError, SegmentChangedError."""
+    """Read a segment, whose `.log` is checked up to `size_bytes`. Raises StorageError, SegmentChangedError."""
     table = BatchTable(scan_log(segment.file, size_bytes, segment.base_offset, EVERY_BATCH))
     offsets, times = read_indexes(segment)
     reader = TimeEntryReader(table, segment.file, segment.next_base_offset)
@@ -98,7 +98,7 @@ def _up_to(entries: list[_Entry], is_known: Callable[[_Entry], bool]) -> list[_E
 
 
 class Survey:
-    """What the indexes of a partition say about the rules that they were written by."""
+    """Evidence in a partition's indexes of the rules that they were written by."""
 
     def __init__(self, preferred: Sequence[int], given_interval_bytes: int | None) -> None:
         """`preferred` are intervals that are likely; one that is given is not looked for."""
@@ -114,12 +114,12 @@ class Survey:
         for one in every:
             self._add_forms(one)
         for one in every:
-            self._vote(self._votes, one)
+            _vote(self._votes, one, self._forms_of(one))
 
     def add_usual(self, one: Prepared) -> None:
         """Take a segment whose indexes are by the newest rules."""
         self._add_forms(one)
-        self._vote(self._votes, one)
+        _vote(self._votes, one, self._forms_of(one))
 
     def _add_forms(self, one: Prepared) -> None:
         self.forms.add(one.offset_entries, one.table, _timestamps(one), one.segment.file)
@@ -132,20 +132,25 @@ class Survey:
 
     def rules(self, one: Prepared) -> IndexRules:
         """Return the rules that a segment was indexed by."""
-        forms = self.forms.accepted
+        forms = self._forms_of(one)
         if self._given is not None:
             return IndexRules(self._given, forms)
         interval = self._votes.best(self._preferred)
         votes = IntervalVotes()
-        self._vote(votes, one)
+        _vote(votes, one, forms)
         if votes.closed >= OWN_INTERVAL_GAPS and 2 * votes.explained(interval) < votes.count:
             interval = votes.best(self._preferred)
         return IndexRules(interval, forms)
 
-    def _vote(self, votes: IntervalVotes, one: Prepared) -> None:
-        forms = self.forms.accepted
-        rules = IndexRules(0, forms)
-        add_gaps(votes, one.table, chain_of(_trusted(one, forms), forms), has_sets=rules.has_sets)
+    def _forms_of(self, one: Prepared) -> frozenset[Form]:
+        """Return the forms that count as right in a segment. Another release may have written it than those surveyed."""
+        own = FormSurvey()
+        own.add(one.offset_entries, one.table, _timestamps(one), one.segment.file)
+        return self.forms.accepted | own.accepted
+
+
+def _vote(votes: IntervalVotes, one: Prepared, forms: frozenset[Form]) -> None:
+    add_gaps(votes, one.table, chain_of(_trusted(one, forms), forms), has_sets=IndexRules(0, forms).has_sets)
 
 
 def _timestamps(one: Prepared) -> frozenset[int]:
@@ -167,7 +172,7 @@ def _trusted(one: Prepared, forms: frozenset[Form]) -> list[OffsetEntry]:
 
 
 class Checked(NamedTuple):
-    """What a comparison comes to."""
+    """The result of a comparison."""
 
     findings: list[Finding]
     rules: IndexRules
@@ -202,7 +207,7 @@ def check(one: Prepared, survey: Survey, restarts: Iterable[int] = ()) -> Checke
         indexed = checked.trusted
         findings += shortened(checked.findings)
         forms.update((names.INDEX_SUFFIX, entry.form) for entry in indexed if entry.form is not None)
-        findings += [_started(content.path, position) for position in checked.started_at]
+        findings += _started(content.path, checked.started_at)
         findings += _length_faults(content, one.is_live)
     times = _check_times(one, survey, indexed)
     forms.update({(names.TIME_INDEX_SUFFIX, form): count for form, count in times.forms.items()})
@@ -249,7 +254,7 @@ def _length_faults(content: IndexContent, is_live: bool) -> list[Finding]:
     findings = []
     end = len(content.data)
     if content.padding_bytes and not is_live:
-        what = f"{content.padding_bytes} bytes of zeros after the entries, which Kafka takes for entries"
+        what = f"{content.padding_bytes} bytes of zeros after the entries, which Kafka reads as entries"
         findings.append(Finding(content.path, what, position=end))
     if content.ragged_bytes:
         what = f"a broken length, {content.ragged_bytes} bytes too many"
@@ -261,9 +266,12 @@ def _stale(path: Path, count: int) -> Finding:
     return Finding(path, f"{_count(count)} after the right ones, left by a truncation", kind="note")
 
 
-def _started(path: Path, position: int) -> Finding:
-    what = f"entries are counted again from byte {position} of the log on: its broker was started again there"
-    return Finding(path, what, kind="note")
+def _started(path: Path, positions: Sequence[int]) -> list[Finding]:
+    if not positions:
+        return []
+    others = f", and in {len(positions) - 1} more places" if len(positions) > 1 else ""
+    what = f"entries are counted again from byte {positions[0]} of the log on{others}: its broker was restarted there"
+    return [Finding(path, what, kind="note")]
 
 
 def _count(count: int) -> str:

@@ -1,4 +1,4 @@
-"""One segment verified or rebuilt: the unit of work, on a thread or on another machine. What it takes and returns can be pickled.
+"""One segment verified or rebuilt: the unit of work, on a thread or on another machine. Arguments and results can be pickled.
 
 | | does | takes |
 |---|---|---|
@@ -58,7 +58,7 @@ def log_faults(segment: Segment, size_bytes: int, scanned: ScannedLog) -> list[F
             return [Finding(path, error.message, position=position)]
         return []
     why = scanned.fault or "a batch is cut off by the end of its segment"
-    return [Finding(path, f"{why}; there is no index from here on", position=position)]
+    return [Finding(path, f"{why}; no index covers the rest of the log", position=position)]
 
 
 # --- the time map
@@ -78,7 +78,7 @@ _COLUMNS = (
 
 
 def check_time_map(path: Path, log: ReadOnlyFile, base_offset: int, end_position: int) -> list[Finding] | None:
-    """Compare a file with the log whose batches end at `end_position`; None where there is none. Raises StorageError."""
+    """Compare a file with the log whose batches end at `end_position`; None if there is none. Raises StorageError."""
     try:
         time_map = read_time_map(path)
         if time_map is None:
@@ -125,7 +125,7 @@ class SegmentToVerify(NamedTuple):
 
 
 class ExaminedSegment(NamedTuple):
-    """What one look at a segment says, without its neighbours."""
+    """The result of examining one segment without its neighbours."""
 
     size_bytes: int | None
     """None: it is gone."""
@@ -137,7 +137,7 @@ class ExaminedSegment(NamedTuple):
     findings: Sequence[Finding] = ()
     transactions: Sequence[ProducerBatch] = ()
     facts: BatchFacts | None = None
-    """What its batches say of epochs and gaps; None where only a walk over their headers says: after damage."""
+    """Epochs and gaps of its batches; None if that needs a walk over their headers: after damage."""
 
 
 def examine_segment(one: SegmentToVerify, progress: Progress | None = None) -> ExaminedSegment:
@@ -194,14 +194,14 @@ def _time_entries_of(scanned: ScannedLog, *, is_unfinished: bool) -> list[bytes]
 
 def gone(segment: Segment) -> Finding:
     """Return the note about a segment that is no longer there."""
-    return Finding(segment.log_path, "its owner has removed or replaced it meanwhile", kind="note")
+    return Finding(segment.log_path, "its owner removed or replaced it meanwhile", kind="note")
 
 
 # --- the second look
 
 
 class SurveySeed(NamedTuple):
-    """What is known of a partition before any entry of it is looked at."""
+    """The facts of a partition known before any entry is checked."""
 
     preferred: Sequence[int]
     """Intervals that are likely."""
@@ -212,7 +212,7 @@ class SurveySeed(NamedTuple):
 
 
 class CheckedSegment(NamedTuple):
-    """What a comparison comes to."""
+    """The result of a comparison."""
 
     findings: Sequence[Finding]
     interval_bytes: int | None
@@ -261,11 +261,11 @@ class SegmentToRebuild(NamedTuple):
 
     segment: Segment
     out_dir: Path | None
-    """Where its files go, a folder that is there; None stands for their own place."""
+    """Where its files go, a folder that exists; None stands for their own place."""
     interval_bytes: int
     time_maps: bool = True
     missing_only: bool = False
-    """Files that are there stay as they are."""
+    """Files that exist stay as they are."""
 
     def target(self, suffix: str) -> Path:
         """Return where a file of the segment belongs."""
@@ -295,7 +295,7 @@ def rebuild_segment(task: SegmentToRebuild, progress: Progress | None = None) ->
             files += put(path, data, missing_only=task.missing_only)
     findings = log_faults(segment, segment.size_bytes, scanned)
     path = task.target(names.TIME_MAP_SUFFIX)
-    # One that is there and stays is not worth another walk.
+    # One that exists and stays is not worth another walk.
     if task.time_maps and not (task.missing_only and path.exists()):
         builder = TimeMapBuilder(segment.base_offset)
         try:

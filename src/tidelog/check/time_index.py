@@ -1,6 +1,6 @@
 """One segment's time index: what its entries say, by whose rule (spec §2.1, §16), and whether it is right and complete.
 
-An entry's timestamp must be one that was the largest so far at some batch. What its offset is depends on who wrote it:
+An entry's timestamp must be one that was the largest so far at some batch. Its offset depends on its writer:
 
 | form | the offset is | written by |
 |---|---|---|
@@ -15,7 +15,7 @@ An entry of no form is wrong.
 The index is right and complete (spec §2.5, §4.2) if every entry is true, they ascend, and none is missing. It gets an entry
 together with each one of the offset index, if the largest timestamp has risen since the last; and one more at the roll and at the
 close, so that a finished segment's last entry is its largest timestamp. An entry that is true and that neither of these explains
-was written by a close after which the log went on: it is right, and shows that (`index_rules`).
+was written by a close after which the log continued: it is right, and shows that (`index_rules`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class TimeForm(enum.Enum):
     """The rule that a time index was written by."""
 
     LAST = "with the batch's last offset"
-    RECORD = "with the very record's offset"
+    RECORD = "with that record's offset"
     TEXT = "with the next offset, as KIP-33's text has it"
     FILE_TIME = "with the file's time, as KIP-33's text has it"
     UNSTORED = "with append times of messages of v0, which cannot store them"
@@ -58,7 +58,7 @@ class TimeEntry(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """What an older broker's rule depended on."""
+    """Inputs of an older broker's rule."""
 
     magic: int
     codec: int
@@ -133,11 +133,11 @@ class TimeEntryReader:
 
 
 MOST_COMPARED = 200
-"""Entries of one segment that are looked at to find out by which rule it was written."""
+"""Entries of one segment that are checked to find out by which rule it was written."""
 
 
 class TimeFormSurvey:
-    """What forms the time indexes of a partition have; `accepts` says whether an entry is by somebody's rule."""
+    """The forms of a partition's time index entries; `accepts` says whether some release writes an entry so."""
 
     def __init__(self) -> None:
         self._records: Counter[_Kind] = Counter()
@@ -236,7 +236,7 @@ def _reported(
 
 def _fault(entry: TimeEntry, table: BatchTable) -> str:
     if entry.batch < 0:
-        return "the largest timestamp was never that"
+        return "that was never the largest timestamp"
     if entry.relative == table.last_offsets[entry.batch]:
         return "an entry out of order"
     return "the offset is not that of the batch that first reached the timestamp"

@@ -1,10 +1,10 @@
 """The aborted transactions of a segment, and whether its transaction index has each of them (spec §2.1).
 
-What must be in it comes from the producers' state, replayed over the log: transactions reach over segments, so a partition is
-gone through in order with one `ProducerState`, which begins with the snapshot at its first segment's base, or empty (`state_at`).
-What compaction and retention have taken from the log may still be in the index: an entry of a transaction that left nothing but
-its marker, or that began before anything that is left; and the last stable offset, which other producers' transactions held back
-that are no longer seen.
+Its required entries come from the producers' state, replayed over the log: transactions span segments, so a partition is walked
+in order with one `ProducerState`, which begins with the snapshot at its first segment's base, or empty (`state_at`). The index
+may still have entries for what compaction and retention removed from the log: an entry of a transaction that left nothing but its
+marker, or that began before anything that is left; and the last stable offset, which other producers' transactions held back that
+are no longer seen.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def check_txn_index(
         what = _fault(entry, txn, before, log, markers)
         if what is None and txn is not None and entry != txn and not has_lost_records():
             # Earlier than anything that the log shows: that is right only where something was taken from it.
-            what = "the transaction is not told as the log has it"
+            what = "the transaction differs from the log"
         if what is not None:
             findings.append(Finding(path, what, *place, _show(entry), None if txn is None else _show(txn)))
         else:
@@ -87,13 +87,13 @@ def _fault(entry: AbortedTxn, txn: AbortedTxn | None, before: int, log: ReadOnly
     if txn is None:
         if _abort_marker_of(entry, log, markers):
             return None
-        return "no marker of an abort is there"
+        return "no abort marker is there"
     if txn.producer_id != entry.producer_id:
         return "the transaction is another producer's"
     if not 0 <= entry.first_offset <= txn.first_offset:
-        return "the transaction begins elsewhere"
+        return "the transaction's first offset differs"
     if not 0 <= entry.last_stable_offset <= txn.last_stable_offset:
-        return "the last stable offset is another one"
+        return "the last stable offset differs"
     return None
 
 

@@ -10,8 +10,8 @@
 | the reader closed the pipe (`| head`) | 141 | nothing |
 | terminated | 143 | nothing |
 
-130, 141 and 143 are what a shell reports for the signals INT, PIPE and TERM. No run ends in a traceback: an error that nobody
-foresaw is one line too, and `TIDELOG_TRACEBACK=1` shows where it came from.
+130, 141 and 143 are what a shell reports for the signals INT, PIPE and TERM. No run ends in a traceback: an unexpected error is
+one line, too, and `TIDELOG_TRACEBACK=1` shows where it came from.
 
 A command is a module of `commands` with an attribute `command`; it is imported when it is called, so that no command
 pays for what another one needs.
@@ -38,15 +38,15 @@ COMMANDS = {
     "find": Entry("tidelog.cli.commands.find", "Find the offset for a time."),
     "cat": Entry("tidelog.cli.commands.cat", "Read every record of a time range, exactly."),
     "stat": Entry("tidelog.cli.commands.stat", "Show offsets, records, bytes and largest timestamps."),
-    "verify": Entry("tidelog.cli.commands.verify", "Say whether a data folder is whole and sound."),
+    "verify": Entry("tidelog.cli.commands.verify", "Check a data folder for what is missing or damaged."),
     "dump": Entry("tidelog.cli.commands.dump", "Show one file of a log, entry by entry."),
-    "retention": Entry("tidelog.cli.commands.retention", "Say when each segment goes, and which record keeps it."),
+    "retention": Entry("tidelog.cli.commands.retention", "Show when each segment is deleted, and which record keeps it."),
     "groups": Entry("tidelog.cli.commands.groups", "Show how far behind consumer groups are; set them to a time."),
     "index": Entry("tidelog.cli.commands.index", "Verify or rebuild indexes and time maps."),
     "import": Entry("tidelog.cli.commands.import_", "Write a Parquet, CSV or JSON Lines file as a new topic."),
     "handover": Entry("tidelog.cli.commands.handover", "Hand topics over to Apache Kafka (KRaft)."),
-    "format": Entry("tidelog.cli.commands.format_", "Make a data folder for a broker of a cluster."),
-    "job": Entry("tidelog.cli.job", "Work on whole folders, done by Spark."),
+    "format": Entry("tidelog.cli.commands.format_", "Format a data folder for a broker of a cluster."),
+    "job": Entry("tidelog.cli.job", "Run jobs over whole folders on Spark."),
 }
 """In the order of `tidelog --help`."""
 
@@ -236,7 +236,7 @@ def _raise_when_terminated() -> dict[signal.Signals, Any]:
     def terminate(number: int, frame: FrameType | None) -> None:
         if not _is_importing(frame):
             raise Terminated
-        # A module that is being loaded may swallow what is raised in it, and the run would go on: ask again a bit later.
+        # A module that is being loaded may swallow what is raised in it, and the run would continue: ask again a bit later.
         signal.setitimer(signal.ITIMER_REAL, ASK_AGAIN_SECONDS)
 
     try:

@@ -1,7 +1,7 @@
 """How commands reach secured brokers: `--config FILE` and `-X NAME=VALUE`, beside the argument that names the brokers.
 
-FILE is a `client.properties` as Kafka's tools take it (`--command-config`). A property of `-X` wins over the file's. What stands
-on a command line is seen by others (`ps`): passwords belong in the file.
+FILE is a `client.properties` as Kafka's tools take it (`--command-config`). A property of `-X` wins over the file's. Other users
+can see a command line (`ps`): passwords belong in the file.
 
 The argument's value is then the addresses with that configuration beside them (`SecuredBrokers`): no command has to know.
 """
@@ -32,7 +32,7 @@ def client_options(function: Decorated) -> Decorated:
             is_eager=True,
             expose_value=False,
             callback=_keep_given,
-            help="A property of the client, like --config's; may be given several times. Others can see it: no passwords.",
+            help="A client property, as in --config; may be repeated. Other users can see it: no passwords.",
         ),
         click.option(
             "--config",
@@ -41,7 +41,7 @@ def client_options(function: Decorated) -> Decorated:
             is_eager=True,
             expose_value=False,
             callback=_keep_file,
-            help="client.properties, how brokers are reached: security.protocol, ssl.*, sasl.*",
+            help="client.properties, to connect to the brokers: security.protocol, ssl.*, sasl.*",
         ),
     ):
         function = option(function)
@@ -67,7 +67,7 @@ def config_option(of: str) -> Callable[[Decorated], Decorated]:
         is_eager=True,
         expose_value=False,
         callback=lambda ctx, param, value: ctx.meta.__setitem__(f"{_FILE}.{of}", value),
-        help=f"client.properties for the {of.replace('-', ' ')}: how its brokers are reached.",
+        help=f"client.properties for the {of.replace('-', ' ')}, to connect to its brokers.",
     )
 
 

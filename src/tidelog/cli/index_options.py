@@ -22,13 +22,13 @@ interval_option = click.option(
     help="index.interval.bytes of the topics. [default: found from the indexes]",
 )
 out_option = click.option(
-    "--out", "out_dir", metavar="DIR", type=click.Path(), help="Write the files below this folder; the data folder is only read."
+    "--out", "out_dir", metavar="DIR", type=click.Path(), help="Write the files under this folder; the data folder is only read."
 )
 time_maps_option = click.option(
-    "--time-map/--no-time-map", "time_maps", default=True, show_default=True, help="Build time maps, too."
+    "--time-map/--no-time-map", "time_maps", default=True, show_default=True, help="Also build time maps."
 )
 jobs_option = click.option(
-    "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Segments gone through at a time. [default: one a processor]"
+    "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Segments processed in parallel. [default: one per processor]"
 )
 time_map_dir_option = click.option(
     "--time-map-dir", metavar="DIR", type=click.Path(), help="A folder of time maps, verified beside those in DIR."

@@ -14,7 +14,7 @@ class Entry(NamedTuple):
     module: str
     """Has an attribute `command`."""
     line: str
-    """What the group's help says of it."""
+    """Its line in the group's help."""
 
 
 class LazyGroup(click.Group):

@@ -1,8 +1,8 @@
 """The arguments and options that several commands share.
 
 A time on the command line becomes a `Moment`: what was written, and the epoch milliseconds that it means. All times of one
-run are relative to the same "now", so that `--from -3d --to now` is three days to the millisecond. What a time resolved to
-is echoed on stderr by `echo_moment`, whatever the output format: a zone that was forgotten shows there.
+run are relative to the same "now", so that `--from -3d --to now` is three days to the millisecond. `echo_moment` prints the
+resolved time on stderr, whatever the output format: a forgotten time zone shows there.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ else:
 
 
 class TimeType(_TimeParam):
-    """Converts a text to a `Moment`; `words` are texts with a meaning of their own, which are passed on as they are."""
+    """Converts a text to a `Moment`; `words` are texts with a meaning of their own, which are passed on unchanged."""
 
     name = "time"
 
@@ -114,7 +114,7 @@ def check_brokers(value: str, refusal: str) -> str:
 
 
 def data_dir_of(source: str) -> str | None:
-    """Return the folder that a source is, which only its owner writes to; None for what is no folder of this machine."""
+    """Return the folder that a source is, which only its owner writes to; None for anything but a folder of this machine."""
     return source if kind_of(source).is_local else None
 
 
@@ -136,7 +136,7 @@ def broker_config_option(function: Decorated) -> Decorated:
         "config",
         metavar="FILE",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="A broker's server.properties: its defaults of topics count. [default: those that DIR was served with]",
+        help="A broker's server.properties, for its topic defaults. [default: those that DIR was served with]",
     )(function)
 
 
@@ -152,7 +152,7 @@ def note_kafkas_since(settings: TopicSettings) -> None:
     if settings.is_kafkas_since and settings.served is not None:
         notices.note(
             f"Kafka has served the folder after {show_time(settings.served.time_ms)}, when Tidelog did: its configuration is not "
-            "in the folder; give it (--config)"
+            "in the folder; pass it with --config"
         )
 
 
@@ -170,7 +170,7 @@ def partition_option(function: Decorated) -> Decorated:
         type=click.IntRange(0, 2**31 - 1),
         multiple=True,
         metavar="N",
-        help="Only this partition; may be given several times. [default: all]",
+        help="Only this partition; may be repeated. [default: all]",
     )(function)
 
 
@@ -193,7 +193,7 @@ def isolation_option(function: Decorated) -> Decorated:
         type=click.Choice(["read_uncommitted", "read_committed"]),
         default="read_uncommitted",
         show_default=True,
-        help="read_committed leaves out transactions that were aborted or are still open.",
+        help="read_committed skips aborted and open transactions.",
     )(function)
 
 
@@ -204,7 +204,7 @@ def group_isolation_option(function: Decorated) -> Decorated:
         type=click.Choice(["read_committed", "read_uncommitted"]),
         default="read_committed",
         show_default=True,
-        help="What the group's consumers read with: whether aborted and open transactions count.",
+        help="The isolation level of the group's consumers: read_committed skips aborted and open transactions.",
     )(function)
 
 
@@ -214,17 +214,17 @@ def lag_options(function: Decorated) -> Decorated:
         click.option(
             "--max-lag",
             metavar="TIME",
-            help="End with 1 if a group is further behind than this, or lost records to retention: 5m, 2h.",
+            help="Exit with 1 if a group is further behind than this, or lost records to retention: 5m, 2h.",
         ),
         click.option(
             "--window",
             default="10m",
             show_default=True,
             metavar="TIME",
-            help="The rates are those of this long before now: 90s, 1h.",
+            help="Measure the rates over this long before now: 90s, 1h.",
         ),
         group_isolation_option,
-        click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group; may be given several times."),
+        click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group; may be repeated."),
     ):
         function = option(function)
     return function
@@ -234,7 +234,7 @@ def lag_times(window: str, max_lag: str | None) -> tuple[int, int | None]:
     """Return --window and --max-lag in ms. Raises UsageError, InvalidArgumentError."""
     window_ms = parse_duration(window)
     if window_ms < 1:
-        raise click.UsageError("--window must be longer than nothing.")
+        raise click.UsageError("--window must be positive.")
     return window_ms, None if max_lag is None else parse_duration(max_lag)
 
 

@@ -202,8 +202,8 @@ class Client:
     ) -> Iterator[ReadRecord]:
         """Yield every record with `from_time <= timestamp < to_time`, one partition after the other, in offset order.
 
-        What the partitions hold when this is called is read, up to the high watermark (read_committed: the last stable offset).
-        Where there is a time bound, records without a timestamp are left out. What must be read for that: see docs/client.md.
+        Reads what the partitions hold at the call, up to the high watermark (read_committed: the last stable offset).
+        Where there is a time bound, records without a timestamp are left out. docs/client.md says what has to be read for that.
 
         Raises:
             InvalidArgumentError, UnknownTopicOrPartitionError, UnsupportedVersionError: at once.

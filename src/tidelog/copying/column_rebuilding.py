@@ -151,10 +151,10 @@ def shifted(times: pa.Array, shift_ms: int) -> pa.Array:
     try:
         moved = pc.add_checked(times, pa.scalar(shift_ms, pa.int64()))
     except pa.ArrowInvalid:
-        raise InvalidArgumentError("times moved too far: beyond int64", found=f"{shift_ms} ms") from None
+        raise InvalidArgumentError("times shifted too far: beyond int64", found=f"{shift_ms} ms") from None
     smallest = pc.min(moved).as_py()
     if smallest is not None and smallest < 0:
-        raise InvalidArgumentError("times moved too far: before 1970", found=f"{smallest} ms", expected="0 or more")
+        raise InvalidArgumentError("times shifted too far: before 1970", found=f"{smallest} ms", expected="0 or more")
     return moved
 
 
@@ -181,7 +181,7 @@ def _runs(offsets: memoryview) -> list[SourceRun]:
 
 
 def _cut(runs: list[SourceRun], at: int, first: int, last: int) -> tuple[tuple[SourceRun, ...], int]:
-    """Return what of the runs from number `at` on lies in `first..last`, and the number to go on at."""
+    """Return what of the runs from number `at` on lies in `first..last`, and the number to continue at."""
     found = []
     while at < len(runs) and runs[at].first <= last:
         found.append(SourceRun(max(first, runs[at].first), min(last, runs[at].last)))
@@ -192,7 +192,7 @@ def _cut(runs: list[SourceRun], at: int, first: int, last: int) -> tuple[tuple[S
 
 
 def _encoded(headers: HeaderBuffers, rows: int) -> BinaryColumn | None:
-    """Return headers as they stand in v2 records, a row each; None where no row has any."""
+    """Return headers as they are in v2 records, a row each; None if no row has any."""
     count = headers.header_count
     if count == 0:
         return None

@@ -55,7 +55,7 @@ _log = logging.getLogger("tidelog.copying")
 
 @dataclass(frozen=True, slots=True)
 class CopyTask:
-    """What is to be copied where. Can be pickled; a few hundred bytes a split."""
+    """A copy's source and target. Can be pickled; a few hundred bytes a split."""
 
     job_id: str
     """Names the group that keeps the positions; the transactional id is this with the source's topic and partition."""
@@ -86,7 +86,7 @@ class CopyTask:
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """What one call of `copy_partition` did."""
+    """The result of one call of `copy_partition`."""
 
     source: TopicPartition
     target: TopicPartition
@@ -102,7 +102,7 @@ class CopyResult:
     size_bytes: int
     without_timestamp: int
     is_exact: bool
-    """False where the target has no transactions, and a killed copier may have left records twice."""
+    """False if the target has no transactions, and a killed copier may have left records twice."""
 
 
 def copy_partition(task: CopyTask, *, cluster: Cluster | None = None) -> CopyResult:
@@ -115,7 +115,7 @@ def copy_partition(task: CopyTask, *, cluster: Cluster | None = None) -> CopyRes
         CorruptDataError: damaged batches, or map.
         RecordTooLargeError, InvalidTimestampError: the target refuses a batch. UnknownTopicOrPartitionError
         BrokerUnreachableError, BrokerError, ProtocolError, StorageError
-        Whatever is raised: calling again goes on after the last chunk that was committed.
+        Whatever is raised: calling again continues after the last chunk that was committed.
     """
     with ExitStack() as opened:
         if cluster is None:
@@ -124,7 +124,7 @@ def copy_partition(task: CopyTask, *, cluster: Cluster | None = None) -> CopyRes
             try:
                 return _copy_partition(task, cluster, is_exact=True)
             except UnsupportedForMessageFormatError as error:
-                why = f"{task.target.topic} is of a message format that knows no transactions ({error.found})"
+                why = f"{task.target.topic} is of a message format without transactions ({error.found})"
         else:
             why = "brokers before 0.11 have no transactions"
         _log.warning("%s: %s: a copy that is killed may leave a chunk twice", task.brokers, why)
@@ -159,8 +159,8 @@ def _check_end(cluster: Cluster, task: CopyTask, mapped: int) -> None:
     assert isinstance(found, FoundOffset)
     if found.offset < mapped:
         raise OffsetOutOfRangeError(
-            f"{task.target.topic}-{task.target.partition} of the target ends before what was copied into it: a topic made again "
-            "under the old name? It needs a new map and job",
+            f"{task.target.topic}-{task.target.partition} of the target ends before what was copied into it: was the topic "
+            "recreated? Then it needs a new map and job",
             path=str(cluster),
             found=found.offset,
             expected=f"{mapped} or later",

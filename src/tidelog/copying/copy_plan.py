@@ -1,4 +1,4 @@
-"""What a copying job reads of a topic: each partition's splits and offsets.
+"""A copying job's reads of a topic: each partition's splits and offsets.
 
 | source | what is taken of a partition ends at |
 |---|---|
@@ -23,7 +23,7 @@ _log = logging.getLogger("tidelog.copying")
 
 
 class PlannedPartition(NamedTuple):
-    """What is to be read of a source partition: offsets `[start_offset, end_offset)`, as far as the time range wants them."""
+    """The offsets `[start_offset, end_offset)` to read of a source partition, limited by the time range."""
 
     source: TopicPartition
     splits: tuple[Split, ...]
@@ -31,7 +31,7 @@ class PlannedPartition(NamedTuple):
     end_offset: int
     log_start_offset: int
     notes: tuple[str, ...]
-    """What was asked for and is not there."""
+    """Requested records that are missing."""
 
 
 def plan_copy(
@@ -45,7 +45,7 @@ def plan_copy(
 ) -> list[PlannedPartition]:
     """Plan to read `start_ms <= timestamp < end_ms` of a topic, between the offsets given for its partitions.
 
-    What is missing from a folder is logged as a warning: the copy will lack it, too. Raises as `Source.plan`.
+    Records missing from a folder are logged as a warning: the copy will lack them, too. Raises as `Source.plan`.
     """
     request = ScanRequest(
         topic=topic,

@@ -1,6 +1,6 @@
-"""Where a consumer group goes on in a mirror when the source has failed, and how much it will read twice (KIP-32's use case 3).
+"""Where a consumer group continues in a mirror when the source has failed, and how much it will read twice (KIP-32's use case 3).
 
-What the group has read of the source is asked, in this order:
+The group's position in the source comes from, in this order:
 
 | asked | when |
 |---|---|
@@ -23,7 +23,7 @@ it was appended; then the same holds, and less is read twice.
 A position by time is never taken after the one of a map: then MaxLatency was too small, and a note says so.
 
 Records read twice are counted in the mirror, between the position and the copy of the first record that was not read. Without a
-map nobody knows where that is: then it is all up to the end, at most.
+map that is unknown: then it is all up to the end, at most.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _LOOKED_BACK = (1, 100, 10_000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverOptions:
-    """What is known, and what is wanted."""
+    """The inputs of a failover."""
 
     group: str
     map_dir: str | os.PathLike[str] | None = None
@@ -70,7 +70,7 @@ class FailoverOptions:
     max_latency_ms: int | None = None
     """The longest way of a record from its CreateTime into the source's log; positions by time need it."""
     read_until_ms: int | None = None
-    """Everything up to this time was read: the time of the last record read, where nobody knows the group's offsets."""
+    """Everything up to this time was read: the time of the last record read, if the group's offsets are unknown."""
     topics: tuple[str, ...] = ()
     """Of the source; none for all of the group's. `read_until_ms` needs some."""
     by: By | None = None
@@ -81,22 +81,22 @@ class FailoverOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFailover:
-    """What a failover means for one partition."""
+    """The result of a failover for one partition."""
 
     source: TopicPartition
     target: TopicPartition
     committed_offset: int | None
-    """In the source; None where only a time is known."""
+    """In the source; None if only a time is known."""
     by_map: int | None
     """Offset in the target, None without a map."""
     is_exact: bool
     """Whether the map's position is just the first record not read."""
     last_read_ms: int | None
-    """Time of the last record that was read, None where that is not known."""
+    """Time of the last record that was read, None if that is unknown."""
     by_time: int | None
     """Offset in the target, None without a time or MaxLatency."""
     position: int | None
-    """Where the group goes on, in the target; None where nothing says so."""
+    """Where the group continues, in the target; None if nothing says so."""
     again: int
     """Records of the target at or after the position that the group has read in the source."""
     again_is_exact: bool
@@ -105,7 +105,7 @@ class PartitionFailover:
 
 
 def plan_failover(target: Cluster, options: FailoverOptions) -> list[PartitionFailover]:
-    """Return where the group would go on, partition by partition; nothing is changed.
+    """Return where the group would continue, partition by partition; nothing is changed.
 
     Raises:
         InvalidArgumentError: too little is known for any position; the mirror's folder is about another cluster.
@@ -146,7 +146,7 @@ class _Planner:
         self._prefix = identity.prefix
         sources = OffsetMap.open(folder).partitions()
         targets = {source: TopicPartition(identity.prefix + source.topic, source.partition) for source in sources}
-        # What was committed while the mirror died, and nobody has noted.
+        # Offsets committed while the mirror died, and not recorded.
         return OffsetMap.open(folder, committed_positions(self._target, identity.job_id, targets, require_stable=False))
 
     def plan(self) -> list[PartitionFailover]:
@@ -161,7 +161,7 @@ class _Planner:
         }
         if not known:
             missing = sorted({target.topic for target in targets.values()})
-            raise NotFoundError(f"none of the group's topics is there: {', '.join(missing)}", path=str(self._target))
+            raise NotFoundError(f"none of the group's topics exists: {', '.join(missing)}", path=str(self._target))
         ends = log_ends(self._target, list(known.values()), "read_committed")
         planned = [self._plan(source, target, committed[source], ends[target]) for source, target in sorted(known.items())]
         if all(one.position is None for one in planned):
@@ -186,13 +186,13 @@ class _Planner:
             found = None if seen is None else seen.groups.get(group)
         else:
             raise InvalidArgumentError(
-                "nothing says what the group has read", expected="the source, a mirror's folder, or a time until which it has"
+                "it is unknown what the group has read", expected="the source, a mirror's folder, or a time until which it has"
             )
         if options.topics:
             found = {key: offset for key, offset in (found or {}).items() if key.topic in options.topics}
         if not found:
             place = options.source if options.source is not None else options.map_dir
-            raise NotFoundError(f"nothing is known of offsets of group {group!r}", path=place)
+            raise NotFoundError(f"no offsets are known of group {group!r}", path=place)
         return found
 
     def _partitions_of_topics(self) -> dict[TopicPartition, int | None]:
@@ -203,7 +203,7 @@ class _Planner:
             try:
                 partitions = self._target.topic_now(self._prefix + topic).partitions
             except UnknownTopicOrPartitionError as error:
-                error.message += ", which topic were to be mirrored as"
+                error.message += ", the mirror's name of a topic that was read"
                 raise
             found.update((TopicPartition(topic, number), None) for number in partitions)
         return found
@@ -239,7 +239,7 @@ class _Planner:
         position = by_time if options.by == "time" or by_map is None else by_map
         again, again_is_exact = 0, True
         if position is None:
-            notes.append("nothing says where to go on: no map of it, or no time")
+            notes.append("no position to continue from: no map of it, or no time")
         else:
             if by_map is not None and position > by_map:
                 notes.append(f"by time {position - by_map} offsets would be skipped: MaxLatency is too small")
@@ -289,7 +289,7 @@ class _Planner:
 
 
 def _time_before(place: str, key: TopicPartition, offset: int) -> int | None:
-    """Return the timestamp of the last record before an offset, None where there is none, or it has none."""
+    """Return the timestamp of the last record before an offset, None if there is none, or it has none."""
     for distance in (*_LOOKED_BACK, offset):
         begin = max(0, offset - distance)
         reader = scan(

@@ -42,7 +42,7 @@ class MirrorIdentity:
 
 @dataclass(frozen=True, slots=True)
 class SeenGroups:
-    """What groups had committed in the source at `seen_ms`, epoch ms."""
+    """Offsets that groups had committed in the source at `seen_ms`, epoch ms."""
 
     seen_ms: int
     groups: GroupOffsets
@@ -66,7 +66,7 @@ def claim_folder(folder: str | os.PathLike[str], identity: MirrorIdentity) -> No
 
 
 def read_identity(folder: str | os.PathLike[str]) -> MirrorIdentity | None:
-    """Return whose folder this is, None for nobody's. Raises CorruptCheckpointError, StorageError."""
+    """Return the folder's owner, None for none. Raises CorruptCheckpointError, StorageError."""
     path = Path(folder) / MIRROR_FILE
     content = read_json(path, VERSION, _WHAT)
     if content is None:
@@ -85,7 +85,9 @@ def write_groups(folder: str | os.PathLike[str], seen: SeenGroups) -> None:
 
 
 def read_groups(folder: str | os.PathLike[str]) -> SeenGroups | None:
-    """Return what was last known of the source's groups, None where nobody asked. Raises CorruptCheckpointError, StorageError."""
+    """Return the last known state of the source's groups, None if it was never read. Raises CorruptCheckpointError,
+    StorageError.
+    """
     path = Path(folder) / GROUPS_FILE
     content = read_json(path, VERSION, _WHAT)
     if content is None:

@@ -25,7 +25,7 @@ from tidelog.sources.groups import Groups
 from tidelog.wire.error_codes import ErrorCode
 
 JOB_PREFIX = "mirror-"
-"""What the groups begin with that mirrors keep their positions in, unless their jobs were given a name."""
+"""Prefix of the groups in which mirrors keep their positions, unless their jobs were given a name."""
 
 
 def offsets_of_groups(source: Groups, groups: Iterable[str] | None) -> Mapping[str, Mapping[TopicPartition, int]]:

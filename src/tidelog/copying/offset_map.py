@@ -79,7 +79,7 @@ class PartitionMap:
 
     @property
     def end_target_offset(self) -> int:
-        """Target offset after the last record that was copied; 0 where there is none."""
+        """Target offset after the last record that was copied; 0 if there is none."""
         return self.runs[-1].next_target_offset if self.runs else 0
 
     def target_of(self, source_offset: int) -> TargetPosition:
@@ -97,7 +97,7 @@ class PartitionMap:
         return TargetPosition(run.target_offset, False)
 
     def behind(self, source_offset: int) -> int | None:
-        """Return a target offset at or after which no copy of an earlier record lies; None where nobody knows one.
+        """Return a target offset at or after which no copy of an earlier record lies; None if unknown.
 
         Where `target_of` is exact, it is the same.
         """
@@ -123,8 +123,8 @@ class OffsetMap:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], settled: Mapping[TopicPartition, int] | None = None) -> OffsetMap:
-        """Open a folder of maps. `settled`: positions committed in the target, by source partition; what is staged up to there
-        counts, even though nobody has confirmed it yet. Raises NotFoundError.
+        """Open a folder of maps. `settled`: positions committed in the target, by source partition; chunks staged up to there
+        count, even if not confirmed yet. Raises NotFoundError.
         """
         path = Path(folder)
         if not path.is_dir():
@@ -208,7 +208,7 @@ class OffsetMapWriter:
 
     @property
     def end_target_offset(self) -> int:
-        """Target offset after the last record that was confirmed when the map was opened; 0 where there is none."""
+        """Target offset after the last record that was confirmed when the map was opened; 0 if there is none."""
         return self._state.runs[-1].next_target_offset if self._state.runs else 0
 
     @property
@@ -217,10 +217,10 @@ class OffsetMapWriter:
         return not self._state.runs and not self._state.staged and self._next_source_offset == self._state.head.start_offset
 
     def settle(self, committed: int | None) -> int:
-        """Decide about what an earlier writer has left staged, and return the source offset to go on from.
+        """Decide about what an earlier writer has left staged, and return the source offset to continue from.
 
         `committed` is the position that the target has committed, None if it knows none (of a new job; or it has forgotten:
-        then the map's own counts). Where the target is ahead, what lies between is noted as copied to nobody knows where.
+        then the map's own counts). If the target is ahead, the offsets between are recorded as copied to unknown offsets.
         Raises InvalidArgumentError where the target is behind what was confirmed, or forgot about what was staged.
         """
         state = self._state
@@ -228,7 +228,7 @@ class OffsetMapWriter:
         if state.staged_position is not None:
             if committed is None and state.runs:
                 raise InvalidArgumentError(
-                    "the target has forgotten how far an interrupted copy came: nobody knows whether its last chunk is there",
+                    "the target no longer knows how far an interrupted copy came: its last chunk may or may not be there",
                     path=self._path,
                     expected=f"{self._next_source_offset} or {state.staged_position}",
                 )
@@ -236,7 +236,7 @@ class OffsetMapWriter:
         position = state.staged_position if counts and state.staged_position is not None else self._next_source_offset
         if committed is not None and committed < self._next_source_offset:
             raise InvalidArgumentError(
-                "the target's position is behind what its offset map has confirmed",
+                "the target's position is before the end that its offset map has confirmed",
                 path=self._path,
                 found=committed,
                 expected=self._next_source_offset,
@@ -274,13 +274,13 @@ class OffsetMapWriter:
         self._staged = position
 
     def confirm(self) -> None:
-        """What is staged was committed. Without a sync: the target says the same. Raises StorageError."""
+        """The staged chunk was committed. Without a sync: the target says the same. Raises StorageError."""
         if self._staged is not None:
             self._append(chunk(CONFIRM, self._writer), sync=False)
             self._next_source_offset, self._staged = self._staged, None
 
     def discard(self) -> None:
-        """What is staged was aborted, for sure. Raises StorageError."""
+        """The staged chunk was definitely aborted. Raises StorageError."""
         if self._staged is not None:
             self._append(chunk(DISCARD, self._writer))
             self._staged = None

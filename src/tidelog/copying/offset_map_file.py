@@ -21,8 +21,8 @@
 A run is int64 source offset, last source offset; int32 target partition; int64 target offset; int32 record count; int64 largest
 timestamp.
 
-Chunks of a writer other than the last that opened are void: a zombie may go on staging, but its transaction is fenced and never
-commits. What is staged at the end is open: the target knows whether it was committed, this file does not.
+Chunks of a writer other than the last that opened are void: a zombie may continue staging, but its transaction is fenced and
+never commits. A staged chunk at the end is open: the target knows whether it was committed, this file does not.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class MapRun(NamedTuple):
 
 
 class MapHead(NamedTuple):
-    """What a map is about. `start_offset`: copying began there; earlier records of the source are not in the target."""
+    """A map's subject. `start_offset`: copying began there; earlier records of the source are not in the target."""
 
     source: TopicPartition
     target_topic: str
@@ -94,7 +94,7 @@ class MapState(NamedTuple):
     """Everything below has been copied, or is not to be."""
     staged: list[MapRun]
     staged_position: int | None
-    """What becomes `next_source_offset` if what is staged counts; None if nothing is staged."""
+    """`next_source_offset` if the staged chunk counts; None if nothing is staged."""
     end_position: int
     """Byte after the last whole chunk."""
 
@@ -133,7 +133,7 @@ def chunk(kind: int, writer: int, content: bytes = b"") -> bytes:
 
 
 def read_state(path: Path) -> MapState | None:
-    """Read a map; None where there is none yet. Raises CorruptDataError, StorageError."""
+    """Read a map; None if there is none yet. Raises CorruptDataError, StorageError."""
     try:
         data = read_whole(path)
     except FileNotFoundError:
@@ -172,7 +172,7 @@ def read_state(path: Path) -> MapState | None:
 
 
 def add_run(runs: list[MapRun], run: MapRun) -> None:
-    """Add a run after the others; where it goes on as the last one ends, both become one."""
+    """Add a run after the others; where it continues as the last one ends, both become one."""
     if runs:
         last = runs[-1]
         if run.record_count == UNKNOWN_COUNT:  # wherever they are, they are behind what came before
@@ -205,7 +205,7 @@ def _accept(runs: list[MapRun], next_source_offset: int, staged: tuple[int, list
 
 
 def _gap(runs: list[MapRun], start: int, end: int) -> MapRun:
-    """Return what stands for source offsets that were copied, but nobody has noted where to."""
+    """Return the run for source offsets that were copied to unknown target offsets."""
     if not runs:
         return MapRun(start, end - 1, 0, 0, UNKNOWN_COUNT)
     return MapRun(start, end - 1, runs[-1].target_partition, runs[-1].next_target_offset, UNKNOWN_COUNT)

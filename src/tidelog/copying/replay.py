@@ -8,7 +8,7 @@
 | the end | each partition's last stable offset: what is appended later is not part of it, however early its timestamp |
 | the start | the first offset that has to be read for the window |
 
-A replay that is started again with the same folder goes on where the target's transactions say that it came to. Records of the
+A replay that is started again with the same folder continues where the target's transactions say that it came to. Records of the
 window that its source has lost meanwhile are an error; those that were copied before may be gone.
 """
 
@@ -45,7 +45,7 @@ KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """What is asked for. Times in epoch ms, None for no bound; `source` a data folder or brokers, `target` brokers."""
+    """The request. Times in epoch ms, None for no bound; `source` a data folder or brokers, `target` brokers."""
 
     source: str
     topic: str
@@ -99,7 +99,7 @@ def prepare(request: ReplayRequest, map_dir: str | os.PathLike[str]) -> tuple[Re
         InvalidArgumentError: the folder has another replay's map; source and target are the same topic; the target's topic
             has too few partitions; there is another cluster behind the target's address.
         OffsetOutOfRangeError: records that are not yet copied are gone. CorruptDataError, StorageError: the folder's files.
-        What `plan_copy` raises, and what the target's brokers do.
+        Raises what `plan_copy` and the target's brokers raise.
     """
     folder = Path(map_dir).absolute()
     replay = read_replay(folder)
@@ -142,7 +142,7 @@ def read_replay(folder: Path) -> Replay | None:
 
 
 def _write(replay: Replay, folder: Path) -> bool:
-    """Write the file of a new replay; False if somebody else has begun one there since this one looked."""
+    """Write the file of a new replay; False if another replay began there meanwhile."""
     asked = asdict(replay.request) | {"time": replay.request.time.value}
     content = {
         "job_id": replay.job_id,
@@ -156,11 +156,11 @@ def _write(replay: Replay, folder: Path) -> bool:
 
 def _begin(request: ReplayRequest, target: Cluster, folder: Path) -> Replay:
     if folder.exists() and any(folder.glob("*.offsetmap")):
-        raise InvalidArgumentError("the folder holds offset maps of something else", path=folder)
+        raise InvalidArgumentError("the folder holds offset maps of another copy", path=folder)
     with open_source(request.source) as source:
         shape = shapes_of(source, [request.topic])[request.topic]
         if _is_of(source, target) and request.topic == request.target_topic and _is_same_topic(source, request.topic, target):
-            raise InvalidArgumentError("a replay into the very topic that it reads", found=request.topic)
+            raise InvalidArgumentError("a replay into the topic that it reads", found=request.topic)
         planned = plan_copy(
             source, request.topic, start_ms=request.start_ms, end_ms=request.end_ms, partitions=request.partitions
         )

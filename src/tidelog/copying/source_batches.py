@@ -1,4 +1,4 @@
-"""What the batches of a source become when they are copied by a producer.
+"""The batches of a source as a producer copies them.
 
 A leader takes from producers only batches whose records count 0, 1, 2..., with CreateTime and without a delete horizon. So:
 
@@ -13,7 +13,7 @@ A leader takes from producers only batches whose records count 0, 1, 2..., with 
 | control; of an aborted transaction; empty; wholly outside | nothing |
 
 A copy that moves times moves those of whole batches in the header alone: records know theirs relative to it. Codecs are kept.
-What is rebuilt: `column_rebuilding`. Checksums are looked at first, whatever becomes of a batch.
+Rebuilt batches: `column_rebuilding`. Checksums are checked first, whatever becomes of a batch.
 
 Each batch that comes out says which offsets its records had (`runs`, without gaps), and up to where everything in front has come
 out (`next_offset`): a copy that is broken off begins again there.
@@ -39,7 +39,7 @@ from tidelog.sources.split import Split
 
 @dataclass(frozen=True, slots=True)
 class CopyRules:
-    """What a copy does to times."""
+    """A copy's rule for timestamps."""
 
     time: TimeRule = TimeRule.PRODUCER
     shift_ms: int = 0
@@ -62,7 +62,7 @@ class CopiedBatch(NamedTuple):
 
 @dataclass(slots=True)
 class CopyCounts:
-    """What was met on the way."""
+    """Counts of what was met."""
 
     records: int = 0
     batches: int = 0
@@ -118,12 +118,12 @@ class _SplitCopier:
         yield from self._flush()
 
     def _take(self, header: BatchHeader, buffer: memoryview, index: int) -> Iterator[CopiedBatch]:
+        batch = buffer[index : index + header.size]
+        check_crc(header, batch, self._path)
         if header.is_control or (header.magic == 2 and header.record_count == 0):
             return
         if header.last_offset < self._low or (header.magic == 2 and header.base_offset >= self._end):
             return
-        batch = buffer[index : index + header.size]
-        check_crc(header, batch, self._path)
         if self._is_passable(header):
             if self._needs_probe(header) and not self._probed(header, batch):
                 return
@@ -160,7 +160,7 @@ class _SplitCopier:
         return wanted
 
     def _passed(self, header: BatchHeader, batch: memoryview) -> CopiedBatch | None:
-        """Return the batch as a producer would send it; None where some of its records must stay behind, or change each."""
+        """Return the batch as a producer would send it; None if some of its records must stay behind, or change each."""
         base_timestamp, max_timestamp = header.base_timestamp, header.max_timestamp
         shift_ms, is_append_time = self._rules.shift_ms, header.timestamp_type != CREATE_TIME
         if self._needs_probe(header) and self._probe.rows < header.record_count:

@@ -8,7 +8,7 @@
 | what the source's brokers set for all of their topics | the same, of `DECISIVE`: how records look, how long they stay |
 | nothing is known (a folder of Kafka's, brokers before 0.11) | `message.timestamp.type` as the last batch has it |
 
-A topic that is there already keeps its configuration, whatever the source's is.
+A topic that already exists keeps its configuration, whatever the source's is.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ _NO_DEFAULT_VERSION = 4
 
 @dataclass(frozen=True, slots=True)
 class TopicShape:
-    """What a topic is made of."""
+    """The definition of a topic."""
 
     partitions: int
     configs: Mapping[str, str] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class TopicShape:
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """What was done to a target topic."""
+    """The change of a target topic."""
 
     topic: str
     had_partitions: int
@@ -203,7 +203,7 @@ def _configs_of(timestamp_type: int) -> dict[str, str]:
 def _create(cluster: Cluster, missing: Mapping[str, TopicShape], replication_factor: int | None) -> None:
     def make(version: int) -> Message:
         if replication_factor is None and version < _NO_DEFAULT_VERSION:
-            raise InvalidArgumentError("brokers before Kafka 2.4 must be given how many replicas a topic has", path=str(cluster))
+            raise InvalidArgumentError("brokers before Kafka 2.4 need a replication factor for a topic", path=str(cluster))
         return CreateTopicsRequest(
             topics=[
                 CreatableTopic(
@@ -283,4 +283,4 @@ def _wait_for_leaders(cluster: Cluster, partitions: Mapping[str, int]) -> None:
         ]
         if not waiting:
             return
-        timer.wait(BrokerError(f"partition {waiting[0]} was made, and has no leader yet", path=str(cluster)))
+        timer.wait(BrokerError(f"partition {waiting[0]} was created, but has no leader yet", path=str(cluster)))

@@ -8,7 +8,7 @@ too; without, large batches are hopped over.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from struct import Struct
 from typing import Protocol
@@ -37,7 +37,8 @@ _LENGTH = Struct(">i")
 _read_v2 = Struct(">qi4xb6xi8xq").unpack_from
 """Base offset, length, magic, last offset delta and largest timestamp of a batch of format v2."""
 _V2_BYTES = 43
-_CRC_START = {0: 16, 1: 16, 2: 21}
+CRC_START = {0: 16, 1: 16, 2: 21}
+"""Where the bytes begin that a batch's checksum covers, by format; it stands in the four before."""
 
 
 def walk(
@@ -100,7 +101,7 @@ def walk(
 def iter_times(file: Readable, position: int, end_position: int, min_offset: int) -> Iterator[tuple[int, int, int]]:
     """Yield where each batch in [position, end_position) ends, the offset after it, and its largest timestamp (ms, -1 none).
 
-    For walks past many batches about which nothing else is asked: no checksum is looked at, and of batches that lie far apart
+    For walks past many batches about which nothing else is asked: no checksum is checked, and of batches that lie far apart
     only these fields are read. Raises CorruptBatchError, also where no batch begins at `end_position`, SegmentChangedError.
     """
     chunk, start, read_bytes = b"", position, FIRST_READ_BYTES // 2
@@ -127,12 +128,7 @@ def iter_times(file: Readable, position: int, end_position: int, min_offset: int
 
 def check_crc_by_pieces(file: Readable, header: BatchHeader) -> None:
     """Check a batch's checksum without holding the batch: a length that damage made huge must cost time only."""
-    crc = 0
-    position = header.position + _CRC_START[header.magic]
-    while position < header.end_position:
-        piece = _read(file, position, min(MAX_READ_BYTES, header.end_position - position))
-        crc = crc32c(piece, crc) if header.magic == 2 else zlib.crc32(piece, crc)
-        position += len(piece)
+    (crc,) = checksums_at(file, header.position, header.magic, (header.end_position,))
     if crc != header.crc:
         raise CorruptBatchError(
             "batch checksum does not match",
@@ -141,6 +137,18 @@ def check_crc_by_pieces(file: Readable, header: BatchHeader) -> None:
             found=f"{crc:#010x}",
             expected=f"{header.crc:#010x}",
         )
+
+
+def checksums_at(file: Readable, position: int, magic: int, ends: Iterable[int]) -> Iterator[int]:
+    """Yield the checksum that the batch at `position` would have if it ended at each of `ends`, which ascend."""
+    crc = 0
+    position += CRC_START[magic]
+    for end in ends:
+        while position < end:
+            piece = _read(file, position, min(MAX_READ_BYTES, end - position))
+            crc = crc32c(piece, crc) if magic == 2 else zlib.crc32(piece, crc)
+            position += len(piece)
+        yield crc
 
 
 def _next_read_bytes(read_bytes: int, skipped: int, *, hop: bool) -> int:

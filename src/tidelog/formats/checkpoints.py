@@ -8,7 +8,7 @@
     flights 1 900
 
 A file of no bytes, or of one line, has no entries. Anything else that does not parse is CorruptCheckpointError; whether
-that is fatal is the caller's business (Kafka goes on as if the file were empty, and so does `log_dir`).
+that is fatal is the caller's business (Kafka continues as if the file were empty, and so does `log_dir`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def read_lines(path: Path) -> list[list[str]]:
     except FileNotFoundError:
         return []
     except UnicodeDecodeError as error:
-        raise CorruptCheckpointError("a checkpoint that is no UTF-8", path=path, position=error.start) from None
+        raise CorruptCheckpointError("a checkpoint is not UTF-8", path=path, position=error.start) from None
     except OSError as error:
         raise StorageError(f"cannot read a checkpoint: {error.strerror}", path=path) from error
     lines = text.splitlines()
@@ -55,9 +55,13 @@ def read_lines(path: Path) -> list[list[str]]:
 
 def write_lines(path: Path, entries: Iterable[str]) -> None:
     """Replace the file by one with these entries: written beside it, synced, renamed. Raises StorageError."""
+    replace_file(path, encode_lines(entries))
+
+
+def encode_lines(entries: Iterable[str]) -> bytes:
+    """Return the content of a file with these entries."""
     lines = list(entries)
-    text = "".join(f"{line}\n" for line in (str(VERSION), str(len(lines)), *lines))
-    replace_file(path, text.encode())
+    return "".join(f"{line}\n" for line in (str(VERSION), str(len(lines)), *lines)).encode()
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -98,7 +102,7 @@ def parse_number(text: str, path: Path, line: int) -> int:
     """Read an int64 of a text file. Raises CorruptCheckpointError, which says the line."""
     if not _NUMBER.fullmatch(text.strip()) or not -(2**63) <= int(text) < 2**63:
         shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
-        raise CorruptCheckpointError(f"line {line} is no number of 64 bits", path=path, found=repr(shown))
+        raise CorruptCheckpointError(f"line {line} is not a 64-bit number", path=path, found=repr(shown))
     return int(text)
 
 

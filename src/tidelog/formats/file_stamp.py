@@ -39,7 +39,7 @@ _LINUX_CLOCK_REALTIME_COARSE = 5
 
 
 class FileStamp(NamedTuple):
-    """What changes whenever a file's content does. Times in ns since the epoch."""
+    """A stamp that changes whenever a file's content does. Times in ns since the epoch."""
 
     inode: int
     size_bytes: int

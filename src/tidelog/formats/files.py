@@ -31,7 +31,7 @@ Tell = Callable[[Path, str], None]
 
 
 class FileIdentity(NamedTuple):
-    """What makes a file the same file under any name."""
+    """A file's identity under any name."""
 
     device: int
     inode: int
@@ -59,7 +59,7 @@ def open_regular(path: Path) -> int:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # Else a named pipe would wait for its writer.
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError(errno.EINVAL, "it is no regular file")
+        raise OSError(errno.EINVAL, "it is not a regular file")
     return fd
 
 

@@ -127,7 +127,7 @@ class IndexEntries:
 
     def _require_memory(self) -> None:
         if self._file is not None:
-            raise InvalidArgumentError("an index opened for reading takes no entries", path=self.path)
+            raise InvalidArgumentError("an index opened for reading cannot be appended to", path=self.path)
 
     def _append(self, raw: bytes) -> None:
         self._data += raw
@@ -147,7 +147,7 @@ class IndexEntries:
         """Drop what a subclass has made of the entries in memory: some of them go."""
 
     def _unpack(self, entry: struct.Struct, slot: int) -> tuple[Any, ...]:
-        """Return the fields of a slot that is known to be there. What look-ups by bisection live on."""
+        """Return the fields of a slot that is known to be there. The invariant of look-ups by bisection."""
         if self._file is None:
             return entry.unpack_from(self._data, slot * entry.size)
         return entry.unpack(self._read(slot * entry.size, entry.size))

@@ -22,7 +22,7 @@ from tidelog.formats.files import read_whole
 
 
 def read_json(path: Path, version: int, what: str) -> dict[str, Any] | None:
-    """Return the object in a file, None where there is no file; `what` is how errors call it.
+    """Return the object in a file, None if there is no file; `what` is how errors call it.
 
     Raises CorruptCheckpointError for anything but an object of that version, StorageError.
     """
@@ -42,9 +42,9 @@ def read_object(path: Path, what: str) -> dict[str, Any] | None:
     except OSError as error:
         raise StorageError(f"cannot read {what}: {error.strerror or error}", path=path) from error
     except (ValueError, RecursionError) as error:  # The latter for a thousand brackets in one another.
-        raise CorruptCheckpointError(f"{what}: no JSON: {error}", path=path) from None
+        raise CorruptCheckpointError(f"{what}: not JSON: {error}", path=path) from None
     if not isinstance(content, dict):
-        raise CorruptCheckpointError(f"{what}: no object", path=path, found=type(content).__name__)
+        raise CorruptCheckpointError(f"{what}: not an object", path=path, found=type(content).__name__)
     return content
 
 
@@ -58,7 +58,7 @@ def write_new_json(path: Path, version: int, content: Mapping[str, Any], *, inde
 
     Of several that write at once just one gets True. Raises StorageError.
     """
-    # Each writer has a name of its own: nobody may take away what another one has begun.
+    # Each writer has its own name: none may remove another's unfinished file.
     temporary = Path(f"{path}.{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("xb") as file:
@@ -98,7 +98,7 @@ def _encoded(version: int, content: Mapping[str, Any], indent: int | None) -> by
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder for such files, if it is not there. Raises StorageError."""
+    """Make a folder for such files, if it does not exist. Raises StorageError."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -111,4 +111,4 @@ def understanding(path: Path, what: str) -> Iterator[None]:
     try:
         yield
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:  # OverflowError: Infinity for a number.
-        raise CorruptCheckpointError(f"{what}: not what belongs there: {error!r}", path=path) from error
+        raise CorruptCheckpointError(f"{what}: unexpected content: {error!r}", path=path) from error

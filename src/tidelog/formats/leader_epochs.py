@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError
-from tidelog.formats.checkpoints import parse_number, read_lines, write_lines
+from tidelog.formats.checkpoints import encode_lines, parse_number, read_lines, replace_file
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
@@ -50,7 +50,11 @@ class LeaderEpochs:
 
     def write(self, path: Path) -> None:
         """Replace the checkpoint."""
-        write_lines(path, (f"{entry.epoch} {entry.start_offset}" for entry in self.entries))
+        replace_file(path, self.encode())
+
+    def encode(self) -> bytes:
+        """Return the checkpoint's content."""
+        return encode_lines(f"{entry.epoch} {entry.start_offset}" for entry in self.entries)
 
     @property
     def latest(self) -> EpochEntry | None:
@@ -65,7 +69,7 @@ class LeaderEpochs:
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Note that `epoch` begins at `start_offset`; False if that says nothing new.
 
-        What contradicts it is dropped from the tail: entries of the same or a later epoch, or that start at or after it.
+        Contradicting entries are dropped from the tail: entries of the same or a later epoch, or that start at or after it.
         Raises InvalidArgumentError for negative values.
         """
         if epoch < 0 or start_offset < 0:
@@ -79,7 +83,7 @@ class LeaderEpochs:
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return (epoch, end offset) of the last epoch at or below `epoch`, (-1, -1) if that is not known (spec §14)."""
+        """Return (epoch, end offset) of the last epoch at or below `epoch`, (-1, -1) if that is unknown (spec §14)."""
         latest = self.latest
         if epoch == UNDEFINED_EPOCH or latest is None:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET

@@ -1,4 +1,4 @@
-"""What the files and folders of a log are called (spec §1).
+"""Names of a log's files and folders (spec §1).
 
 ======================================  ==============================================================
 ``<topic>-<partition>/``                one partition; the partition is after the last ``-``
@@ -58,7 +58,7 @@ def file_name(offset: int, suffix: str) -> str:
 def offset_from_file_name(name: str) -> int:
     """Return the offset that a file name starts with, the text before its first dot.
 
-    Raises InvalidArgumentError where that is no int64.
+    Raises InvalidArgumentError where that is not an int64.
     """
     text = name.split(".", 1)[0]
     if not _OFFSET.fullmatch(text) or not -MAX_OFFSET - 1 <= int(text) <= MAX_OFFSET:

@@ -18,7 +18,7 @@ import threading
 _SCRATCH_BYTES = 64 * 1024
 _WARM_BYTES = 1024 * 1024
 READAHEAD_BYTES = 256 * 1024
-"""So much is made ready at least: a reader that goes on will want it."""
+"""So much is made ready at least: a reader that continues will want it."""
 
 _NOWAIT = getattr(os, "RWF_NOWAIT", None)
 
@@ -28,6 +28,7 @@ class NotCachedError(Exception):
 
     is_progress = False
     """Whether `prefetch` brings the work on in any case: then it may be raised as often as it takes."""
+    _fd = -1
 
     def __init__(self, fd: int, position: int, length: int) -> None:
         super().__init__("not in memory")
@@ -142,8 +143,8 @@ def _read_cached(fd: int, buffer: memoryview, position: int) -> int:
 
 
 def is_cached(fd: int, position: int, length: int) -> bool | None:
-    """Return whether all pages with these bytes (at least one) are in memory; None where the system cannot say."""
-    # Not before somebody asks: it brings in ctypes, which no tool needs.
+    """Return whether all pages with these bytes (at least one) are in memory; None if the system cannot say."""
+    # Imported on demand: it brings in ctypes, which most tools do not need.
     from tidelog.formats.page_cache import holds
 
     return holds(fd, position, length)

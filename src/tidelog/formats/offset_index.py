@@ -80,7 +80,7 @@ class OffsetIndex(IndexEntries):
         relative = offset - self.base_offset
         if self.entries and relative <= _ENTRY.unpack_from(self._data, len(self._data) - 8)[0]:
             raise InvalidOffsetError(
-                "an offset index grows only", path=self.path, found=offset, expected=f"more than {self.last_offset}"
+                "an offset index can only grow", path=self.path, found=offset, expected=f"more than {self.last_offset}"
             )
         if not 0 <= relative <= MAX_RELATIVE_OFFSET:
             self.relative_offset(offset)

@@ -34,7 +34,7 @@ _asker = _Asker()
 
 
 def holds(fd: int, position: int, length: int) -> bool | None:
-    """Return whether all pages with these bytes (at least one) are in memory; None where the system cannot say."""
+    """Return whether all pages with these bytes (at least one) are in memory; None if the system cannot say."""
     asker = _asker
     if asker.call is None:
         return None

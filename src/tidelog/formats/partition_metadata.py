@@ -26,13 +26,13 @@ _ZERO = uuid.UUID(int=0)
 
 
 def read_topic_id(path: Path) -> uuid.UUID | None:
-    """Return the topic's id, None where there is no file (Kafka before 2.8). Raises CorruptCheckpointError."""
+    """Return the topic's id, None if there is no file (Kafka before 2.8). Raises CorruptCheckpointError."""
     try:
         text = read_whole(path).decode()
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:
-        raise CorruptCheckpointError("metadata that is no UTF-8", path=path, position=error.start) from None
+        raise CorruptCheckpointError("metadata is not UTF-8", path=path, position=error.start) from None
     except OSError as error:
         raise StorageError(f"cannot read metadata: {error.strerror}", path=path) from error
     values = []
@@ -54,7 +54,12 @@ def read_topic_id(path: Path) -> uuid.UUID | None:
 
 def write_topic_id(path: Path, topic_id: uuid.UUID) -> None:
     """Replace the file."""
-    replace_file(path, f"version: {VERSION}\ntopic_id: {format_topic_id(topic_id)}".encode())
+    replace_file(path, encode_topic_id(topic_id))
+
+
+def encode_topic_id(topic_id: uuid.UUID) -> bytes:
+    """Return the file's content."""
+    return f"version: {VERSION}\ntopic_id: {format_topic_id(topic_id)}".encode()
 
 
 @lru_cache(maxsize=1024)  # All partitions of a topic have the same.

@@ -83,12 +83,12 @@ class TimeIndex(IndexEntries):
             if relative < last_relative:
                 expected = f"at least {self.base_offset + last_relative}"
                 raise InvalidOffsetError(
-                    "a time index never goes back in offsets", path=self.path, found=offset, expected=expected
+                    "offsets in a time index cannot go back", path=self.path, found=offset, expected=expected
                 )
             if timestamp < last_timestamp:
                 expected = f"at least {last_timestamp}"
                 raise InvalidArgumentError(
-                    "a time index never goes back in time", path=self.path, found=timestamp, expected=expected
+                    "times in a time index cannot go back", path=self.path, found=timestamp, expected=expected
                 )
         if timestamp > last_timestamp:
             if not 0 <= relative <= MAX_RELATIVE_OFFSET:

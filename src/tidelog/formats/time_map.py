@@ -65,7 +65,7 @@ from tidelog.records.kernel import MAX_INT64, MIN_INT64, crc32c
 VERSION = 2
 
 BLOCK_BYTES = 64 * 1024
-"""What a block holds at least: a map without holes is then less than a thousandth of its segment."""
+"""The least bytes of a block: a map without holes is then less than a thousandth of its segment."""
 
 MAX_HOLES = 32
 """Holes of a block, at most: 16 bytes each. Most blocks have none, or as many as late records."""
@@ -210,14 +210,14 @@ class TimeMap:
 
 
 def size_bytes(header: bytes, path: PathLike = None) -> int:
-    """Return how long the file is that begins with `header`. Raises CorruptIndexError if that is no time map's beginning."""
+    """Return how long the file is that begins with `header`. Raises CorruptIndexError if that is not a time map's beginning."""
     if len(header) < HEADER.size:
         raise CorruptIndexError("a time map is cut off", path=path, found=f"{len(header)} bytes")
     magic, version = _BEGINNING.unpack_from(header)
     if magic != _MAGIC:
         raise CorruptIndexError("not a time map", path=path, found=magic)
     if version < VERSION:
-        what = "a time map of an older format, `tidelog index rebuild` makes a new one"
+        what = "a time map of an older format: run `tidelog index rebuild`"
         raise CorruptIndexError(what, path=path, found=f"version {version}", expected=VERSION)
     if version > VERSION:
         raise CorruptIndexError("a time map's version", path=path, found=version, expected=VERSION)

@@ -8,8 +8,8 @@
 
 Plain v2 batches are mapped in the kernel, many with one call; compressed ones and those of old formats one by one.
 
-A map that was built up to some position is built further from its last block on: `grown_from`. What comes out is the same, byte
-for byte, as if the segment had been mapped at once. Damage is an error, and there is no map then. `time_map_file` calls this.
+A map that was built up to some position is built further from its last block on: `grown_from`. The result is the same, byte for
+byte, as if the segment had been mapped at once. Damage is an error, and there is no map then. `time_map_file` calls this.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class TimeMapBuilder:
 
     @property
     def position(self) -> int:
-        """Where the next batch stands in the log."""
+        """Where the next batch is in the log."""
         return self._state[_POSITION]
 
     def add(self, data: memoryview, path: PathLike = None) -> None:
@@ -144,7 +144,7 @@ class TimeMapBuilder:
         self._state[_BLOCK:] = _NO_BLOCK
 
     def build(self, stamp: FileStamp = UNKNOWN) -> TimeMap | None:
-        """Return the map of what was added so far; None of nothing. The builder may go on afterwards.
+        """Return the map of what was added so far; None of nothing. The builder may continue afterwards.
 
         `stamp` is that of the file while all of it was read (`file_stamp`).
         """

@@ -51,7 +51,7 @@ class AbortedTxn(NamedTuple):
 
 
 class CollectedTxns(NamedTuple):
-    """What one index gives for a fetch; `is_complete` if no later segment's index needs a look."""
+    """One index's aborted transactions for a fetch; `is_complete` if no later segment's index is needed."""
 
     aborted: list[AbortedTxn]
     is_complete: bool
@@ -97,7 +97,7 @@ class TxnIndex:
         """Add an entry. Raises InvalidArgumentError unless its last offset is above the last one's."""
         if self.aborted and txn.last_offset <= self.aborted[-1].last_offset:
             raise InvalidArgumentError(
-                "a transaction index grows only",
+                "a transaction index can only grow",
                 path=self.path,
                 found=txn.last_offset,
                 expected=f"more than {self.aborted[-1].last_offset}",

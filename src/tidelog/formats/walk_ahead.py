@@ -2,7 +2,7 @@
 
 Nothing but the offset index says where in the middle a batch begins, and that may be wrong. So what the second walk has found
 counts only where the first one arrives exactly at its start, with no later offset than stands there: then it is what the first
-one would have found. The first one waits for nothing: it takes what is there, and goes on after it. Both are the walk kernel's,
+one would have found. The first one waits for nothing: it takes what is there, and continues after it. Both are the walk kernel's,
 which holds no lock of the interpreter.
 """
 
@@ -31,7 +31,7 @@ class WalkAhead:
         self._base_offset = -1
         self._found: list[tuple[array[int], array[int], int]] = []
         """Chunk by chunk: where batches end, the largest timestamps since `start`, the offset after the last one."""
-        # Of its own, as nobody waits for its end.
+        # Its own, because its end is not waited for.
         self._fd = os.dup(fd)
         threading.Thread(target=self._run, name="walk-ahead", daemon=True).start()
 
@@ -42,7 +42,7 @@ class WalkAhead:
     def take(self, position: int, next_offset: int, latest: int) -> tuple[array[int], array[int], int] | None:
         """End it; return where its batches end, the largest timestamps up to each, and the offset after them.
 
-        None if it does not go on where the first walk stands: at `position`, before `next_offset`, after `latest` (ms).
+        None if it does not continue where the first walk stands: at `position`, before `next_offset`, after `latest` (ms).
         """
         self.stop()
         found = list(self._found)

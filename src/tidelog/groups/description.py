@@ -1,4 +1,4 @@
-"""What a group looks like from outside: plain tuples, the same from a coordinator's answer and from a log's records."""
+"""A group's description: plain tuples, the same from a coordinator's response and from a log's records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class GroupListing(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """A member, and what it reads; None where its assignment is not a consumer's."""
+    """A member, and what it reads; None if its assignment is not a consumer's."""
 
     member_id: str
     group_instance_id: str | None
@@ -38,7 +38,7 @@ class GroupMember(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A group and its members; `state` is Kafka's word. The members of KIP-848's groups are not known: there are none here."""
+    """A group and its members; `state` is Kafka's word. The members of KIP-848's groups are unknown: there are none here."""
 
     group: str
     state: str
@@ -49,7 +49,7 @@ class GroupDescription(NamedTuple):
 
     @property
     def member_count(self) -> int | None:
-        """How many members it has; None where nothing says, as of the groups of KIP-848."""
+        """How many members it has; None if nothing says, as of the groups of KIP-848."""
         return len(self.members) if self.members or self.state in (EMPTY, DEAD) else None
 
 
@@ -104,7 +104,7 @@ def state_of(stored: StoredGroup) -> str:
 
 
 def assigned(assignment: Bytes) -> tuple[TopicPartition, ...] | None:
-    """Return the partitions in a consumer's assignment; none of an empty one, None where it cannot be read."""
+    """Return the partitions in a consumer's assignment; none of an empty one, None if it cannot be read."""
     if not assignment:
         return ()
     try:

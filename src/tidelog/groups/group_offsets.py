@@ -1,4 +1,4 @@
-"""What a group has committed, and what transactions that are still open are about to.
+"""A group's committed offsets, and those pending in open transactions.
 
 A partition's offset is the one whose record stands last in ``__consumer_offsets``. Those of a transaction count from its commit
 on, but stand where they were written: an offset that the group committed meanwhile is newer, and stays.
@@ -23,17 +23,17 @@ NO_EXPIRY = -1
 
 
 class CommittedOffset(NamedTuple):
-    """Where a group goes on reading a partition. Times in epoch ms."""
+    """Where a group continues reading a partition. Times in epoch ms."""
 
     offset: int
     leader_epoch: int
-    """Of the last record that was read, -1 if it is not known (KIP-320)."""
+    """Of the last record that was read, -1 if it is unknown (KIP-320)."""
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int = NO_EXPIRY
     """Its own end, -1 where the broker's retention decides."""
     record_offset: int = -1
-    """Where it stands in the log: the offset of its batch."""
+    """Where it is in the log: the offset of its batch."""
 
 
 class GroupOffsets:
@@ -118,12 +118,10 @@ class GroupOffsets:
                 of_topic.pop(key.partition, None)
                 if not of_topic:
                     del self._committed[key.topic]
-            if self._pending:
-                self._pending = {
-                    producer_id: left
-                    for producer_id, pending in self._pending.items()
-                    if (left := {one: offset for one, offset in pending.items() if one != key})
-                }
+            for pending in self._pending.values():
+                pending.pop(key, None)
+        if not all(self._pending.values()):
+            self._pending = {producer_id: pending for producer_id, pending in self._pending.items() if pending}
 
     # --- what is to be removed
 
@@ -152,7 +150,7 @@ class GroupOffsets:
     ) -> list[TopicPartition]:
         """Return what is to go now: `retention_ms` after `since_ms`, or by its own time; nothing of `kept_topics`.
 
-        What an open transaction is about to commit stays, too: it would be forgotten with the offset that it replaces.
+        Offsets pending in an open transaction stay, too: they would be lost with the offset that they replace.
         """
         old = [
             TopicPartition(topic, partition)

@@ -1,4 +1,5 @@
-"""What groups have committed, by ``__consumer_offsets``: its one reader, for a broker that starts and for a folder alone.
+"""The table of groups and their committed offsets: the one reader of ``__consumer_offsets``, for a starting broker and for a
+folder alone.
 
 A partition's batches are read in order, as the coordinator of Kafka 3.9.1 loads them (GroupMetadataManager):
 
@@ -52,7 +53,7 @@ Observer = Callable[[bytes, bytes | None], object]
 
 
 class _Stored(NamedTuple):
-    """A value as it stands in the log, and the offset of its batch's first record."""
+    """A value as it is in the log, and the offset of its batch's first record."""
 
     value: bytes
     record_offset: int
@@ -60,7 +61,7 @@ class _Stored(NamedTuple):
 
 @dataclass(slots=True)
 class StoredGroup:
-    """What the log says of a group; `metadata` is None where only offsets are known."""
+    """A group as the log has it; `metadata` is None if only offsets are known."""
 
     metadata: GroupMetadataValue | None = None
     offsets: GroupOffsets = field(default_factory=GroupOffsets)
@@ -114,7 +115,9 @@ class GroupTable:
                         self._groups.pop(identity, None)
                 elif (number := version_of(key)) not in self._strange:
                     self._strange.add(number)
-                    logger.warning("records with keys of version %d are no classic group's: they are kept, and not read", number)
+                    logger.warning(
+                        "records with keys of version %d do not belong to classic groups: they are kept, but not read", number
+                    )
 
     def _end(self, producer_id: int, *, is_commit: bool) -> None:
         pending = self._pending.pop(producer_id, None)
@@ -155,11 +158,11 @@ class GroupTable:
 
 
 def group_prefix(group: str) -> bytes:
-    """Return what the keys of a group's records begin with, after the version. Raises ProtocolError for what is no name."""
+    """Return what the keys of a group's records begin with, after the version. Raises ProtocolError for anything but a name."""
     try:
         name = group.encode()
     except UnicodeEncodeError as error:
-        raise ProtocolError("a group's name has a code point that no text has", found=repr(group)) from error
+        raise ProtocolError("a group's name has an invalid code point", found=repr(group)) from error
     if len(name) > MAX_STRING:
         raise ProtocolError("a group's name is too long", found=f"{len(name)} bytes", expected=f"{MAX_STRING} at most")
     return _VERSION.pack(len(name)) + name

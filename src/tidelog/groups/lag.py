@@ -30,7 +30,7 @@ from tidelog.records.markers import data_batches
 from tidelog.records.records import Bounds, iter_records
 
 MIN_SPAN_MS = 1_000
-"""What happened within less time says nothing about a rate."""
+"""A shorter time says nothing about a rate."""
 
 
 class NextRecord(NamedTuple):
@@ -41,7 +41,7 @@ class NextRecord(NamedTuple):
 
 
 class Searched(NamedTuple):
-    """What a piece of a log says: the next record; without one, `position` is where to go on."""
+    """The result of reading a piece of a log: the next record, or else the `position` to continue at."""
 
     record: NextRecord | None
     position: int
@@ -55,7 +55,7 @@ def search(
     `aborted` are the fetch's aborted transactions (first offset, producer id); none of read_uncommitted. Raises CorruptDataError.
     """
     headers = [header for header in iter_headers(records, 0, path) if header.last_offset >= position]
-    for header, is_aborted in data_batches(headers, records, aborted):
+    for header, is_aborted in data_batches(headers, records, aborted, path):
         if not is_aborted:
             found = first_in(header, records[header.position : header.position + header.size], position, end_offset, path=path)
             if found is not None:
@@ -134,7 +134,7 @@ class CatchUp(enum.Enum):
 
 
 class TimeToEnd(NamedTuple):
-    """How long it takes a group to reach the end, if everything goes on as it did; `time_ms` only if it does."""
+    """How long it takes a group to reach the end, if everything continues as it did; `time_ms` only if it does."""
 
     catch_up: CatchUp
     time_ms: int | None = None
@@ -153,7 +153,7 @@ def time_to_end(lag: int, group_per_second: float | None, topic_per_second: floa
 
 
 class Precision(enum.Enum):
-    """What is known of when retention takes the first unread record."""
+    """When retention deletes the first unread record, as far as known."""
 
     EXACT = "exact"
     EARLIEST = "at the earliest"
@@ -209,15 +209,15 @@ def retention_at_the_earliest(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLag:
-    """What is known of one group in one partition at `now_ms`. Offsets, epoch ms, and offsets a second; None: see the module."""
+    """One group's state in one partition at `now_ms`. Offsets, epoch ms, and offsets a second; None: see the module."""
 
     topic: str
     partition: int
     now_ms: int
     committed_offset: int | None
-    """None where the group has none: what it will be given is its own decision."""
+    """None if the group has none: what it will be given is its own decision."""
     metadata: str = ""
-    """What the group committed with it."""
+    """The metadata committed with it."""
     log_start_offset: int
     end_offset: int
     """Where the group's reading ends: the high watermark; with read_committed the last stable offset."""
@@ -233,7 +233,7 @@ class PartitionLag:
 
     @property
     def position(self) -> int | None:
-        """Where the group goes on."""
+        """Where the group continues."""
         return None if self.committed_offset is None else max(self.committed_offset, self.log_start_offset)
 
     @property

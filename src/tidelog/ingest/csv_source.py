@@ -10,7 +10,7 @@ used, so that a later row can neither fail the import nor be bent into a type th
     then    the rows
 
 The null texts (empty, ``NA``, ``null``, ...) are null in typed columns and stay text in text columns. ``nan`` is none of them,
-though Arrow has it so: it is a floating number, and a value that is there.
+though Arrow has it so: it is a floating number, and a value that exists.
 """
 
 from __future__ import annotations

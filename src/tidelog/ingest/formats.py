@@ -40,11 +40,11 @@ def open_source(
     `as_text` and `delimiter` are about CSV only: read every column as text; the character between fields. `progress` shows
     what a source has to read before the first row.
     Raises InvalidArgumentError for an unknown format, for a pipe that would have to be read twice and for a wanted column
-    that is not there, CorruptDataError for a file that is not what its ending says.
+    that does not exist, CorruptDataError for a file that is not what its ending says.
     """
     kind = file_format or format_of(path)
     if kind != "csv" and (as_text or delimiter is not None):
-        raise InvalidArgumentError("text columns and a delimiter can be asked of CSV only", path=path, found=kind)
+        raise InvalidArgumentError("text columns and a delimiter are for CSV only", path=path, found=kind)
     if kind != "jsonl" and path.exists() and not (path.is_file() or path.is_dir()):
         raise InvalidArgumentError(f"a pipe or device cannot be read as {kind}, which is read more than once", path=path)
     # Each reader is imported when it is needed: Arrow's CSV, JSON and Parquet modules are separate and not small.

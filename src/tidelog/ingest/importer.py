@@ -76,7 +76,7 @@ class ImportOptions:
 
 
 class PartitionSummary(NamedTuple):
-    """What was written to one partition."""
+    """Records written to one partition."""
 
     partition: int
     records: int
@@ -85,14 +85,14 @@ class PartitionSummary(NamedTuple):
 
 
 class ImportSummary(NamedTuple):
-    """What was written. Timestamps in epoch ms, None where there were no rows."""
+    """What was written. Timestamps in epoch ms, None if there were no rows."""
 
     topic: str
     partitions: list[PartitionSummary]
     min_timestamp: int | None
     max_timestamp: int | None
     notices: tuple[str, ...] = ()
-    """What was taken for granted, one line each."""
+    """Assumptions made, one line each."""
 
     @property
     def records(self) -> int:

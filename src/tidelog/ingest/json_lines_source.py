@@ -40,7 +40,7 @@ class JsonLinesSource:
         self._kinds: dict[str, pa.DataType] = {}
 
     def rows(self) -> Iterator[Rows]:
-        """Yield the rows; raises CorruptDataError naming the row that is no JSON object.
+        """Yield the rows; raises CorruptDataError naming the row that is not a JSON object.
 
         Raises InvalidArgumentError for a wanted column that no row has, or whose values are of several kinds.
         """

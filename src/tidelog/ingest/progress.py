@@ -1,4 +1,4 @@
-"""How work on a file says how far it is; the command line shows a bar, and by default nobody listens."""
+"""How work on a file says how far it is; the command line shows a bar; the default is a no-op."""
 
 from __future__ import annotations
 

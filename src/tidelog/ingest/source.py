@@ -1,4 +1,4 @@
-"""What every file that is imported looks like from here: a stream of Arrow record batches of bounded size.
+"""An imported file: a stream of Arrow record batches of bounded size.
 
 A source knows the columns that the import asks for (timestamp, key, value) and reads no more than it needs. Rows come
 in the order of the file. Whatever Arrow says about a damaged file becomes a CorruptDataError with the file's path.
@@ -72,7 +72,7 @@ def check_columns(path: Path, wanted: Wanted, names: list[str]) -> None:
 
 
 class FileState(NamedTuple):
-    """What says that a file is still the one that it was."""
+    """A file's identity and state, to notice changes."""
 
     device: int
     inode: int
@@ -81,7 +81,7 @@ class FileState(NamedTuple):
 
 
 def file_state(path: Path) -> FileState | None:
-    """Look at a file that is about to be read; None for what is no regular file, or is not there."""
+    """Look at a file that is about to be read; None for anything but a regular file, or is not there."""
     try:
         found = path.stat()
     except OSError:

@@ -73,7 +73,7 @@ class TimeColumn:
         return notices
 
     def _check_numbers(self, array: pa.Array, first_row: int) -> None:
-        """Refuse the first number that is no likely moment in milliseconds."""
+        """Refuse the first number that is not a likely moment in milliseconds."""
         if is_text(array.type):
             texts = pc.utf8_trim_whitespace(array.cast(pa.string()))
             self._refuse(pc.match_substring_regex(texts, _NANOS_DIGITS), texts, "ns", first_row)

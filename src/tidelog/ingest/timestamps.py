@@ -26,7 +26,7 @@ import pyarrow.types as pt
 from tidelog.errors import InvalidArgumentError
 
 UNITS = ("s", "ms", "us", "ns")
-"""What numbers may count."""
+"""Units of numbers."""
 
 _PER_MS = {"us": 1_000, "ns": 1_000_000}
 _MICROS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
@@ -111,7 +111,7 @@ def _fractions(array: pa.Array, unit: str, name: str, first_row: int) -> pa.Int6
     fits = pc.and_(pc.is_finite(micros), pc.less(pc.abs(micros), 2.0**63))
     if not pc.all(fits).as_py():
         row = pc.index(fits, False).as_py()
-        raise InvalidArgumentError(f"row {first_row + row}: column {name!r} is no time", found=f"{array[row]} {unit}")
+        raise InvalidArgumentError(f"row {first_row + row}: column {name!r} is not a time", found=f"{array[row]} {unit}")
     return _floored(micros.cast(pa.int64()), 1_000)
 
 

@@ -19,5 +19,5 @@ class AssumedTopicId(uuid.UUID):
 
 
 def known_topic_id(topic_id: uuid.UUID | None) -> uuid.UUID | None:
-    """Return a topic's id as others know it: None where it has none."""
+    """Return a topic's id as others know it: None if it has none."""
     return None if isinstance(topic_id, AssumedTopicId) else topic_id

@@ -1,4 +1,4 @@
-"""What a run of metadata records changed in an image: what a broker that follows the log has to act on.
+"""Changes of an image by a run of metadata records: what a broker that follows the log must act on.
 
 `MetadataDelta.replay` applies a record to its image and notes what it changed; `difference` says the same of an image and the
 snapshot that takes its place. A delta holds ids, not states: these are in the image, which has them all once the last
@@ -32,7 +32,7 @@ from tidelog.wire.fields import Message
 
 
 class MetadataDelta:
-    """What changed in `image` since the delta was made. Deltas of one image follow each other: one for each step."""
+    """Changes of `image` since the delta was made. Deltas of one image follow each other: one for each step."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
@@ -137,7 +137,7 @@ _BEFORE: dict[type[Message], Any] = {
     r.RemoveTopicRecord: MetadataDelta._remove,
     r.ClearElrRecord: MetadataDelta._clear_elr,
 }
-"""What is noted while the image still has it."""
+"""Noted before the image drops it."""
 
 _AFTER: dict[type[Message], Any] = {
     r.TopicRecord: MetadataDelta._create,
@@ -161,7 +161,7 @@ _AFTER: dict[type[Message], Any] = {
     r.DelegationTokenRecord: _marks("tokens"),
     r.RemoveDelegationTokenRecord: _marks("tokens"),
 }
-"""What is noted once the image has taken it. Other records change nothing that a broker acts on."""
+"""Noted after the image has it. Other records change nothing that a broker acts on."""
 
 _state = attrgetter(*(field.name for field in r.PartitionRecord.FIELDS))
 

@@ -33,13 +33,13 @@ class UnknownRecord(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What people may call it."""
+        """Its name for people."""
         cls = RECORD_TYPES.get(self.api_key)
         return f"record {self.api_key}" if cls is None else cls.__name__
 
 
 class Frame(NamedTuple):
-    """What a value says about itself; the record begins at `position`."""
+    """A value's frame; the record begins at `position`."""
 
     api_key: int
     version: int

@@ -1,4 +1,4 @@
-"""What a metadata log adds up to: topics, settings, features, ids, users, rules. `replay` takes it there, record by record.
+"""The image of a metadata log: topics, settings, features, ids, users, ACLs. `replay` takes it there, record by record.
 
 | part | key | value |
 |---|---|---|
@@ -10,7 +10,7 @@
 | `scram`, `acls`, `tokens`, `brokers`, `controllers` | their ids | their records |
 | `unknown` | | values of records that these tables do not know, in their order |
 
-A record that does not fit (a partition of a topic that is not there) raises InvalidRecordError and changes nothing. An unknown
+A record that does not fit (a partition of a topic that does not exist) raises InvalidRecordError and changes nothing. An unknown
 version of a record that says which topics and settings there are raises UnsupportedVersionError: all other unknown records are
 kept, and written again into snapshots.
 
@@ -93,7 +93,7 @@ class MetadataImage:
         return None if broker is None else int(broker.broker_epoch)
 
     def partition(self, topic: str, number: int) -> r.PartitionRecord | None:
-        """Return a partition as its records say, None where there is none."""
+        """Return a partition as its records say, None if there is none."""
         found = self.topics.get(topic)
         return None if found is None else found.partitions.get(number)
 
@@ -287,7 +287,7 @@ _APPLY: dict[type[Message], Any] = {
     r.ZkMigrationStateRecord: MetadataImage._set_zk_migration,
     r.ClearElrRecord: MetadataImage._clear_elr,
 }
-"""What a record changes. Those that are not here change nothing (NoOp), or are `Replay`'s (transactions)."""
+"""The change made by a record. Those that are not here change nothing (NoOp), or are `Replay`'s (transactions)."""
 
 
 class Replays(Protocol):

@@ -1,6 +1,6 @@
 """The records of ``__cluster_metadata`` (KIP-631): one class each, with Kafka's names, keys, versions and tags.
 
-What a record is framed in says `frame`; what it changes says `image`. These are all the records of Kafka 3.9.1 to 4.4.0.
+`frame` has the records' frame, `image` their effect. These are all the records of Kafka 3.9.1 to 4.4.0.
 
 | key | record | key | record |
 |---|---|---|---|

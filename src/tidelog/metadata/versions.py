@@ -25,7 +25,7 @@ from tidelog.wire.fields import Message
 
 METADATA_VERSION = "metadata.version"
 LEVEL_3_9 = 21
-"""What Kafka 3.9.1 formats a folder with; 4.x reads it."""
+"""The metadata.version that Kafka 3.9.1 formats a folder with; 4.x reads it."""
 SCRAM_LEVEL = 11
 """3.5-IV2: from then on users' SCRAM credentials are kept in the metadata (KIP-900)."""
 KNOWN_LEVELS = range(1, 34)

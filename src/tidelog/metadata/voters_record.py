@@ -1,4 +1,4 @@
-"""Who votes in a quorum whose members may change, with their addresses (KIP-853): a control record."""
+"""The voters of a dynamic quorum, with their addresses (KIP-853): a control record."""
 
 from __future__ import annotations
 

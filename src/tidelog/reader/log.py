@@ -3,7 +3,7 @@
 ===================  ======================================================================================================
 log_start_offset     the larger of the log-start-offset checkpoint and the first segment's base
 last_stable_offset   what read_committed may see ends here: the first open transaction, or the high watermark
-high_watermark       from the replication checkpoint, None where there is none; records at or above it may not have been
+high_watermark       from the replication checkpoint, None if there is none; records at or above it may not have been
                      replicated when the checkpoint was written (Kafka writes it every few seconds and when it stops)
 log_end_offset       after the last whole batch with a right checksum
 ===================  ======================================================================================================
@@ -125,7 +125,8 @@ class Log(LogSegments):
         return NEWEST_MESSAGE_FORMAT
 
     def go_on_from(self, before: Log) -> None:
-        """Take over what `before`, an earlier opening of the same folder, knows of transactions, if this log goes on from there.
+        """Take over what `before`, an earlier opening of the same folder, knows of transactions, if this log continues from
+        there.
 
         A reader that follows a log opens it often, and need not replay its last segment each time. Raises CorruptBatchError,
         SegmentChangedError.
@@ -248,12 +249,12 @@ class Log(LogSegments):
         try:
             return LeaderEpochs.read(path)
         except CorruptCheckpointError as error:
-            self.notices.note(path, f"{error.message}: leader epochs are not known")
+            self.notices.note(path, f"{error.message}: leader epochs are unknown")
             return LeaderEpochs()
 
     @cached_property
     def topic_id(self) -> uuid.UUID | None:
-        """The topic's id, None where the folder does not say (Kafka before 2.8)."""
+        """The topic's id, None if the folder does not say (Kafka before 2.8)."""
         return read_topic_id(self.directory / names.PARTITION_METADATA)
 
 

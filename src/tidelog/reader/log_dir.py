@@ -132,7 +132,7 @@ class LogDir:
 
     @cached_property
     def _image(self) -> MetadataImage | None:
-        # Not before somebody asks: it takes a while to read.
+        # Read on demand: it takes a while.
         from tidelog.reader.metadata_log import read_metadata_log
 
         try:
@@ -142,7 +142,7 @@ class LogDir:
         return None if found is None else found.image
 
     def missing(self, topic: str | None = None, partitions: Iterable[int] | None = None) -> list[MissingOffsets]:
-        """Return what is missing: partitions, unless some are named, and offsets of those that are there; of a topic, or of all.
+        """Return what is missing: partitions, unless some are named, and offsets of those that exist; of a topic, or of all.
 
         Reads the end of each segment. Of a log that is damaged at its end a notice says so. Raises
         UnknownTopicOrPartitionError for a partition that is named, SegmentChangedError, StorageError.
@@ -160,7 +160,7 @@ class LogDir:
         try:
             return log.missing(start_offset)
         except CorruptBatchError as error:
-            self.notices.note(log.directory, f"what is missing is not known: {error}")
+            self.notices.note(log.directory, f"what is missing is unknown: {error}")
             return []
 
     def missing_partitions(self, topic: str | None = None) -> list[MissingOffsets]:
@@ -236,8 +236,10 @@ class LogDir:
     def _list(self) -> list[str]:
         try:
             return [entry.name for entry in self.path.iterdir()]
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             raise DataDirNotFoundError("no such folder", path=self.path) from None
+        except NotADirectoryError:
+            raise DataDirNotFoundError("not a folder", path=self.path) from None
         except OSError as error:
             raise StorageError(f"cannot list a folder: {error.strerror}", path=self.path) from error
 

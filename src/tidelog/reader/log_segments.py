@@ -1,6 +1,6 @@
 """A log's segments in order, as its folder was listed, and where the log starts and ends.
 
-What is known of them without their transactions: `missing` and `Transactions` work on this, `Log` is all of it together.
+Without their transactions: `missing` and `Transactions` work on this, `Log` is all of it together.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class LogSegments:
 
     @cached_property
     def high_watermark(self) -> int | None:
-        """The high watermark's checkpoint, kept within the log; None where there is none."""
+        """The high watermark's checkpoint, kept within the log; None if there is none."""
         if self._given_high_watermark is None:
             return None
         return max(self.log_start_offset, min(self._given_high_watermark, self.log_end_offset))

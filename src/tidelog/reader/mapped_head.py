@@ -29,7 +29,7 @@ def bound_time_map(segment: Segment) -> TimeMap | None:
 
 
 def largest_by_map(segment: Segment, time_map: TimeMap, position: int) -> int | None:
-    """Return the largest timestamp (ms, -1 none) before the batch at `position`; None where the map does not tell.
+    """Return the largest timestamp (ms, -1 none) before the batch at `position`; None if the map does not tell.
 
     Raises CorruptBatchError where no batch begins there, SegmentChangedError.
     """

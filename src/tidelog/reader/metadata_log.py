@@ -9,7 +9,7 @@
 Beside it ``bootstrap.checkpoint`` holds what a formatted node begins with; it counts while the log is empty.
 
 How far a quorum agreed (the high watermark) is on no disk. All that is in the log counts, as it does for a node that is its only
-voter. What the end of the last segment may hold says `segment_end`: a torn tail is left out, with a notice; damage that sound
+voter. `segment_end` decides about the end of the last segment: a torn tail is skipped, with a notice; damage that sound
 batches follow is an error that names the offset, where Kafka would cut the log there and forget the topics after it. A tail may
 also be torn inside its base offset, which no checksum covers: a last batch whose offset has lost leading bytes to zeros is torn.
 """
@@ -80,7 +80,7 @@ class SnapshotContent(NamedTuple):
 
 @dataclass
 class MetadataLog:
-    """What a metadata log says, and where it ends: after the snapshot, or the last segment (`log_end_offset`).
+    """A metadata log's image, and its end: after the snapshot, or the last segment (`log_end_offset`).
 
     `leader_id` is -1 without a LeaderChange; `voters` are of the newest one, or of the newest VotersRecord (`dynamic_voters`);
     `snapshot` is the one that was read; `torn_bytes` lie after the last whole batch, `log_bytes` are those that were replayed.
@@ -113,7 +113,7 @@ def metadata_dir(data_dir: Path) -> Path:
 def read_metadata_log(data_dir: Path, notices: Notices | None = None, *, end_offset: int | None = None) -> MetadataLog | None:
     """Read the metadata log in a data folder; None without one. `end_offset` leaves out segments that begin there or after.
 
-    Raises CorruptDataError where it is damaged, names something that is not there, or lacks its beginning;
+    Raises CorruptDataError where it is damaged, names something that does not exist, or lacks its beginning;
     UnsupportedVersionError for topics' records of a newer Kafka; StorageError.
     """
     directory = metadata_dir(data_dir)
@@ -211,7 +211,7 @@ def _check_headless(header: BatchHeader, at: int, notices: Notices, path: Path) 
     if not _has_lost_bytes(header.base_offset, at):
         found = f"offset {header.base_offset}"
         raise CorruptBatchError("a batch's offset does not fit", position=header.position, found=found, expected=f"offset {at}")
-    notices.note(path, f"torn tail: the batch at byte {header.position} has lost the beginning of its offset, left out")
+    notices.note(path, f"torn tail: the batch at byte {header.position} has lost the beginning of its offset, skipped")
 
 
 def _take_batch(log: MetadataLog, replay: Replay, reader: ValueReader, file: ReadOnlyFile, header: BatchHeader) -> None:
@@ -267,13 +267,13 @@ def _take_snapshot(log: MetadataLog, snapshots: list[SnapshotFile], notices: Not
         break
     if log.start_offset > log.end_offset or (damage is not None and not log.segments):
         raise damage or CorruptDataError(
-            "the metadata log lacks its beginning, and no snapshot has it",
+            "the beginning of the metadata log is missing, and no snapshot has it",
             path=log.segments[0],
             found=f"offset {log.start_offset}",
             expected=f"offset {log.end_offset} or less",
         )
     if damage is not None:
-        notices.note(snapshots[0].path, f"left out, an older state and the log after it are read: {damage}")
+        notices.note(snapshots[0].path, f"ignored, an older state and the log after it are read: {damage}")
 
 
 def read_snapshot(path: Path) -> SnapshotContent:
@@ -307,7 +307,7 @@ def read_snapshot(path: Path) -> SnapshotContent:
                 f"a metadata snapshot is damaged at offset {at}: {error.message}", path=path, position=error.position
             ) from error
     if not is_whole:
-        raise CorruptDataError("a metadata snapshot is not whole: it has no footer", path=path, position=size)
+        raise CorruptDataError("a metadata snapshot is incomplete: it has no footer", path=path, position=size)
     return SnapshotContent(records, control, timestamp)
 
 

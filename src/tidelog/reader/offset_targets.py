@@ -1,4 +1,4 @@
-"""What ListOffsets may be asked for instead of a time, and its answers without a search (KIP-79, KIP-734, KIP-405; spec §13).
+"""Special targets of ListOffsets, and their answers without a search (KIP-79, KIP-734, KIP-405; spec §13).
 
 ================  =====  =================================================================================
 target            value  answer
@@ -61,7 +61,7 @@ class Place(NamedTuple):
 def check_target(target: int) -> None:
     """Raise UnsupportedVersionError for a negative number that means nothing."""
     if target < LATEST_TIERED:
-        raise UnsupportedVersionError("no such special timestamp", found=target, expected="-5..-1 or a time")
+        raise UnsupportedVersionError("unknown special timestamp", found=target, expected="-5..-1 or a time")
 
 
 def place_of(target: int, log: Searched, end_offset: Callable[[], int]) -> Place | None:

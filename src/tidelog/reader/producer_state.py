@@ -1,4 +1,4 @@
-"""What a log's batches say about its producers: whose transaction is open, and which ones were aborted (spec §9; KIP-98).
+"""The state of a log's producers from its batches: open transactions, and aborted ones (spec §9; KIP-98).
 
 A snapshot holds the state at an offset; replaying the batches from there gives the state at any later one. A transaction
 opens with its producer's first transactional batch and ends with the coordinator's marker, a control batch of the same
@@ -29,7 +29,9 @@ class CompletedTxn(NamedTuple):
 
 
 class ProducerState:
-    """Producers by id, at `map_end_offset`: the offset that comes next. What was completed is known from `start_offset` on."""
+    """Producers by id, at `map_end_offset`: the offset that comes next. Completed transactions are known from `start_offset`
+    on.
+    """
 
     def __init__(self, entries: Iterable[ProducerEntry] = (), map_end_offset: int = 0) -> None:
         self.producers: dict[int, ProducerEntry] = {entry.producer_id: entry for entry in entries}

@@ -8,7 +8,7 @@ believed where neighbours agree, and `WalkBudget.note_end` says so.
 Headers are read by the walk kernel, one `pread` each; where there are many, by two threads (`formats.walk_ahead`). Where they do
 not come from memory, the system is asked to read ahead: single headers from a disk would take longer than all of the log.
 
-What was walked stays known: for each batch's position, the largest timestamp before it.
+The result of each walk is kept: for each batch's position, the largest timestamp before it.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class WalkBudget:
         if not self._is_noted:
             self._is_noted = True
             text = (
-                "the log is too large to look at every batch's time: from here on time index entries that agree with their "
-                "batches and with each other are believed; `tidelog index verify` looks at all"
+                "the log is too large to check every batch's time: from here on time index entries that agree with their "
+                "batches and with each other are trusted; `tidelog index verify` checks all"
             )
             notices.note(path, text)
 
@@ -81,7 +81,7 @@ class ProvenHead:
         self._file = file
         self._next_offset = base_offset
         self._positions = array("q", [0])
-        """Where batches begin; the last one is where the walk goes on."""
+        """Where batches begin; the last one is where the walk continues."""
         self._largest = array("q", [NO_TIMESTAMP])
         """The largest timestamp before each of these."""
         self._is_slow = False

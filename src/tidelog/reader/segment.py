@@ -7,7 +7,7 @@ Invariants
     * An index is a hint. Each entry that is used is checked against the batch that it points to. An index that lies, or
       is missing or broken, costs a notice and a walk through the log, never an answer.
     * The last segment ends where `segment_end` says; any other ends with its file, and a torn batch there is an error.
-      What its owner appends later does not show, and index entries about that are skipped in silence.
+      Later appends of its owner are not seen, and index entries about them are skipped silently.
 
 One thread at a time.
 """
@@ -75,11 +75,11 @@ class Segment:
         self._end: SegmentEnd | None = None
         self.head = ProvenHead(self._file, file.base_offset, budget or WalkBudget(), self._claimed_after)
         self.largest: LargestTimestamp | None = None
-        """What `segment_time.largest_timestamp` has found; None before."""
+        """The result of `segment_time.largest_timestamp`; None before."""
 
     @classmethod
     def open(cls, path: Path, next_base_offset: int | None = None, notices: Notices | None = None) -> Segment:
-        """Take a ``.log`` file by itself. Raises NotFoundError, InvalidArgumentError for a name that is no offset."""
+        """Take a ``.log`` file by itself. Raises NotFoundError, InvalidArgumentError for a name that is not an offset."""
         return cls(segment_file(path), next_base_offset, notices)
 
     def __repr__(self) -> str:
@@ -215,8 +215,11 @@ class Segment:
 
     def translate_offset(self, offset: int, trace: Trace | None = None) -> BatchHeader | None:
         """Return the first batch whose last offset is at or above `offset`, None after the last one (spec §4.4)."""
-        for header in self.headers(self.floor_position(offset, trace), check_crc=True):
+        headers = self.headers(self.floor_position(offset, trace), check_crc=True)
+        for header in headers:
             if header.last_offset >= offset:
+                if header.base_offset > offset:
+                    next(headers, None)  # No checksum covers an offset: the next batch shows that this one is too high.
                 return header
         return None
 
@@ -297,7 +300,7 @@ class Segment:
 
     @cached_property
     def unchecked_last_time_entry(self) -> TimestampOffset:
-        """What the time index says last, whether the log agrees or not; (-1, base) without one. To say what Kafka would do."""
+        """The time index's last entry, whether the log agrees or not; (-1, base) without one. To say what Kafka would do."""
         file = self._open_beside(names.TIME_INDEX_SUFFIX)
         if file is None:
             return TimestampOffset(-1, self.base_offset)
@@ -382,8 +385,8 @@ class Segment:
     def _batch_at(self, entry: OffsetPosition, end_position: int) -> BatchHeader | None:
         """Return the batch that an offset index entry points to, if there is one with a right checksum that may bear it.
 
-        What look-ups need is that everything before the position is below the entry's offset: so the batch must not start
-        above it. That it ends at it is not asked (older releases wrote other offsets of the batch, or of several).
+        Look-ups need every batch before the position to be below the entry's offset: so the batch must not start above it. That
+        it ends at it is not asked (older releases wrote other offsets of the batch, or of several).
         """
         if not (0 <= entry.position < end_position and entry.offset >= self.base_offset):
             return None

@@ -16,8 +16,8 @@ sound one follows
 
 A process that is killed leaves the beginning of what it wrote. A machine that loses power leaves the file short, or some blocks
 of it as they were before the append: zeros. So a batch that is all there by its size, of which no block is zeros, was whole
-once, and is damaged. So is one whose length reaches past the file, while its checksum is that of the bytes that are there.
-What cannot be distinguished from a torn append is left out, and checked against the checkpoints (`missing`).
+once, and is damaged. So is one whose checksum is right if it ends with the file, or if one bit of its length is flipped.
+Bytes that cannot be distinguished from a torn append are skipped, and checked against the checkpoints (`missing`).
 
 A "sound batch" that follows has a right checksum and an offset that fits, so that a torn batch which carries another
 log's bytes in its value is not taken for damage.
@@ -31,7 +31,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from tidelog.errors import CorruptBatchError, SegmentChangedError
-from tidelog.formats.batch_walk import check_crc_by_pieces, walk
+from tidelog.formats.batch_walk import CRC_START, check_crc_by_pieces, checksums_at, walk
 from tidelog.formats.files import Notices, ReadOnlyFile
 from tidelog.formats.index_entries import MAX_RELATIVE_OFFSET
 from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, MIN_HEADER_BYTES, MIN_LENGTH, BatchHeader, read_header
@@ -55,18 +55,18 @@ class SegmentEnd(NamedTuple):
 
 
 class TornTail(NamedTuple):
-    """What a crash may have left after the last whole batch."""
+    """Bytes that a crash may have left after the last whole batch."""
 
     position: int
     end_position: int
     first_offset: int
     end_offset: int | None
-    """After the last record of the batch that was torn, by its header; None where no header is left."""
+    """After the last record of the batch that was torn, by its header; None if no header is left."""
 
     def __str__(self) -> str:
         said = "" if self.end_offset is None else f", to {self.end_offset - 1} by a batch's header"
         return (
-            f"torn tail: {self.end_position - self.position} bytes after byte {self.position} are no whole batch, left out: "
+            f"torn tail: {self.end_position - self.position} bytes after byte {self.position} are not a whole batch, skipped: "
             f"offsets from {self.first_offset}{said}"
         )
 
@@ -105,7 +105,7 @@ def _find_end(file: ReadOnlyFile, size_bytes: int, position: int, min_offset: in
                 raise _damage(error, f"and a sound batch follows at byte {follower.position}", file, position) from error
             if file.size_bytes() == size_bytes:  # Else the owner is in the middle of an append.
                 if not may_be_torn(file, position, size_bytes, next_offset):
-                    raise _damage(error, "and no crash leaves a batch like this at the end", file, position) from error
+                    raise _damage(error, "and a crash does not leave such a batch at the end", file, position) from error
                 torn = torn_tail(file, position, size_bytes, next_offset)
                 notices.note(file.path, str(torn))
     return SegmentEnd(position, min_offset if last is None else last.next_offset, last, torn)
@@ -128,9 +128,12 @@ def may_be_torn(file: ReadOnlyFile, position: int, size_bytes: int, next_offset:
     head = file.read(position, min(HEADER_BYTES, size_bytes - position))
     if len(head) < MIN_HEADER_BYTES:
         return True
+    is_known_format = head[_MAGIC_AT] <= 2
+    if is_known_format and _has_other_length(file, position, size_bytes, head):
+        return False
     end_position = position + LOG_OVERHEAD + _LENGTH.unpack_from(head, 8)[0]
     if end_position > size_bytes:
-        return head[_MAGIC_AT] <= 2 and not _checksum_is_right(file, position, size_bytes, has_length=False)
+        return is_known_format
     if end_position < position + LOG_OVERHEAD + MIN_LENGTH:
         end_position = size_bytes
     last_byte = last_nonzero(file, position, size_bytes)
@@ -171,13 +174,27 @@ def _header_at(file: ReadOnlyFile, position: int, size_bytes: int) -> BatchHeade
         return None
 
 
-def _checksum_is_right(file: ReadOnlyFile, position: int, size_bytes: int, *, has_length: bool = True) -> bool:
-    """Say whether a whole batch with a right checksum stands at `position`; one that ends with the file, without its length."""
+def _has_other_length(file: ReadOnlyFile, position: int, size_bytes: int, head: bytes) -> bool:
+    """Say whether the checksum is that of a batch that ends with the file, or whose length differs in one bit.
+
+    A batch may end with zeros, so that a shorter one seems to lie in a preallocated file.
+    """
+    magic = head[_MAGIC_AT]
+    first = position + MIN_HEADER_BYTES if magic < 2 else position + HEADER_BYTES
+    if first > size_bytes:
+        return False
+    (length,), crc = _LENGTH.unpack_from(head, 8), int.from_bytes(head[CRC_START[magic] - 4 : CRC_START[magic]], "big")
+    ends = {size_bytes, *(position + LOG_OVERHEAD + (length ^ 1 << bit) for bit in range(31))}
+    return crc in checksums_at(file, position, magic, sorted(end for end in ends if first <= end <= size_bytes))
+
+
+def _checksum_is_right(file: ReadOnlyFile, position: int, size_bytes: int) -> bool:
+    """Say whether a whole batch with a right checksum stands at `position`."""
     header = _header_at(file, position, size_bytes)
-    if header is None or (has_length and header.end_position > size_bytes):
+    if header is None or header.end_position > size_bytes:
         return False
     try:
-        check_crc_by_pieces(file, header if has_length else header._replace(size=size_bytes - position))
+        check_crc_by_pieces(file, header)
     except CorruptBatchError:
         return False
     return True

@@ -1,7 +1,7 @@
 """Which files make up a partition at one moment, although its owner may be renaming them.
 
 A listing is read until two in a row agree, and each segment is then held by its inode (see `files`), so that what was
-listed together is read together. What the names say:
+listed together is read together. The names mean:
 
 =========================  ======================================================================================
 ``N.log``                  a segment
@@ -42,7 +42,7 @@ class SegmentFile(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """What a partition folder holds, as far as reading it matters."""
+    """A partition folder's files, as far as reading needs them."""
 
     segments: list[SegmentFile]
     snapshots: list[int]
@@ -81,22 +81,26 @@ def _scan(directory: Path) -> dict[str, SegmentFile | None]:
                         found[name] = None  # Renamed since: the next listing shows it, and differs from this one.
     except StorageError:
         raise  # An OSError too; it names the file.
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         raise NotFoundError("no such folder", path=directory) from None
+    except NotADirectoryError:
+        raise NotFoundError("not a folder", path=directory) from None
     except OSError as error:
         raise StorageError(f"cannot list a folder: {error.strerror}", path=directory) from error
     return found
 
 
 def segment_file(path: Path) -> SegmentFile:
-    """Look at one ``.log`` by its path. Raises NotFoundError, InvalidArgumentError for a name that is no offset, StorageError."""
+    """Look at one ``.log`` by its path. Raises NotFoundError, InvalidArgumentError for a name that is not an offset,
+    StorageError.
+    """
     base_offset = names.offset_from_file_name(path.name)
     try:
         return SegmentFile(base_offset, path, path.stat())
     except (FileNotFoundError, NotADirectoryError):
         raise NotFoundError("no such file", path=path) from None
     except OSError as error:
-        raise StorageError(f"cannot look at a file: {error.strerror}", path=path) from error
+        raise StorageError(f"cannot stat a file: {error.strerror}", path=path) from error
 
 
 def _resolve(found: dict[str, SegmentFile | None], next_offset: Callable[[SegmentFile], int]) -> Listing:

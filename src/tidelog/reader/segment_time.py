@@ -3,12 +3,12 @@
 The time index bounds both from below: an entry (T, o) says that o's batch is the first to reach T. Before it is used,
 
 * the batch that holds o must have T as its largest timestamp, and a right checksum;
-* no batch before it may reach T: the headers of all are looked at, as far as `proven_head` has a budget for that. Beyond it,
+* no batch before it may reach T: the headers of all are checked, as far as `proven_head` has a budget for that. Beyond it,
   those from the batch of the entry before on, however many: so one entry that lies is always seen. Where it is far, and a time
   map is bound to the log, that says the same (`mapped_head`).
 
-What lies after the last entry is walked, batch by batch. So a missing, short or scrambled index costs time only. What remains
-believed, and what the checks cost, stands in docs/spec/what-is-believed.md.
+The log after the last entry is walked, batch by batch. So a missing, short or scrambled index costs time only.
+docs/spec/what-is-believed.md has what remains trusted, and what the checks cost.
 
 Kafka's entries are about o's batch. KIP-33's text means something else, which no release wrote, and which is understood: o is
 the next offset at the time of the entry (after the roll, the next segment's base), and T was reached before it. Then the batch
@@ -63,8 +63,9 @@ def largest_timestamp(segment: Segment, at_least: int | None = None) -> LargestT
         last = _entry(segment, index, slot) if slot >= 0 else None
         if last is not None:
             entry, batch = last
-            largest = LargestTimestamp(entry.timestamp, entry.offset, "index")
             position = batch.end_position
+            if entry.timestamp != NO_TIMESTAMP:  # Such an entry is forged, and right: up to its batch there is no timestamp.
+                largest = LargestTimestamp(entry.timestamp, entry.offset, "index")
     if index is not None and largest.source == "none" and _is_v0_throughout(segment):
         position = segment.end_position
     indexed = largest
@@ -242,7 +243,7 @@ def _may_precede(segment: Segment, before: TimestampOffset, entry: TimestampOffs
 
 
 def _position_of(segment: Segment, entry: TimestampOffset) -> int:
-    """Return where the batch of an entry begins; 0 where that batch is not as the entry says: then it proves nothing."""
+    """Return where the batch of an entry begins; 0 if that batch is not as the entry says: then it proves nothing."""
     batch = segment.translate_offset(entry.offset)
     return 0 if batch is None or batch.max_timestamp != entry.timestamp else batch.position
 

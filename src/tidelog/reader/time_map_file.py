@@ -1,7 +1,7 @@
 """Where time maps are kept, whether one is about its segment, and how it gets there.
 
 A map lies beside its segment, ``<base>.timemap``, or, for folders that must not be written to, in a folder of the user's
-choice, ``<folder>/<topic>-<partition>/<base>.timemap``. Where a folder was chosen it is looked at first.
+choice, ``<folder>/<topic>-<partition>/<base>.timemap``. Where a folder was chosen it is checked first.
 
 A map says what may be skipped, so what it was made from must still be there. Two things show that:
 
@@ -108,7 +108,7 @@ def is_bound(time_map: TimeMap, file: ReadOnlyFile) -> bool:
 
 
 def read_time_map(path: Path) -> TimeMap | None:
-    """Read a map; None where there is no such file. Raises CorruptIndexError, StorageError."""
+    """Read a map; None if there is no such file. Raises CorruptIndexError, StorageError."""
     file = ReadOnlyFile(path, fallbacks=())
     try:
         file.open()
@@ -205,7 +205,7 @@ def write_time_map(
 ) -> TimeMap | None:
     """Write or extend a segment's map, for an owner that can do without: what prevents it is a notice, and None comes back.
 
-    What is mapped, and the result, are as with `rebuild_time_map`.
+    The mapped segments and the result are as with `rebuild_time_map`.
     """
     path = time_map_path(log_path, directory)
     try:
@@ -274,7 +274,7 @@ def unchanged(stamp: FileStamp, file: ReadOnlyFile) -> FileStamp:
 
 
 def _usable(path: Path, file: ReadOnlyFile, base_offset: int, end_position: int, block_bytes: int) -> TimeMap | None:
-    """Return the map that is there, if all of it is true."""
+    """Return the map that exists, if all of it is true."""
     try:
         time_map = read_time_map(path)
         if time_map is None or time_map.block_bytes != block_bytes:

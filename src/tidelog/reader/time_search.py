@@ -7,7 +7,7 @@ Answers are Kafka 3.9.1's, control records and their brokers' timestamps include
 picks the first segment whose largest timestamp reaches the target, taking a file's modification time where a segment has
 no timestamps, and says "none" if that one segment has no match. So a timestampless segment, an empty one, or a log start
 inside the one picked hides the matches after it, and the largest timestamp may belong to a record below the log start.
-Here the search goes on to the next segment, and records below the log start do not count: "none" is said only when it is
+Here the search continues to the next segment, and records below the log start do not count: "none" is said only when it is
 true. Kafka also hides what lies at or above the high watermark; a folder's checkpoint of that is seconds old, so such a
 record is found and `is_past_high_watermark` says so. read_committed ends at the last stable offset, as in Kafka.
 """

@@ -1,4 +1,4 @@
-"""What a search by time did, step by step: typed, so that `explain` can print it and tests can count it.
+"""The steps of a search by time: typed, so that `explain` can print them and tests can count them.
 
 A search appends to a `Trace` that the caller hands in; without one nothing is recorded.
 """
@@ -72,7 +72,7 @@ class RecordStep(NamedTuple):
 
 
 class KafkaStep(NamedTuple):
-    """What Apache Kafka answers.
+    """Apache Kafka's answer.
 
     It picks one segment (None: none is late enough), by the file's time where that has no timestamps; `offset` is what it
     finds there (-1: nothing).
@@ -91,7 +91,7 @@ Step: TypeAlias = SegmentStep | TimeIndexStep | OffsetIndexStep | BatchesStep | 
 class Trace:
     """The steps of one search, in order, and the bytes that it read from all files: as many as without a trace.
 
-    What is read to find Kafka's answer is not among them.
+    Bytes read to find Kafka's answer are not included.
     """
 
     steps: list[Step] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What read_committed must know of a log: how far it is decided, and which transactions were aborted (spec §5.4, §9; KIP-98).
+"""A log's transactions for read_committed: how far they are decided, and which were aborted (spec §5.4, §9; KIP-98).
 
 The state of the producers at an offset comes from the last sound snapshot at or below it and the batches since. Replayed
 to the log's end it says which transactions are open, whatever the indexes hold.
@@ -24,14 +24,17 @@ from tidelog.formats.producer_snapshot import ProducerEntry, read_snapshot
 from tidelog.formats.txn_index import AbortedTxn
 from tidelog.model import MAX_OFFSET
 from tidelog.reader.producer_state import CompletedTxn, ProducerState
+from tidelog.records.batch import check_crc
 from tidelog.records.control import ControlType
+from tidelog.records.markers import MARKER_BATCH_BYTES
 
 if TYPE_CHECKING:
     from tidelog.reader.log_segments import LogSegments
     from tidelog.reader.segment import Segment
 
 
-MAX_REPLAYED_BYTES = 16 * 1024 * 1024
+MAX_REPLAYED_BYTES = 4 << 30
+MAX_REPLAYED_BATCHES = 65_536
 """So much is replayed at most to see whether a snapshot is about the log."""
 
 
@@ -46,6 +49,8 @@ class Transactions:
         self._aborted: dict[int, list[AbortedTxn]] = {}
         self._end_state: ProducerState | None = None
         self._state: ProducerState | None = None
+        self._checked: dict[int, int] = {}
+        """By the first offset of an open transaction: the log's end up to which that was checked."""
 
     def go_on_from(self, before: Transactions) -> None:
         """Take over what was replayed of the same log when it was shorter; of no use to `before` any more."""
@@ -59,11 +64,12 @@ class Transactions:
         state.aborted = [txn for txn in state.aborted if txn.last_offset >= least]
         state.start_offset = max(state.start_offset, least)
         self._end_state = self._replay(state, self._log.log_end_offset)
+        self._checked = before._checked
 
     @property
     def last_stable_offset(self) -> int:
-        """See `Log.last_stable_offset`. What only the checkpoint withholds is reported, once: in a running broker it lags
-        behind.
+        """See `Log.last_stable_offset`. Records withheld only by the checkpoint are reported, once: a running broker's checkpoint
+        lags.
         """
         log, mark = self._log, self._log.high_watermark
         stable = self._stable_below(mark)
@@ -79,7 +85,28 @@ class Transactions:
         log = self._log
         stable = log.log_end_offset if high_watermark is None else high_watermark
         first_unstable = self.end_state().first_unstable_offset(high_watermark)
-        return max(log.log_start_offset, stable if first_unstable is None else min(stable, first_unstable))
+        if first_unstable is None or first_unstable >= stable:
+            return max(log.log_start_offset, stable)
+        self._check_open(first_unstable)
+        return max(log.log_start_offset, first_unstable)
+
+    def _check_open(self, offset: int) -> None:
+        """Check that a transaction that began at `offset` is open, because all that is committed ends there.
+
+        Damage may have made it up: in the header of the batch that begins it, or in a marker that ended it and seems to be none.
+        What was checked already is not walked again. Raises CorruptBatchError.
+        """
+        start, end = self._checked.get(offset, offset), self._log.log_end_offset
+        for segment in self._log.segments_from(start) if start < end else ():
+            for header in segment.headers(segment.floor_position(start)):
+                if header.last_offset < start:
+                    continue
+                is_first = header.base_offset <= offset <= header.last_offset
+                seems_no_marker = header.size == MARKER_BATCH_BYTES and not header.is_control and header.base_offset > offset
+                if is_first or seems_no_marker:
+                    check_crc(header, segment.read_batch(header), segment.log_path)
+            segment.close()
+        self._checked[offset] = end
 
     def end_state(self) -> ProducerState:
         """Return the producers' state at the log's end. Transactions that end above the high watermark are in `completed`."""
@@ -167,7 +194,7 @@ class Transactions:
             return
         # Compaction and retention take records away: then the entry reaches further back than there is anything.
         if not earliest <= entry.first_offset <= (entry.last_offset if txn is None else txn.first_offset):
-            raise CorruptIndexError("an aborted transaction that begins elsewhere", found=entry.first_offset)
+            raise CorruptIndexError("an aborted transaction with another first offset", found=entry.first_offset)
 
     def _state_behind(self, segment: Segment) -> ProducerState:
         """Return a state that was replayed over a segment, from its base or before."""
@@ -213,7 +240,9 @@ class Transactions:
             is_known = bool(segments) and (segments[0].base_offset == 0 or segments[0].base_offset <= before)
             if is_known and sum(segment.size_bytes for segment in segments) <= MAX_REPLAYED_BYTES:
                 state = ProducerState(self._snapshot(before) or [] if before else [], before)
-                found = set(self._replay(state, offset).open_transactions.items())
+                if self._replay(state, offset, MAX_REPLAYED_BATCHES).map_end_offset < offset:
+                    return True
+                found = set(state.open_transactions.items())
                 claimed = set(ProducerState(entries, offset).open_transactions.items())
                 if self._log.is_compacted:
                     # What began before the replay may have ended, and its marker be gone; an open one is never compacted.
@@ -221,7 +250,7 @@ class Transactions:
                     self._agree[offset] = claimed <= found and ended
                 elif found != claimed:
                     path = self._log.directory / names.file_name(offset, names.SNAPSHOT_SUFFIX)
-                    self._log.notices.note(path, "reports other open transactions than the log: the one before it is taken")
+                    self._log.notices.note(path, "its open transactions differ from the log's: the one before it is used")
                     self._agree[offset] = False
         return self._agree[offset]
 
@@ -239,17 +268,20 @@ class Transactions:
             try:
                 self._snapshots[offset] = read_snapshot(path)
             except CorruptSnapshotError as error:
-                self._log.notices.note(path, f"{error.message}: the one before it is taken")
+                self._log.notices.note(path, f"{error.message}: the one before it is used")
                 self._snapshots[offset] = None
             except SegmentChangedError:
                 self._snapshots[offset] = None  # Kafka removes snapshots as it goes; an older one does as well.
         return self._snapshots[offset]
 
-    def _replay(self, state: ProducerState, end_offset: int) -> ProducerState:
-        """Bring a state forward to `end_offset`, from the batches of the segments (also those below the log's start)."""
+    def _replay(self, state: ProducerState, end_offset: int, max_batches: int = MAX_OFFSET) -> ProducerState:
+        """Bring a state forward to `end_offset`, from the batches of the segments (also those below the log's start).
+
+        After `max_batches` it gives up: then `map_end_offset` is where it was.
+        """
         if state.map_end_offset >= end_offset:
             return state
-        start = state.map_end_offset
+        start, batches = state.map_end_offset, 0
         for segment in self._log.segments_from(start):
             if segment.base_offset >= end_offset:
                 break
@@ -258,6 +290,10 @@ class Transactions:
                     continue
                 if header.base_offset >= end_offset:
                     continue  # Not the end: no checksum covers an offset, and the walk sees from the next one that it lies.
+                batches += 1
+                if batches > max_batches:
+                    segment.close()
+                    return state
                 is_marker = header.is_control and header.producer_id >= 0
                 state.apply(header, segment.end_txn_marker(header) if is_marker else None)
             segment.close()

@@ -38,7 +38,7 @@ def warn_of(missing: Callable[[], list[MissingOffsets]]) -> None:
     try:
         texts = [str(one) for one in missing()]
     except CorruptDataError as error:
-        texts = [f"what is missing is not known: {error}"]
+        texts = [f"what is missing is unknown: {error}"]
     except SegmentChangedError:
         texts = []  # Its owner removes segments at this moment.
     for text in texts:

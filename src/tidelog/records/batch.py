@@ -80,7 +80,7 @@ _V2 = Struct(">qiibIhiqqqhii")
 
 
 class BatchHeader(NamedTuple):
-    """What a batch says about itself. Offsets and timestamps (ms) are absolute; -1 stands for "none"."""
+    """A batch's header. Offsets and timestamps (ms) are absolute; -1 stands for "none"."""
 
     position: int
     """Byte position of the batch in its file."""
@@ -168,7 +168,7 @@ class BatchHeader(NamedTuple):
 
 
 def _read_header_fast(buffer: Bytes, index: int, position: int) -> BatchHeader | None:
-    """Parse 61 bytes that are there as `read_header` does; None where they are no v2 header or break its rules: ask that."""
+    """Parse 61 bytes that are there as `read_header` does; None if they are no v2 header or break its rules: ask that."""
     (
         base_offset,
         length,

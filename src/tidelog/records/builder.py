@@ -50,7 +50,7 @@ Headers = Iterable[tuple[str, bytes | None]]
 
 
 class Producer(NamedTuple):
-    """Who wrote a batch: the fields of idempotent and transactional producers; all -1 for the others."""
+    """A batch's producer: the fields of idempotent and transactional producers; all -1 for others."""
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
@@ -189,7 +189,7 @@ def build_batch_v2_from_columns(
             timestamps, keys, values, headers, indices, offset_deltas, delete_horizon_ms, first, end, limit
         )
         if count == 0:
-            raise InvalidArgumentError("a batch of no records")
+            raise InvalidArgumentError("a batch without records")
         buffer = bytearray(HEADER_BYTES + size)
         kernel.encode_records_v2(
             buffer,
@@ -251,12 +251,12 @@ def build_batch_v2(
     batch's. Raises InvalidArgumentError for no records, offsets that do not grow or span 2^31, negative timestamps.
     """
     if not records:
-        raise InvalidArgumentError("a batch of no records")
+        raise InvalidArgumentError("a batch without records")
     base = records[0].offset if base_offset is None else base_offset
     previous = base - 1
     for record in records:
         if record.offset <= previous:
-            raise InvalidArgumentError("offset does not grow", found=record.offset, expected=f"more than {previous}")
+            raise InvalidArgumentError("offset does not increase", found=record.offset, expected=f"more than {previous}")
         previous = record.offset
     if previous - base > MAX_OFFSET_DELTA:
         raise InvalidArgumentError("offsets of one batch too far apart", found=f"{base} to {previous}", expected="less than 2^31")
@@ -321,7 +321,7 @@ def binary_column(entries: Sequence[bytes | None]) -> kernel.BinaryColumn:
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """Return headers as they stand in a v2 record: their number, then each key and value."""
+    """Return headers as they are in a v2 record: their number, then each key and value."""
     parts = [b""]
     count = 0
     for key, value in headers:

@@ -25,7 +25,7 @@ class BinaryLayout(NamedTuple):
     """int32, at least `first + length + 1` of them."""
     data: Any
     validity: Any | None
-    """Bitmap, least significant bit first; None where no entry is null."""
+    """Bitmap, least significant bit first; None if no entry is null."""
     first: int
     length: int
 

@@ -40,7 +40,7 @@ MAX_BUFFER_BYTES = (1 << 31) - 1
 
 
 class TimeBuffers(NamedTuple):
-    """int64 epoch ms and a validity bitmap (least significant bit first), None where every row has a time."""
+    """int64 epoch ms and a validity bitmap (least significant bit first), None if every row has a time."""
 
     data: bytes
     validity: bytearray | None
@@ -145,17 +145,18 @@ class Columns:
         # kernel directly.
         _, size, base_offset, last_offset, magic, crc, attributes, base_timestamp, max_timestamp, _, _, _, _, count = header
         is_v2 = magic == 2
+        if buffer is not self._viewed:
+            self._view_buffer(buffer)
+        # Before anything in the header leaves records out: a flipped bit makes any batch a control batch.
+        if self.check_crc:
+            batch = self._view[index : index + size]
+            if not is_v2 or len(batch) != size or crc32c(batch[21:]) != crc:
+                batches.check_crc(header, batch, path)
         if attributes & CONTROL_BIT and is_v2 and not self.include_control:
             return 0
         # A legacy wrapper's offset is that of its last record: the ones before it may still be inside.
         if last_offset < self._low_offset or (base_offset > self._high_offset and is_v2):
             return 0
-        if buffer is not self._viewed:
-            self._view_buffer(buffer)
-        if self.check_crc:
-            batch = self._view[index : index + size]
-            if not is_v2 or len(batch) != size or crc32c(batch[21:]) != crc:
-                batches.check_crc(header, batch, path)
         if self._is_timed and self._is_outside_of_time(header):
             return 0
         if not is_v2 or attributes & CODEC_MASK:
@@ -334,7 +335,7 @@ def _is_text(headers: HeaderBuffers) -> bool:
 
 
 def _with_text_keys(headers: HeaderBuffers) -> HeaderBuffers:
-    """Replace what is no UTF-8 in header keys: rare, so one key at a time."""
+    """Replace what is not UTF-8 in header keys: rare, so one key at a time."""
     cuts = memoryview(headers.key_offsets).cast("i")
     offsets = bytearray(4 * len(cuts))
     new_cuts = memoryview(offsets).cast("i")

@@ -1,4 +1,4 @@
-"""What compaction keeps: of each key the latest record, as a table of keys says (spec §15).
+"""Compaction's rule: keep the latest record of each key, by a table of keys (spec §15).
 
     record                               stays
     above what the table knows of        yes

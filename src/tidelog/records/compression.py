@@ -1,6 +1,6 @@
 """The codecs of a record batch, each with a bound on what it may grow to.
 
-What Kafka writes, and what is accepted besides::
+Formats that Kafka writes, and others that are read::
 
     codec   written                                            read besides
     gzip    one member, zlib level 6                           several members
@@ -8,7 +8,7 @@ What Kafka writes, and what is accepted besides::
     lz4     frame of independent 64 KiB blocks, no checksums   any LZ4 frame; for message format v0 any header checksum
     zstd    one streamed frame, level 3 (v2 batches only)      several frames
 
-Frames are laid out byte for byte as Kafka's. What stands in the blocks is up to the libraries: gzip, lz4 and (from zstd 1.5.7
+Frames are laid out byte for byte as Kafka's. The libraries decide the blocks' content: gzip, lz4 and (from zstd 1.5.7
 on) zstd give what Kafka's Java libraries give; snappy mostly does, and is as right where it does not.
 
 LZ4 in message format v0: Kafka 0.8 and 0.9 computed the frame's header checksum over the magic number too, which the LZ4 format
@@ -79,6 +79,7 @@ SCRATCH_BYTES = 8 << 20
 
 _GZIP_LEVEL = 6
 _ZSTD_LEVEL = 3
+_ZSTD_PIECE_BYTES = 1 << 20
 
 # What cramjam says when the output buffer ends before the data does: the text of Rust's io::ErrorKind::WriteZero.
 _OUTPUT_FULL = "failed to write whole buffer"
@@ -132,7 +133,7 @@ class _BeyondError(Exception):
 class Scratch:
     """Memory to decompress into, over and over: pages that were never touched cost more than what is done with them.
 
-    Who uses it has it until it is used again. For one thread.
+    A result is valid until the next use. For one thread.
     """
 
     def __init__(self) -> None:
@@ -146,11 +147,22 @@ class Scratch:
     def room(self, size: int) -> memoryview:
         """Return `size` bytes, whatever is in them. More than `SCRATCH_BYTES` are not kept."""
         if size > SCRATCH_BYTES:
-            # Pages that nobody touches cost nothing; to clear a hundred megabytes would keep all threads waiting.
-            return memoryview(mmap.mmap(-1, size))
+            return _large_room(size)
         if size > len(self._buffer):
             self._buffer = bytearray(1 << (size - 1).bit_length())
         return memoryview(self._buffer)[:size]
+
+
+def _large_room(size: int) -> memoryview:
+    """Return memory that is not cleared: untouched pages cost nothing, and clearing 100 MB keeps all threads waiting."""
+    return memoryview(mmap.mmap(-1, size))
+
+
+def room(size: int, scratch: Scratch | None = None) -> bytearray | memoryview:
+    """Return memory for a result: from `scratch` if there is one."""
+    if scratch is not None:
+        return scratch.room(size)
+    return bytearray(size) if size <= SCRATCH_BYTES else _large_room(size)
 
 
 def _decompress_growing(
@@ -158,7 +170,7 @@ def _decompress_growing(
 ) -> Bytes:
     size = min(max(guess_bytes, 1024, 0 if scratch is None else scratch.size), limit_bytes)
     while True:
-        out: bytearray | memoryview = bytearray(size) if scratch is None else scratch.room(size)
+        out = room(size, scratch)
         try:
             count = decompress_into(data, out)
         except cramjam.DecompressionError as error:
@@ -222,7 +234,7 @@ def _decompress_snappy(data: memoryview, limit_bytes: int, scratch: Scratch | No
     total = sum(sizes)
     if total > limit_bytes:
         raise _BeyondError(f"{total} bytes")
-    out: bytearray | memoryview = bytearray(total) if scratch is None else scratch.room(total)
+    out = room(total, scratch)
     view = memoryview(out)
     at = 0
     for block, size in zip(blocks, sizes, strict=True):
@@ -262,8 +274,8 @@ def compress(codec: Codec, data: Bytes, level: int | None = None, *, magic: int 
     if codec is Codec.LZ4:
         return _compress_lz4(memoryview(data), level, magic)
     if magic < 2:
-        raise UnsupportedCompressionTypeError(f"message format v{magic} knows no zstd")
-    return _compress_zstd(bytes(data), _ZSTD_LEVEL if level is None else level)
+        raise UnsupportedCompressionTypeError(f"message format v{magic} has no zstd")
+    return _compress_zstd(memoryview(data), _ZSTD_LEVEL if level is None else level)
 
 
 def _compress_gzip(data: Bytes, level: int) -> bytes:
@@ -299,10 +311,12 @@ def _compress_lz4(data: memoryview, level: int | None, magic: int) -> bytes:
     return b"".join(parts)
 
 
-def _compress_zstd(data: bytes, level: int) -> bytes:
-    # As a stream whose size was not known when it began, flushed and then closed: an empty block ends it.
+def _compress_zstd(data: memoryview, level: int) -> bytes:
+    # As a stream whose size was unknown when it began, flushed and then closed: an empty block ends it. In pieces, as these are
+    # copied, and no other thread runs meanwhile.
     compressor = cramjam.zstd.Compressor(level)
-    compressor.compress(data)
+    for index in range(0, len(data), _ZSTD_PIECE_BYTES):
+        compressor.compress(bytes(data[index : index + _ZSTD_PIECE_BYTES]))
     return bytes(compressor.flush()) + bytes(compressor.finish())
 
 
@@ -326,7 +340,7 @@ _MASK = 0xFFFFFFFF
 def xxh32(data: bytes) -> int:
     """Return XXH32 (seed 0) of fewer than 16 bytes, which is all that an LZ4 frame header has."""
     if len(data) >= 16:
-        raise InvalidArgumentError("xxh32 is here for frame headers only", found=f"{len(data)} bytes", expected="less than 16")
+        raise InvalidArgumentError("xxh32 is only for frame headers", found=f"{len(data)} bytes", expected="less than 16")
     value = _PRIME_5 + len(data)
     index = 0
     while index + 4 <= len(data):

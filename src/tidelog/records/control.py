@@ -68,7 +68,7 @@ def parse_end_txn_marker(
     control_type = parse_control_type(key, path=path, position=position)
     if control_type not in (ControlType.ABORT, ControlType.COMMIT):
         raise InvalidRecordError(
-            "control record is no transaction marker",
+            "control record is not a transaction marker",
             path=path,
             position=position,
             found=control_type.name,

@@ -7,7 +7,7 @@
                                                                                             producers
 
 `rebuild` makes the batch (or the messages) again from records, byte for byte as Kafka 3.9.1 does. `recompress` is the same for
-a v2 batch whose records need no change: they are compressed once more, none is looked at. `down_convert` is for fetchers of
+a v2 batch whose records need no change: they are compressed once more, none is checked. `down_convert` is for fetchers of
 old versions: the fetch API's versions 0 and 1 know format v0, 2 and 3 know v1, from 4 on all are known (spec §12).
 
 Pure. `validation` calls this for what it cannot do in place, a broker's fetch for old clients.
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from operator import ge
 from typing import NamedTuple
 
 from tidelog.errors import InvalidArgumentError, UnsupportedCompressionTypeError
@@ -25,14 +24,15 @@ from tidelog.model import NO_LEADER_EPOCH, NO_TIMESTAMP
 from tidelog.records import kernel
 from tidelog.records.batch import CREATE_TIME, HEADER_BYTES, LOG_APPEND_TIME, LOG_APPEND_TIME_BIT, BatchHeader, check_crc
 from tidelog.records.builder import NO_PRODUCER, Producer, build_batch_v2, pack_header_v2
-from tidelog.records.compression import Bytes, Codec, compress
+from tidelog.records.compression import Bytes, Codec, compress, room
 from tidelog.records.legacy import build_message_set, encode_message
+from tidelog.records.pieces import extreme, increase
 from tidelog.records.records import Record
 from tidelog.records.scanner import scan_batch
 
 
 class Target(NamedTuple):
-    """What records are turned into."""
+    """The target format of records."""
 
     magic: int
     codec: Codec
@@ -122,27 +122,28 @@ def down_convert(data: Bytes, headers: Iterable[BatchHeader], magic: int, first_
         batch = view[header.position : header.end_position]
         if header.magic <= magic:
             converted += batch
-        elif not header.is_control:
+            continue
+        check_crc(header, batch)  # First: one flipped bit makes any batch a control batch.
+        if not header.is_control:
             converted += _down_convert_batch(header, batch, magic, first_offset)
     return converted
 
 
-def _down_convert_batch(header: BatchHeader, batch: memoryview, magic: int, first_offset: int) -> bytearray:
+def _down_convert_batch(header: BatchHeader, batch: memoryview, magic: int, first_offset: int) -> Bytes:
     """Return the records of a batch as messages; what `rebuild` does, without an object per record."""
     check_codec(header.codec, magic)
-    check_crc(header, batch)
     rows = kernel.Rows()
     count, data = scan_batch(rows, header, batch)
     offsets, timestamps, key_positions, key_lengths, value_positions, value_lengths = map(rows.column, _MESSAGE_COLUMNS)
     codec = header.codec
-    if header.magic == 1 and any(map(ge, offsets, offsets[1:])):
-        raise InvalidArgumentError("offsets in a compressed message do not grow", found=f"last offset {header.last_offset}")
+    if header.magic == 1 and not increase(offsets):
+        raise InvalidArgumentError("offsets in a compressed message do not increase", found=f"last offset {header.last_offset}")
     first = bisect_left(offsets, first_offset) if codec is Codec.NONE else 0
     if first == count:
         return bytearray()
     is_relative = codec is not Codec.NONE and magic == 1
     attributes = LOG_APPEND_TIME_BIT if magic == 1 and header.timestamp_type == LOG_APPEND_TIME else 0
-    messages = bytearray(kernel.messages_bytes(key_lengths, value_lengths, first, count, magic))
+    messages = room(kernel.messages_bytes(key_lengths, value_lengths, first, count, magic))
     fault = kernel.encode_messages(
         messages,
         data,
@@ -168,7 +169,7 @@ def _down_convert_batch(header: BatchHeader, batch: memoryview, magic: int, firs
         encode_message(
             magic,
             offsets[-1],
-            max(timestamps),
+            extreme(max, timestamps),
             None,
             bytes(wrapped),
             codec=codec,
@@ -183,7 +184,7 @@ _MESSAGE_COLUMNS = ("offset", "timestamp", "key_position", "key_length", "value_
 def check_codec(codec: Codec, magic: int) -> None:
     """Raise UnsupportedCompressionTypeError for a codec that the message format does not know."""
     if codec is Codec.ZSTD and magic < 2:
-        raise UnsupportedCompressionTypeError(f"message format v{magic} knows no zstd")
+        raise UnsupportedCompressionTypeError(f"message format v{magic} has no zstd")
 
 
 def producer_of(header: BatchHeader) -> Producer:

@@ -47,7 +47,7 @@ _NO_OFFSETS: array[int] = array("q")
 
 
 class BatchRetention(Enum):
-    """What becomes of a batch as a whole."""
+    """What to do with a batch as a whole."""
 
     DELETE = "delete"
     RETAIN_EMPTY = "retain, even without records"
@@ -76,7 +76,7 @@ class OpenBatch(NamedTuple):
 
 
 class Selected(NamedTuple):
-    """What a filter leaves of a batch: how many records, whether tombstones are among them, the largest offset (-1: none)."""
+    """A filter's result for a batch: the number of records, whether tombstones are among them, the largest offset (-1: none)."""
 
     retained: int
     has_tombstones: bool
@@ -85,7 +85,7 @@ class Selected(NamedTuple):
 
 @dataclass
 class FilterResult:
-    """What came out, and of what: `data` are whole batches. Timestamps in ms; -1 for none."""
+    """A filter's output and counts: `data` are whole batches. Timestamps in ms; -1 for none."""
 
     data: bytearray = field(default_factory=bytearray)
     messages_read: int = 0
@@ -130,7 +130,7 @@ class RecordFilter:
 
     @property
     def new_delete_horizon_ms(self) -> int | None:
-        """The horizon for batches that have none yet; None where it is beyond the end of time, and things stay for good."""
+        """The horizon for batches that have none yet; None if it is beyond the end of time, and things stay for good."""
         horizon_ms = self.now_ms + self.delete_retention_ms
         return horizon_ms if 0 <= horizon_ms <= INT64_MAX else None
 
@@ -171,10 +171,12 @@ def filter_to(
     path: PathLike = None,
     max_batch_bytes: int = INT32_MAX,
     limit_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES,
+    is_brief: bool = False,
 ) -> FilterResult:
     """Filter the whole batches of `data`, whose first byte is at file position `position`; a partial one at the end waits.
 
-    A batch that grows beyond `max_batch_bytes` is logged, and written nevertheless.
+    A batch that grows beyond `max_batch_bytes` is logged, and written nevertheless. `is_brief`: only those before the first that
+    `takes_long`.
     Raises CorruptBatchError, InvalidRecordError, DecompressionError.
     """
     view = memoryview(data)
@@ -183,7 +185,7 @@ def filter_to(
         index = record_filter.take_run(view, result.bytes_read, result)
         result.bytes_read = index
         header = next(iter_headers(view[index:], position + index, path), None)
-        if header is None:
+        if header is None or (is_brief and takes_long(header)):
             return result
         batch = view[index : index + header.size]
         check_crc(header, batch, path)
@@ -198,6 +200,11 @@ def filter_to(
                 header.last_offset,
                 size,
             )
+
+
+def takes_long(header: BatchHeader) -> bool:
+    """Whether a batch may take long to look through: some kilobytes unpack to a hundred megabytes, old formats have no kernel."""
+    return header.is_compressed or header.magic < 2
 
 
 def _filter_batch(

@@ -34,7 +34,7 @@ MIN_MESSAGE_BYTES = (LOG_OVERHEAD + 14, LOG_OVERHEAD + 22)
 
 
 class MessagePlace(NamedTuple):
-    """Where a message lies in its set, and what stands in front of its fields."""
+    """Where a message lies in its set, and what is in front of its fields."""
 
     offset: int
     """As it is written: absolute in v0, relative inside a v1 wrapper."""
@@ -71,7 +71,7 @@ def encode_message(
     if timestamp < NO_TIMESTAMP:
         raise InvalidArgumentError("negative timestamp", found=timestamp)
     if codec is Codec.ZSTD:
-        raise UnsupportedCompressionTypeError(f"message format v{magic} knows no zstd")
+        raise UnsupportedCompressionTypeError(f"message format v{magic} has no zstd")
     attributes = int(codec)
     if magic == 1 and timestamp_type == LOG_APPEND_TIME:
         attributes |= LOG_APPEND_TIME_BIT
@@ -102,7 +102,7 @@ def build_message_set(
     previous = -1
     for record in records:
         if record.offset <= previous:
-            raise InvalidArgumentError("offset does not grow", found=record.offset, expected=f"more than {previous}")
+            raise InvalidArgumentError("offset does not increase", found=record.offset, expected=f"more than {previous}")
         if record.headers:
             raise InvalidArgumentError(f"message format v{magic} has no headers", found=f"offset {record.offset}")
         previous = record.offset
@@ -120,7 +120,7 @@ def build_message_set(
             for record in records
         )
     if not records:
-        raise InvalidArgumentError("a compressed message of no records")
+        raise InvalidArgumentError("a compressed message without records")
     first = records[0].offset if magic == 1 else 0
     inside = b"".join(
         encode_message(magic, record.offset - first, record.timestamp, record.key, record.value, timestamp_type=timestamp_type)

@@ -1,18 +1,20 @@
 """Transaction markers, read from their batches: what a control batch says about its producer's transaction (KIP-98).
 
 A marker's batch holds one record, with a type in its key (`control`). Compaction leaves batches without one; other types of
-control records say nothing about transactions. What rebuilds producer state asks this, with a batch whose checksum it knows
-to be right.
+control records say nothing about transactions. `end_txn_marker` is used to rebuild producer state, with checked batches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tidelog.records.batch import BatchHeader, PathLike
+from tidelog.records.batch import HEADER_BYTES, BatchHeader, PathLike, check_crc
 from tidelog.records.compression import Bytes
 from tidelog.records.control import ControlType, EndTxnMarker, parse_control_type, parse_end_txn_marker
 from tidelog.records.records import iter_records
+
+MARKER_BATCH_BYTES = HEADER_BYTES + 17
+"""Of every marker: a version and a type, a version and the coordinator's epoch."""
 
 
 def end_txn_marker(header: BatchHeader, batch: Bytes, path: PathLike = None) -> EndTxnMarker | None:
@@ -25,25 +27,29 @@ def end_txn_marker(header: BatchHeader, batch: Bytes, path: PathLike = None) -> 
 
 
 def data_batches(
-    headers: Iterable[BatchHeader], records: memoryview, aborted: Iterable[tuple[int, int]]
+    headers: Iterable[BatchHeader], records: memoryview, aborted: Iterable[tuple[int, int]], path: PathLike = None
 ) -> Iterator[tuple[BatchHeader, bool]]:
     """Yield the batches that are data, and whether their transaction was aborted.
 
-    `headers` are those of `records`, in order; `aborted` are a fetch's aborted transactions: first offset, producer id.
+    `headers` are those of `records`, in order; `aborted` are a fetch's aborted transactions: first offset, producer id. What a
+    reader does not get to see is checked here. Raises CorruptBatchError.
     """
     pending = sorted(aborted, reverse=True)
     aborting: set[int] = set()
     for header in headers:
         while pending and pending[-1][0] <= header.last_offset:
             aborting.add(pending.pop()[1])
+        is_aborted = header.is_transactional and header.producer_id in aborting
+        if header.is_control or is_aborted:
+            check_crc(header, records[header.position : header.position + header.size], path)
         if header.is_control:
             if aborting and _is_abort(header, records):
                 aborting.discard(header.producer_id)
             continue
-        yield header, header.is_transactional and header.producer_id in aborting
+        yield header, is_aborted
 
 
 def _is_abort(header: BatchHeader, records: memoryview) -> bool:
     batch = records[header.position : header.position + header.size]
-    record = next(iter_records(header, batch), None)
+    record = next(iter_records(header, batch, check_crc=False), None)
     return record is not None and parse_control_type(record.key) is ControlType.ABORT

@@ -11,15 +11,17 @@ from __future__ import annotations
 import zlib
 from array import array
 from struct import Struct
+from typing import cast
 
 from tidelog.errors import CorruptBatchError, InvalidArgumentError
 from tidelog.model import NO_TIMESTAMP
 from tidelog.records import kernel
 from tidelog.records.batch import LOG_APPEND_TIME, LOG_APPEND_TIME_BIT, LOG_OVERHEAD, BatchHeader
 from tidelog.records.builder import build_batch_v2_from_columns
-from tidelog.records.compression import Bytes, Codec, compress
+from tidelog.records.compression import Bytes, Codec, compress, room
 from tidelog.records.conversion import Target, check_codec
 from tidelog.records.legacy import encode_message
+from tidelog.records.pieces import extreme, numbered
 
 _SIZE_AND_CRC = Struct(">8xiI").unpack_from
 
@@ -31,7 +33,7 @@ class MessageSet:
     """
 
     def __init__(self, header: BatchHeader, data: Bytes, base_offset: int, *, is_nested: bool = True) -> None:
-        """Read them; `fault` is 0, or the kernel's code for what is no message, at byte `fault_position`."""
+        """Read them; `fault` is 0, or the kernel's code for anything but a message, at byte `fault_position`."""
         self._data = data
         self._rows = rows = kernel.Rows()
         count = kernel.scan_messages(
@@ -111,11 +113,12 @@ class MessageSet:
         timestamps = memoryview(array("q", [to.append_time]) * count) if by_append else self.timestamps
         is_packed = to.codec is not Codec.NONE
         key_lengths, value_lengths = self.key_lengths, self._rows.column("value_length")
-        messages = bytearray(kernel.messages_bytes(key_lengths, value_lengths, 0, count, to.magic))
+        size = kernel.messages_bytes(key_lengths, value_lengths, 0, count, to.magic)
+        messages = room(size) if is_packed else bytearray(size)
         fault = kernel.encode_messages(
             messages,
             self._data,
-            memoryview(array("q", range(base_offset, base_offset + count))),
+            numbered(base_offset, count),
             timestamps,
             self._rows.column("key_position"),
             key_lengths,
@@ -130,13 +133,13 @@ class MessageSet:
         if fault >= 0:
             raise InvalidArgumentError("negative timestamp", found=timestamps[fault])
         if not is_packed:
-            return messages
+            return cast("bytearray", messages)
         packed = bytes(compress(to.codec, messages, to.level, magic=to.magic))
         return bytearray(
             encode_message(
                 to.magic,
                 base_offset + count - 1,
-                max(timestamps),
+                extreme(max, timestamps),
                 None,
                 packed,
                 codec=to.codec,

@@ -81,13 +81,13 @@ def set_max_timestamp(buffer: Writable, timestamp_type: int, max_timestamp: int,
 def set_producer(
     buffer: Writable, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool, index: int = 0
 ) -> None:
-    """Write who sends the v2 batch at `buffer[index:]`, all -1 for nobody, and the checksum.
+    """Write the producer of the v2 batch at `buffer[index:]`, all -1 for none, and the checksum.
 
     Raises UnsupportedForMessageFormatError for v0 and v1, which know no producers.
     """
     header = read_header(buffer, index)
     if header.magic < 2:
-        raise UnsupportedForMessageFormatError(f"message format v{header.magic} knows no producers")
+        raise UnsupportedForMessageFormatError(f"message format v{header.magic} has no producers")
     attributes = header.attributes & ~TRANSACTIONAL_BIT
     if is_transactional:
         attributes |= TRANSACTIONAL_BIT

@@ -14,6 +14,7 @@ from tidelog.model import NO_TIMESTAMP
 from tidelog.records import batch, kernel
 from tidelog.records.batch import LOG_APPEND_TIME, BatchHeader, PathLike
 from tidelog.records.compression import DEFAULT_DECOMPRESSION_LIMIT_BYTES, Bytes
+from tidelog.records.pieces import extreme, index_of
 from tidelog.records.scanner import scan_batch
 
 
@@ -164,7 +165,7 @@ def max_timestamp_record(
     check_crc: bool = True,
     limit_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES,
 ) -> tuple[int, int] | None:
-    """Return (offset, timestamp) of the first record that carries the largest timestamp, or None where no record has one."""
+    """Return (offset, timestamp) of the first record that carries the largest timestamp, or None if no record has one."""
     if header.max_timestamp == NO_TIMESTAMP:
         return None
     if check_crc:
@@ -174,6 +175,6 @@ def max_timestamp_record(
     count, _ = scan_batch(rows, header, buffer, limit_bytes=limit_bytes, path=path)
     if count == 0:
         return None
-    timestamps = rows.column("timestamp").tolist()
-    largest = max(timestamps)
-    return None if largest == NO_TIMESTAMP else (rows.column("offset")[timestamps.index(largest)], largest)
+    timestamps = rows.column("timestamp")
+    largest = extreme(max, timestamps)
+    return None if largest == NO_TIMESTAMP else (rows.column("offset")[index_of(largest, timestamps)], largest)

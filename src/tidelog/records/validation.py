@@ -1,4 +1,4 @@
-"""What a leader demands of the records that it is sent, and the offsets and times that it gives them (spec §11).
+"""A leader's checks of records sent to it, and the offsets and times that it assigns (spec §11).
 
     the batch is                                             and the topic wants       what is done
     v2, or a v1 wrapper with offsets 0, 1, 2... inside       this format, this codec   patched in the caller's buffer
@@ -47,6 +47,7 @@ from tidelog.records.conversion import Target, producer_of, rebuild, recompress
 from tidelog.records.legacy import MessagePlace, has_right_crc, read_message, split_messages
 from tidelog.records.message_set import MessageSet
 from tidelog.records.patch import set_base_offset_and_epoch, set_max_timestamp
+from tidelog.records.pieces import extreme
 from tidelog.records.records import Record, iter_records
 from tidelog.records.scanner import raise_fault, unwrap, wrapped_base_offset
 from tidelog.records.validation_rules import (
@@ -75,7 +76,7 @@ _WITHOUT_KEY = 1  # the kernel's reasons
 
 
 class _Memory(threading.local):
-    """What a batch's records are decompressed into while they are looked at; a thread has its own."""
+    """The buffer for a batch's decompressed records while they are checked; one per thread."""
 
     def __init__(self) -> None:
         self.scratch = Scratch()
@@ -122,7 +123,7 @@ def validate_and_assign_offsets(
         raise InvalidRecordError("no batch among the records to be appended")
     if headers[0].magic == 2:
         if len(headers) > 1:
-            raise InvalidRecordError("a producer's v2 records come as one batch", found=f"{len(headers)} batches")
+            raise InvalidRecordError("a producer's v2 records must be one batch", found=f"{len(headers)} batches")
         return _assign_batch(records, headers[0], rules, base_offset, now_ms, origin)
     return _assign_messages(records, headers, rules, base_offset, now_ms, origin)
 
@@ -300,7 +301,7 @@ def _assign_messages(
 def _assign_wrapped(
     records: bytearray | memoryview, header: BatchHeader, rules: ValidationRules, target: Codec, base_offset: int, now_ms: int
 ) -> ValidatedRecords | None:
-    """The same for a compressed message, by columns; None where it takes a look at each message to say what is wrong."""
+    """The same for a compressed message, by columns; None if it takes a look at each message to say what is wrong."""
     # A message costs more to check than a record of v2.
     data = unwrap(header, records, header.position, limit_bytes=max(rules.decompressed_max_bytes // 4, 1))
     inside = MessageSet(header, data, wrapped_base_offset(header, data))
@@ -324,7 +325,7 @@ def _convert_messages(
     base_offset: int,
     now_ms: int,
 ) -> ValidatedRecords | None:
-    """The same for messages one after the other that become something else; None where one of them is not as the first."""
+    """The same for messages one after the other that become something else; None if one of them is not as the first."""
     first, last = headers[0], headers[-1]
     if any(header.magic != first.magic or header.timestamp_type == LOG_APPEND_TIME for header in headers):
         return None
@@ -352,8 +353,8 @@ def _refuse_messages(inside: MessageSet, header: BatchHeader, rules: ValidationR
 
 def _refused_messages(inside: MessageSet, rules: ValidationRules, low: int, high: int) -> Iterator[Refused]:
     timestamps, key_lengths = inside.timestamps, inside.key_lengths
-    without_key = rules.is_compacted and min(key_lengths) < 0
-    by_time = (low > MIN_TIME or high < MAX_TIME) and (min(timestamps) < low or max(timestamps) > high)
+    without_key = rules.is_compacted and extreme(min, key_lengths) < 0
+    by_time = (low > MIN_TIME or high < MAX_TIME) and (extreme(min, timestamps) < low or extreme(max, timestamps) > high)
     if not (without_key or by_time):
         return
     for index, (timestamp, key_length) in enumerate(zip(timestamps, key_lengths, strict=True)):

@@ -1,4 +1,4 @@
-"""What a topic demands of the records that a leader appends, and how refused ones are reported.
+"""A topic's rules for records that a leader appends, and how refused ones are reported.
 
 Three things that `validation` needs for batches of every format: the rules themselves, made of a topic's properties; what a
 batch's header alone gives away; and refusals, collected record by record, that become one error. Record errors are reported
@@ -48,7 +48,7 @@ class AppendOrigin(enum.Enum):
 
 @dataclass(frozen=True)
 class ValidationRules:
-    """What a topic demands, and how it stores what it gets."""
+    """A topic's rules for records, and the format that it stores."""
 
     timestamp_type: int = CREATE_TIME
     """CREATE_TIME or LOG_APPEND_TIME."""
@@ -64,7 +64,7 @@ class ValidationRules:
     magic: int = 2
     leader_epoch: int = -1
     decompressed_max_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES
-    """What compressed records may grow to."""
+    """The largest decompressed size of records."""
 
     @classmethod
     def from_config(cls, config: LogConfig, leader_epoch: int) -> ValidationRules:
@@ -118,14 +118,14 @@ def check_batch(first: BatchHeader, header: BatchHeader, rules: ValidationRules,
                 "the batch's record count is not that of its offsets", position=header.position, found=count, expected=offsets
             )
         if header.is_control:
-            raise InvalidRecordError("clients write no control batches", position=header.position)
+            raise InvalidRecordError("clients cannot write control batches", position=header.position)
         if header.has_producer_id and header.base_sequence < 0:
             raise InvalidRecordError(
                 f"producer {header.producer_id} without a sequence", position=header.position, found=header.base_sequence
             )
     if rules.magic < 2 and (header.is_transactional or header.has_producer_id):
         what = "transactions" if header.is_transactional else "idempotent producers"
-        raise UnsupportedForMessageFormatError(f"message format v{rules.magic} knows no {what}", position=header.position)
+        raise UnsupportedForMessageFormatError(f"message format v{rules.magic} has no {what}", position=header.position)
 
 
 def time_bounds(rules: ValidationRules, now_ms: int) -> tuple[int, int]:
@@ -136,7 +136,7 @@ def time_bounds(rules: ValidationRules, now_ms: int) -> tuple[int, int]:
 
 
 def claim_refused(header: BatchHeader, rules: ValidationRules, low: int, high: int) -> str | None:
-    """Return why no record passes under a header that says LogAppendTime; None where it is let in, into CreateTime topics."""
+    """Return why no record passes under a header that says LogAppendTime; None if it is let in, into CreateTime topics."""
     claimed = header.max_timestamp
     if rules.timestamp_type == LOG_APPEND_TIME or claimed == NO_TIMESTAMP:
         return _CLAIM

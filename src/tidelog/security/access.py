@@ -44,7 +44,7 @@ class Access:
         self._token_until_s = 0.0
 
     def sasl_client(self) -> SaslClient | None:
-        """Return a new exchange, None where nobody authenticates. Raises AuthenticationError where there is no token."""
+        """Return a new exchange, None without authentication. Raises AuthenticationError where there is no token."""
         sasl = self.config.sasl
         if sasl is None:
             return None
@@ -80,5 +80,5 @@ def _from_callback(oauth: OAuthSettings) -> Secret:
         raise AuthenticationError(f"oauth_cb failed: {type(error).__name__}") from error
     token = found[0] if isinstance(found, tuple) and found else found
     if not isinstance(token, str) or not token:
-        raise InvalidArgumentError("oauth_cb returns a token, or a token and when it ends", found=type(found).__name__)
+        raise InvalidArgumentError("oauth_cb must return a token, or a token and its expiry time", found=type(found).__name__)
     return Secret(token)

@@ -22,7 +22,7 @@ CLUSTER_NAME: Final = "kafka-cluster"
 
 
 class ResourceType(IntEnum):
-    """What a right is about."""
+    """The types of resources."""
 
     UNKNOWN = 0
     ANY = 1
@@ -45,7 +45,7 @@ class PatternType(IntEnum):
 
 
 class Operation(IntEnum):
-    """What is done to a resource."""
+    """Operations on a resource."""
 
     UNKNOWN = 0
     ANY = 1
@@ -65,7 +65,7 @@ class Operation(IntEnum):
 
 
 class Permission(IntEnum):
-    """What an entry says."""
+    """The effect of an entry."""
 
     UNKNOWN = 0
     ANY = 1
@@ -105,7 +105,7 @@ OPERATIONS: Final = {
         Operation.IDEMPOTENT_WRITE,
     ),
 }
-"""What can be done to a resource: what "authorized operations" of a response are chosen from."""
+"""The operations of each resource type, for the "authorized operations" of responses."""
 
 
 def operation_bits(operations: tuple[Operation, ...]) -> int:
@@ -114,7 +114,7 @@ def operation_bits(operations: tuple[Operation, ...]) -> int:
 
 
 ALL_OPERATIONS: Final = {kind: operation_bits(operations) for kind, operations in OPERATIONS.items()}
-"""The bits where nobody is refused anything."""
+"""The bits if nothing is refused."""
 
 
 class Acl(NamedTuple):
@@ -159,7 +159,7 @@ class AclFilter(NamedTuple):
 
     @property
     def is_unknown(self) -> bool:
-        """Whether a part of it is not known: such a filter is refused."""
+        """Whether a part of it is unknown: such a filter is refused."""
         return (
             not ResourceType.ANY <= self.resource_type <= ResourceType.USER
             or not PatternType.ANY <= self.pattern_type <= PatternType.PREFIXED

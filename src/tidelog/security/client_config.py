@@ -11,7 +11,7 @@
 | `sasl.oauthbearer.client.id`, `….client.secret`, `….scope` | the same three |
 | `oauth_cb` | in Python: a function that returns a token, or a token and when it ends; it is given `sasl.oauthbearer.config` |
 
-Other properties of a file (a consumer's, a producer's) are somebody else's and ignored; a name that begins as these do, and is
+Other properties of a file (a consumer's, a producer's) are ignored; a name that begins as these do, and is
 none of them, is refused. A `ClientConfig` can be pickled and compared; secrets are never shown. Files are opened later.
 """
 
@@ -90,7 +90,7 @@ class OAuthSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslSettings:
-    """A mechanism, and whom one authenticates as."""
+    """A mechanism, and the credentials to authenticate with."""
 
     mechanism: str
     username: str = ""
@@ -102,7 +102,7 @@ class SaslSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """What a connection needs to know beside the address."""
+    """A connection's security settings."""
 
     tls: TlsSettings | None = None
     sasl: SaslSettings | None = None
@@ -146,7 +146,7 @@ def check_names(names: Iterable[str]) -> None:
     """Refuse a name that is none of a client's security: where nothing else can be meant, and it would change nothing."""
     for name in names:
         if name not in PROPERTIES and name not in IGNORED:
-            raise InvalidArgumentError(f"no property of a client's security: {name}{did_you_mean(name, PROPERTIES)}")
+            raise InvalidArgumentError(f"not a security property of a client: {name}{did_you_mean(name, PROPERTIES)}")
 
 
 def dotted(keywords: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,9 +197,9 @@ def _mechanism(given: Mapping[str, Any], module: LoginModule | None) -> str:
         raise InvalidArgumentError("sasl.mechanism", found=mechanism, expected=f"one of {expected}")
     fitting = _MECHANISM_OF_MODULE.get(module.name) if module else None
     if module is not None and fitting is None:
-        # A text that is no module may have its password there.
+        # A text that is not a module may have its password there.
         found = module.name if _A_MODULE.fullmatch(module.name) else None
-        raise InvalidArgumentError(f"{PROPERTY} names a module that is not known", found=found, expected=_module_for(mechanism))
+        raise InvalidArgumentError(f"{PROPERTY} names an unknown module", found=found, expected=_module_for(mechanism))
     if fitting is not None and mechanism not in fitting:
         assert module is not None
         raise InvalidArgumentError(f"{PROPERTY} is not for {mechanism}", found=module.name, expected=_module_for(mechanism))
@@ -239,5 +239,5 @@ def _oauth(given: Mapping[str, Any], module: LoginModule | None) -> OAuthSetting
         )
     lifetime = (module.text("unsecuredLoginLifetimeSeconds") if module else None) or "3600"
     if not lifetime.isdigit():
-        raise InvalidArgumentError("unsecuredLoginLifetimeSeconds is a number of seconds")
+        raise InvalidArgumentError("unsecuredLoginLifetimeSeconds must be a number of seconds")
     return OAuthSettings(unsecured_name=name, unsecured_lifetime_s=int(lifetime))

@@ -16,7 +16,7 @@ _OF_13 = "TLS_AES_256_GCM_SHA384"
 
 
 def client_properties(config: ClientConfig) -> dict[str, str]:
-    """Return the properties; of a plain configuration none. Raises InvalidArgumentError for a callback, which is no text."""
+    """Return the properties; of a plain configuration none. Raises InvalidArgumentError for a callback, which is not text."""
     if config.tls is None and config.sasl is None:
         return {}
     found: dict[str, str | Secret | None] = {"security.protocol": config.protocol}
@@ -54,7 +54,7 @@ def _sasl(sasl: SaslSettings) -> dict[str, str | Secret | None]:
 
 def _oauth(oauth: OAuthSettings) -> dict[str, str | Secret | None]:
     if oauth.callback is not None:
-        raise InvalidArgumentError("oauth_cb is a function, and does not go where options are texts")
+        raise InvalidArgumentError("oauth_cb is a function, and cannot be passed as a text option")
     if oauth.url is not None:
         return {
             "sasl.oauthbearer.token.endpoint.url": oauth.url,

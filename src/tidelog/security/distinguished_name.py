@@ -5,6 +5,7 @@
 | order | the last part first; of a part with several values, theirs |
 | the nine types of RFC 2253 | by keyword, the value as text; special characters have a backslash |
 | any other type | by number, the value's DER in hexadecimal digits: `1.2.840.113549.1.9.1=#1603614062` |
+| a value that is no text to Java | the same digits |
 
 It is read from DER: what `ssl` says of a certificate has neither the numbers of types nor the kinds of strings.
 """
@@ -31,17 +32,11 @@ KEYWORDS: Final = {
 
 _SEQUENCE: Final = 0x30
 _VERSION: Final = 0xA0
-_STRINGS: Final = {
-    0x0C: "utf-8",
-    0x12: "ascii",
-    0x13: "ascii",
-    0x14: "latin-1",
-    0x16: "latin-1",
-    0x1B: "ascii",
-    0x1C: "utf-32-be",
-    0x1E: "utf-16-be",
-}
-"""UTF8String, NumericString, PrintableString, TeletexString, IA5String, GeneralString, UniversalString, BMPString."""
+_STRINGS: Final = (0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E)
+"""UTF8String, PrintableString, TeletexString, IA5String, GeneralString, BMPString: Java reads the bytes of each as UTF-8.
+
+So a BMPString has a NUL before each letter of ASCII, in Kafka's entries, too. NumericString and UniversalString are no text.
+"""
 _SPECIAL = re.compile(r'([,=+<>#;"\\])')
 _SPACES = " \r"
 
@@ -53,7 +48,7 @@ class _Element(NamedTuple):
 
 
 def subject_name(certificate: bytes) -> str:
-    """Return the name of the subject of a certificate in DER. Raises InvalidArgumentError for what is no certificate."""
+    """Return the name of the subject of a certificate in DER. Raises InvalidArgumentError for anything but a certificate."""
     try:
         signed = _one(_one(memoryview(certificate)).content)
         parts = list(_elements(signed.content))
@@ -63,17 +58,16 @@ def subject_name(certificate: bytes) -> str:
             raise ValueError
         return ",".join("+".join(map(_part, _elements(one.content))) for one in reversed(list(_elements(name.content))))
     except (ValueError, IndexError):
-        raise InvalidArgumentError("no certificate in DER") from None
+        raise InvalidArgumentError("not a DER certificate") from None
 
 
 def _part(element: _Element) -> str:
     number, value = _elements(element.content)
     oid = _dotted(bytes(number.content))
     keyword = KEYWORDS.get(oid)
-    encoding = _STRINGS.get(value.tag)
-    if keyword is None or encoding is None:
+    if keyword is None or value.tag not in _STRINGS:
         return f"{keyword or oid}=#{value.whole.hex()}"
-    return f"{keyword}={_escaped(bytes(value.content).decode(encoding, 'replace'))}"
+    return f"{keyword}={_escaped(bytes(value.content).decode('utf-8', 'replace'))}"
 
 
 def _escaped(text: str) -> str:

@@ -39,7 +39,7 @@ class LoginModule:
     options: Mapping[str, Secret]
 
     def text(self, option: str) -> str | None:
-        """Return an option's value, None where it is not given."""
+        """Return an option's value, None if it is not given."""
         value = self.options.get(option)
         return None if value is None else value.reveal()
 
@@ -62,7 +62,7 @@ def parse_jaas(text: str, name: str = PROPERTY) -> LoginModule:
         if equals != ("=", True) or is_sign:
             raise _wrong(name, "an option without a value")
         if option in options:
-            raise _wrong(name, "an option twice")
+            raise _wrong(name, "a duplicate option")
         options[option] = Secret(value)
     return LoginModule(module, options)
 
@@ -91,4 +91,4 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 def _wrong(name: str, found: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"{name} is no login module", found=found, expected=_EXPECTED)
+    return InvalidArgumentError(f"{name} is not a login module", found=found, expected=_EXPECTED)

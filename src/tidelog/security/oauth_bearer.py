@@ -7,7 +7,7 @@ A refusal is a challenge of JSON, `{"status":"invalid_token"}`, which the client
 | a client's token is from | |
 |---|---|
 | a callback | called at each authentication, and again before the session ends |
-| a token endpoint | client credentials (RFC 6749, 4.4): `token_request` and `read_token_response`; who sends them is the client |
+| a token endpoint | client credentials (RFC 6749, 4.4): `token_request` and `read_token_response`; the client sends them |
 | `unsecuredLoginStringClaim_sub` | a token that nobody signed: for tests, as with Kafka |
 
 The server takes unsecured tokens (`alg: none`), as Kafka's does unless it is configured otherwise: for tests. `signed_tokens`
@@ -108,26 +108,34 @@ class OAuthBearerServer:
         name, expires = claims.get("sub"), claims.get("exp")
         if not isinstance(name, str) or not name or not isinstance(expires, int | float):
             return None
-        return (name, float(expires)) if expires > self._now_s() - CLOCK_SKEW_S else None
+        return (name, as_time(expires)) if expires > self._now_s() - CLOCK_SKEW_S else None
 
 
 def unsecured_token(name: str, now_s: float, lifetime_s: int = UNSECURED_LIFETIME_S, scope: str | None = None) -> Secret:
-    """Return a token that nobody signed, of Kafka's unsecured login."""
+    """Return an unsigned token, as of Kafka's unsecured login."""
     claims: dict[str, Any] = {"sub": name, "iat": now_s, "exp": now_s + lifetime_s}
     if scope:
         claims["scope"] = scope
     return Secret(f"{_base64(json.dumps({'alg': 'none'}))}.{_base64(json.dumps(claims))}.")
 
 
+def as_time(claimed: float) -> float:
+    """Return a time that a token claims, s since 1970; a whole number may be too large for that, as no end is."""
+    try:
+        return float(claimed)
+    except OverflowError:
+        return float("inf")
+
+
 def without_user(url: str) -> str:
-    """Return an address as it may be shown: a name and a password may stand in front of the host, a key after `?`."""
+    """Return an address as it may be shown: a name and a password may precede the host, a key after `?`."""
     scheme, separator, rest = url.partition("://")
     place = rest.partition("?")[0]
     return f"{scheme}{separator}{place.rpartition('@')[2]}" if separator else url.rpartition("@")[2].partition("?")[0]
 
 
 class TokenRequest(NamedTuple):
-    """What to send to a token endpoint by POST."""
+    """The POST request to a token endpoint."""
 
     url: str
     headers: dict[str, str]
@@ -150,7 +158,7 @@ def token_request(url: str, client_id: str, client_secret: Secret, scope: str | 
 
 
 def read_token_response(url: str, body: bytes) -> tuple[Secret, float]:
-    """Return the token of an endpoint's answer, and for how many seconds it is good, 0 where it does not say.
+    """Return the token of an endpoint's answer, and for how many seconds it is good, 0 if it does not say.
 
     Raises AuthenticationError, without a part of the answer.
     """

@@ -57,7 +57,7 @@ class PlainServer:
         if not name or not password:
             what = "username" if not name else "password"
             raise AuthenticationError(f"Authentication failed: {what} not specified")
-        # A name that is not known is compared, too: it takes as long, and says the same.
+        # A name that is unknown is compared, too: it takes as long, and says the same.
         known = self._users.get(name)
         expected = known.reveal() if known is not None else "\0"
         if not hmac.compare_digest(expected.encode(), password.encode()):

@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection: Kafka's principal, and how the name of a certificate becomes one.
+"""The principal of a connection, as in Kafka, and its mapping from a certificate's name.
 
 `ssl.principal.mapping.rules` (KIP-371): `RULE:pattern/replacement/`, with `L` or `U` after it for small or capital letters, or
 `DEFAULT`, the whole name; commas between. The first that matches the whole name counts. The name is `distinguished_name`'s.
@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from typing import Final, NamedTuple
 
 from tidelog.errors import AuthenticationError, InvalidArgumentError
@@ -82,10 +83,27 @@ class PrincipalRules:
         raise AuthenticationError("no rule of ssl.principal.mapping.rules matches the certificate's name", found=repr(name))
 
 
+_PATTERN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<dot>\.)|.", re.DOTALL)
+_JAVAS_DOT: Final = r"[^\n\r\x85\u2028\u2029]"
+
+
+def _as_java_means(pattern: str) -> str:
+    """Return a pattern in which a dot matches no end of a line: Java knows more of them."""
+    if re.search(r"\(\?[a-z]*s", pattern):  # The dot matches all: in both.
+        return pattern
+    return "".join(_JAVAS_DOT if one["dot"] else one[0] for one in _PATTERN.finditer(pattern))
+
+
 def _compiled(pattern: str, replacement: str, letters: str) -> _Rule:
+    r"""Compile a rule of Java's: its `\w`, `\d`, `\s` and `(?i)` are about ASCII. Raises InvalidArgumentError.
+
+    What only Java understands is refused: sets within sets (`[a-z&&[^x]]`), `\p{Alpha}`.
+    """
     try:
-        compiled = re.compile(pattern)
-    except re.error as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)
+            compiled = re.compile(_as_java_means(pattern), re.ASCII)
+    except (re.error, FutureWarning) as error:
         raise InvalidArgumentError("ssl.principal.mapping.rules has a wrong pattern", found=f"{pattern!r}: {error}") from None
     parts: list[str | int] = []
     for one in _PART.finditer(replacement):

@@ -8,7 +8,7 @@
 | server | `v=signature`: it knows the stored keys |
 
 A server has a `ScramCredential`: salted keys, from which nobody gets the password back, nor can authenticate. For a user that it
-does not know it goes on with a salt that is made of the name, and refuses the proof: who asks cannot tell the two apart.
+does not know it continues with a salt that is made of the name, and refuses the proof: a client cannot distinguish the two.
 Channel binding is not part of Kafka's use of it. As with Kafka, names and passwords are taken as they are, in UTF-8.
 """
 
@@ -27,7 +27,7 @@ from tidelog.errors import AuthenticationError
 from tidelog.security.secret import Secret
 
 MIN_ITERATIONS: Final = 4096
-"""Fewer are refused, as by Kafka."""
+"""Fewer are refused, as in Kafka."""
 
 DEFAULT_ITERATIONS: Final = 4096
 
@@ -35,7 +35,7 @@ MAX_ITERATIONS: Final = 16384
 """Of credentials that are stored, as with Kafka."""
 
 MAX_CLIENT_ITERATIONS: Final = 1_000_000
-"""What a server may make its client calculate: a second or so."""
+"""The most iterations that a server may demand of its client: about a second of work."""
 
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
@@ -55,7 +55,7 @@ WRONG_CREDENTIALS = "invalid credentials with SASL mechanism"
 
 
 class ScramCredential(NamedTuple):
-    """What a server keeps of a user's password."""
+    """A server's stored credential of a user."""
 
     salt: bytes
     stored_key: bytes
@@ -110,7 +110,7 @@ class ScramClient:
             return None
         match = _SERVER_FIRST.fullmatch(text)
         if match is None or not match["nonce"].startswith(self._nonce) or match["nonce"] == self._nonce:
-            raise AuthenticationError(f"{self.mechanism}: no challenge of a server", found=_error_of(text))
+            raise AuthenticationError(f"{self.mechanism}: not a server's challenge", found=_error_of(text))
         iterations = int(match["iterations"])
         if not MIN_ITERATIONS <= iterations <= MAX_CLIENT_ITERATIONS:
             raise AuthenticationError(
@@ -131,11 +131,11 @@ class ScramClient:
         if match is None or match["error"] is not None:
             raise AuthenticationError(f"{self.mechanism}: the server refused", found=_error_of(text))
         if not hmac.compare_digest(_decoded(match["signature"]), signature):
-            raise AuthenticationError(f"{self.mechanism}: the server does not know the password that it let pass")
+            raise AuthenticationError(f"{self.mechanism}: the server accepted the password without knowing it")
 
 
 class ScramServer:
-    """The server's half. `find` returns a user's credential, None of one that is not known.
+    """The server's half. `find` returns a user's credential, None of one that is unknown.
 
     `evaluate` takes the client's messages; `name` is the user's once it is complete. `disguise` returns what takes the place of
     an unknown user's credential: it is asked about all users, so that the time of an answer does not tell them apart.
@@ -192,7 +192,7 @@ class ScramServer:
 
     def _judge(self, text: str, credential: ScramCredential) -> bytes:
         match = _CLIENT_FINAL.fullmatch(text)
-        # librdkafka before 2.8 sends its own nonce twice: as by Kafka, the end counts.
+        # librdkafka before 2.8 sends its own nonce twice: as in Kafka, the end counts.
         if match is None or not match["nonce"].endswith(self._nonce) or not _decoded(match["binding"]).startswith(b"n,"):
             raise self._wrong_message()
         authenticated = f"{self._so_far},{match['without']}".encode()
@@ -227,4 +227,4 @@ def _decoded(text: str) -> bytes:
 
 def _error_of(text: str) -> str:
     """Return what a server says of itself, shortened; anything else is not shown."""
-    return repr(text[2:102]) if text.startswith("e=") else "no message of SCRAM"
+    return repr(text[2:102]) if text.startswith("e=") else "not a SCRAM message"

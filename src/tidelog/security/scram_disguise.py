@@ -1,4 +1,4 @@
-"""What users that nobody knows are answered by SCRAM: a salt and iterations, as if they were among those that are known.
+"""SCRAM's answers to unknown users: a salt and iterations, as if the user were known.
 
 A challenge tells salt and iterations before any password is proved. So those of an unknown user must be such as known ones have,
 and stay as they are: at each listener, at each broker of a cluster, and after a restart.

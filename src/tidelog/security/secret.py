@@ -19,7 +19,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """Return the text. What is done with it must neither be logged nor be part of an error."""
+        """Return the text. Its uses must neither log it nor put it into an error."""
         return self._text
 
     def __repr__(self) -> str:

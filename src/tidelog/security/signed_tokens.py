@@ -4,13 +4,13 @@
 |---|---|
 | `sasl.oauthbearer.jwks.endpoint.url` | `https://…`, or `file:///…`: where the keys are |
 | `sasl.oauthbearer.expected.audience` | names, with commas: the token is for one of them. Without it no `aud` is taken |
-| `sasl.oauthbearer.expected.issuer` | who has to have made it |
+| `sasl.oauthbearer.expected.issuer` | the issuer that a token must have |
 | `sasl.oauthbearer.clock.skew.seconds` | 30 |
 | `sasl.oauthbearer.sub.claim.name` | `sub`: the claim that names the user |
 | `sasl.oauthbearer.jwks.endpoint.refresh.ms` | 3600000: so old keys may be. They are read again by another thread |
 
-`exp` and `iat` are needed, as by Kafka's validator. Signatures are those of public keys (RS, PS, ES, EdDSA); shared keys, and
-`none`, are never taken. A token by a key that is not known is refused, and the keys are read again, at most every ten seconds:
+`exp` and `iat` are needed, as in Kafka's validator. Signatures are those of public keys (RS, PS, ES, EdDSA); shared keys, and
+`none`, are never taken. A token by a key that is unknown is refused, and the keys are read again, at most every ten seconds:
 the client's next attempt finds them. PyJWT does the judging, of the extra `oauth`.
 """
 
@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from tidelog.errors import AuthenticationError, InvalidArgumentError
 from tidelog.extras import imported_from
-from tidelog.security.oauth_bearer import without_user
+from tidelog.security.oauth_bearer import as_time, without_user
 
 logger = logging.getLogger("tidelog.security")
 
@@ -49,7 +49,7 @@ HURRY_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRules:
-    """What a token must claim. `audiences` empty: for any audience; `issuer` None: by any issuer."""
+    """The required claims of a token. `audiences` empty: for any audience; `issuer` None: by any issuer."""
 
     url: str
     audiences: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class SignedTokens:
             logger.info("a token was refused: %s", type(error).__name__)
             return None
         name, expires = claims.get(self._rules.name_claim), claims["exp"]
-        return (name, float(expires)) if isinstance(name, str) and name else None
+        return (name, as_time(expires)) if isinstance(name, str) and name else None
 
     def _claims(self, token: str) -> Mapping[str, Any]:
         header = self._jwt.get_unverified_header(token)
@@ -117,7 +117,7 @@ class SignedTokens:
         return [one for one in known if one == (key._jwk_data.get("alg") or one)]
 
     def _read_again(self) -> None:
-        """Have another thread read the keys, unless one does. What fails is logged: the old keys stay."""
+        """Have another thread read the keys, unless one does. A failure is logged, and the old keys stay."""
         if not self._reading.acquire(blocking=False):
             return
         self._read_at = monotonic()
@@ -126,7 +126,7 @@ class SignedTokens:
             try:
                 self._keys = self._fetched()
             except (AuthenticationError, InvalidArgumentError) as error:
-                logger.warning("the keys that tokens are judged by stay as they are: %s", error)
+                logger.warning("the keys for tokens were not refreshed: %s", error)
             finally:
                 self._reading.release()
 
@@ -137,15 +137,15 @@ class SignedTokens:
         try:
             keys = self._jwt.PyJWKSet.from_dict(json.loads(self._read(self._rules.url))).keys
         except (self._jwt.PyJWTError, ValueError, TypeError, AttributeError, RecursionError):
-            raise InvalidArgumentError("no set of keys of tokens (JWKS)", path=place) from None
+            raise InvalidArgumentError("not a key set for tokens (JWKS)", path=place) from None
         usable = [key for key in keys if key.key_type in ALGORITHMS and key.public_key_use in (None, "sig")]
         if not usable:
-            raise InvalidArgumentError("a set of keys of tokens (JWKS) without a public key for signatures", path=place)
+            raise InvalidArgumentError("a key set for tokens (JWKS) has no public key for signatures", path=place)
         return usable
 
 
 def token_rules(text: Callable[[str], str]) -> TokenRules | None:
-    """Return the rules of properties, None where no keys are named. `text` returns a property's. Raises InvalidArgumentError."""
+    """Return the rules of properties, None if no keys are named. `text` returns a property's. Raises InvalidArgumentError."""
     url = text(URL)
     if not url:
         return None

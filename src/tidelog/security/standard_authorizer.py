@@ -1,6 +1,6 @@
-"""Who may do what: the rules of Kafka's StandardAuthorizer (KIP-801), pure.
+"""The authorization rules of Kafka's StandardAuthorizer (KIP-801), pure.
 
-What has been decided is remembered until an entry changes.
+Decisions are cached until an entry changes.
 
 | in this order | decides |
 |---|---|

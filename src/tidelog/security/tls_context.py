@@ -7,6 +7,7 @@ that others can open: OpenSSL reads it from memory that has a name for this proc
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import ssl
 import tempfile
@@ -15,6 +16,8 @@ from typing import Final
 
 from tidelog.errors import InvalidArgumentError
 from tidelog.security.tls_settings import TlsSettings, not_pem
+
+logger = logging.getLogger("tidelog.security")
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _JKS: Final = b"\xfe\xed\xfe\xed"
@@ -50,7 +53,11 @@ def server_context(settings: TlsSettings, client_auth: str = NONE) -> ssl.SSLCon
 
 
 class ContextSource:
-    """The context of settings: made when it is first asked for, and again when a file of theirs has changed."""
+    """The context of settings: made when it is first asked for, and again when a file of theirs has changed.
+
+    Files that make none any more, half-written ones for example, leave the context as it is, until they change again: a line on
+    the log says what is wrong with them.
+    """
 
     def __init__(self, settings: TlsSettings, make: Callable[[TlsSettings], ssl.SSLContext]) -> None:
         self.settings = settings
@@ -59,12 +66,19 @@ class ContextSource:
         self._context: ssl.SSLContext | None = None
 
     def get(self) -> ssl.SSLContext:
-        """Return the context that the files make now. Raises InvalidArgumentError."""
+        """Return the context that the files make now. Raises InvalidArgumentError, the first time."""
         stamp = tuple(_stamp(file) for file in self.settings.files)
-        if self._context is None or stamp != self._stamp:
-            self._context = self._make(self.settings)
-            self._stamp = stamp
-        return self._context
+        context = self._context
+        if context is None:
+            context = self._make(self.settings)
+        elif stamp != self._stamp:
+            try:
+                context = self._make(self.settings)
+            except InvalidArgumentError as error:
+                logger.warning("certificates have changed, and stay as they were: %s", error)
+        self._context = context
+        self._stamp = stamp
+        return context
 
 
 def _stamp(path: str) -> tuple[int, int, int] | None:
@@ -92,7 +106,7 @@ def _context(kind: int, settings: TlsSettings) -> ssl.SSLContext:
             else:
                 context.load_verify_locations(cafile=settings.trust_file)
     except ssl.SSLError:
-        raise InvalidArgumentError("no certificates in PEM to be trusted", path=settings.trust_file) from None
+        raise InvalidArgumentError("no trusted certificates in PEM", path=settings.trust_file) from None
     except OSError as error:
         raise _unreadable(error, settings.trust_file) from None
     return context
@@ -113,7 +127,7 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
             # OpenSSL asks the terminal for a password that is not given: so one is, always.
             context.load_cert_chain(chain, key, password)
         except ssl.SSLError:
-            why = "ssl.key.password does not open the key" if _is_locked(key or chain) else "no certificate and its key in PEM"
+            why = "ssl.key.password does not open the key" if _is_locked(key or chain) else "not a certificate and its key in PEM"
             raise InvalidArgumentError(why, path=key or place) from None
         except OSError as error:
             raise _unreadable(error, settings.chain_file if error.filename is None else str(error.filename)) from None
@@ -141,7 +155,7 @@ def _check_pem(path: str, name: str) -> None:
 
 
 def _unreadable(error: OSError, path: str | None) -> InvalidArgumentError:
-    return InvalidArgumentError(f"a file of certificates cannot be read: {error.strerror}", path=path)
+    return InvalidArgumentError(f"cannot read a certificate file: {error.strerror}", path=path)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What it means when TLS fails: OpenSSL's words, as errors that a person can act on. `place` is the peer's host:port.
+"""TLS failures: OpenSSL's reasons as errors that a person can act on. `place` is the peer's host:port.
 
 | what OpenSSL says | raises |
 |---|---|
@@ -45,21 +45,23 @@ def untrusted(error: ssl.SSLCertVerificationError, place: str) -> Authentication
     """Return why the peer's certificate is not believed."""
     if error.verify_code in _OTHER_HOST:
         return AuthenticationError(
-            "the broker's certificate is of another host (ssl.endpoint.identification.algorithm= checks no name)",
+            "the broker's certificate is for another host (ssl.endpoint.identification.algorithm= checks no name)",
             path=place,
             found=error.verify_message.rstrip("."),
         )
     if error.verify_code in _OUT_OF_DATE:
-        return AuthenticationError("the broker's certificate is out of date", path=place, found=error.verify_message)
+        return AuthenticationError(
+            "the broker's certificate has expired or is not valid yet", path=place, found=error.verify_message
+        )
     return AuthenticationError(
-        "the broker's certificate is signed by nobody that is trusted here (ssl.truststore.location, ssl.ca.location)",
+        "the broker's certificate is not signed by a trusted authority (ssl.truststore.location, ssl.ca.location)",
         path=place,
         found=error.verify_message,
     )
 
 
 def alert_error(error: OSError, place: str, *, has_key: bool) -> TidelogError | None:
-    """Return what an alert means, None for what is no alert. `has_key`: whether a certificate of ours was shown."""
+    """Return what an alert means, None for anything but an alert. `has_key`: whether a certificate of ours was shown."""
     reason = (getattr(error, "reason", None) or "").upper() if isinstance(error, ssl.SSLError) else ""
     if any(word in reason for word in _WRONG_KIND):
         return no_tls(place)
@@ -71,7 +73,7 @@ def alert_error(error: OSError, place: str, *, has_key: bool) -> TidelogError | 
         what = (
             "the broker refuses the client's certificate"
             if has_key
-            else "the broker refuses the TLS handshake: it wants a client's certificate (ssl.keystore.location), or other ciphers"
+            else "the broker refuses the TLS handshake: it requires a client certificate (ssl.keystore.location) or other ciphers"
         )
         return AuthenticationError(what, path=place, found=reason.lower().replace("_", " "))
     return None

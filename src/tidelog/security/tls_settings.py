@@ -1,4 +1,4 @@
-"""`ssl.*`: whom to trust, who one is, which versions and ciphers. Kafka's names, and librdkafka's for the same.
+"""`ssl.*`: trusted certificates, the own certificate, versions and ciphers. Kafka's names, and librdkafka's for the same.
 
 | Kafka | librdkafka | here |
 |---|---|---|
@@ -69,7 +69,7 @@ _OPENSSLS_CIPHER = re.compile(r"ECDHE-(?:RSA|ECDSA)-(?:AES(?:128|256)-GCM-SHA(?:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """What a context of TLS is made of. It can be pickled; no key is shown."""
+    """The settings of a TLS context. It can be pickled; no key is shown."""
 
     protocols: tuple[str, ...] = PROTOCOLS
     ciphers: str = SANE_CIPHERS
@@ -78,7 +78,7 @@ class TlsSettings:
     trust_pem: str | None = field(default=None, repr=False)
     chain_file: str | None = None
     key_file: str | None = None
-    """None where the key is in the file with the chain."""
+    """None if the key is in the file with the chain."""
     chain_pem: str | None = field(default=None, repr=False)
     key_pem: Secret | None = None
     key_password: Secret | None = None
@@ -110,7 +110,7 @@ def tls_settings(given: Mapping[str, str]) -> TlsSettings:
         (chain_file, chain_pem, "ssl.keystore.location and ssl.keystore.certificate.chain"),
     ):
         if file and text:
-            raise InvalidArgumentError(f"{names} are given, one of them is enough")
+            raise InvalidArgumentError(f"{names} are both given: give one")
     if (chain_pem is None) != (key is None):
         raise InvalidArgumentError("ssl.keystore.certificate.chain and ssl.keystore.key belong together: only one is given")
     protocols = _protocols(given)
@@ -146,7 +146,7 @@ def _pem(text: str | None, name: str) -> str | None:
     if text is None:
         return None
     if "-----BEGIN " not in text:
-        raise InvalidArgumentError(f"{name} is no text in PEM", expected="-----BEGIN …-----")
+        raise InvalidArgumentError(f"{name} is not PEM text", expected="-----BEGIN …-----")
     if "\n" not in text:
         text = re.sub(r"(-----BEGIN [A-Z0-9 ]+-----)\s*(.*?)\s*(-----END [A-Z0-9 ]+-----)\s*", _on_lines, text)
     return text
@@ -190,7 +190,9 @@ def _protocols(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _no_protocol(name: str) -> tuple[str, ...]:
-    raise InvalidArgumentError(f"{name} leaves no version of TLS", expected="TLSv1.3, TLSv1.2 or both; older ones are not spoken")
+    raise InvalidArgumentError(
+        f"{name} leaves no version of TLS", expected="TLSv1.3, TLSv1.2 or both; older versions are not supported"
+    )
 
 
 def _ciphers(text: str) -> tuple[str, bool]:
@@ -209,7 +211,7 @@ def _ciphers(text: str) -> tuple[str, bool]:
             found.append(word)
         elif not _CIPHER_13.fullmatch(word):
             raise InvalidArgumentError(
-                "ssl.cipher.suites names one that is not used here",
+                "ssl.cipher.suites names an unsupported one",
                 found=word,
                 expected="ECDHE with AES-GCM or CHACHA20, like TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, or one of TLS 1.3",
             )

@@ -1,6 +1,6 @@
-"""What identity providers are asked for: a token, by client credentials over HTTPS, and the keys that tokens are judged by.
+"""Requests to identity providers: a token, by client credentials over HTTPS, and the keys that verify tokens.
 
-Redirections are refused: a secret goes to nobody else, and keys come from nobody else.
+Redirects are refused: a secret goes to no other server, and keys come from no other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _NoRedirection(urllib.request.HTTPRedirectHandler):
 
 
 def fetch_token(oauth: OAuthSettings) -> tuple[Secret, float]:
-    """Return a token, and for how many seconds it is good, 0 where that is not said. Raises AuthenticationError."""
+    """Return a token, and for how many seconds it is good, 0 if that is not said. Raises AuthenticationError."""
     assert oauth.url is not None
     wanted = token_request(oauth.url, oauth.client_id, oauth.client_secret, oauth.scope)
     request = urllib.request.Request(wanted.url, wanted.body, wanted.headers, method="POST")
@@ -34,7 +34,7 @@ def fetch_token(oauth: OAuthSettings) -> tuple[Secret, float]:
 
 def fetch_keys(url: str) -> bytes:
     """Return a set of keys, from `https://…` or a file (`file:///…`). Raises AuthenticationError."""
-    what = "the endpoint of tokens' keys"
+    what = "the endpoint for token keys"
     if not url.startswith("file://"):
         return _answer(urllib.request.Request(url), url, what, MAX_KEYS_BYTES)
     try:

@@ -23,7 +23,7 @@ BATCH_BYTES = 32 * 1024 * 1024
 """Bytes of log, decompressed, after which rows become an Arrow batch even if they are few."""
 
 GONE = (OffsetOutOfRangeError, SegmentChangedError)
-"""What is raised where records went away after they were planned."""
+"""The error for records that disappeared after planning."""
 
 _SPARSE = 4
 """Views keep the log's bytes in memory. Where fewer than one byte in this many is pointed at, values are copied after all."""

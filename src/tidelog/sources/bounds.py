@@ -1,4 +1,4 @@
-"""What a caller may ask of a scan, checked and made plain: times, isolation, where to end, partitions, offsets.
+"""A scan's arguments, checked and normalized: times, isolation, end, partitions, offsets.
 
 | argument | means |
 |---|---|
@@ -27,19 +27,19 @@ OffsetRanges = Mapping[int, tuple[int | None, int | None]]
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """`start_ms <= timestamp < end_ms`, None where there is no bound."""
+    """`start_ms <= timestamp < end_ms`, None if there is no bound."""
 
     start_ms: int | None = None
     end_ms: int | None = None
 
     @property
     def is_bounded(self) -> bool:
-        """True where a record without timestamp is outside."""
+        """True if a record without timestamp is outside."""
         return self.start_ms is not None or self.end_ms is not None
 
     @property
     def is_empty(self) -> bool:
-        """True where no timestamp can be inside."""
+        """True if no timestamp can be inside."""
         return self.end_ms is not None and self.end_ms <= max(0, self.start_ms or 0)
 
     def __str__(self) -> str:
@@ -94,7 +94,7 @@ def clip(
         start_offset = max(start_offset, first)
     if end is not None:
         if end > end_offset:
-            notes.append(f"{name}: offsets [{end_offset}, {end}) are not there to be read, the range ends at {end_offset}")
+            notes.append(f"{name}: offsets [{end_offset}, {end}) are not in the range, which ends at {end_offset}")
         end_offset = min(end_offset, end)
     return start_offset, max(start_offset, end_offset)
 
@@ -108,6 +108,6 @@ def wanted_partitions(existing: Iterable[int], partitions: Iterable[int] | None,
         wanted = set(partitions)
         stray = sorted(set(offsets or ()) - wanted)
         if stray:
-            raise InvalidArgumentError(f"offsets are given for partitions that are not to be read: {stray}")
+            raise InvalidArgumentError(f"offsets are given for partitions that are not read: {stray}")
         return sorted(wanted)
     return sorted(offsets) if offsets is not None else sorted(existing)

@@ -1,4 +1,4 @@
-"""Buffers that a log is read into, used again as soon as nobody looks at them.
+"""Buffers that a log is read into, reused as soon as they have no readers.
 
 Memory that is freed goes back to the system, and comes back page by page, each of them cleared first: for a scan that costs as
 much as half of its other work. So buffers are kept. Whether one may be written over is seen from its reference count:
@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 
 CHUNK_BYTES = 1024 * 1024
-"""Bytes of one read. What fits the processor's cache is read, checked, parsed and copied there."""
+"""Bytes of one read. Chunks that fit the processor's cache are read, checked, parsed and copied there."""
 
 POOL_BYTES = 32 * 1024 * 1024
 """Bytes kept at most. Views may hold more than that; the rest is left to the garbage collector."""

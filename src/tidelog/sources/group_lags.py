@@ -30,7 +30,7 @@ THREADS = 8
 SUMMARY = ("group", "state", "members", "partitions", "lag", "lag_ms", "most_behind", "catches_up", "time_to_end_ms", "lost")
 
 _WORST = (CatchUp.NEVER, CatchUp.UNKNOWN, CatchUp.IN, CatchUp.AT_END)
-"""What a group as a whole is, by its worst partition."""
+"""A group as a whole, by its worst partition."""
 
 
 class LagTask(NamedTuple):
@@ -50,7 +50,7 @@ def plan(place: str, wanted: tuple[str, ...] | None, isolation: Isolation, windo
 
 
 def measure(task: LagTask) -> Iterator[GroupLag]:
-    """Yield how far behind a task's groups are; of one that is not there, nothing. Raises what reading and asking raise."""
+    """Yield how far behind a task's groups are; of one that does not exist, nothing. Raises what reading and asking raise."""
     with open_source(task.place) as source:
         yield from source.groups().lags(task.bundle, task.clock, task.isolation, task.window_ms)
 

@@ -27,7 +27,7 @@ class Groups(ABC):
 
     @property
     def unknown_configs(self) -> Collection[str]:
-        """Topics whose configuration was needed and is not known: Kafka's defaults were taken."""
+        """Topics whose configuration was needed and is unknown: Kafka's defaults were taken."""
         return ()
 
     @abstractmethod
@@ -48,7 +48,7 @@ class Groups(ABC):
 
     @abstractmethod
     def lags(self, bundle: GroupBundle, clock: Clock, isolation: Isolation, window_ms: int) -> Iterator[GroupLag]:
-        """Yield how far behind a bundle's groups are; of one that is not there, nothing."""
+        """Yield how far behind a bundle's groups are; of one that does not exist, nothing."""
 
     def missing_commits(self, groups: Iterable[str] | None = None) -> Sequence[MissingOffsets]:
         """Return what is missing of ``__consumer_offsets``, for some groups or for all: what is read of these may be wrong."""

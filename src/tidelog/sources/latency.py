@@ -9,9 +9,9 @@
 The producer's time of a LogAppendTime record is known in format v2, where the broker overwrites the largest timestamp and one
 bit of the header and leaves base and deltas alone. v1 has room for one time, v0 for none. Inside a compressed v1 wrapper there is
 the producer's time if the broker took the batch as it came, and the append time if it had to rewrite it: nothing says which.
-All of v1's are therefore `unknown`. When a record with CreateTime was appended nobody knows.
+All of v1's are therefore `unknown`. The append time of a record with CreateTime is unknown.
 
-What comes out are counts of equal values: (kind, minute, value, records), from which percentiles are exact. A value that a later
+The result is counts of equal values: (kind, minute, value, records), from which percentiles are exact. A value that a later
 minute or another split has as well comes again; the reader adds them up. `tidelog.spark.jobs` uses this.
 """
 

@@ -11,7 +11,7 @@ and one walk through the log finds them all:
 | the records | many batches together: the running maximum of their timestamps, in which all open times are bisected |
 | a gap | where the index says that the next open time is `JUMP_BYTES` or more away, the walk starts over there |
 
-A batch's largest timestamp and its records need not agree in a log that somebody else wrote, and the log start may hide the
+A batch's largest timestamp and its records need not agree in a log from another writer, and the log start may hide the
 record that a batch's largest timestamp stands for. Then a time that seemed answered is still open: the stretch is walked once
 more, batch by batch, so that the answers are those of single searches in any case.
 
@@ -69,7 +69,7 @@ def find_offsets(log: Log, timestamps: Int64s) -> FoundOffsets:
 
 
 def search_offsets(log: Log, timestamps: Int64s) -> FoundOffsets:
-    """Return the answers of `find_offsets`, in silence about what the folder lacks: callers have their own way to report it.
+    """Return the answers of `find_offsets`, silently about what the folder lacks: callers have their own way to report it.
 
     Raises InvalidArgumentError for a negative one, UnsupportedForMessageFormatError in a v0 topic, and what reading the log
     raises (CorruptDataError, SegmentChangedError).

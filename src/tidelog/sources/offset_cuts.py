@@ -30,7 +30,7 @@ def cut_offsets(
 ) -> Iterator[OffsetPiece]:
     """Yield the pieces of ranges of offsets, in their order: of about `split_bytes`, and about `min_splits` of them.
 
-    `bytes_each` is about what an offset of a partition takes; at least one byte, also where it is not known.
+    `bytes_each` is about what an offset of a partition takes; at least one byte, also where it is unknown.
     """
     total = sum(end - start for start, end in ranges.values())
     for key, (start, end) in ranges.items():

@@ -36,7 +36,7 @@ class OffsetSource(Source):
 
     def plan(self, request: ScanRequest) -> ScanPlan[Split]:
         if request.time_map_dir is not None:
-            raise InvalidArgumentError("time maps belong to files, and none are seen here", path=self.address)
+            raise InvalidArgumentError("time maps belong to files, and these are not accessible here", path=self.address)
         topic, notes = request.topic, list[str]()
         numbers = wanted_partitions(self.partitions(topic), request.partitions, request.offsets)
         keys = [TopicPartition(topic, number) for number in numbers]
@@ -98,7 +98,7 @@ class OffsetSource(Source):
 
 
 def _walk(split: Split, time_ms: int, reading: ReaderResources) -> tuple[int, bool]:
-    """Return the first offset of a split that reaches a time, or its end; and False where the walk was broken off."""
+    """Return the first offset of a split that reaches a time, or its end; and False if the walk was broken off."""
     report = ScanReport()
     position, end = split.start_offset, split.end_offset
     for header, records, index in split.batches(reading, report):

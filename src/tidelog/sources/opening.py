@@ -3,7 +3,7 @@
 A kind is a row of `KINDS` and a module that holds its class (`source.Source`), which is imported when such a source is opened.
 The first row that claims an address has it. The last one, folders, claims what is left.
 
-What must be known of an address before it is opened is a column here. Everything else is asked of the source itself.
+Each fact needed of an address before it is opened is a column here. Everything else is asked of the source itself.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def open_source(address: Address, *, skip_damaged: bool = False) -> Source:
         return make(address, skip_damaged=skip_damaged)
     if skip_damaged:
         raise InvalidArgumentError(
-            f"skip_damaged is for folders: of {kind.name} no segment files are seen that damage could be read around",
+            f"skip_damaged is for folders: of {kind.name} segment files are not accessible",
             found=str(address),
         )
     return make(address)

@@ -1,4 +1,4 @@
-"""What a reader of splits keeps from one split to the next: buffers, connections, files that were opened early."""
+"""Resources kept from one split to the next: buffers, connections, files opened early."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidelog.sources.chunks import Chunks
 
 
 class Closable(Protocol):
-    """What can be kept."""
+    """A resource that can be kept."""
 
     def close(self) -> None: ...
 
@@ -26,7 +26,7 @@ BATCH_ROWS = 16_384
 
 
 class ReaderResources:
-    """What reading splits shares: buffers and connections. It belongs to one thread at a time.
+    """Shared resources for reading splits: buffers and connections. It belongs to one thread at a time.
 
     `connections` are kept by whatever names them; a caller that reads for long may give the same ones to many readings, and
     closes them itself. Else they are closed with the reading.
@@ -61,7 +61,7 @@ class ReaderResources:
         return file
 
     def unpin(self) -> None:
-        """Close the files that nobody took."""
+        """Close the files not taken."""
         while self._pinned:
             self._pinned.popitem()[1].close()
 

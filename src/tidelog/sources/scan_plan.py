@@ -1,4 +1,4 @@
-"""What a scan asks of a source, and the source's answer: its plan.
+"""A scan's request to a source, and the resulting plan.
 
 `ScanRequest` is a topic, times, offsets, and where to end, all checked (`plan.scan_request`); `ScanPlan` has the splits that
 answer it.
@@ -25,7 +25,7 @@ S_co = TypeVar("S_co", bound=Split, covariant=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRequest:
-    """What is to be read of a topic; `tidelog.scan` says what each of it means."""
+    """The request to read a topic; `tidelog.scan` explains each field."""
 
     topic: str
     time: TimeRange = ALL_TIMES
@@ -47,7 +47,7 @@ class ScanRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRange:
-    """What a plan takes from one partition: offsets `[start_offset, end_offset)`, and where the log stood."""
+    """A plan's part for one partition: offsets `[start_offset, end_offset)`, and the log's bounds."""
 
     partition: int
     start_offset: int
@@ -56,12 +56,12 @@ class PartitionRange:
     log_end_offset: int
     """Of brokers: the end of what they hand out."""
     size_bytes: int
-    """Bytes of all its segments, 0 where a broker does not report them."""
+    """Bytes of all its segments, 0 if a broker does not report them."""
     high_watermark: int | None = None
     """As the folder's checkpoint has it."""
     segments: int = 0
     segments_read: int = 0
-    """Both 0 where no files are seen."""
+    """Both 0 if no files are seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +73,9 @@ class ScanPlan(Generic[S_co]):
     splits: tuple[S_co, ...]
     partitions: tuple[PartitionRange, ...]
     notes: tuple[str, ...] = ()
-    """What the caller should know about what was asked for and what is there, one sentence each."""
+    """Notices about differences between the request and the log, one sentence each."""
     known: ScanReport = field(default_factory=ScanReport)
-    """What is known without reading: of blocks that time maps rule out, and what is missing from the folder. Add it to what
+    """Facts known without reading: blocks that time maps rule out, and records missing from the folder. Add it to what
     reading the splits reports."""
 
     @property

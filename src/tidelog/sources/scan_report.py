@@ -1,4 +1,4 @@
-"""What a scan met, counted while it reads.
+"""Counts of a scan, made while it reads.
 
 A scan leaves some records out on purpose, and some that it delivers need a word of caution. The report holds the
 numbers; the notices put them into one line each for people. Reports of several splits add up with `+=`.
@@ -33,7 +33,7 @@ class ScanReport:
     blocks_read: int = 0
     """Blocks of time maps (64 KiB of log and more) that had to be read."""
     blocks_skipped: int = 0
-    """Blocks that a time map ruled out. Both are 0 where there is no time bound, or no map."""
+    """Blocks that a time map ruled out. Both are 0 if there is no time bound, or no map."""
 
     missing: tuple[MissingOffsets, ...] = ()
     """Offsets of what was asked for that should be in the folder and are not: what is delivered is not all there was."""

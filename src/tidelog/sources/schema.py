@@ -52,7 +52,7 @@ ALL_COLUMNS: tuple[str, ...] = tuple(_FIELDS)
 """Every column that a scan can deliver."""
 
 DEFAULT_COLUMNS: tuple[str, ...] = tuple(name for name in _FIELDS if name != "create_time")
-"""What is delivered when no columns are named."""
+"""The columns returned if none are named."""
 
 VIEW_COLUMNS = frozenset({"key", "value"})
 """The columns that `views` turns into `binary_view`."""

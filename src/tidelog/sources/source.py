@@ -1,4 +1,4 @@
-"""What every kind of source can do: a folder, brokers, and what comes next.
+"""The protocol of every kind of source: a folder, brokers, and future ones.
 
 | asked | a folder | brokers | unless a kind knows better |
 |---|---|---|---|
@@ -10,8 +10,8 @@
 | missing | what checkpoints and names say should be there | | nothing is known to be missing |
 
 A new kind is a module with a class that answers the first three and says what a split is (`offset_source.OffsetSource`), or how
-it plans; and a row in the table of `opening`. What only some kinds have is asked for by name, never by kind: `log_dir` (segment
-files), `cluster` (connections to brokers).
+it plans; and a row in the table of `opening`. Features of only some kinds are requested by name, never by kind: `log_dir`
+(segment files), `cluster` (connections to brokers).
 
 Importing this loads neither Arrow nor the network client: `tidelog find` starts in a moment.
 """
@@ -57,7 +57,7 @@ class Ends(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """What a partition held when it was asked: offsets `[log_start_offset, end_offset)`, wanted ones from `start_offset` on."""
+    """A partition's offsets when it was asked: `[log_start_offset, end_offset)`, wanted ones from `start_offset` on."""
 
     log_start_offset: int
     start_offset: int
@@ -67,7 +67,7 @@ class Bounds(NamedTuple):
 class Source(ABC):
     """A folder or brokers: topics, ends, searches by time, plans, splits, groups. `open_source` opens it; its user closes it.
 
-    What is asked of many partitions at once is answered at once where the source can do that. All methods raise what reading and
+    A question about many partitions is one request if the source supports it. All methods raise what reading and
     asking raise: CorruptDataError, StorageError, BrokerUnreachableError, BrokerError, ProtocolError.
     """
 
@@ -92,7 +92,7 @@ class Source(ABC):
 
     @abstractmethod
     def topics(self, names: Collection[str] | None = None) -> dict[str, list[int]]:
-        """Return the partitions of each topic: of all, or of those of `names` that are there."""
+        """Return the partitions of each topic: of all, or of those of `names` that exist."""
 
     @abstractmethod
     def partitions(self, topic: str) -> list[int]:
@@ -145,7 +145,7 @@ class Source(ABC):
     def reach(
         self, ranges: Mapping[TopicPartition, tuple[int, int]], time_ms: int, isolation: Isolation
     ) -> tuple[dict[TopicPartition, int], bool]:
-        """Return each range's first offset that reaches a time, or its end; and False where the search stopped before that."""
+        """Return each range's first offset that reaches a time, or its end; and False if the search stopped before that."""
 
     # --- What follows from it, unless a kind knows better
 
@@ -161,7 +161,9 @@ class Source(ABC):
     def bounds(
         self, keys: Collection[TopicPartition], start_ms: int | None, isolation: Isolation, until: str = HIGH_WATERMARK
     ) -> dict[TopicPartition, Bounds]:
-        """Return where to read for all records with `start_ms <= timestamp`, None for all. What comes meanwhile is outside."""
+        """Return where to read for all records with `start_ms <= timestamp`, None for all. Records that arrive meanwhile are not
+        included.
+        """
         ends = self.ends(keys, isolation, until)
         if start_ms is None:
             return {key: Bounds(one.log_start_offset, one.log_start_offset, one.end_offset) for key, one in ends.items()}
@@ -201,7 +203,7 @@ class Source(ABC):
         return {}
 
     def cluster_id(self) -> str | None:
-        """Return the id of the cluster that the log is of, None where that is not known."""
+        """Return the id of the cluster that the log is of, None if that is unknown."""
         return None
 
     def missing_partitions(self) -> list[MissingOffsets]:

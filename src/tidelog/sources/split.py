@@ -33,9 +33,9 @@ class Split(ABC):
     """Records at or above it are left out."""
     time: TimeRange
     size_bytes: int
-    """Bytes of the log that are read; an estimate where these are not known."""
+    """Bytes of the log that are read; an estimate where these are unknown."""
     high_watermark: int | None = None
-    """Records at or above it are counted: perhaps not every replica has them. None where that is not known."""
+    """Records at or above it are counted: perhaps not every replica has them. None if that is unknown."""
 
     @property
     def place(self) -> str:
@@ -71,7 +71,7 @@ class Split(ABC):
 
         Raises:
             SegmentChangedError, OffsetOutOfRangeError: records are gone, or others, since the plan.
-            CorruptDataError: damaged batches, with path and position. What the source's connections raise.
+            CorruptDataError: damaged batches, with path and position. Raises what the source's connections raise.
         """
         from tidelog.sources.split_reader import read_split
 
@@ -82,5 +82,5 @@ class Split(ABC):
         return
 
     def after_loss(self, reached: int, reading: ReaderResources) -> Split | None:
-        """Return what can still be read after `reached`, where records were deleted; None where the rest is gone."""
+        """Return what can still be read after `reached`, where records were deleted; None if the rest is gone."""
         return None

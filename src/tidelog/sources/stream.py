@@ -55,8 +55,8 @@ def scan(
     """Return every record of a topic with `start <= timestamp < end`, however late it was appended.
 
     Records come in offset order per partition, one partition after the other; control records are left out, and, where there
-    is a time bound, records without a timestamp. What is on disk, or below the broker's high watermark, when `scan` is called
-    is what is read; nothing is ever written. `docs/scan.md` has the whole story.
+    is a time bound, records without a timestamp. `scan` reads what is on disk, or below the broker's high watermark, when it is
+    called; it never writes. `docs/scan.md` has the whole story.
 
     Args:
         source: a Kafka data folder, a `LogDir`, or brokers as `host:port` (several with commas between).
@@ -68,7 +68,7 @@ def scan(
         isolation: `read_uncommitted`, or `read_committed`: nothing of aborted or unfinished transactions.
         offsets: `{partition: (first, end)}`, end exclusive, None for no bound.
         until: `log_end`, or `high_watermark`: nothing past the high-watermark checkpoint.
-        time_map_dir: a folder of time maps, looked at before those beside the segments.
+        time_map_dir: a folder of time maps, used before those beside the segments.
         views: keys and values as `binary_view`, pointing into the log's bytes.
         batch_rows: rows of an Arrow batch, at most.
         report: filled in while reading; complete when the reader is exhausted. `report.missing` is what the folder lacks,

@@ -1,4 +1,4 @@
-"""Reprocess the last days, then go on live: a cut, the history in front of it, the stream from it on. No gap, no repeat.
+"""Reprocess the last days, then continue live: a cut, the history in front of it, the stream from it on. No gap, no repeat.
 
     cut = take_cut("localhost:9092", ["orders"], "-3d")
     cut.save("orders.cut.json")
@@ -66,7 +66,7 @@ class Cut:
     source: str
     """A data folder, or brokers."""
     start_ms: int | None
-    """Of the history, epoch ms; None for all that there is."""
+    """Of the history, epoch ms; None for everything."""
     taken_ms: int
     starts: Mapping[TopicPartition, int]
     """The first offset of the history; the cut itself where it is empty."""
@@ -114,7 +114,7 @@ class Cut:
         with understanding(Path(path), _WHAT):
             starts, cuts = _by_partition(found["start_offsets"]), _by_partition(found["cut_offsets"])
             if starts.keys() != cuts.keys() or any(not 0 <= starts[key] <= cuts[key] for key in cuts):
-                raise CorruptDataError("starts and cuts do not belong together", path=path)
+                raise CorruptDataError("starts and cuts do not match", path=path)
             start_ms = None if found["start_ms"] is None else int(found["start_ms"])
             source = str(found["source"]) if config is None else with_config(str(found["source"]), config)
             return cls(source, start_ms, int(found["taken_ms"]), starts, cuts, dict(found["topic_ids"]))
@@ -173,7 +173,7 @@ class Cut:
         return spark.read.format("tidelog").options(**(self.history_options(source) | options)).load()
 
     def stream(self, spark: SparkSession, *, source: str | None = None, since_start: bool = False, **options: str) -> DataFrame:
-        """Return the stream that begins at the cut. A query that has a checkpoint goes on from there, as ever.
+        """Return the stream that begins at the cut. A query that has a checkpoint continues from there, as usual.
 
         `since_start` leaves out records that come later with timestamps before the history's start. Raises as `stream_options`.
         """
@@ -235,7 +235,7 @@ def take_cut(
 def missing_of_cut(cut: Cut, source: str | None = None) -> list[MissingOffsets]:
     """Return what the cut's folder lacks, or `source`: partitions, and offsets, also before the history's start by time.
 
-    What begins after the cut is nothing to it, but for a log whose end is missing.
+    Anything that begins after the cut does not matter, except a log whose end is missing.
     """
     with open_source(cut.source if source is None else source) as opened:
         log_dir = opened.log_dir
@@ -267,7 +267,7 @@ def _place(source: str) -> dict[str, str]:
 def _check_options(options: Mapping[str, str]) -> None:
     for name in options:
         if name.lower() in _OURS or name.lower().startswith(("starting", "ending")):
-            raise InvalidArgumentError(f"option {name}: the cut says that")
+            raise InvalidArgumentError(f"option {name}: the cut sets it")
 
 
 def _numbers(offsets: Mapping[TopicPartition, int]) -> dict[str, list[int]]:

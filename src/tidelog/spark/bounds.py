@@ -1,4 +1,4 @@
-"""Which partitions a load reads, and from which offset to which: the options applied to the logs that are there.
+"""Which partitions a load reads, and from which offset to which: the options applied to the logs that exist.
 
 | option says | becomes |
 |---|---|
@@ -29,7 +29,7 @@ from tidelog.spark.options import Bound, ReadOptions
 from tidelog.times import format_time
 
 OffsetRange = tuple[int | None, int | None]
-"""First offset and the offset after the last; None where there is no bound."""
+"""First offset and the offset after the last; None if there is no bound."""
 
 MOST_NAMED = 5
 """How many missing ranges an error names one by one."""
@@ -104,7 +104,7 @@ def resolve_ranges(
 ) -> dict[TopicPartition, OffsetRange]:
     """Return each partition's offset range. Logs are opened only where a bound asks for it.
 
-    `until` says where what can be read ends: a batch reads all that there is.
+    `until` says where what can be read ends: a batch reads everything.
 
     Raises:
         InvalidArgumentError: a bound per partition that names other partitions than are read; a start after its end.
@@ -138,7 +138,7 @@ def resolve_ranges(
 def _found(
     source: Source, bound: Bound, keys: list[TopicPartition], isolation: Isolation, until: str
 ) -> dict[TopicPartition, int | None]:
-    """Return the first offsets for a bound by time, None where no record is that late; nothing for one by offset."""
+    """Return the first offsets for a bound by time, None if no record is that late; nothing for one by offset."""
     if not bound.by_time:
         return {}
     found = source.find({key: bound.of(key) for key in keys}, isolation, until)

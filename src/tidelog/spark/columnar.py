@@ -13,8 +13,8 @@ again, and after each hundred of them the source's metrics are put together. Mos
 The classes call Spark's internals, so they are tied to the versions in `SPARK_VERSIONS`; and they are compiled against the Spark
 that runs, so that a method that is gone shows then, not in a query. Whatever fails (a JVM that lets Python call few methods, no
 folder for the jar, no JVM at hand), the session reads rows as before, and a warning says why, once a process.
-`spark.tidelog.columnarReads=false` does the same by choice, and without a word. A session that nobody made ready reads rows too:
-the source itself warns then, once an application (`tidelog.spark.once`).
+`spark.tidelog.columnarReads=false` does the same by choice, and without a word. A session that was not registered reads rows,
+too: the source itself warns then, once an application (`tidelog.spark.once`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SETTING = "spark.tidelog.columnarReads"
 """`false` leaves a session with Spark's own way through rows."""
 
 SPARK_VERSIONS = ("4.3.",)
-"""What versions of Spark that the classes are made for begin with."""
+"""Prefix of the Spark versions that the classes support."""
 
 _SOURCE = Path(__file__).with_name("ColumnarReads.java")
 _PACKAGE = "tidelog.spark."
@@ -68,7 +68,7 @@ def first_line(error: BaseException) -> str:
     from pyspark.errors import PySparkException
 
     if isinstance(error, (PySparkException, AttributeError)):
-        return f"no JVM at hand, as with Spark Connect ({type(error).__name__})"
+        return f"no JVM in this process, as with Spark Connect ({type(error).__name__})"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     # Py4J first names the object that was called, by a number, then what Java said.
     said = next((line.removeprefix(":").strip() for line in lines if line.startswith(":")), None)
@@ -78,7 +78,7 @@ def first_line(error: BaseException) -> str:
 def _warn(reason: str) -> None:
     if reason not in _warned:
         _warned.add(reason)
-        _log.warning("Spark reads rows of the source, not columns: the same answers, more slowly: %s", reason)
+        _log.warning("Spark reads the source by rows, not columns: the same answers, more slowly: %s", reason)
 
 
 def _put_in(spark: SparkSession) -> None:

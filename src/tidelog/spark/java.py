@@ -80,7 +80,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path:
         if java is not None:
             seen.append(f"{where} is Java {java.version} ({java.home})")
         elif home is not None:
-            seen.append(f"{where} is no Java ({home})")
+            seen.append(f"{where} is not Java ({home})")
     bundled = _home_of_wheel()
     if bundled is not None:
         java = probe(bundled)
@@ -103,7 +103,7 @@ def ensure_java() -> Path:
 
 
 def probe(home: Path) -> Java | None:
-    """Return what lies in a Java home; None where there is no Java that runs.
+    """Return what lies in a Java home; None if there is no Java that runs.
 
     The `release` file that every JDK carries answers without starting a JVM; a home without one is asked itself.
     """
@@ -196,11 +196,12 @@ def make_launcher(home: Path, environment: Mapping[str, str] | None = None) -> P
             return launcher
         except OSError as error:
             refused.append(str(error))
-    raise StorageError(f"no place for a Java launcher: {'; '.join(refused)}")
+    raise StorageError(f"no folder for a Java launcher: {'; '.join(refused)}")
 
 
 def private_cache_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """Return a folder for what is made once a user: in his cache, else among temporary files; nobody else can write to it.
+    """Return a folder for files made once per user: in the user's cache, else among temporary files; no other user can write to
+    it.
 
     `environment` stands in for `os.environ`. Raises StorageError where there is none.
     """
@@ -211,7 +212,7 @@ def private_cache_folder(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def _private_folders(environment: Mapping[str, str], refused: list[str]) -> Iterator[Path]:
-    """Yield the user's folders that nobody else can write to, made if they are not there; `refused` is called with the others."""
+    """Yield the user's folders that no other user can write to, created if missing; `refused` is called with the others."""
     for folder in _cache_folders(environment):
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -234,7 +235,7 @@ def _cache_folders(environment: Mapping[str, str]) -> list[Path]:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether nobody else can put a program of his own into the folder."""
+    """Whether no other user can put a program into the folder."""
     status = folder.lstat()
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
 

@@ -1,4 +1,4 @@
-"""What the source has to say once an application, from Pythons that Spark starts for each plan."""
+"""Notices of the source, once per application, although Spark starts a Python process for each plan."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 _FOLDERS = "SPARK_LOCAL_DIRS"
-"""What Spark sets in them: folders that go with the application."""
+"""Set by Spark: folders that are removed with the application."""
 
 
 def is_first(what: str) -> bool:
-    """Whether nobody in this application has asked for `what` (a file's name) on this machine; True where that is not known."""
+    """Whether this is the first request for `what` (a file's name) in this application on this machine; True if unknown."""
     folder = os.environ.get(_FOLDERS, "").split(",")[0]
     if not folder:
         return True

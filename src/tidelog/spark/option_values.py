@@ -21,7 +21,7 @@ from tidelog.times import parse_time
 
 BROKERS = "kafka.bootstrap.servers"
 CLIENT = "kafka."
-"""What the names of options begin with that are a Kafka client's."""
+"""Prefix of options for a Kafka client."""
 
 INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
@@ -61,7 +61,7 @@ def is_of_connections(name: str) -> bool:
 
 
 def check_topic(option: str, topic: str) -> None:
-    """Refuse what is no topic's name."""
+    """Refuse what is not a topic's name."""
     if not is_topic_name(topic):
         raise InvalidArgumentError(f"option {option}: {topic!r} is no topic name (letters, digits, '.', '_', '-')")
 
@@ -83,7 +83,7 @@ def is_integer(value: object) -> bool:
 
 
 def time(given: Mapping[str, str], option: str, clock: Clock) -> int | None:
-    """Return a time in epoch ms, None where the option is not given."""
+    """Return a time in epoch ms, None if the option is not given."""
     text = given.get(option.lower())
     if text is None:
         return None
@@ -112,7 +112,7 @@ def boolean(given: Mapping[str, str], option: str, default: bool | None) -> bool
 
 
 def positive(given: Mapping[str, str], option: str) -> int | None:
-    """Return a positive number, None where the option is not given."""
+    """Return a positive number, None if the option is not given."""
     text = given.get(option.lower())
     if text is None:
         return None

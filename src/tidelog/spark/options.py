@@ -4,7 +4,7 @@ Names and meanings are those of Spark's Kafka connector, so that a job written f
 name, and a `path` where it is to read files; the time range, the columns and the isolation level are our own. Option names
 are case-insensitive, as everywhere in Spark.
 
-What is checked here, as the connector does:
+Checks here, as in the connector:
 
 | rule | a batch | a stream (`stream.stream_options` has the rest) |
 |---|---|---|
@@ -54,10 +54,10 @@ OPTIONS: dict[str, str] = {
     "path": "the Kafka data folder (log.dirs) that holds the topics' partition folders; or a broker's host:port",
     "kafka.bootstrap.servers": "brokers to read from, where no path is given: host:port, several with commas between",
     "subscribe": "topics, separated by commas",
-    "subscribePattern": "topics in whose name a Java regular expression is found",
+    "subscribePattern": "a Java regular expression to find in topic names",
     "assign": 'partitions as JSON, {"topicA": [0, 1], "topicB": [2]}',
     "startTime": "first time of an exact range: every record with startTime <= timestamp < endTime",
-    "endTime": "end of that range, itself outside",
+    "endTime": "end of that range, exclusive",
     "startingOffsets": "earliest, or JSON with an offset for each partition (-2 earliest)",
     "endingOffsets": "latest, or JSON with an offset for each partition (-1 latest)",
     "startingTimestamp": "epoch ms: from the first offset whose timestamp reaches it, in each partition",
@@ -66,22 +66,22 @@ OPTIONS: dict[str, str] = {
     "endingOffsetsByTimestamp": "the same as JSON, epoch ms for each partition",
     "startingOffsetsByTimestampStrategy": "error or latest: what a partition without a match means for the start",
     "includeHeaders": "true adds the column headers",
-    "columns": "the columns to deliver, separated by commas; createTime is only delivered so",
+    "columns": "the columns to return, separated by commas; createTime is returned only if named",
     "isolationLevel": "read_uncommitted or read_committed",
-    "minPartitions": "cut at least that many splits",
-    "timeMapDir": "a folder of time maps, looked at before those beside the segments",
-    "skipDamaged": "read around damaged batches and log what is left out",
+    "minPartitions": "cut at least this many splits",
+    "timeMapDir": "a folder of time maps, used before those beside the segments",
+    "skipDamaged": "skip damaged batches and log them",
     "failOnDataLoss": "true: an offset outside the log is an error; false: read what is left",
 }
 """Every option that means something here, and what, in one line."""
 
 STREAM_OPTIONS: dict[str, str] = {
-    "maxOffsetsPerTrigger": "offsets of a batch, at most, over all partitions",
-    "minOffsetsPerTrigger": "wait until there are so many, but not longer than maxTriggerDelay",
-    "maxTriggerDelay": "15m: the longest such wait",
-    "maxBytesPerTrigger": "1g: unpacked bytes of a batch, at most, about; unlimited for no bound",
-    "maxTimePerTrigger": "10m: so much of the log's time in a batch, at most",
-    "maxRecordsPerPartition": "offsets of a task, at most",
+    "maxOffsetsPerTrigger": "the most offsets of a batch, over all partitions",
+    "minOffsetsPerTrigger": "wait for at least this many offsets, but not longer than maxTriggerDelay",
+    "maxTriggerDelay": "the longest such wait, e.g. 15m",
+    "maxBytesPerTrigger": "about the most uncompressed bytes of a batch, e.g. 1g; unlimited for no bound",
+    "maxTimePerTrigger": "the longest span of log time in a batch, e.g. 10m",
+    "maxRecordsPerPartition": "the most offsets of a task",
 }
 """Options of a stream alone."""
 
@@ -211,9 +211,9 @@ def _kind(given: Mapping[str, str]) -> Kind:
     if kind.is_cluster:
         _brokers(given)
     if not kind.reads_files and "timemapdir" in given:
-        raise InvalidArgumentError(f"option timeMapDir is for folders: of {kind.name} no segment files are seen")
+        raise InvalidArgumentError(f"option timeMapDir is for folders: of {kind.name} segment files are not accessible")
     if not kind.reads_files and boolean(given, "skipDamaged", False):
-        raise InvalidArgumentError(f"option skipDamaged is for folders: of {kind.name} no segment files are seen")
+        raise InvalidArgumentError(f"option skipDamaged is for folders: of {kind.name} segment files are not accessible")
     return kind
 
 
@@ -237,7 +237,7 @@ class _NoClock:
     """A clock for times that must not depend on one."""
 
     def now_ms(self) -> int:
-        raise InvalidArgumentError("a stream that is started again must mean the same time: an absolute one is needed")
+        raise InvalidArgumentError("a restarted stream must mean the same time: give an absolute one")
 
 
 def _refuse_unknown(given: Mapping[str, str], kind: Kind, is_stream: bool) -> tuple[str, ...]:
@@ -328,7 +328,7 @@ def _check_special(option: str, value: int, default: int, where: str, is_stream:
     if value >= 0 or value == default or (is_stream and value in (EARLIEST, LATEST)):
         return
     if value not in (EARLIEST, LATEST):
-        raise InvalidArgumentError(f"option {option}: {value}{where} is no offset (-2 means earliest, -1 latest)")
+        raise InvalidArgumentError(f"option {option}: {value}{where} is not an offset (-2 means earliest, -1 latest)")
     name = "latest" if value == LATEST else "earliest"
     raise InvalidArgumentError(f"option {option} cannot be {name}{where}: a batch would hold nothing")
 
@@ -350,7 +350,7 @@ def _check_bounds(starting: Bound, ending: Bound) -> None:
 
 
 def _check_order(starting: Bound, start: int | None, ending: Bound, end: int | None, where: str) -> None:
-    """Refuse a start after its end: a batch of no rows that nobody asked for."""
+    """Refuse a start after its end: it would silently give a batch without rows."""
     if start is not None and end is not None and start >= 0 and 0 <= end < start:
         raise InvalidArgumentError(f"options: {starting.option} {start} lies after {ending.option} {end}{where}")
 

@@ -1,4 +1,4 @@
-"""A Spark session with the source in it, and the source in a session that is there already.
+"""A Spark session with the source in it, and the source in a session that already exists.
 
 `session` is for programs that have no session yet: before a JVM starts it sees to `JAVA_HOME` (see `tidelog.spark.java`)
 and to the workers' Python, which has to be the one that Tidelog is installed in.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _SET_BY_STREAMS = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME")
-"""What Spark sets for the Python of a stream's source, each time that one starts, in the environment of the registered source."""
+"""Environment of a stream source's Python process, set by Spark at each start for the registered source."""
 
 _UNCHECKED_ARROW = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false")
 """Arrow's check of bounds and nulls at each value, off. Our reads know their lengths and ask for nulls themselves; whatever else
@@ -137,7 +137,7 @@ def _start_java(settings: dict[str, Any], output: IO[bytes]) -> None:
 
 @contextmanager
 def _signals_later() -> Iterator[None]:
-    """Let Ctrl-C and a request to end wait for the block's end: a JVM that nobody waits for at its start would stay for ever."""
+    """Let Ctrl-C and a request to end wait for the block's end: a JVM abandoned during its start would stay forever."""
     came: list[int] = []
     try:
         previous = {
@@ -155,7 +155,7 @@ def _signals_later() -> Iterator[None]:
 
 
 def _default_parallelism(spark: SparkSession) -> int | None:
-    """Return how many tasks the session runs at once by default; None where it cannot be asked."""
+    """Return how many tasks the session runs at once by default; None if it cannot be asked."""
     try:
         return int(spark.sparkContext.defaultParallelism)
     except _not_at_hand():

@@ -49,7 +49,7 @@ class TidelogDataSource(DataSource):
     """The format `tidelog`. Its options are `tidelog.spark.options`."""
 
     default_parallelism: int | None = None
-    """How many tasks the session runs at once; None where nobody said."""
+    """How many tasks the session runs at once; None if unknown."""
 
     is_registered = False
     """Whether the session was made ready; else PySpark has found the source by itself, and reads rows."""
@@ -103,7 +103,9 @@ class TidelogDataSource(DataSource):
         return stream_writer(self.options, schema)
 
     def _columns(self) -> tuple[str, ...]:
-        """Return the columns. Nobody says whether a batch or a stream is to be read: what neither can be is refused."""
+        """Return the columns. It is unknown here whether a batch or a stream will be read: only options that neither takes are
+        refused.
+        """
         from tidelog.spark.stream.stream_options import parse_stream_options
 
         try:
@@ -180,7 +182,7 @@ class TidelogReader(DataSourceReader):
 def _warn_of_rows() -> None:
     if is_first("rows"):
         _log.warning(
-            "this session is not registered: Spark reads rows of the source, not columns: the same answers, more slowly; "
+            "this session is not registered: Spark reads the source by rows, not columns: the same answers, more slowly; "
             "tidelog.spark.register(spark) makes it ready, and each spark.newSession()"
         )
 

@@ -55,7 +55,7 @@ def light_spark_home(master: str | None) -> Iterator[None]:
 
 
 def _make() -> Path | None:
-    """Return the folder, made if it is not there yet; None where PySpark is not what a package installs."""
+    """Return the folder, made if it is not there yet; None if PySpark is not what a package installs."""
     import pyspark
 
     installed = Path(pyspark.__file__).parent.resolve()

@@ -6,9 +6,9 @@
         manager.create_topic("orders", 4, {"retention.ms": -1})
         manager.log("orders", 0).append_as_leader(records, leader_epoch=0)
 
-docs/storage.md says how it is used. What the files look like is in `tidelog.formats`, how anybody's are read in `tidelog.reader`;
-what a batch looks like, in `tidelog.records`. Synchronous, but for threads that load many logs side by side; time comes from a
-`Clock`, background work is done in `tick`.
+docs/storage.md says how it is used. `tidelog.formats` has the file formats, `tidelog.reader` reads any folder; `tidelog.records`
+has the batches. Synchronous, but for threads that load many logs side by side; time comes from a `Clock`, background work is done
+in `tick`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a data folder's owner does from time to time, on the scheduler: keep, flush, checkpoint, compact, map.
+"""Periodic work of a data folder's owner, on the scheduler: retention, flushes, checkpoints, compaction, time maps.
 
 | task | what | how often: `manager_config` |
 |---|---|---|
@@ -6,11 +6,11 @@
 | log-cleaner | compacted topics are compacted, and their old segments deleted (`log_cleaner`) | log.cleaner.backoff.ms |
 | log-flusher | logs are forced to the disk by flush.ms | log.flush.scheduler.… |
 | …-checkpoint | recovery points, log start offsets, high watermarks are written down (`dir_checkpoints`) | ….checkpoint.… |
-| removed-files | logs whose files somebody has removed go offline (`removed_files`) | replica.high.watermark.checkpoint.… |
+| removed-files | logs whose files were removed go offline (`removed_files`) | replica.high.watermark.checkpoint.… |
 | time-map | segments that were finished are mapped (`time_map_writer`) | with the next tick |
 
-Topics without a configuration are neither kept by retention nor compacted. What meets an I/O error takes its log offline, which
-has said so; the others go on.
+Topics without a configuration are neither kept by retention nor compacted. An I/O error takes its log offline, which logs it; the
+others continue.
 
 It also gets what the logs do (`log_events`): a truncation must not meet a compaction that is under way.
 
@@ -42,10 +42,10 @@ from tidelog.storage.time_map_writer import TimeMapWriter
 from tidelog.storage.topics.kept_topics import KeptTopics
 
 SEGMENTS_AT_ONCE = 4
-"""So many are deleted before the time is looked at."""
+"""So many are deleted before the time is checked."""
 
 REMOVALS_AT_THE_END_S = 3.0
-"""For so long files are still removed when the owner ends."""
+"""How long files are still removed when the owner ends."""
 
 MAX_WARMINGS = 16
 """So often in a row retention may find that an index is not in memory. Then memory is short, and it waits for the disk."""
@@ -148,13 +148,13 @@ class BackgroundWork(LogEvents):
             key = keys.pop()
             log = self._partitions.logs.get(key)
             deleted = 0
-            self._is_keeping = False  # Should something fail that nobody foresaw.
+            self._is_keeping = False  # In case of an unexpected failure.
             if log is not None and not log.is_offline and self._topics.is_known(key.topic) and not log.config.is_compacted:
                 try:
                     with _offline_is_reported(), non_blocking() if self._may_not_wait else blocking():
                         deleted = log.delete_old_segments(SEGMENTS_AT_ONCE)
                         self._warmings = 0
-                except NotCachedError as missing:  # An index that nobody has looked at for long.
+                except NotCachedError as missing:  # An index unused for a long time.
                     self._is_keeping = True
                     self._warmings += not missing.is_progress
                     keys.append(key)

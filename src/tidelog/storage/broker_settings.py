@@ -5,8 +5,8 @@
 | broker, empty name | all brokers of the cluster |
 | broker, its id | this broker; they win over those of all brokers, and both over what the broker was started with |
 
-What concerns the data folder takes effect at once: defaults of topics, the cleaner's, how long producers are remembered. What a
-setting may be is for the caller to check; a value that means nothing here is kept, as a Kafka may be the folder's next owner.
+What concerns the data folder takes effect at once: defaults of topics, the cleaner's, how long producers are remembered. The
+caller checks settings; a value without meaning here is kept, because a Kafka may be the folder's next owner.
 
 `log_manager` owns one, from the start to the end. On the owner's thread.
 """
@@ -76,7 +76,7 @@ class BrokerSettings:
         try:
             write_served_settings(directory, given, now_ms, self._store.image.broker_epoch(self._store.node_id))
         except StorageError as error:
-            logger.warning("what the folder is served with is not noted in it: %s", error)
+            logger.warning("the settings that the folder is served with could not be stored in it: %s", error)
 
     def change(self, name: str, settings: Mapping[str, str]) -> Steps[None]:
         """Give all brokers, or the one with an id, these settings instead of those they had.
@@ -123,6 +123,6 @@ def _warn_of_stricter(directory: Path, before: Mapping[str, PropertyValue], give
     was_told, now_told = was.to_properties(), now.to_properties()
     for name in stricter_settings(was, now):
         logger.warning(
-            "%s: %s is %s now, and was %s when the folder was served last: topics without their own keep less",
+            "%s: %s is %s now, and was %s when the folder was last served: topics without their own value keep less",
             *(directory, name, now_told[name], was_told[name]),
         )

@@ -1,8 +1,8 @@
 """The end of many logs: each is forced to the disk and closed, several at a time, and what that waits for is said.
 
 A log that was written to takes some ten waits for the disk, so that ten thousand of them take minutes one after the other; the
-disk does several at once in less. `Partitions` calls it at the end of its owner. A disk that answers nobody any more for
-`STALLED_S` is not waited for any longer: the end is no clean one then, and the next start recovers.
+disk does several at once in less. `Partitions` calls it at the end of its owner. After `STALLED_S` without an answer the disk is
+no longer waited for: the shutdown is then unclean, and the next start recovers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ STALLED_S = 60.0
 
 
 def close_logs(logs: Iterable[PartitionLog], progress: Callable[[], object] = lambda: None) -> bool:
-    """Flush and close logs that nobody uses any more; whether all ended cleanly. What fails is logged, and keeps no other.
+    """Flush and close logs that are no longer used; return whether all ended cleanly. A failure is logged, and does not stop the
+    others.
 
     `progress` is called when some are closed. Raises StorageError where the disk does not answer.
     """

@@ -8,7 +8,7 @@ through Kafka's own admin API first (`tidelog handover` does that), Kafka is sto
     3  Kafka's own, empty folder is renamed away, the staging folder takes its name              a crash leaves some done
 
 Staging folders bear names that Kafka removes at its start. Run again, it does what is missing: a partition whose batches lie
-there, perhaps with more after them, is done; one that Kafka's own records stand in the way of is refused. Nothing in the source
+there, perhaps with more after them, is done; one where Kafka has records of its own is refused. Nothing in the source
 changes, but that a folder which was not shut down cleanly is recovered first.
 
 | file | in the target |
@@ -16,7 +16,7 @@ changes, but that a folder which was not shut down cleanly is recovered first.
 | `.log`, `.index`, `.timeindex`, `.txnindex` | as they are |
 | `.snapshot` | without the producers whose ids that Kafka may hand out itself (`_copy_snapshot`) |
 | `partition.metadata` | with Kafka's id |
-| `leader-epoch-checkpoint`, leader epochs in batches | as they are where no epoch is above 0; else all of them 0 |
+| `leader-epoch-checkpoint`, leader epochs in batches | as they are where none is above 0, also of the batches; else all 0 |
 | time maps | bound to the copy; Kafka leaves them where they are when it deletes their segments |
 
 Kafka's epochs of a new topic begin at 0 and go up with each start; an epoch of ours above Kafka's would be from the future.
@@ -83,7 +83,7 @@ class TopicToHand(NamedTuple):
     name: str
     partitions: int
     properties: dict[str, str]
-    """What Kafka gets, under its names: what differs from its defaults, and all that decides what is deleted."""
+    """Settings for Kafka, under its names: those that differ from its defaults, and all that decide what is deleted."""
     config: LogConfig
     """The settings that hold in the folder; of a topic that it knows nothing of, those that delete nothing."""
     is_configuration_known: bool
@@ -110,7 +110,7 @@ def recover(source: Path, clock: Clock) -> bool:
 
 
 class Deletion(NamedTuple):
-    """What Kafka would delete of a partition as soon as it starts: whole segments, oldest first."""
+    """The segments that Kafka would delete of a partition as soon as it starts: oldest first."""
 
     topic: str
     partition: int
@@ -128,7 +128,7 @@ def topics_to_hand(
     """Return the topics of `source`, or those `wanted`, internal ones only if they are wanted, or with the groups.
 
     `settings` are those of the folder. A topic without a known configuration is to keep its
-    records for ever: Kafka would delete old ones within minutes. Raises InvalidArgumentError where the folder was not shut down
+    records forever: Kafka would delete old ones within minutes. Raises InvalidArgumentError where the folder was not shut down
     cleanly (`recover`), NotFoundError, and what reading the logs raises.
     """
     log_dir = LogDir(source)
@@ -231,7 +231,7 @@ def _reported(config: LogConfig) -> dict[str, str]:
 
 
 def _is_placed(source: Path, target: Path, key: TopicPartition, topic_id: uuid.UUID) -> bool:
-    """Whether the target has the partition already; False where it has Kafka's empty one. Else InvalidArgumentError."""
+    """Whether the target has the partition already; False if it has Kafka's empty one. Else InvalidArgumentError."""
     folder = target / names.log_dir_name(*key)
     if not folder.is_dir():
         # A run was ended just between the two renames.
@@ -284,7 +284,7 @@ def _staging_folder(target: Path, key: TopicPartition) -> Path:
 def _stage(source: Path, folder: Path, topic_id: uuid.UUID, advance: Advance) -> None:
     folder.mkdir()
     epochs = LeaderEpochs.read(source / names.LEADER_EPOCH_CHECKPOINT)
-    is_renumbered = epochs.latest is not None and epochs.latest.epoch > 0
+    is_renumbered = (epochs.latest is not None and epochs.latest.epoch > 0) or _has_epochs_above_0(source)
     for path in sorted(source.iterdir()):
         if path.name.endswith(_COPIED):
             copy = folder / path.name
@@ -297,8 +297,9 @@ def _stage(source: Path, folder: Path, topic_id: uuid.UUID, advance: Advance) ->
             shutil.copystat(path, copy)
     # What is copied of maps is compared with what is copied of logs, and bound to that.
     write_time_maps(sorted(folder.glob(f"*{names.LOG_SUFFIX}")))
-    if is_renumbered and epochs.earliest is not None:
-        epochs = LeaderEpochs([EpochEntry(0, epochs.earliest.start_offset)])
+    if is_renumbered:
+        bases = [names.offset_from_file_name(name) for name in _log_names(source)]
+        epochs = LeaderEpochs([EpochEntry(0, min(bases) if epochs.earliest is None else epochs.earliest.start_offset)])
     epochs.write(folder / names.LEADER_EPOCH_CHECKPOINT)
     write_topic_id(folder / names.PARTITION_METADATA, topic_id)
     for path in folder.iterdir():
@@ -323,6 +324,20 @@ def _copy_snapshot(source: Path, target: Path) -> None:
         entries = parse_snapshot(data, source)
         data = build_snapshot(one for one in entries if one.producer_id >= LOWEST_ID or one.current_txn_first_offset >= 0)
     target.write_bytes(data)
+
+
+def _has_epochs_above_0(source: Path) -> bool:
+    """Whether any batch has: the checkpoint may be lost, or another log's."""
+    for path in source.glob(f"*{names.LOG_SUFFIX}"):
+        segment = Segment.open(path)
+        try:
+            if any(header.magic >= 2 and header.leader_epoch > 0 for header in segment.headers()):
+                return True
+        except CorruptBatchError:
+            continue  # It is copied as it is.
+        finally:
+            segment.close()
+    return False
 
 
 def _set_epochs(path: Path) -> None:

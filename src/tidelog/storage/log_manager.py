@@ -16,8 +16,8 @@ happens by itself: the owner calls `tick`.
 
 A partition of which the metadata knows nothing (a backup, a folder of a Kafka whose metadata lies elsewhere) is served, but
 neither retention nor compaction touches it until someone calls `adopt_topic`; one notice says so. A partition that cannot be
-loaded, or that meets an I/O error later, is offline with a reason; the others go on, and there is no clean-shutdown mark at the
-end.
+loaded, or that meets an I/O error later, is offline with a reason; the others continue, and there is no clean-shutdown mark at
+the end.
 
 All of it belongs to one thread; only loading may use several (`partitions`). See docs/storage.md for how it is used.
 """
@@ -75,7 +75,7 @@ SNAPSHOT_INTERVAL_MS = 60_000
 
 
 class _Own(NamedTuple):
-    """What a folder has, in addition, whose metadata is its own."""
+    """Further methods of a folder with its own metadata."""
 
     store: MetadataStore
     lifecycle: TopicLifecycle
@@ -193,7 +193,7 @@ class LogManager:
     def shutdown(self, broker_epoch: int = NO_BROKER_EPOCH, progress: Callable[[], object] = lambda: None) -> bool:
         """Flush and close every log, write the checkpoints, and the clean-shutdown mark if nothing failed; whether that is so.
 
-        What fails is logged and does not keep the rest, but for a disk that does not answer. `progress` is called from time to
+        A failure is logged and does not stop the rest, except a disk that does not answer. `progress` is called from time to
         time, as long as the disk does. Idempotent.
         """
         started, self._started = self._started, None
@@ -211,7 +211,7 @@ class LogManager:
             self._unlock()
 
     def abort(self) -> None:
-        """Give the folder up as a process does that is killed: nothing is written any more, the next start recovers."""
+        """Give the folder up as a process does that is killed: nothing more is written, the next start recovers."""
         started, self._started, self._own = self._started, None, None
         if started is not None:
             started.abort()
@@ -261,7 +261,7 @@ class LogManager:
         return self._running.partitions.keys_of(name)
 
     def partitions(self) -> list[TopicPartition]:
-        """Return every partition that is there, offline ones included, in order."""
+        """Return every partition that exists, offline ones included, in order."""
         return self._running.partitions.all_keys()
 
     def log(self, topic: str, partition: int) -> PartitionLog:
@@ -276,7 +276,7 @@ class LogManager:
         return self._running.partitions.offline()
 
     def unfinished_deletions(self) -> list[str]:
-        """Return the topics whose deletion the disk has refused to finish: `delete_topic` goes on with one."""
+        """Return the topics whose deletion the disk has refused to finish: `delete_topic` continues with one."""
         return self._running.topics.unfinished()
 
     def is_configuration_known(self, topic: str) -> bool:
@@ -354,7 +354,7 @@ class LogManager:
 
     @property
     def image(self) -> MetadataImage:
-        """What the metadata adds up to: the folder's own, or its cluster's."""
+        """The current metadata image: the folder's own, or its cluster's."""
         return self._running.source.image
 
     def _run(self, steps: Steps[T]) -> T:
@@ -377,7 +377,7 @@ class LogManager:
 
     @property
     def offline(self) -> OfflinePartitions:
-        """What brings partitions back by itself, and how often it had to."""
+        """The recovery of offline partitions, with its counts."""
         return self._running.work.offline
 
     # --- background work by hand: see `background_work`
@@ -419,7 +419,7 @@ class LogManager:
     def _owned(self) -> _Own:
         if self._own is None:
             assert self._running
-            raise InvalidArgumentError("the topics of a member of a cluster are its controllers' to change", path=self.directory)
+            raise InvalidArgumentError("only the controllers can change a cluster's topics", path=self.directory)
         return self._own
 
     def _unlock(self) -> None:

@@ -118,7 +118,7 @@ class ManagerConfig:
         return cls(topic_defaults=rest, **values)  # type: ignore[arg-type]
 
     def with_dynamic(self, settings: Mapping[str, str]) -> ManagerConfig:
-        """Return the same with a broker's dynamic settings (KIP-226). What nothing can be made of here is left out."""
+        """Return the same with a broker's dynamic settings (KIP-226). Unknown values are ignored."""
         defaults: dict[str, PropertyValue] = {}
         numbers: dict[str, Any] = {}
         for name, value in settings.items():
@@ -171,7 +171,7 @@ def _number(name: str, value: PropertyValue) -> int:
     except ValueError:
         number = None
     if isinstance(number, bool) or not isinstance(number, int):
-        raise InvalidArgumentError(f"{name} is a whole number", found=repr(value))
+        raise InvalidArgumentError(f"{name} must be a whole number", found=repr(value))
     if not minimum <= number <= maximum:
         raise InvalidArgumentError(f"{name} is out of range", found=number, expected=f"{minimum} to {maximum}")
     return number

@@ -56,7 +56,7 @@ class MemberLogManager(LogManager):
         if self._lock is not None:
             return
         if not self.directory.is_dir():
-            raise InvalidArgumentError("no such folder; `tidelog format` makes one", path=self.directory)
+            raise InvalidArgumentError("no such folder: run `tidelog format`", path=self.directory)
         self._lock = DirLock(self.directory).__enter__()
         self._configured = replace(self._configured, is_member=True)
         try:
@@ -75,14 +75,14 @@ class MemberLogManager(LogManager):
         `plane` has the cluster's metadata, here and from now on: it has been caught up with.
         """
         if plane is None:
-            raise InvalidArgumentError("a member's folder is loaded by its cluster's metadata", path=self.directory)
+            raise InvalidArgumentError("a member's folder is loaded from its cluster's metadata", path=self.directory)
         self.open()
         assert self._owner is not None
         try:
             data_folder.raise_open_files_limit()
             contents = data_folder.list_contents(self.directory)
             if is_pending(self.directory):
-                logger.warning("%s: an import was interrupted; what it had written is not taken over", self.directory)
+                logger.warning("%s: an import was interrupted; what it wrote is discarded", self.directory)
             metadata = ClusterMetadata(plane, self._owner.node_id)
             opened = self._opened(self._owner, metadata)
             folders = ReplicaFolders(self.directory, opened.config, opened.partitions, metadata)
@@ -108,7 +108,7 @@ class MemberLogManager(LogManager):
 
     @property
     def replicas(self) -> ReplicaSteps:
-        """What makes folders and logs follow the metadata, in steps."""
+        """Applies the metadata to folders and logs, in steps."""
         running = self._running
         assert self._folders is not None
         return ReplicaSteps(self._folders, running.partitions, running.work, running.settings)

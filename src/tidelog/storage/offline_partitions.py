@@ -8,8 +8,8 @@
 | put into place | the logs' thread | the new log replaces the old one; a log line says so |
 
 Until the probe has succeeded, what was acknowledged is read from the old log; while the partition is loaded, reads are refused
-as writes are (KAFKA_STORAGE_ERROR: clients try again), as its indexes are being rebuilt. If that fails the old log goes on being
-read. Where the new log ends before the old one did, the disk has lost what was acknowledged: an error on the log says which
+as writes are (KAFKA_STORAGE_ERROR: clients try again), as its indexes are being rebuilt. If that fails the old log continues
+being read. Where the new log ends before the old one did, the disk has lost what was acknowledged: an error on the log says which
 offsets, and `returned` is called.
 
 Only what an operating system's error took offline is tried: damaged data stays as damaged as it is. One partition at a time.
@@ -117,7 +117,7 @@ class OfflinePartitions:
         self._do("offline-probe", lambda: probe(directory), lambda result: self._probed(key, result))
 
     def _probed(self, key: TopicPartition, result: Exception | None) -> None:
-        if self._is_stopped or key not in self._partitions.recoverable():
+        if self._is_stopped or not self._partitions.is_recoverable(key):
             self._next()
             return
         if result is not None:
@@ -130,7 +130,7 @@ class OfflinePartitions:
         self._do("offline-load", load, lambda loaded: self._loaded(key, log, loaded))
 
     def _loaded(self, key: TopicPartition, old: PartitionLog | None, loaded: PartitionLog | Exception) -> None:
-        is_there = self._partitions.logs.get(key) is old and key in self._partitions.recoverable()
+        is_there = self._partitions.logs.get(key) is old and self._partitions.is_recoverable(key)
         if isinstance(loaded, Exception):
             if old is not None and is_there:
                 old.local.is_closed = False
@@ -152,10 +152,16 @@ class OfflinePartitions:
                     old.log_end_offset - 1,
                 )
             if self.returned is not None:
-                self.returned(loaded, has_lost)
+                try:
+                    self.returned(loaded, has_lost)
+                except Exception:
+                    # A bug, which is this partition's alone: the others come back.
+                    logger.exception("%s: online again, but not taken up", loaded.directory)
         self._next()
 
     def _failed(self, key: TopicPartition, error: Exception) -> None:
+        if not isinstance(error, (TidelogError, OSError)):
+            logger.error("%s-%d: it cannot be looked after", *key, exc_info=error)
         wait_ms = self._waits[key] = min(max(2 * self._waits.get(key, 0), FIRST_WAIT_MS), LONGEST_WAIT_MS)
         logger.debug("%s-%d: still offline, next trial in %d ms: %s", *key, wait_ms, error)
         self._next()
@@ -167,7 +173,7 @@ class OfflinePartitions:
         def ahead() -> None:
             try:
                 outcome.append(work())
-            except (TidelogError, OSError) as error:
+            except Exception as error:
                 outcome.append(error)
 
         def task() -> None:

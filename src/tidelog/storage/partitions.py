@@ -45,14 +45,14 @@ logger = logging.getLogger("tidelog.storage")
 
 
 LOGS_A_STEP = 256
-"""So many partitions are looked at, that were made, before others have their turn."""
+"""So many partitions are checked, that were made, before others have their turn."""
 
 DELETION_MARK = b"deletes".hex()
 """How the ids of folders begin that a deletion has renamed: one whose topic is still in the metadata was interrupted."""
 
 
 class PartitionState(Enum):
-    """Of a partition that is there: see the module."""
+    """Of a partition that exists: see the module."""
 
     SERVED = "served"
     READABLE = "offline, readable"
@@ -61,11 +61,11 @@ class PartitionState(Enum):
 
 TRANSITIONS: Final[Transitions[PartitionState | None]] = {
     None: {
-        PartitionState.SERVED: "it is loaded, or made",
-        PartitionState.OFFLINE: "it cannot be loaded, or made; its folder cannot be renamed, to be deleted",
+        PartitionState.SERVED: "it is loaded or created",
+        PartitionState.OFFLINE: "it cannot be loaded or created; its folder cannot be renamed for deletion",
     },
     PartitionState.SERVED: {
-        PartitionState.READABLE: "the disk refuses while it is written",
+        PartitionState.READABLE: "the disk fails during a write",
         None: "it is deleted",
     },
     PartitionState.READABLE: {
@@ -89,7 +89,7 @@ class LoadProgress(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """A folder that is out of the way, and how long those who read from it may go on."""
+    """A folder that is out of the way, and how long those who read from it may continue."""
 
     directory: Path
     delay_ms: int
@@ -141,7 +141,7 @@ class Partitions:
     # --- asking
 
     def all_keys(self) -> list[TopicPartition]:
-        """Return every partition that is there, offline ones included, in order."""
+        """Return every partition that exists, offline ones included, in order."""
         return sorted({*self.logs, *self.failed})
 
     def keys_of(self, topic: str) -> list[TopicPartition]:
@@ -226,7 +226,12 @@ class Partitions:
 
     def recoverable(self) -> set[TopicPartition]:
         """Return the partitions that an error of the operating system took offline: they may come back."""
-        return {key for key, log in self.logs.items() if log.is_offline} | self._of_the_disk
+        return {key for key in (*self.logs, *self._of_the_disk) if self.is_recoverable(key)}
+
+    def is_recoverable(self, key: TopicPartition) -> bool:
+        """Whether a partition is one of these."""
+        log = self.logs.get(key)
+        return (log is not None and log.is_offline) or key in self._of_the_disk
 
     def create(self, folder: PartitionFolder) -> None:
         """Make a partition's folder, with an empty log. Raises StorageError; nothing of it is there then."""
@@ -307,7 +312,7 @@ class Partitions:
         return key in self._checkpoints
 
     def drop_gone(self) -> None:
-        """Have no checkpoint say anything of partitions that are not there. On any thread. Raises StorageError."""
+        """Have no checkpoint say anything of partitions that do not exist. On any thread. Raises StorageError."""
         self._checkpoints.drop(lambda key: key not in self.logs and key not in self.failed)
 
     # --- removing
@@ -328,20 +333,20 @@ class Partitions:
         target = self.directory / (name or names.log_delete_dir_name(*key, mark=DELETION_MARK))
         delay_ms = LogConfig().file_delete_delay_ms if log is None else log.config.file_delete_delay_ms
         if log is not None:
-            # Nothing is written any more: what is removed needs no room on a disk that may be full.
+            # Nothing more is written: what is removed needs no room on a disk that may be full.
             log.close_handlers()
         try:
             # The caller syncs the data folder, once for all: a topic may have thousands of partitions.
             _rename(self.directory_of(key), target)
         except StorageError as error:
-            if isinstance(error.__cause__, FileNotFoundError):  # Somebody else has removed it.
+            if isinstance(error.__cause__, FileNotFoundError):  # Another process has removed it.
                 return Removal(target, 0)
             self.fail(key, f"it is being {what}, but {error}")
             return None
         return Removal(target, delay_ms)
 
     def remove_later(self, directory: Path, delay_ms: int) -> None:
-        """Have a folder removed once nobody reads from it any more."""
+        """Remove a folder once it has no readers."""
         self._scheduler.schedule(
             "delete-directory",
             lambda: remove_directory(directory),

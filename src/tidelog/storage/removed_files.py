@@ -1,8 +1,8 @@
-"""Notices logs whose files somebody has removed while they are written: what is appended then lies in no folder, and is lost.
+"""Notices logs whose files were removed while they are written: later appends are in no folder, and are lost.
 
-The system goes on taking writes to a file without a name, so that only a look says. Logs that have grown since the last look are
-looked at, on another thread where there is one. A log whose file is gone goes offline: its writers are refused, and it comes back
-when its folder does (`offline_partitions`), with what is there then. `background_work` owns one.
+The system continues taking writes to a file without a name, so that only a look says. Logs that have grown since the last look
+are looked at, on another thread where there is one. A log whose file is gone goes offline: its writers are refused, and it comes
+back when its folder does (`offline_partitions`), with what is there then. `background_work` owns one.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tidelog.storage.partitions import Partitions
 from tidelog.storage.scheduler import Scheduler
 
 AT_ONCE = 128
-"""Logs that are looked at between two looks at the time."""
+"""Logs that are checked between two looks at the time."""
 
 
 class RemovedFiles:
-    """Notices files that somebody removed. `look` belongs to the logs' thread."""
+    """Notices removed files. `look` belongs to the logs' thread."""
 
     def __init__(self, partitions: Partitions, scheduler: Scheduler) -> None:
         self._partitions = partitions
@@ -52,7 +52,7 @@ class RemovedFiles:
             log = self._partitions.logs.get(key)
             # Meanwhile it may be another log, or have rolled.
             if log is not None and not log.is_offline and log.segments.active.log.path == path and _is_gone(path):
-                log.go_offline("look", StorageError("somebody has removed the file that is written", path=path))
+                log.go_offline("look", StorageError("another process removed the file that is being written", path=path))
 
 
 def _is_gone(path: Path) -> bool:
@@ -60,6 +60,6 @@ def _is_gone(path: Path) -> bool:
         path.stat()
     except FileNotFoundError:
         return True
-    except OSError:  # Whether it is gone nobody knows; the next write says.
+    except OSError:  # Whether it is gone is unknown; the next write shows it.
         return False
     return False

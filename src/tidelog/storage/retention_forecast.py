@@ -28,7 +28,7 @@ class Keeper(NamedTuple):
     base_offset: int
     """The keeper's segment."""
     offset: int | None
-    """The record; None where the segment has no timestamps, and its file's time counts."""
+    """The record; None if the segment has no timestamps, and its file's time counts."""
     timestamp: int
     """Epoch ms."""
 
@@ -40,7 +40,7 @@ class Forecast(NamedTuple):
     next_offset: int
     size_bytes: int
     keeper: Keeper | None
-    """None where time does not decide."""
+    """None if time does not decide."""
     own: Keeper | None
     """The segment's own record with the largest timestamp; None of the active segment while it is empty."""
     goes_ms: int | None
@@ -133,7 +133,7 @@ def _by_time(
 def largest(segment: Segment, facts: SegmentFacts) -> Keeper | None:
     """Return a segment's record with the largest timestamp, or its file's time where none has one.
 
-    None of the last segment while it is empty: it is not looked at. Others are empty where a compaction left nothing of them, and
+    None of the last segment while it is empty: it is not looked at. Others are empty if a compaction left nothing of them, and
     go by their file's time, as in Kafka.
     """
     if facts.size_bytes == 0:

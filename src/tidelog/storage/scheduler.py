@@ -10,9 +10,10 @@ as always, and finds little left to do. The other way round, a task may return a
 belongs to a thread: writing a file, mostly. Without threads all of it is done at once.
 
 An owner with threads that others wait for also sets `Scheduler.elsewhere`. Then `aside` does what waits for a disk there at once,
-and a tick ends after `SLICE_S`: what is left comes with the next one. Tasks that work through many things look at `is_over`.
+and a tick ends after `SLICE_S`: what is left comes with the next one. Tasks that work through many things look at `is_over`. An
+owner without threads may have a tick end so, too (`is_slice`).
 
-The clock may be set back, as real ones are. What waits then goes on waiting for the rest of its time only, and not until the
+The clock may be set back, as real ones are. What waits then continues waiting for the rest of its time only, and not until the
 clock is where it was: the scheduler counts how far the clock has moved forward, and leaves the steps back out.
 """
 
@@ -148,40 +149,38 @@ class Scheduler:
         self._push(scheduled)
         return scheduled
 
-    def tick(self, elsewhere: Elsewhere | None = None) -> int:
-        """Run what is due at the clock's time, each task once at most; return how many ran.
+    def tick(self, elsewhere: Elsewhere | None = None, *, is_slice: bool = False) -> int:
+        """Run what is due at the clock's time, each task once at most; return how many ran. A slice leaves the rest to the next.
 
         Without `elsewhere` nothing is left open: tasks that an earlier tick has sent there are run here, too.
         """
         if elsewhere is None:
             self._finish_elsewhere()
         now_ms = self._time()
-        due = []
-        while self._waiting and self._waiting[0][0] <= now_ms:
-            due.append(heapq.heappop(self._waiting)[2])
-        due.reverse()
+        last = next(self._order)  # What a task schedules, or is due again, is not for this tick: it stands behind what is.
         ran = 0
-        if elsewhere is not None:
+        if elsewhere is not None or is_slice:
             self._slice_ends = monotonic() + SLICE_S
+        interrupted: ScheduledTask | None = None
         try:
-            while due:
+            while self._waiting and self._waiting[0][0] <= now_ms and self._waiting[0][1] < last:
                 if ran and self.is_over:
                     break
-                scheduled = due[-1]
+                scheduled = interrupted = heapq.heappop(self._waiting)[2]
                 if not scheduled.is_cancelled:
                     if scheduled.ahead is not None and elsewhere is not None:
                         self._run_ahead(scheduled, scheduled.ahead, elsewhere)
                     else:
                         scheduled.run(elsewhere)
                     ran += 1
-                due.pop()
+                interrupted = None
                 if scheduled.period_ms is not None and not scheduled.is_cancelled:
                     scheduled.due_ms = now_ms + scheduled.period_ms
                     self._push(scheduled)
         finally:
             self._slice_ends = inf
-            for scheduled in reversed(due):  # Time was up, or something has interrupted the last of them: no task is lost.
-                self._push(scheduled)
+            if interrupted is not None:  # No task is lost.
+                self._push(interrupted)
         return ran
 
     @property

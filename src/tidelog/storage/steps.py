@@ -1,4 +1,4 @@
-"""Work in steps: a generator that hands out what may wait for a disk, and goes on with what came of it.
+"""Work in steps: a generator that hands out what may wait for a disk, and continues with what came of it.
 
 | yielded | is |
 |---|---|

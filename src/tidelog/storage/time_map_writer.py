@@ -5,9 +5,9 @@
 | after a roll, after compaction | the one that is finished | up to `SLICE_BYTES` a tick; ahead, with threads, all of it |
 | at a clean end | what waits; last segments of logs that were appended to | `BYTES_AT_THE_END`, `SECONDS_AT_THE_END` |
 
-A map that is cut into slices is extended with each of them, so that what is there is always true. Nobody needs a map: what
-prevents one, a full disk or a segment that went meanwhile, is at most a notice, and `tidelog index rebuild` makes it later.
-Maps of segments that are deleted, replaced or truncated are removed where that happens (`file_deletion`, `local_log`).
+A map that is cut into slices is extended with each of them, so that what is there is always true. A map is optional: what
+prevents one, a full disk or a segment that went meanwhile, is at most a notice, and `tidelog index rebuild` makes it later. Maps
+of segments that are deleted, replaced or truncated are removed where that happens (`file_deletion`, `local_log`).
 
 `log_manager` owns one, unless tidelog.time.map.enable is false. One thread at a time.
 """
@@ -59,7 +59,7 @@ class _Waiting:
 
 
 class _UnlessGone(Notices):
-    """Says nothing of a segment that went while it was being mapped: nobody misses its map."""
+    """Logs nothing for a segment that was removed while it was being mapped: its map is not missed."""
 
     def __init__(self, segment: Path) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ class TimeMapWriter:
                 self._map(one, one.segment.size_bytes)
         self._waiting.clear()
         if left_out:
-            logger.info("%d segments are left without a time map for now", left_out)
+            logger.info("%d segments have no time map for now", left_out)
 
     def _tick(self) -> None:
         self._task = None

@@ -1,4 +1,4 @@
-"""The data folder of a broker in a cluster of ZooKeeper: as any member's, but that nobody formats it.
+"""The data folder of a broker in a cluster of ZooKeeper: as any member's, but without formatting.
 
 The broker makes it a folder of its cluster when it has asked ZooKeeper which cluster that is (`claim`), as Kafka's brokers do.
 Topics may have no ids, and formats of messages count, up to a release (KIP-516, KIP-724).
@@ -37,7 +37,7 @@ class ZookeeperLogManager(MemberLogManager):
         node_id = self._configured.node_id
         if owner is None:
             if node_id is None:
-                raise InvalidArgumentError("a broker of a cluster has a broker.id", path=self.directory)
+                raise InvalidArgumentError("a broker of a cluster needs a broker.id", path=self.directory)
             return MetaProperties(node_id, version=0)
         data_folder.check_owner(self.directory, owner, self._configured)
         return owner

@@ -42,7 +42,7 @@ MAX_ELEMENTS = 1 << 20
 """Of a request, all its arrays together.
 
 Three bytes may be an element that takes 120 bytes of memory: a hundred megabytes of them would take gigabytes. No honest request
-comes near it. Responses are not bounded: a client has chosen whom it asks, and large clusters have many partitions.
+comes near it. Responses are not bounded: a client chooses its brokers, and large clusters have many partitions.
 """
 
 
@@ -398,7 +398,7 @@ def _varint_rest(buf: Bytes, pos: int, first: int) -> tuple[int, int]:
 
 
 def _past_tagged_fields(buf: Bytes, pos: int, end: int, count: int) -> int:
-    """Pass over tagged fields that nobody here knows, after the first byte of their count. Return the position after them."""
+    """Skip unknown tagged fields, after the first byte of their count. Return the position after them."""
     if count > 127:
         count, pos = _varint_rest(buf, pos, count)
     for _ in range(count):
@@ -411,6 +411,11 @@ def _past_tagged_fields(buf: Bytes, pos: int, end: int, count: int) -> int:
 
 
 def skip_tagged_fields(buf: Bytes, pos: int) -> int:
-    """Pass over the tagged fields of a header. Return the position after them."""
+    """Pass over the tagged fields of a header, of which Kafka has defined none yet. Return the position after them.
+
+    Raises ProtocolError where they are more than 127: headers are read on the loop, and two million took more than a second.
+    """
     count = buf[pos]
+    if count > 127:
+        raise ProtocolError("a header has more than 127 tagged fields", position=pos)
     return _past_tagged_fields(buf, pos + 1, len(buf), count) if count else pos + 1

@@ -161,7 +161,7 @@ def known_code(code: int) -> ErrorCode:
 
 @cache
 def code_name(code: int) -> str:
-    """Return Kafka's name of a code, or the number where it is not known."""
+    """Return Kafka's name of a code, or the number where it is unknown."""
     try:
         return ErrorCode(code).name
     except ValueError:

@@ -289,7 +289,7 @@ def _compile_constructor(cls: type[Struct]) -> Callable[..., None]:
     for index, field in enumerate(cls.FIELDS):
         value = field.name
         if field.kind in ("array", "struct") and field.default is not None:
-            # Nobody shares a list or a struct that was never set.
+            # A list or struct that was never set is not shared.
             fresh = "[]" if field.kind == "array" else f"MAKE{index}()"
             namespace[f"MAKE{index}"] = field.of
             parameters.append(f"{field.name}=ABSENT")

@@ -5,7 +5,7 @@
 | request v0 | api_key, api_version, correlation_id | version 0 of ControlledShutdown |
 | request v1 | api_key, api_version, correlation_id, client_id | requests before their first flexible version |
 | request v2 | the same and tagged fields; client_id keeps its two-byte length | the others |
-| response v0 | correlation_id | those before their first flexible version, and all of ApiVersions: who asks knows none |
+| response v0 | correlation_id | those before their first flexible version, and all of ApiVersions: its client knows none |
 | response v1 | the same and tagged fields | the others |
 
 Kafka has defined no tagged field for headers yet; those that come are skipped.
@@ -36,7 +36,7 @@ _SIZED_REQUEST_V0 = Struct(">ihhi")
 
 
 class RequestHeader(NamedTuple):
-    """What stands in front of a request."""
+    """What is in front of a request."""
 
     api_key: int
     api_version: int
@@ -48,7 +48,7 @@ def read_request_header(frame: Bytes, position: int = 0, end: int | None = None)
     """Return a frame's header and where the message begins. `frame[position:end]` does not hold the size.
 
     An API is known once its module in `messages/` has been imported. Of an API that is unknown, the header is read as v1, and
-    the position means nothing. Raises ProtocolError for what is no header.
+    the position means nothing. Raises ProtocolError for anything but a header.
     """
     if end is None:
         end = len(frame)

@@ -73,7 +73,7 @@ def read_usual_fast(version: int, data: memoryview, position: int, end: int) -> 
 
 
 def write_usual_fast(version: int, correlation_id: int, topic: str, answer: PartitionProduceResponse) -> bytes | None:
-    """Return the whole frame of a response with the one answer; None where that has an error, or a name is long."""
+    """Return the whole frame of a response with the one answer; None if that has an error, or a name is long."""
     name = topic.encode()
     length = len(name)
     if answer.error_code or length > 126:

@@ -94,7 +94,7 @@ def test_asks_a_broker_of_ours() -> None:
         assert not channel.offers(MetadataRequest, 99)
         with pytest.raises(UnsupportedVersionError, match="Envelope"):
             await channel.call(EnvelopeRequest())
-        with pytest.raises(UnsupportedVersionError, match="does not take Metadata v99"):
+        with pytest.raises(UnsupportedVersionError, match="does not support Metadata v99"):
             await channel.call(MetadataRequest(topics=None), version=99)
         assert channel.is_connected
         channel.close()

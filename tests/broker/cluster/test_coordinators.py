@@ -11,6 +11,7 @@ import pytest
 
 from tests.broker.replicas.small_cluster import LONG_MS, SmallCluster, only
 from tests.patience import PATIENCE_S
+from tidelog.errors import BrokerUnreachableError
 from tidelog.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.records import Record
@@ -272,6 +273,25 @@ class TestGroups:
                     await cluster.start(other)
                 await waiting
                 assert await fetched(cluster, there, "g") == (0, 3)
+
+        run(work())
+
+    def test_many_offsets_that_are_not_committed(self, tmp_path: Path) -> None:
+        """A request of so many elements that another thread takes it apart: it is told, or its connection ends, never less."""
+
+        async def work() -> None:
+            async with cluster_of(tmp_path, replica_lag_time_max_ms=600_000) as cluster:
+                await cluster.create_topic("orders", [1, 2, 3])
+                there = await coordinator_of(cluster, "g")
+                assert await commit(cluster, there, "g", 1) == 0
+                for other in sorted({1, 2, 3} - {there}):
+                    await cluster.kill(other, is_noticed=False)
+                log = cluster.members[there].node.groups.log
+                log.wanted = log.wanted._replace(commit_timeout_ms=300)
+                partition = offset_commit.OffsetCommitRequestPartition(0, committed_offset=2, committed_leader_epoch=-1)
+                topic = offset_commit.OffsetCommitRequestTopic("orders", partitions=[partition] * 3000)
+                with pytest.raises(BrokerUnreachableError):
+                    await cluster.ask(there, offset_commit.OffsetCommitRequest("g", topics=[topic]), 8)
 
         run(work())
 

@@ -174,7 +174,7 @@ def test_waits_until_its_former_self_is_fenced(tmp_path: Path, caplog: pytest.Lo
 
     with caplog.at_level(logging.INFO, "tidelog.broker"):
         asyncio.run(go())
-    assert "another broker with node.id=9 runs" in caplog.text
+    assert "another broker with node.id=9 is running" in caplog.text
 
 
 def test_a_node_id_that_stays_taken_ends_it(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import uuid
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -22,7 +24,7 @@ from tidelog.broker.cluster.kraft.quorum import Quorum
 from tidelog.broker.cluster.kraft.snapshot_fetcher import SnapshotFetcher
 from tidelog.errors import CorruptDataError, InvalidArgumentError, InvalidRecordError, UnsupportedVersionError
 from tidelog.metadata import records as r
-from tidelog.metadata.batches import build_batch
+from tidelog.metadata.batches import build_batch, build_snapshot
 from tidelog.metadata.delta import MetadataDelta
 from tidelog.metadata.image import MetadataImage
 from tidelog.reader.metadata_log import read_metadata_log
@@ -296,6 +298,44 @@ def test_a_snapshot_that_breaks_off_is_fetched_again(tmp_path: Path) -> None:
     asyncio.run(go())
 
 
+@pytest.mark.parametrize("damage", ["cut short", "a flipped bit"])
+def test_a_damaged_snapshot_is_fetched_again(tmp_path: Path, damage: str) -> None:
+    async def go() -> None:
+        quorum = FakeQuorum()
+        quorum.take_snapshot(large_image())
+        assert quorum.snapshot is not None
+        end_offset, epoch, whole = quorum.snapshot
+        first = next(iter_headers(whole)).size
+        bad = whole[:first] if damage == "cut short" else whole[:-1] + bytes([whole[-1] ^ 1])
+        quorum.snapshot = end_offset, epoch, bad
+        controller = FakeController(quorum)
+        async with following(tmp_path, quorum, controller) as follower:
+            await follower.until(lambda: len(controller.requests(s.FetchSnapshotRequest)) > 2)
+            assert not follower.image.topics
+            quorum.snapshot = end_offset, epoch, whole
+            await follower.until(lambda: len(follower.image.topics) == 700)
+
+    asyncio.run(go())
+
+
+def test_a_snapshot_that_the_disk_refuses_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def go() -> None:
+        quorum = FakeQuorum()
+        quorum.take_snapshot(large_image())
+        real, refused = os.write, iter([True, True])
+
+        def write(fd: int, data: memoryview) -> int:
+            if "__cluster_metadata-0" in str(Path(f"/proc/self/fd/{fd}").readlink()) and next(refused, False):
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return real(fd, data)
+
+        monkeypatch.setattr(os, "write", write)
+        async with following(tmp_path, quorum, FakeController(quorum)) as follower:
+            await follower.until(lambda: len(follower.image.topics) == 700)
+
+    asyncio.run(go())
+
+
 def test_a_metadata_transaction_counts_as_a_whole(tmp_path: Path) -> None:
     async def go() -> None:
         quorum = FakeQuorum()
@@ -353,6 +393,18 @@ def test_a_record_of_a_newer_kafka_ends_it(tmp_path: Path) -> None:
     async def go() -> None:
         quorum = FakeQuorum()
         quorum._add(build_batch([bytes([1, 120, 0, 0])], quorum.end_offset, 1, 0), 1, True)
+        async with following(tmp_path, quorum, FakeController(quorum)) as follower:
+            with pytest.raises(UnsupportedVersionError, match="newer Kafka"):
+                await follower.until(lambda: False)
+
+    asyncio.run(go())
+
+
+def test_a_record_of_a_newer_kafka_in_a_snapshot_ends_it(tmp_path: Path) -> None:
+    async def go() -> None:
+        quorum = FakeQuorum()
+        quorum.snapshot = quorum.end_offset, quorum.epoch, b"".join(build_snapshot([bytes([1, 120, 0, 0])], quorum.epoch, 0))
+        quorum.start_offset, quorum.batches = quorum.end_offset, []
         async with following(tmp_path, quorum, FakeController(quorum)) as follower:
             with pytest.raises(UnsupportedVersionError, match="newer Kafka"):
                 await follower.until(lambda: False)

@@ -26,6 +26,7 @@ from tidelog.metadata.assumed_topic_id import AssumedTopicId, known_topic_id
 from tidelog.metadata.image import MetadataImage
 from tidelog.model import TopicPartition
 from tidelog.storage.manager_config import ManagerConfig
+from tidelog.storage.steps import run_steps
 from tidelog.wire.messages.fetch import FetchRequest
 from tidelog.wire.messages.list_offsets import ListOffsetsRequest
 from tidelog.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
@@ -154,6 +155,37 @@ class TestProperties:
         with pytest.raises(InvalidArgumentError, match=r"zookeeper\.connect"):
             sort_properties({"broker.id": "3", "zookeeper.connect": text})
 
+    @pytest.mark.parametrize("name", ["zookeeper.ssl.client.enable", "zookeeper.set.acl"])
+    def test_less_than_it_says(self, name):
+        """A broker that ignored these would be less protected than its owner believes."""
+        given = {"broker.id": "3", "zookeeper.connect": "zk"}
+        with pytest.raises(InvalidArgumentError, match=name.replace(".", r"\.")):
+            sort_properties({**given, name: "true"})
+        assert sort_properties({**given, name: "false"}).config.cluster is not None
+        assert sort_properties({"broker.id": "3", name: "true"}).config.cluster is None
+
+    def test_an_authorizer(self):
+        given = {"broker.id": "3", "zookeeper.connect": "zk", "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}
+        with pytest.raises(InvalidArgumentError, match="has no authorizer"):
+            sort_properties(given)
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("broker.id", "x"),
+            ("broker.id", "-1"),
+            ("zookeeper.session.timeout.ms", "6s"),
+            ("zookeeper.session.timeout.ms", "0"),
+            ("zookeeper.connection.timeout.ms", "-1"),
+            ("inter.broker.protocol.version", "4.0"),
+            ("controlled.shutdown.max.retries", "many"),
+        ],
+    )
+    def test_values_of_the_wrong_kind(self, name, value):
+        """One error, which names the property."""
+        with pytest.raises(InvalidArgumentError, match=r"node\.id|" + name.replace(".", r"\.")):
+            sort_properties({"broker.id": "3", "zookeeper.connect": "zk", "inter.broker.protocol.version": "2.4", name: value})
+
     def test_an_id_is_needed(self):
         with pytest.raises(InvalidArgumentError, match=r"node\.id"):
             sort_properties({"zookeeper.connect": "zk"})
@@ -184,50 +216,52 @@ class TestClusterState:
     def test_metadata(self):
         image = MetadataImage()
         first = metadata([broker(1, rack="a"), broker(2)], [topic("t", partition(0, 1, 3, [1, 2]), partition(1, -1, 4, [2]))])
-        delta = take_metadata(image, first, "PLAINTEXT")
+        delta = run_steps(take_metadata(image, first, "PLAINTEXT"))
         assert delta.brokers == {1, 2} and set(delta.created_topics.values()) == {"t"}
         assert (image.brokers[1].rack, image.brokers[2].end_points[0].port) == ("a", 9002)
         record = image.partition("t", 0)
         assert record is not None and (record.leader, record.leader_epoch, record.replicas) == (1, 3, [1, 2])
-        again = take_metadata(image, metadata([broker(1, rack="a"), broker(2)], []), "PLAINTEXT")
+        again = run_steps(take_metadata(image, metadata([broker(1, rack="a"), broker(2)], []), "PLAINTEXT"))
         assert again.is_empty
 
     def test_brokers_go_and_topics_are_deleted(self):
         image = MetadataImage()
-        take_metadata(image, metadata([broker(1), broker(2)], [topic("t", partition(0), partition(1))]), "PLAINTEXT")
+        run_steps(take_metadata(image, metadata([broker(1), broker(2)], [topic("t", partition(0), partition(1))]), "PLAINTEXT"))
         gone = topic("t", partition(0, LEADER_DURING_DELETE))
-        delta = take_metadata(image, metadata([broker(1)], [gone]), "PLAINTEXT")
+        delta = run_steps(take_metadata(image, metadata([broker(1)], [gone]), "PLAINTEXT"))
         assert (delta.brokers, delta.deleted_topics, image.partition("t", 0)) == ({2}, {}, None)
         assert not list(delta.changed_partitions())
-        delta = take_metadata(image, metadata([broker(1)], [topic("t", partition(1, LEADER_DURING_DELETE))]), "PLAINTEXT")
+        delta = run_steps(
+            take_metadata(image, metadata([broker(1)], [topic("t", partition(1, LEADER_DURING_DELETE))]), "PLAINTEXT")
+        )
         assert list(delta.deleted_topics.values()) == ["t"] and "t" not in image.topics
 
     def test_a_topic_without_an_id_gets_one(self):
         """It stays the same topic: nothing is deleted, all of its partitions are looked at again."""
         image = MetadataImage()
-        take_metadata(image, metadata([broker(1)], [topic("t", partition(0), partition(1))]), "PLAINTEXT")
+        run_steps(take_metadata(image, metadata([broker(1)], [topic("t", partition(0), partition(1))]), "PLAINTEXT"))
         before = image.topics["t"].topic_id
         assert isinstance(before, AssumedTopicId) and known_topic_id(before) is None
         request = led(topic("t", partition(0, epoch=1), topic_id=ID))
-        delta = take_led(image, led_states(request), [], "PLAINTEXT")
+        delta = run_steps(take_led(image, led_states(request), [], "PLAINTEXT"))
         assert image.topics["t"].topic_id == ID and before not in image.topics_by_id
         assert (delta.deleted_topics, delta.created_topics, delta.partitions) == ({}, {}, {ID: {0, 1}})
         assert {record.topic_id for _, record in delta.changed_partitions()} == {ID}
         # Nobody says the id any more: it is kept.
-        take_metadata(image, metadata([broker(1)], [topic("t", partition(0, epoch=2))]), "PLAINTEXT")
+        run_steps(take_metadata(image, metadata([broker(1)], [topic("t", partition(0, epoch=2))]), "PLAINTEXT"))
         assert image.topics["t"].topic_id == ID
 
     def test_another_id_is_another_topic(self):
         image = MetadataImage()
-        take_metadata(image, metadata([broker(1)], [topic("t", partition(0), topic_id=ID)]), "PLAINTEXT")
+        run_steps(take_metadata(image, metadata([broker(1)], [topic("t", partition(0), topic_id=ID)]), "PLAINTEXT"))
         other = uuid.UUID(int=78)
-        delta = take_metadata(image, metadata([broker(1)], [topic("t", partition(0), topic_id=other)]), "PLAINTEXT")
+        delta = run_steps(take_metadata(image, metadata([broker(1)], [topic("t", partition(0), topic_id=other)]), "PLAINTEXT"))
         assert (delta.deleted_topics, delta.created_topics) == ({ID: "t"}, {other: "t"})
 
     def test_leaders_are_known_by_their_addresses(self):
         image = MetadataImage()
         request = led(topic("t", partition(0, 2, 1, [1, 2])), leaders=[2])
-        take_led(image, led_states(request), request.live_leaders, "INSIDE")
+        run_steps(take_led(image, led_states(request), request.live_leaders, "INSIDE"))
         assert [(one.name, one.port) for one in image.brokers[2].end_points] == [("INSIDE", 9002)]
 
     @pytest.mark.parametrize("seed", range(20))
@@ -241,7 +275,7 @@ class TestClusterState:
             leader = rng.choice((1, 2, -1, LEADER_DURING_DELETE))
             state = topic(name, partition(number, leader, epoch, [1, 2]))
             for image, is_old in zip(images, (False, True), strict=True):
-                take_metadata(image, metadata([broker(1), broker(2)], [state], is_old=is_old), "PLAINTEXT")
+                run_steps(take_metadata(image, metadata([broker(1), broker(2)], [state], is_old=is_old), "PLAINTEXT"))
             if leader == LEADER_DURING_DELETE:
                 expected.pop(TopicPartition(name, number), None)
             else:

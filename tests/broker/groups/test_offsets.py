@@ -20,6 +20,7 @@ from tests.broker.groups.offset_requests import (
     loaded,
 )
 from tests.broker.raw import RawClient
+from tests.kafka.java import wait_until
 from tests.storage.known_topics import forget
 from tidelog.clock import ManualClock
 from tidelog.wire.coordinator.consumer_protocol import ConsumerProtocolSubscription
@@ -393,7 +394,7 @@ def test_a_disk_that_refuses(start_broker: StartBroker, caplog: pytest.LogCaptur
         broker.on_loop(lambda: broker.node.manager.bring_online("__consumer_offsets", 0))
         assert fetch(client, "group") == one
         assert commit(client, "group", two) == {("events", 0): 0}
-    assert "'group': __consumer_offsets refuses what is to be kept" in caplog.text
+    assert "'group': __consumer_offsets refuses its records" in caplog.text
 
 
 def test_nothing_expires_in_a_folder_from_elsewhere(start_broker: StartBroker) -> None:
@@ -409,11 +410,11 @@ def test_nothing_expires_in_a_folder_from_elsewhere(start_broker: StartBroker) -
     clock.advance(30 * DAY_MS)
     broker.start()
     groups = loaded(broker)
-    assert broker.on_loop(groups.expire) == 0
+    broker.on_loop(groups.expire)
     with broker.client() as client:
         assert fetch(client, "old") == one
         commit(client, "new", one)
-        assert broker.on_loop(groups.expire) == 1
-        assert fetch(client, "old") == {}
+        broker.on_loop(groups.expire)
+        wait_until(lambda: fetch(client, "old") == {}, "the offset to expire")
         assert fetch(client, "new") == one
     assert broker.on_loop(lambda: broker.node.topics.properties("__consumer_offsets"))["cleanup.policy"] == "compact"

@@ -1,4 +1,4 @@
-"""Property: whatever members do, and whenever, a group's answers fit together, nothing waits for ever, and an idle group empties.
+"""Property: whatever members do, and whenever, a group's answers fit together, nothing waits forever, and an idle group empties.
 
 Clients join, sync, beat, leave, lose their ids or their connections, static ones come back, time passes, the broker starts again.
 

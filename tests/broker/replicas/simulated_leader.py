@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from tests.patience import PATIENCE_S
+from tests.storage.partition_logs import batch, open_log
 from tidelog.broker.fetch.fetch_sessions import NO_SESSION, FetchedPartition, FetchSession, FetchSessions
 from tidelog.broker.replicas.fetchers import Fetchers, Followed
 from tidelog.broker.replicas.replication_quota import NO_LIMIT
@@ -53,6 +55,19 @@ class Led:
     high_watermark: int | None = None
     fetched: int = -1
     """The offset that was asked for last."""
+
+
+def equal_logs(folder: Path, epochs: Sequence[int], *, committed: int) -> tuple[PartitionLog, PartitionLog]:
+    """Return two logs of the same batches, one of two records for each leader epoch."""
+    logs = []
+    for name in ("first", "second"):
+        (folder / name).mkdir()
+        log = open_log(folder / name, topic_id=None)
+        for epoch in epochs:
+            log.append_as_leader(batch(count=2), epoch)
+        log.update_high_watermark(committed)
+        logs.append(log)
+    return logs[0], logs[1]
 
 
 class SimulatedLeader:

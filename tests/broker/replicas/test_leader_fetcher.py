@@ -245,7 +245,7 @@ def test_the_leader_ends_before_our_end_and_within_a_batch_of_ours(logs: Any, ca
             first.maybe_assign_epoch_start_offset(0, 0)
             await until(lambda: led.fetched == 3)
         assert same(first, second)
-        assert "cut at 2, below its high watermark 10: the leader has the offsets 0 to 3" in caplog.text
+        assert "truncated to 2, below its high watermark 10: the leader has the offsets 0 to 3" in caplog.text
 
     run(test)
 
@@ -358,7 +358,7 @@ def test_corrupt_bytes_are_fetched_again(logs: Any, caplog: pytest.LogCaptureFix
         async with Simulation(leader) as simulation:
             simulation.fetchers.follow(LEADER, [leader.followed(KEY, second)])
             await until(lambda: second.log_end_offset == 4)
-        assert files(first) == files(second) and "what is not appended" in caplog.text
+        assert files(first) == files(second) and "sent records that cannot be appended" in caplog.text
 
     run(test)
 
@@ -399,7 +399,7 @@ def test_lost_requests_and_a_leader_that_starts_again(logs: Any, caplog: pytest.
             fill(first, 0)
             leader.changed.set()
             await until(lambda: second.log_end_offset == 4)
-            assert caplog.text.count("lost on the way") == 1 and "goes on" in caplog.text
+            assert caplog.text.count("lost on the way") == 1 and "continues" in caplog.text
             leader.sessions = type(leader.sessions)(ManualClock(0), 10)
             fill(first, 0)
             await until(lambda: second.log_end_offset == 6)

@@ -6,6 +6,7 @@ import pytest
 
 from tests.broker.replicas.simulated_log import Settings, SimulatedLog
 from tidelog.broker.replicas.partition import Applied, CommittedIsr, IsrChange, Partition, ReplicaState
+from tidelog.errors import StorageError
 from tidelog.metadata.records import PartitionRecord
 from tidelog.model import TopicPartition
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
@@ -293,6 +294,25 @@ def test_a_leader_whose_log_was_loaded_again_has_its_epoch_in_it() -> None:
     replica.log = SimulatedLog()
     replica.apply(1, 5, 7, [1, 2, 3])
     assert replica.log.end_offset_for_epoch(5) == (5, 0)
+
+
+def test_epochs_that_the_disk_refuses_are_taken_up_once_it_is_well(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader whose only log is full may be elected again and again meanwhile."""
+    replica.apply(1, 5, 7, [1])
+    with monkeypatch.context() as full:
+        full.setattr(SimulatedLog, "note_leader_epoch_soon", refused)
+        for epoch in (6, 7, 8):
+            with pytest.raises(StorageError):
+                replica.apply(1, epoch, epoch + 2, [1])
+            replica.partition.go_offline()
+            assert replica.partition.state is ReplicaState.OFFLINE and replica.partition.log is None
+            assert replica.partition.refusal() == ErrorCode.KAFKA_STORAGE_ERROR
+    replica.apply(1, 8, 10, [1])
+    assert replica.partition.is_leader and replica.partition.leader_epoch == 8
+
+
+def refused(*_: object) -> None:
+    raise StorageError("no space left")
 
 
 def test_what_was_proposed_before_the_disk_failed_may_come_to_be(replica: Replica) -> None:

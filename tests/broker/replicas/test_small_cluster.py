@@ -281,6 +281,29 @@ def test_a_leader_that_has_lost_records_does_not_lead_on(tmp_path: Path) -> None
     run(work())
 
 
+def test_a_leader_whose_disk_was_full_over_several_elections(tmp_path: Path) -> None:
+    """It is the only one in sync, so that nobody else can be elected; it leads again once its log is back."""
+
+    async def work() -> None:
+        async with SmallCluster(tmp_path, 2, replica_lag_time_max_ms=300) as cluster:
+            await cluster.create_topic("orders", [1, 2])
+            await cluster.produce(KEY, b"a")
+            await cluster.kill(2)
+            await cluster.until_isr(KEY, 1)
+            first = cluster.members[1]
+            assert first.node.replicas is not None
+            first.log(KEY).go_offline("append", OSError("no"))
+            for _ in range(3):
+                cluster.controller.elect(KEY, 1)
+                epoch = cluster.record(KEY).leader_epoch
+                await cluster.until(lambda epoch=epoch: first.plane.image.partition(*KEY).leader_epoch == epoch)  # type: ignore
+                assert only(await cluster.produce(KEY, b"b")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            first.node.replicas.on_return(first.manager.bring_online(*KEY), has_lost=False)
+            assert only(await cluster.produce(KEY, b"b")).base_offset == 1
+
+    run(work())
+
+
 def test_in_sync_replicas_are_proposed_until_the_controller_answers(tmp_path: Path) -> None:
     """A controller that does not answer, then one that refuses, then one that agrees."""
 

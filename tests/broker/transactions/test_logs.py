@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Iterator
 from itertools import count
@@ -11,6 +12,7 @@ import pytest
 
 from tests.broker import topics_now
 from tests.broker.conftest import RunningBroker, StartBroker
+from tests.broker.loop_turns import LoopTurns
 from tests.broker.produce_helpers import NOW_MS, answers, produce_request
 from tests.broker.transactions.producers import (
     READ_COMMITTED,
@@ -24,6 +26,7 @@ from tests.broker.transactions.producers import (
 )
 from tests.fields import check_fields
 from tests.kafka.java import wait_until
+from tidelog.broker.server.slices import SLICE_S
 from tidelog.broker.transactions import completion
 from tidelog.records.batch import iter_headers
 from tidelog.records.control import ControlType
@@ -334,6 +337,16 @@ class TestMarkers:
         assert me.end() == NONE
         wait_until(lambda: me.described().transaction_state == "CompleteCommit", "CompleteCommit")
         assert [offset_of(me.client, "many", partition=one) for one in range(10)] == [1] * 10
+
+    def test_first_markers_of_many_partitions_keep_nobody_waiting(self, shared: RunningBroker, me: TransactionalProducer) -> None:
+        """Each creates the files of its log: fewer have their turn at once."""
+        shared.create_topic("first", 300)
+        assert me.add(*(("first", one) for one in range(300))) == NONE
+        gc.collect()  # What other tests left is none of this one's.
+        with LoopTurns(shared) as turns:
+            assert me.end() == NONE
+            wait_until(lambda: me.described().transaction_state == "CompleteCommit", "CompleteCommit")
+        assert turns.longest.seconds < 5 * SLICE_S, turns.turns[:3]
 
     def test_producers_that_nobody_has(self, shared: RunningBroker, me: TransactionalProducer, topic: str) -> None:
         request = DescribeProducersRequest([TopicRequest(topic, [0, 5]), TopicRequest("no-such", [0]), TopicRequest("a b", [0])])

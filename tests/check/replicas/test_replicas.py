@@ -381,7 +381,7 @@ class TestLive:
             lay(tmp_path / name, made, high_watermark=end_of(made))
         monkeypatch.setattr(BatchBytes, "read", lambda *_: _changed())
         one = compared(tmp_path / "a", tmp_path / "b")
-        assert one.is_equal and one.range is None and "changed during each of 5 looks" in str(one.findings[0])
+        assert one.is_equal and one.range is None and "changed during each of 5 comparisons" in str(one.findings[0])
 
     def test_what_is_wrong_while_a_broker_runs_is_looked_at_again(self, tmp_path: Path) -> None:
         made = batches(8)
@@ -470,7 +470,7 @@ class TestCommand:
         a, b = folders
         for arguments, what in (
             ([a], "two data folders or more"),
-            ([a, b, "--interval", "5"], "--interval and --time-map-dir have no use there"),
+            ([a, b, "--interval", "5"], "--interval and --time-map-dir do not apply"),
         ):
             ran = run("verify", "--replicas", *map(str, arguments))
             assert (ran.exit_code, what in ran.stderr) == (2, True)

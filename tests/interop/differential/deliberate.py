@@ -104,7 +104,7 @@ TABLE: tuple[Deliberate, ...] = (
         "",
         "waits",
         ...,
-        "a consumer's metadata that is none: Kafka's group waits for ever; here its members are reported the generation",
+        "a consumer's metadata that is none: Kafka's group waits forever; here its members are reported the generation",
     ),
     Deliberate(
         r"no groups v9",

@@ -342,6 +342,7 @@ def _requests() -> Iterator[tuple[str, int, Message | Callable[[Side], Message]]
         yield "offset fetch", version, offset_fetch.OffsetFetchRequest(groups=groups)
     asked = [offset_delete.OffsetDeleteRequestTopic(name, [offset_delete.OffsetDeleteRequestPartition(0)]) for name in (U, NEW)]
     yield "offset delete", 0, offset_delete.OffsetDeleteRequest("g", asked)
+    yield "offset delete of a group that is not there", 0, offset_delete.OffsetDeleteRequest("other", asked)
     for version in (0, 2):
         yield "delete groups", version, delete_groups.DeleteGroupsRequest(["none", "other"])
     for version in (0, 3, 4):

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import FAILED, Access, Asker
+from tidelog.broker.authorization.access import Access, Asker
 from tidelog.broker.coordinator_handlers import by_transactions
 from tidelog.broker.groups.offset_commits import unknown_partitions
 from tidelog.broker.server.request import Request
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 5)
-"""What each version changed: the table of `tidelog.wire.messages.add_partitions_to_txn`."""
+"""Changes by version: the table of `tidelog.wire.messages.add_partitions_to_txn`."""
 
 _FIRST_TOLD_OF_FENCING = 2
 _FIRST_BATCHED = 4
@@ -47,11 +47,11 @@ def _gate(asker: Asker, message: AddPartitionsToTxnRequest) -> AddPartitionsToTx
     if asker.request.api_version >= _FIRST_BATCHED:
         if asker.may_cluster(Operation.CLUSTER_ACTION):
             return None
-        return AddPartitionsToTxnResponse(error_code=FAILED[ResourceType.CLUSTER])
+        return AddPartitionsToTxnResponse(error_code=asker.code(ResourceType.CLUSTER))
     kind = ResourceType.TRANSACTIONAL_ID
     if asker.may(Operation.WRITE, kind, message.v3_and_below_transactional_id):
         return None
-    code = FAILED[kind]
+    code = asker.code(kind)
     topics = [
         AddPartitionsToTxnTopicResult(one.name, [AddPartitionsToTxnPartitionResult(index, code) for index in one.partitions])
         for one in message.v3_and_below_topics

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.broker.api import Api
 from tidelog.broker.api_error import MAX_CHANGED, ApiError, api_error_of, too_many_changes
-from tidelog.broker.authorization.access import cluster, whole
+from tidelog.broker.authorization.access import cluster, whole, why
 from tidelog.broker.quotas.client_quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
@@ -53,12 +53,12 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 1)
-"""What each version changed: the table of `tidelog.wire.messages.alter_client_quotas`."""
+"""Changes by version: the table of `tidelog.wire.messages.alter_client_quotas`."""
 
 ACCESS = whole(
     cluster(Operation.ALTER_CONFIGS),
     refused=lambda message, code: AlterClientQuotasResponse(
-        entries=[EntryResult(code, "Cluster authorization failed.", one.entity) for one in message.entries]
+        entries=[EntryResult(code, why(code), one.entity) for one in message.entries]
     ),
 )
 
@@ -100,7 +100,7 @@ def _work(node: Node, message: AlterClientQuotasRequest) -> Work:
         entity = frozenset((part.entity_type, part.entity_name) for part in entry.entity[: len(_TYPES) + 1])
         try:
             if entity in seen:
-                raise _refused("an entity stands more than once in the request")
+                raise _refused("the request names an entity more than once")
             seen.add(entity)
             yield from _check(entry)
         except ApiError as refusal:
@@ -161,7 +161,7 @@ def _check(entry: EntryData) -> Generator[Elsewhere | Until | None, Any, None]:
     """Raise ApiError for what cannot be a quota."""
     keys = [op.key for op in entry.ops]
     if len(set(keys)) < len(keys):
-        raise _refused("a quota stands more than once for an entity")
+        raise _refused("the request sets a quota of an entity more than once")
     if not entry.entity:
         raise _refused("Invalid empty client quota entity")
     names: dict[str, str | None] = {}
@@ -176,7 +176,7 @@ def _check(entry: EntryData) -> Generator[Elsewhere | Until | None, Any, None]:
     most = _MOST
     if IP in names:
         if len(names) > 1:
-            raise _refused("an address goes neither with a user nor with a client id")
+            raise _refused("an ip entity cannot be combined with a user or a client id")
         address = names[IP]
         if address is not None and not _is_address(address):
             is_host = yield Elsewhere(lambda: _is_host(address))

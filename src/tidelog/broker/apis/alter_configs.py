@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 2)
-"""What each version changed: the table of `tidelog.wire.messages.alter_configs`."""
+"""Changes by version: the table of `tidelog.wire.messages.alter_configs`."""
 
 ACCESS = of_configs(
     Operation.ALTER_CONFIGS, refused=AlterConfigsResourceResponse, response=AlterConfigsResponse, into="responses"

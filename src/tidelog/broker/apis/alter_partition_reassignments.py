@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 1)
-"""What each version changed: the table of `tidelog.wire.messages.alter_partition_reassignments`."""
+"""Changes by version: the table of `tidelog.wire.messages.alter_partition_reassignments`."""
 
 ACCESS = whole(
     cluster(Operation.ALTER),
@@ -75,11 +75,11 @@ def _response(node: Node, topic: str, wanted: ReassignablePartition) -> Reassign
 
 def _outcome(node: Node, key: TopicPartition, replicas: list[int] | None) -> tuple[ErrorCode, str | None]:
     if node.leadership.refusal(key) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition"
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition"
     if replicas is None:
-        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no replica of it is being moved"
+        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment of it is in progress"
     if replicas != [node.node_id]:
-        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"there is one broker, {node.node_id}, and no other has replicas"
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"there is one broker, {node.node_id}, and no other can hold replicas"
     return ErrorCode.NONE, None
 
 

@@ -1,13 +1,13 @@
 """AlterUserScramCredentials (51): sets and deletes users' passwords for SCRAM; of a broker that is alone, in its metadata log.
 
-A client sends what it has made of the password (salted, KIP-554). Kept are the two keys of that, from which nobody gets it back
-and with which nobody can authenticate. In a cluster the request is the controllers' (`cluster.forwarded_apis`).
+A client sends what it has made of the password (salted, KIP-554). Only its two keys are kept: they neither reveal the password
+nor allow to authenticate. In a cluster the request is the controllers' (`cluster.forwarded_apis`).
 
 | refused, each user alone | with |
 |---|---|
 | no name; fewer than 4,096 iterations, more than 16,384 | UNACCEPTABLE_CREDENTIAL |
 | an unknown mechanism | UNSUPPORTED_SASL_MECHANISM |
-| a user that stands more than once in the request | DUPLICATE_RESOURCE |
+| a user that is named more than once in the request | DUPLICATE_RESOURCE |
 | a deletion of what is not there | RESOURCE_NOT_FOUND |
 | a folder of a release before 3.5 (metadata.version) | UNSUPPORTED_VERSION |
 | more than 10,000 users in one request: all of them | POLICY_VIOLATION |
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 0)
-"""What each version changed: the table of `tidelog.wire.messages.alter_user_scram_credentials`."""
+"""Changes by version: the table of `tidelog.wire.messages.alter_user_scram_credentials`."""
 
 ACCESS = whole(
     cluster(Operation.ALTER),
@@ -104,7 +104,9 @@ def _work(node: Node, message: AlterUserScramCredentialsRequest) -> Work:
 
 
 def _change(node: Node, wanted: dict[str, _Alteration], refused: dict[str, ApiError]) -> Steps[ApiError | None]:
-    """Write what was not refused, together; return why it was not written. What another request has deleted is refused here."""
+    """Write what was not refused, together; return why it was not written. Users that another request has deleted are refused
+    here.
+    """
     if len(wanted) > MAX_CHANGED:  # Kafka's controller has no such bound for users alone.
         return too_many_changes()
     records: list[Message] = []

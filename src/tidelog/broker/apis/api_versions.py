@@ -30,7 +30,7 @@ from tidelog.wire.messages.api_versions import (
 from tidelog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
 SERVED = Versions(0, 4)
-"""What each version changed: the table of `tidelog.wire.messages.api_versions`."""
+"""Changes by version: the table of `tidelog.wire.messages.api_versions`."""
 
 ACCESS = NOTHING
 

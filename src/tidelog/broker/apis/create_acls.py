@@ -1,4 +1,4 @@
-"""CreateAcls (30): adds access control entries (KIP-140). Entries that exist already are left as they are.
+"""CreateAcls (30): adds access control entries (KIP-140). Entries that already exist are left as they are.
 
 Each stands for itself: one that makes no sense keeps the others from nothing. A broker alone keeps them in its metadata log, and
 answers once they are on the disk; a member has the controllers do so. Without an authorizer SECURITY_DISABLED.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 3)
-"""What each version changed: the table of `tidelog.wire.messages.create_acls`."""
+"""Changes by version: the table of `tidelog.wire.messages.create_acls`."""
 
 ACCESS = whole(
     cluster(Operation.ALTER),

@@ -1,7 +1,7 @@
 """CreatePartitions (37): lets topics have more partitions (KIP-195).
 
 `count` is how many the topic is to have in all. Records stay where they are, so keys may move to another partition. A topic
-without a configuration is refused: nobody knows how many partitions it should have.
+without a configuration is refused: its intended number of partitions is unknown.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 3)
-"""What each version changed: the table of `tidelog.wire.messages.create_partitions`."""
+"""Changes by version: the table of `tidelog.wire.messages.create_partitions`."""
 
 ACCESS = each(
     Operation.ALTER,
@@ -63,7 +63,7 @@ def _work(node: Node, message: CreatePartitionsRequest, request: Request) -> Wor
         times[topic.name] += 1
         if number % 256 == 255:
             yield None
-    twice = ApiError(ErrorCode.INVALID_REQUEST, "asked for twice")
+    twice = ApiError(ErrorCode.INVALID_REQUEST, "named more than once")
     results = yield from slowly((_result(name, twice) for name, count in times.items() if count > 1), 256)
     mutations = node.quotas.mutations(request, is_strict=request.api_version >= FIRST_STRICT)
     results += yield from node.topic_changes.side_by_side(
@@ -92,7 +92,9 @@ def _create(node: Node, topic: CreatePartitionsTopic, mutations: Mutations, *, v
     has = len(view.partitions)
     added = topic.count - has
     if added <= 0:
-        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"topic {topic.name!r} has {has} partitions: {topic.count} are not more")
+        raise ApiError(
+            ErrorCode.INVALID_PARTITIONS, f"topic {topic.name!r} has {has} partitions, {topic.count} is not an increase"
+        )
     if topic.assignments is not None and len(topic.assignments) != added:
         reason = f"{added} partitions would be added, but {len(topic.assignments)} are assigned"
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
@@ -101,7 +103,7 @@ def _create(node: Node, topic: CreatePartitionsTopic, mutations: Mutations, *, v
     for assignment in topic.assignments or ():
         check_replicas(node.node_id, assignment.broker_ids)
     if not node.manager.is_configuration_known(topic.name):
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"nothing is known of the configuration of topic {topic.name!r}: set one first")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"the configuration is unknown of topic {topic.name!r}: set one first")
     mutations.record(added)
     if not validate_only:
         yield from node.topics.enlargement(topic.name, topic.count)

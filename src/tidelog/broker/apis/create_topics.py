@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tidelog.wire.codec import Message
 
 SERVED = Versions(0, 7)
-"""What each version changed: the table of `tidelog.wire.messages.create_topics`."""
+"""Changes by version: the table of `tidelog.wire.messages.create_topics`."""
 
 REPLICATION_FACTOR = 1
 
@@ -67,13 +67,16 @@ _CREATION = unless_cluster(
         ResourceType.TOPIC,
         of="topics",
         name="name",
-        refused=lambda topic, code: CreatableTopicResult(name=topic.name, error_code=code, error_message=_WHY, configs=[]),
+        refused=lambda topic, code: CreatableTopicResult(name=topic.name, error_code=code, error_message=_why(code), configs=[]),
         response=CreateTopicsResponse,
         into="topics",
         unless=lambda names, name: named_twice(names, name) or name == METADATA_TOPIC,
     ),
 )
-_WHY = "Authorization failed."
+
+
+def _why(code: ErrorCode) -> str:
+    return "Authorization failed." if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED else code.name
 
 
 def _gate(asker: Asker, message: CreateTopicsRequest) -> Message | Outcome | Amend | None:
@@ -130,11 +133,11 @@ def _work(node: Node, message: CreateTopicsRequest, request: Request) -> Work:
         if times[topic.name] == 1 and topic.name != METADATA_TOPIC
     )
     results += [
-        _refused(name, ApiError(ErrorCode.INVALID_REQUEST, "asked for twice")) for name, count in times.items() if count > 1
+        _refused(name, ApiError(ErrorCode.INVALID_REQUEST, "named more than once")) for name, count in times.items() if count > 1
     ]
     if times[METADATA_TOPIC] == 1:
         results.append(
-            _refused(METADATA_TOPIC, ApiError(ErrorCode.INVALID_REQUEST, "Kafka keeps this name for its own metadata"))
+            _refused(METADATA_TOPIC, ApiError(ErrorCode.INVALID_REQUEST, "Kafka reserves this name for its own metadata"))
         )
     response = CreateTopicsResponse(throttle_time_ms=mutations.throttle_ms, topics=results)
     return Wide(response) if len(results) > WIDE else response
@@ -156,7 +159,7 @@ def _create(node: Node, topic: CreatableTopic, mutations: Mutations, *, validate
     name = topic.name
     reason = why_invalid(name)
     if node.topics.get(name) is not None:
-        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name!r} already")
+        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
     if reason is not None:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     colliding = node.topics.colliding(name)
@@ -198,9 +201,11 @@ def _partitions(node: Node, topic: CreatableTopic) -> int:
             raise ApiError(ErrorCode.INVALID_REQUEST, "replicas are assigned, so the number of partitions must be -1")
         return check_assignments(node.node_id, ((one.partition_index, one.broker_ids) for one in topic.assignments))
     if topic.replication_factor < -1 or topic.replication_factor == 0:
-        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "a replication factor is 1 or more, or -1 for the broker's")
+        raise ApiError(
+            ErrorCode.INVALID_REPLICATION_FACTOR, "a replication factor must be at least 1, or -1 for the broker's default"
+        )
     if topic.num_partitions < -1 or topic.num_partitions == 0:
-        raise ApiError(ErrorCode.INVALID_PARTITIONS, "a topic has 1 partition or more, or -1 for the broker's number")
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, "a topic needs at least 1 partition, or -1 for the broker's default")
     check_replication_factor(
         node.config.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
     )

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 3)
-"""What each version changed: the table of `tidelog.wire.messages.delete_acls`."""
+"""Changes by version: the table of `tidelog.wire.messages.delete_acls`."""
 
 ACCESS = whole(
     cluster(Operation.ALTER),
@@ -56,7 +56,7 @@ def _work(node: Node, message: DeleteAclsRequest) -> Work:
     named = 0
     for wanted in filters:
         if wanted.is_unknown:
-            results.append(DeleteAclsFilterResult(ErrorCode.INVALID_REQUEST, "the filter has an element that is not known"))
+            results.append(DeleteAclsFilterResult(ErrorCode.INVALID_REQUEST, "the filter has an unknown element"))
             continue
         result = DeleteAclsFilterResult(ErrorCode.NONE, None)
         for count, (key, acl) in enumerate(list(permissions.authorizer.acls.items())):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 2)
-"""What each version changed: the table of `tidelog.wire.messages.delete_groups`."""
+"""Changes by version: the table of `tidelog.wire.messages.delete_groups`."""
 
 ACCESS = each(
     Operation.DELETE,

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 2)
-"""What each version changed: the table of `tidelog.wire.messages.delete_records`."""
+"""Changes by version: the table of `tidelog.wire.messages.delete_records`."""
 
 ACCESS = each(
     Operation.DELETE,

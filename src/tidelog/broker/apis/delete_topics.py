@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
 from tidelog.broker.api_error import api_error_of
-from tidelog.broker.authorization.access import Access, Amend, Asker, appending
+from tidelog.broker.authorization.access import Access, Amend, Asker, appending, why
 from tidelog.broker.quotas.client_quotas import Mutations
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 6)
-"""What each version changed: the table of `tidelog.wire.messages.delete_topics`."""
+"""Changes by version: the table of `tidelog.wire.messages.delete_topics`."""
 
 AT_ONCE = 256
 
@@ -62,7 +62,8 @@ def _gate(asker: Asker, message: DeleteTopicsRequest) -> DeleteTopicsResponse | 
         if may or not can_see or view is not None or topics.get(known) is not None:
             # A name that may not be seen is not given away by an id; of one that may be, whether it is there is said.
             shown = known if can_see or view is None else None
-            answers.append(_response(shown, topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, _WHY))
+            code = asker.code(ResourceType.TOPIC)
+            answers.append(_response(shown, topic_id, code, why(code)))
             return False
         return True
 
@@ -73,9 +74,6 @@ def _gate(asker: Asker, message: DeleteTopicsRequest) -> DeleteTopicsResponse | 
     if not message.topics and not message.topic_names:
         return DeleteTopicsResponse(responses=answers)
     return appending("responses", answers)
-
-
-_WHY = "Topic authorization failed."
 
 
 ACCESS = Access("DELETE on CLUSTER, or on each TOPIC; DESCRIBE to see its name", _gate)
@@ -102,13 +100,13 @@ def _work(node: Node, message: DeleteTopicsRequest, request: Request) -> Work:
         if number % AT_ONCE == AT_ONCE - 1:
             yield None
         if one.name is None and one.topic_id == NO_TOPIC_ID:
-            refuse(None, NO_TOPIC_ID, ErrorCode.INVALID_REQUEST, "a topic without name and id")
+            refuse(None, NO_TOPIC_ID, ErrorCode.INVALID_REQUEST, "a topic with neither name nor id")
         elif one.name is None:
             ids[one.topic_id] += 1
         elif one.topic_id == NO_TOPIC_ID:
             names[one.name] += 1
         else:
-            refuse(one.name, one.topic_id, ErrorCode.INVALID_REQUEST, "a topic is named by its name or by its id, not by both")
+            refuse(one.name, one.topic_id, ErrorCode.INVALID_REQUEST, "a topic must be named by its name or its id, not by both")
     going: dict[str, TopicView] = {}
     for number, (topic_id, count) in enumerate(ids.items()):
         if number % AT_ONCE == 0:
@@ -117,7 +115,7 @@ def _work(node: Node, message: DeleteTopicsRequest, request: Request) -> Work:
         if count > 1:
             refuse(None, topic_id, ErrorCode.INVALID_REQUEST, "named more than once")
         elif view is None:
-            refuse(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic of that id")
+            refuse(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, "no topic with this id")
         else:
             going[view.name] = view
     for number, (name, count) in enumerate(names.items()):
@@ -127,7 +125,7 @@ def _work(node: Node, message: DeleteTopicsRequest, request: Request) -> Work:
         if count > 1:
             refuse(name, NO_TOPIC_ID, ErrorCode.INVALID_REQUEST, "named more than once")
         elif view is None:
-            refuse(name, NO_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+            refuse(name, NO_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
         elif view.topic_id in ids:
             going.pop(name, None)
             refuse(name, view.topic_id, ErrorCode.INVALID_REQUEST, "named by its id as well")
@@ -143,10 +141,10 @@ def _work(node: Node, message: DeleteTopicsRequest, request: Request) -> Work:
 
 def _delete(node: Node, view: TopicView, mutations: Mutations, *, is_by_id: bool) -> Steps[DeletableTopicResult]:
     now = node.topics.get(view.name)
-    if now is None or (is_by_id and now.topic_id != view.topic_id):  # Somebody else was faster.
+    if now is None or (is_by_id and now.topic_id != view.topic_id):  # Another request was faster.
         if is_by_id:
-            return _response(None, view.topic_id, ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic of that id")
-        return _response(view.name, NO_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {view.name!r}")
+            return _response(None, view.topic_id, ErrorCode.UNKNOWN_TOPIC_ID, "no topic with this id")
+        return _response(view.name, NO_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {view.name!r}")
     view = now
     try:
         mutations.record(len(view.partitions))

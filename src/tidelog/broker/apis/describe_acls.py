@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 3)
-"""What each version changed: the table of `tidelog.wire.messages.describe_acls`."""
+"""Changes by version: the table of `tidelog.wire.messages.describe_acls`."""
 
 ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(DescribeAclsResponse))
 
@@ -49,9 +49,7 @@ def _work(node: Node, message: DescribeAclsRequest) -> Work:
         )
     wanted = _filter(message)
     if wanted.is_unknown:
-        return DescribeAclsResponse(
-            error_code=ErrorCode.INVALID_REQUEST, error_message="the filter has an element that is not known"
-        )
+        return DescribeAclsResponse(error_code=ErrorCode.INVALID_REQUEST, error_message="the filter has an unknown element")
     acls = list(permissions.authorizer.acls.values())
     found: dict[tuple[int, str, int], DescribeAclsResource] = {}
     for count, one in enumerate(acls):

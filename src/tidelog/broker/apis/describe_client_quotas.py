@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 1)
-"""What each version changed: the table of `tidelog.wire.messages.describe_client_quotas`."""
+"""Changes by version: the table of `tidelog.wire.messages.describe_client_quotas`."""
 
 ACCESS = whole(
     cluster(Operation.DESCRIBE_CONFIGS),
@@ -87,7 +87,7 @@ def _filter(components: list[ComponentData]) -> tuple[dict[str, ComponentData], 
             return wanted, _Refused(ErrorCode.INVALID_REQUEST, f"match type {one.match_type} does not go with name {one.match!r}")
         wanted[name] = one
     if IP in wanted and len(wanted) > 1:
-        return wanted, _Refused(ErrorCode.INVALID_REQUEST, "an address goes neither with a user nor with a client id")
+        return wanted, _Refused(ErrorCode.INVALID_REQUEST, "an ip entity cannot be combined with a user or a client id")
     return wanted, None
 
 

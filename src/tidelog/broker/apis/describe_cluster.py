@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 2)
-"""What each version changed: the table of `tidelog.wire.messages.describe_cluster`."""
+"""Changes by version: the table of `tidelog.wire.messages.describe_cluster`."""
 
 ACCESS = within("DESCRIBE on CLUSTER for its authorized operations")
 
@@ -33,7 +33,7 @@ def handle(node: Node, message: DescribeClusterRequest, request: Request) -> Des
         return DescribeClusterResponse(error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE, error_message="this is a broker's endpoint")
     if message.endpoint_type != BROKERS:
         return DescribeClusterResponse(
-            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, error_message=f"there is no endpoint of type {message.endpoint_type}"
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, error_message=f"unknown endpoint type {message.endpoint_type}"
         )
     brokers = node.brokers.registered if message.include_fenced_brokers else node.brokers.alive
     return DescribeClusterResponse(

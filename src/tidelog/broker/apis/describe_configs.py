@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 4)
-"""What each version changed: the table of `tidelog.wire.messages.describe_configs`."""
+"""Changes by version: the table of `tidelog.wire.messages.describe_configs`."""
 
 ACCESS = of_configs(Operation.DESCRIBE_CONFIGS, refused=DescribeConfigsResult, response=DescribeConfigsResponse, into="results")
 
@@ -63,7 +63,7 @@ def handle(node: Node, message: DescribeConfigsRequest, request: Request) -> Wor
     for count, one in enumerate(message.resources):
         if one.resource_type not in KINDS:
             # Kafka refuses all of them for one.
-            refusal = ApiError(ErrorCode.INVALID_REQUEST, f"there is no resource of type {one.resource_type}")
+            refusal = ApiError(ErrorCode.INVALID_REQUEST, f"unknown resource type {one.resource_type}")
             refused = yield from slowly((_refused(each, refusal) for each in message.resources), 64)
             return DescribeConfigsResponse(results=refused)
         if count % 256 == 255:
@@ -117,11 +117,11 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> list[ConfigEntry]
         return node.configs.broker()
     if resource.resource_type == BROKER_LOGGER:
         if not name:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "a broker's loggers are asked for by its id")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "loggers must be described by a broker's id")
         check_broker_id(node, name)
         return _loggers()
     if not name:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "a subscription to client metrics has a name")
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a client metrics subscription needs a name")
     return []
 
 

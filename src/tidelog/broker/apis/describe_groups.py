@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 5)
-"""What each version changed: the table of `tidelog.wire.messages.describe_groups`."""
+"""Changes by version: the table of `tidelog.wire.messages.describe_groups`."""
 
 ACCESS = each(
     Operation.DESCRIBE,

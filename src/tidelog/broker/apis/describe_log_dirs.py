@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 4)
-"""What each version changed: the table of `tidelog.wire.messages.describe_log_dirs`."""
+"""Changes by version: the table of `tidelog.wire.messages.describe_log_dirs`."""
 
 ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(DescribeLogDirsResponse))
 
@@ -43,6 +43,7 @@ def handle(node: Node, message: DescribeLogDirsRequest, request: Request) -> Des
 def _described(node: Node, message: DescribeLogDirsRequest) -> Work:
     logs = node.manager.logs
     if message.topics is None:
+        yield None  # A small request is much work: where a thousand come together, it is not begun now.
         keys = sorted(logs)
     else:
         asked: set[TopicPartition] = set()  # Of what is here: what is not need not be sorted, however much of it was asked for.

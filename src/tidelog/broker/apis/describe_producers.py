@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import each
+from tidelog.broker.authorization.access import each, why
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 0)
-"""What each version changed: the table of `tidelog.wire.messages.describe_producers`."""
+"""Changes by version: the table of `tidelog.wire.messages.describe_producers`."""
 
 ACCESS = each(
     Operation.READ,
@@ -34,7 +35,7 @@ ACCESS = each(
     of="topics",
     name="name",
     refused=lambda topic, code: TopicResponse(
-        topic.name, [PartitionResponse(one, code, "Topic authorization failed.") for one in topic.partition_indexes]
+        topic.name, [PartitionResponse(one, code, why(code)) for one in topic.partition_indexes]
     ),
     response=DescribeProducersResponse,
     into="topics",
@@ -54,9 +55,12 @@ def _work(node: Node, message: DescribeProducersRequest) -> Work:
         if why is not None:
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
         elif node.topics.get(topic.name) is None:
-            code, why = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic"
+            code, why = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such topic"
         if code is ErrorCode.NONE:
-            partitions = yield from slowly((_describe(node, topic.name, one) for one in topic.partition_indexes), 4)
+            partitions = []
+            for one in topic.partition_indexes:
+                partitions.append((yield from _described(node, topic.name, one)))
+                yield None
         else:
             partitions = yield from slowly((PartitionResponse(one, code, why) for one in topic.partition_indexes), 64)
         answers.append(TopicResponse(topic.name, partitions))
@@ -66,26 +70,25 @@ def _work(node: Node, message: DescribeProducersRequest) -> Work:
     return DescribeProducersResponse(topics=answers)
 
 
-def _describe(node: Node, topic: str, partition: int) -> PartitionResponse:
+def _described(node: Node, topic: str, partition: int) -> Generator[None, None, PartitionResponse]:
     key = TopicPartition(topic, partition)
     refusal = node.leadership.reading_refusal(key)
     if refusal:
         return PartitionResponse(partition, refusal)
     log = node.manager.log(*key)
-    return PartitionResponse(
-        partition,
-        active_producers=[
-            ProducerState(
-                one.producer_id,
-                one.producer_epoch,
-                one.last_sequence,
-                one.last_timestamp,
-                one.coordinator_epoch,
-                one.current_txn_first_offset,
-            )
-            for one in log.producer_state.active_producers.values()
-        ],
+    producers = list(log.producer_state.active_producers.values())  # Each client of a day may be one of them.
+    described = (
+        ProducerState(
+            one.producer_id,
+            one.producer_epoch,
+            one.last_sequence,
+            one.last_timestamp,
+            one.coordinator_epoch,
+            one.current_txn_first_offset,
+        )
+        for one in producers
     )
+    return PartitionResponse(partition, active_producers=(yield from slowly(described, 256)))
 
 
 API = Api(DescribeProducersRequest, DescribeProducersResponse, SERVED, ACCESS, handle)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 2)
-"""What each version changed: the table of `tidelog.wire.messages.describe_quorum`."""
+"""Changes by version: the table of `tidelog.wire.messages.describe_quorum`."""
 
 ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(DescribeQuorumResponse))
 
@@ -58,7 +58,7 @@ def _work(node: Node, message: DescribeQuorumRequest) -> Work:
 
 def _refused(partition: int) -> PartitionDataResult:
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return PartitionDataResult(partition, code, "only the metadata's partition is asked about", -1)
+    return PartitionDataResult(partition, code, "only the metadata partition can be described", -1)
 
 
 def _partition(node: Node) -> PartitionDataResult:

@@ -1,7 +1,8 @@
 """DescribeTopicPartitions (75): topics and their partitions, page by page (KIP-966).
 
 Topics come by name, their partitions by number, as many as the request wants, `MAX_PARTITIONS` at most. Where more are left, the
-answer names the one to go on with (`next_cursor`). A partition without a leader has no error here, as in Kafka: its leader is -1.
+answer names the one to continue with (`next_cursor`). A partition without a leader has no error here, as in Kafka: its leader is
+-1.
 
 | asked for | |
 |---|---|
@@ -37,15 +38,15 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 0)
-"""What each version changed: the table of `tidelog.wire.messages.describe_topic_partitions`."""
+"""Changes by version: the table of `tidelog.wire.messages.describe_topic_partitions`."""
 
-ACCESS = within("DESCRIBE on each TOPIC: where all are asked for, others are left out")
+ACCESS = within("DESCRIBE on each TOPIC: a request for all omits the others")
 
 MAX_PARTITIONS = 2000
 """Kafka's `max.request.partition.size.limit`."""
 
 _METADATA_VERSION = 12
-"""What Metadata answers in this version is what is asked for here."""
+"""The request here asks for Metadata in this version."""
 
 
 def handle(node: Node, message: DescribeTopicPartitionsRequest, request: Request) -> Work:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 0)
-"""What each version changed: the table of `tidelog.wire.messages.describe_transactions`."""
+"""Changes by version: the table of `tidelog.wire.messages.describe_transactions`."""
 
 ACCESS = each(
     Operation.DESCRIBE,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 0)
-"""What each version changed: the table of `tidelog.wire.messages.describe_user_scram_credentials`."""
+"""Changes by version: the table of `tidelog.wire.messages.describe_user_scram_credentials`."""
 
 ACCESS = whole(
     cluster(Operation.DESCRIBE),

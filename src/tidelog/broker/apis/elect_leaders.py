@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 2)
-"""What each version changed: the table of `tidelog.wire.messages.elect_leaders`."""
+"""Changes by version: the table of `tidelog.wire.messages.elect_leaders`."""
 
 ACCESS = whole(
     cluster(Operation.ALTER),
@@ -51,10 +51,10 @@ PREFERRED = 0
 UNCLEAN = 1
 
 _WHY = {
-    ErrorCode.ELECTION_NOT_NEEDED: "the broker is alone, and leads it already",
-    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "its one replica could not be loaded",
-    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "its one replica could not be loaded",
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such partition",
+    ErrorCode.ELECTION_NOT_NEEDED: "the only broker already leads it",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "its only replica could not be loaded",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "its only replica could not be loaded",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "no such partition",
 }
 
 

@@ -1,7 +1,7 @@
 """EndTxn (26): commits or aborts a transaction (KIP-98).
 
 The answer means that it is decided. The markers are usually written by then, too: Kafka's brokers send them to each other, and a
-producer that goes on at once may get CONCURRENT_TRANSACTIONS; here that needs a transaction of many partitions.
+producer that continues at once may get CONCURRENT_TRANSACTIONS; here that needs a transaction of many partitions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 5)
-"""What each version changed: the table of `tidelog.wire.messages.end_txn`."""
+"""Changes by version: the table of `tidelog.wire.messages.end_txn`."""
 
 ACCESS = whole(Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"), refused=at_top(EndTxnResponse))
 

@@ -25,7 +25,7 @@ from tidelog.broker.fetch.fetch_sessions import (
 from tidelog.broker.node import Node
 from tidelog.broker.server.request import Outcome, Request
 from tidelog.broker.server.slices import Elsewhere, Work
-from tidelog.broker.server.wide_requests import AT_ONCE, discarded
+from tidelog.broker.server.wide_requests import AT_ONCE, FEW, discarded
 from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
@@ -39,7 +39,7 @@ from tidelog.wire.messages.fetch import (
 )
 
 SERVED = Versions(0, 18)
-"""What each version changed: the table of `tidelog.wire.messages.fetch`."""
+"""Changes by version: the table of `tidelog.wire.messages.fetch`."""
 
 ACCESS = within("READ on each TOPIC; of a follower CLUSTER_ACTION on CLUSTER")
 
@@ -68,6 +68,8 @@ def _work(node: Node, message: FetchRequest, request: Request) -> Work:
         session = found
         # First: a second request of the session that comes while it is being changed comes too late.
         node.fetch_sessions.touch(session)
+        if len(session.partitions) > FEW:
+            yield None  # A small request may be much work: where a thousand come together, it is not begun now.
         yield from _update(node, session, message, version)
         if session.partitions:
             node.fetch_sessions.count(session)
@@ -110,12 +112,17 @@ def _partitions(
     """Return what a request names. Of a partition that is named twice, the last word counts, at the place of the first."""
     wanted: dict[PartitionName, FetchedPartition] = {}
     by_id = version >= TOPIC_ID_VERSION
+    logs = node.manager.logs
     count = 0
     for topic in topics:
         name, topic_id, label = _topic(node, topic, by_id)
         for partition in topic.partitions:
             index = partition.partition
-            key = None if name is None else TopicPartition(name, index)
+            key = None
+            if name is not None:
+                log = logs.get((name, index))  # type: ignore[call-overload]
+                # A thousand sessions keep a thousand keys each: one object is enough for all.
+                key = TopicPartition(name, index) if log is None else log.topic_partition
             wanted[label, index] = FetchedPartition((label, index), key, topic_id, partition)
             count += 1
             if not count % 128:

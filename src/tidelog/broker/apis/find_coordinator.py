@@ -2,7 +2,7 @@
 
 Share groups are COORDINATOR_NOT_AVAILABLE, as in Kafka 3.9 while they are not configured.
 
-A broker that is alone keeps all of them. The topic that they are kept in is made when somebody first asks, and is there at once.
+A broker that is alone keeps all of them. Their internal topic is created at the first request, and exists at once.
 In a cluster who leads the partition of the group or id is its coordinator; COORDINATOR_NOT_AVAILABLE is answered while nobody
 does, and until the controller has made the topic.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import FAILED, Access, Amend, Asker, appending
+from tidelog.broker.authorization.access import Access, Amend, Asker, appending
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.security.acl import Operation, ResourceType
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tidelog.broker.state_log import StateLog
 
 SERVED = Versions(0, 6)
-"""What each version changed: the table of `tidelog.wire.messages.find_coordinator`."""
+"""Changes by version: the table of `tidelog.wire.messages.find_coordinator`."""
 
 GROUP = 0
 TRANSACTION = 1
@@ -50,7 +50,7 @@ def _gate(asker: Asker, message: FindCoordinatorRequest) -> FindCoordinatorRespo
         return None
     if not denied:
         return None
-    code = FAILED[kind]
+    code = asker.code(kind)
     if version < _FIRST_BATCHED:
         return FindCoordinatorResponse(error_code=code, error_message=code.name, node_id=-1, host="", port=-1)
     answers = [Coordinator(key, -1, "", -1, code) for key in keys if key in denied]
@@ -91,7 +91,7 @@ def handle(node: Node, message: FindCoordinatorRequest, request: Request) -> Wor
 def _refusal(key_type: int, version: int) -> tuple[ErrorCode, str]:
     if key_type == SHARE:
         return (ErrorCode.INVALID_REQUEST if version < _FIRST_WITH_SHARES else ErrorCode.COORDINATOR_NOT_AVAILABLE), ""
-    return ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}"
+    return ErrorCode.INVALID_REQUEST, f"unknown coordinator type {key_type}"
 
 
 def _coordinator(node: Node, request: Request, log: StateLog | None, key: str, code: ErrorCode, reason: str) -> Coordinator:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 4)
-"""What each version changed: the table of `tidelog.wire.messages.heartbeat`."""
+"""Changes by version: the table of `tidelog.wire.messages.heartbeat`."""
 
 ACCESS = whole(Right(Operation.READ, ResourceType.GROUP, "group_id"), refused=at_top(HeartbeatResponse))
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 1)
-"""What each version changed: the table of `tidelog.wire.messages.incremental_alter_configs`."""
+"""Changes by version: the table of `tidelog.wire.messages.incremental_alter_configs`."""
 
 ACCESS = of_configs(
     Operation.ALTER_CONFIGS, refused=AlterConfigsResourceResponse, response=IncrementalAlterConfigsResponse, into="responses"

@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import FAILED, Access, Asker
+from tidelog.broker.authorization.access import Access, Asker
 from tidelog.broker.coordinator_handlers import by_transactions
 from tidelog.broker.server.request import Outcome, Request, Wide
 from tidelog.broker.server.slices import Work, awaited
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tidelog.wire.codec import Message
 
 SERVED = Versions(0, 5)
-"""What each version changed: the table of `tidelog.wire.messages.init_producer_id`."""
+"""Changes by version: the table of `tidelog.wire.messages.init_producer_id`."""
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -50,10 +50,10 @@ def _gate(asker: Asker, message: InitProducerIdRequest) -> InitProducerIdRespons
         is_allowed = asker.may(Operation.WRITE, kind, message.transactional_id)
     else:
         kind = ResourceType.CLUSTER
-        is_allowed = asker.may_cluster(Operation.IDEMPOTENT_WRITE, log_denied=False) or asker.permissions.may_any(
-            asker.request, Operation.WRITE, ResourceType.TOPIC
+        is_allowed = asker.may_cluster(Operation.IDEMPOTENT_WRITE, log_denied=False) or asker.may_any(
+            Operation.WRITE, ResourceType.TOPIC
         )
-    return None if is_allowed else _refused(FAILED[kind])
+    return None if is_allowed else _refused(asker.code(kind))
 
 
 ACCESS = Access(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 9)
-"""What each version changed: the table of `tidelog.wire.messages.join_group`."""
+"""Changes by version: the table of `tidelog.wire.messages.join_group`."""
 
 _FIRST_WITH_MEMBER_ID = 4
 _FIRST_WITH_NO_PROTOCOL = 7
@@ -35,7 +35,7 @@ _FIRST_WITH_SKIPPING = 9
 def _gate(asker: Asker, message: JoinGroupRequest) -> JoinGroupResponse | None:
     if asker.may(Operation.READ, ResourceType.GROUP, message.group_id):
         return None
-    return _response(asker.request.api_version, JoinResult("", ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    return _response(asker.request.api_version, JoinResult("", asker.code(ResourceType.GROUP)))
 
 
 ACCESS = Access("READ on GROUP (group_id)", _gate)

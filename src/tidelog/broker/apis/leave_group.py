@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 5)
-"""What each version changed: the table of `tidelog.wire.messages.leave_group`."""
+"""Changes by version: the table of `tidelog.wire.messages.leave_group`."""
 
 ACCESS = whole(Right(Operation.READ, ResourceType.GROUP, "group_id"), refused=at_top(LeaveGroupResponse))
 

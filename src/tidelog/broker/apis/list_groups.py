@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 5)
-"""What each version changed: the table of `tidelog.wire.messages.list_groups`."""
+"""Changes by version: the table of `tidelog.wire.messages.list_groups`."""
 
 ACCESS = within("DESCRIBE on CLUSTER for all groups, else on each GROUP: others are left out")
 

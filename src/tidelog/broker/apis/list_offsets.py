@@ -17,7 +17,7 @@ debugger, which calls itself replica -2. Followers from Kafka 4.2 on ask in vers
 
 No record is that late, or it lies at or after the end of the asker's reads: offset, timestamp and epoch are -1, and no error. A
 consumer's reads end at the high watermark, or with read_committed at the last stable offset; all others' at the log end. Where
-"none" would be wrong, the search goes on, unlike Kafka's: see `storage.partition.offset_lookup`. Of a topic of format v0 only
+"none" would be wrong, the search continues, unlike Kafka's: see `storage.partition.offset_lookup`. Of a topic of format v0 only
 -1 and -2 are answered, all else is UNSUPPORTED_FOR_MESSAGE_FORMAT.
 """
 
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from tidelog.storage.partition.partition_log import PartitionLog
 
 SERVED = Versions(0, 11)
-"""What each version changed: the table of `tidelog.wire.messages.list_offsets`."""
+"""Changes by version: the table of `tidelog.wire.messages.list_offsets`."""
 
 ACCESS = each(
     Operation.DESCRIBE,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 0)
-"""What each version changed: the table of `tidelog.wire.messages.list_partition_reassignments`."""
+"""Changes by version: the table of `tidelog.wire.messages.list_partition_reassignments`."""
 
 ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(ListPartitionReassignmentsResponse))
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 1)
-"""What each version changed: the table of `tidelog.wire.messages.list_transactions`."""
+"""Changes by version: the table of `tidelog.wire.messages.list_transactions`."""
 
 ACCESS = within("DESCRIBE on each TRANSACTIONAL_ID: others are left out")
 

@@ -1,7 +1,7 @@
 """Metadata (3): which brokers there are, which topics, who leads their partitions.
 
-If one topic is asked for by its id, no names are looked at. What is answered about a topic is
-`topics`' (alone) or `cluster.cluster_topics`'.
+If one topic is asked for by its id, no names are checked. `topics` (a single broker) or `cluster.cluster_topics` answers for
+each topic.
 
 A topic that does not exist and may be created (auto.create.topics.enable) is answered with UNKNOWN_TOPIC_OR_PARTITION, as Kafka
 answers before its controller has acted, and is there when the client asks again.
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from tidelog.broker.topics import TopicView
 
 SERVED = Versions(0, 12)
-"""What each version changed: the table of `tidelog.wire.messages.metadata`."""
+"""Changes by version: the table of `tidelog.wire.messages.metadata`."""
 
 ACCESS = within(
-    "DESCRIBE on each TOPIC: where all are asked for, others are left out; CREATE on CLUSTER or the TOPIC to create it; "
+    "DESCRIBE on each TOPIC: a request for all omits the others; CREATE on CLUSTER or the TOPIC to create it; "
     "DESCRIBE on CLUSTER for its authorized operations"
 )
 
@@ -158,7 +158,7 @@ def _topics_of_names(
             missing.append(name)
     if missing:
         if len(missing) * (1 + node.config.num_partitions) > MAX_SIZE:
-            logger.warning("somebody asked for %d topics that are not there: too many to create them at once", len(missing))
+            logger.warning("a client asked for %d topics that do not exist: too many to create at once", len(missing))
         elif node.topic_creation is not None:
             node.topic_creation.ask(missing, request)
         else:
@@ -167,11 +167,11 @@ def _topics_of_names(
 
 
 def _create(node: Node, name: str) -> Steps[None]:
-    """Create a topic that somebody wants to use. What keeps it from being created is reported here: the answer has no room for
+    """Create a topic that a client wants to use. The reason why it is not created is logged here: the response has no field for
     it.
     """
     if node.topics.get(name) is not None:
-        return  # Somebody else wanted to use it, too.
+        return  # Another client wanted to use it, too.
     try:
         if node.config.default_replication_factor != 1:
             raise InvalidArgumentError(
@@ -181,7 +181,7 @@ def _create(node: Node, name: str) -> Steps[None]:
             )
         yield from node.topics.creation(name, node.config.num_partitions, {})
     except TidelogError as error:
-        logger.warning("could not create topic %s, which somebody asked for: %s", name, error)
+        logger.warning("could not create topic %s, which a client asked for: %s", name, error)
 
 
 def _topic_of_id(node: Node, topic_id: uuid.UUID, request: Request) -> MetadataResponseTopic:
@@ -213,7 +213,7 @@ def _refused_topic(name: str) -> MetadataResponseTopic:
 
 
 def cluster_operations(node: Node, request: Request) -> int:
-    """Return a bit for each operation that a request may do to the cluster; 0 where it may not even describe it."""
+    """Return a bit for each operation that a request may do to the cluster; 0 if it may not even describe it."""
     permissions = node.permissions
     if permissions is not None and not permissions.may_cluster(request, Operation.DESCRIBE):
         return 0

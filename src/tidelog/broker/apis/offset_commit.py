@@ -3,7 +3,7 @@
 Version 0 is UNSUPPORTED_VERSION: there is no ZooKeeper. A retention time of -1 is the broker's.
 
 Partitions that there are not are UNKNOWN_TOPIC_OR_PARTITION, and the others committed. Of a partition that is named twice, the
-last offset counts. Who may commit: `groups.offset_commits`.
+last offset counts. Checks of the committer: `groups.offset_commits`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 9)
-"""What each version changed: the table of `tidelog.wire.messages.offset_commit`."""
+"""Changes by version: the table of `tidelog.wire.messages.offset_commit`."""
 
 
 def _refused(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitResponseTopic:

@@ -3,7 +3,7 @@
 | the group | a partition |
 |---|---|
 | has no members | is forgotten |
-| has consumers | GROUP_SUBSCRIBED_TO_TOPIC where they subscribe to its topic, or nobody knows whether; is forgotten otherwise |
+| has consumers | GROUP_SUBSCRIBED_TO_TOPIC if they subscribe to its topic, or this is unknown; is forgotten otherwise |
 | has members of another kind | NON_EMPTY_GROUP for the whole request |
 | is not there | GROUP_ID_NOT_FOUND for the whole request |
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 0)
-"""What each version changed: the table of `tidelog.wire.messages.offset_delete`."""
+"""Changes by version: the table of `tidelog.wire.messages.offset_delete`."""
 
 ACCESS = first(
     whole(
@@ -57,6 +57,7 @@ ACCESS = first(
         ),
         response=OffsetDeleteResponse,
         into="topics",
+        asks_for_none=True,  # As by Kafka: a group that is not there is the answer, whichever topics are named.
     ),
 )
 

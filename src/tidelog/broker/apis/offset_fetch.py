@@ -13,7 +13,7 @@ from collections.abc import Collection, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import FAILED, Access, Amend, Asker, refusals
+from tidelog.broker.authorization.access import Access, Amend, Asker, refusals
 from tidelog.broker.coordinator_handlers import by_groups
 from tidelog.broker.groups.group import Group
 from tidelog.broker.server.request import Outcome, Request
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 9)
-"""What each version changed: the table of `tidelog.wire.messages.offset_fetch`."""
+"""Changes by version: the table of `tidelog.wire.messages.offset_fetch`."""
 
 NO_OFFSET: Final = CommittedOffset(-1, NO_LEADER_EPOCH, "", -1)
 
@@ -55,7 +55,7 @@ _Wanted: TypeAlias = "list[tuple[str, Iterable[int]]] | None"
 
 
 def _gate(asker: Asker, message: OffsetFetchRequest) -> OffsetFetchResponse | Amend | None:
-    failed = FAILED[ResourceType.GROUP]
+    failed = asker.code(ResourceType.GROUP)
     version = asker.request.api_version
     if version < _FIRST_WITH_GROUPS:
         if asker.may(Operation.DESCRIBE, ResourceType.GROUP, message.group_id):
@@ -90,7 +90,7 @@ def _amending(
     *,
     of: str = "",
 ) -> Amend:
-    """Return what leaves out topics that nobody may see, and adds what is refused, by the group that was asked for.
+    """Return a function that removes topics that the client may not see, and adds refused ones, by group.
 
     `whole` are groups of which all was asked for: the others' topics have been asked about. `of` is the only group of a request.
     """
@@ -125,7 +125,7 @@ def _seen(asker: Asker, topics: Any, form: tuple[Any, Any]) -> tuple[Any, list[A
     if not denied:
         return topics, []
     refused = [one for one in topics if one.name in denied]
-    return [one for one in topics if one.name not in denied], _all_refused(refused, FAILED[ResourceType.TOPIC], form)
+    return [one for one in topics if one.name not in denied], _all_refused(refused, asker.code(ResourceType.TOPIC), form)
 
 
 def _all_refused(topics: Iterable[Any], code: ErrorCode, form: tuple[Any, Any]) -> list[Any]:
@@ -143,7 +143,7 @@ def _all_refused(topics: Iterable[Any], code: ErrorCode, form: tuple[Any, Any]) 
 
 
 ACCESS = Access(
-    "DESCRIBE on each GROUP, and on each TOPIC: where all are asked for, others are left out",
+    "DESCRIBE on each GROUP, and on each TOPIC: a request for all omits the others",
     _gate,
 )
 

@@ -23,7 +23,7 @@ from tidelog.wire.messages.offset_for_leader_epoch import (
 )
 
 SERVED = Versions(0, 4)
-"""What each version changed: the table of `tidelog.wire.messages.offset_for_leader_epoch`."""
+"""Changes by version: the table of `tidelog.wire.messages.offset_for_leader_epoch`."""
 
 ACCESS = unless_cluster(
     Operation.CLUSTER_ACTION,

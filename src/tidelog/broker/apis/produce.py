@@ -1,13 +1,13 @@
 """Produce (0): records into logs.
 
-What is stored is the topic's format, whatever comes (`records.validation`). acks=1 is answered as soon as the records are in
-the log, with `flush.messages` once they are on the disk (`flushes`); acks=-1 once they are committed
+Records are stored in the topic's format, whatever arrives (`records.validation`). acks=1 is answered as soon as the records are
+in the log, with `flush.messages` once they are on the disk (`flushes`); acks=-1 once they are committed
 (`replicas.delayed_produce`), which on a single broker is the same. acks=0 is never answered, unless something went wrong: then
 the connection is closed, as that is all that such a producer can notice.
 
 Order of refusals, as in Kafka: records that have no readable first batch spoil the request; then, partition by partition, an
 unknown one, what the version does not allow, acks that do not exist, one that another broker leads, with acks=-1 too few
-replicas in sync, what the log says (`tidelog.errors`). What a refusal says besides its code:
+replicas in sync, what the log says (`tidelog.errors`). A refusal has these fields besides its code:
 
 | refused | log start offset | message, record errors |
 |---|---|---|
@@ -18,8 +18,8 @@ replicas in sync, what the log says (`tidelog.errors`). What a refusal says besi
 
 Records of a transaction are taken if its coordinator knows that the transaction has the partition (KIP-890;
 ``transaction.partition.verification.enable=false`` takes them unasked, as in Kafka). A log in which the transaction is open
-already need not ask, but for an epoch that it has not seen: a client that made that up would keep the markers out. What clients
-get for the coordinator's refusals:
+already need not ask, but for an epoch that it has not seen: a client that made that up would keep the markers out. Error codes to
+clients for the coordinator's refusals:
 
 | the coordinator | clients |
 |---|---|
@@ -75,7 +75,7 @@ from tidelog.wire.messages.produce import (
 from tidelog.wire.usual_produce import FIRST_READ, LAST_READ, read_usual_fast, write_usual_fast
 
 SERVED = Versions(0, 12)
-"""What each version changed: the table of `tidelog.wire.messages.produce`."""
+"""Changes by version: the table of `tidelog.wire.messages.produce`."""
 
 ACCESS = PRODUCE_ACCESS
 
@@ -98,7 +98,7 @@ _Key: TypeAlias = tuple[str, int]
 _FIRST_TOLD_TO_ABORT: Final = 11
 _FIRST_ADDING: Final = 12
 
-_ENDED: Final = "the transaction was ended before its coordinator's answer"
+_ENDED: Final = "the transaction ended before its coordinator answered"
 
 _NOT_KNOWN_YET: Final = frozenset(
     {
@@ -109,7 +109,7 @@ _NOT_KNOWN_YET: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""What older clients do not expect of a log."""
+"""Log contents that older clients do not expect."""
 
 
 def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResponse | Outcome:
@@ -246,7 +246,7 @@ def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
                 except Exception as error:
                     answer = _refused_by_log(key, log, error)
                     break
-        if answer is None:  # Each time somebody else's records were there sooner.
+        if answer is None:  # Each time another client's records were first.
             answer = PartitionProduceResponse(key[1], ErrorCode.REQUEST_TIMED_OUT, -1)
         is_refused |= answer.error_code != _NONE
         answers.setdefault(key[0], []).append(answer)
@@ -271,7 +271,7 @@ def _held(
     uncommitted: list[Uncommitted],
     is_refused: bool,
 ) -> ProduceResponse | Outcome:
-    """Return the response, or see to it that the request gets it later: once its records are committed, or on the disk."""
+    """Return the response, or arrange for it later: once its records are committed, or on the disk."""
     if is_refused and not uncommitted and request.api_version >= FIRST_WITH_LEADERS:
         name_leaders(node, request, response)
     if uncommitted:

@@ -1,4 +1,4 @@
-"""SaslAuthenticate (36): refused where nobody has to authenticate, or somebody has; `server.secured` answers all others."""
+"""SaslAuthenticate (36): refused if no authentication is needed, or it is already done; `server.secured` answers all others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidelog.wire.fields import Versions
 from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 SERVED = Versions(0, 2)
-"""What each version changed: the table of `tidelog.wire.messages.sasl_authenticate`."""
+"""Changes by version: the table of `tidelog.wire.messages.sasl_authenticate`."""
 
 ACCESS = NOTHING
 

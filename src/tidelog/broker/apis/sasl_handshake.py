@@ -1,4 +1,4 @@
-"""SaslHandshake (17): refused where nobody has to authenticate, or somebody has; `server.secured` answers all others."""
+"""SaslHandshake (17): refused if no authentication is needed, or it is already done; `server.secured` answers all others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidelog.wire.fields import Versions
 from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 SERVED = Versions(0, 1)
-"""What each version changed: the table of `tidelog.wire.messages.sasl_handshake`."""
+"""Changes by version: the table of `tidelog.wire.messages.sasl_handshake`."""
 
 ACCESS = NOTHING
 

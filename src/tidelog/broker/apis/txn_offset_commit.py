@@ -3,7 +3,7 @@
 COORDINATOR_LOAD_IN_PROGRESS is answered from version 2 on: older clients would end at that.
 
 The transaction must know of the group (AddOffsetsToTxn); from version 5 on it learns it so (KIP-890). Until it ends, OffsetFetch
-answers with what was committed before, or UNSTABLE_OFFSET_COMMIT. Who may commit: `groups.offset_commits`.
+answers with what was committed before, or UNSTABLE_OFFSET_COMMIT. Checks of the committer: `groups.offset_commits`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 5)
-"""What each version changed: the table of `tidelog.wire.messages.txn_offset_commit`."""
+"""Changes by version: the table of `tidelog.wire.messages.txn_offset_commit`."""
 
 
 def _refused(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCommitResponseTopic:

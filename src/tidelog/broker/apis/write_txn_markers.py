@@ -1,6 +1,6 @@
 """WriteTxnMarkers (27): a coordinator ends transactions in logs (KIP-98). It is answered once the markers are committed.
 
-A coordinator asks other brokers; of this one's logs it needs nobody to ask. An administrator may ask, too:
+A coordinator asks other brokers; it writes to this one's logs directly. An administrator may ask, too:
 ``kafka-transactions abort`` ends a transaction that hangs, because no coordinator knows it (KIP-664).
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import cluster, unless_cluster, whole
 from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Until, Work, elements
+from tidelog.broker.server.slices import Elsewhere, Until, Work, elements, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.model import TopicPartition
 from tidelog.records.builder import Producer
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 2)
-"""What each version changed: the table of `tidelog.wire.messages.write_txn_markers`."""
+"""Changes by version: the table of `tidelog.wire.messages.write_txn_markers`."""
 
 
 def _refused(message: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:
@@ -84,30 +84,37 @@ def handle(node: Node, message: WriteTxnMarkersRequest, request: Request) -> Wor
     return WriteTxnMarkersResponse(results)
 
 
-def _committed(node: Node, codes: dict[int, dict[TopicPartition, ErrorCode]]) -> Generator[Until, Any, None]:
+def _committed(node: Node, codes: dict[int, dict[TopicPartition, ErrorCode]]) -> Generator[Elsewhere | Until | None, Any, None]:
     """Wait until what was written is committed; where that fails, say so."""
-    written = {key for of_producer in codes.values() for key, code in of_producer.items() if code is ErrorCode.NONE}
+    every = yield from slowly((each for of_producer in codes.values() for each in of_producer.items()), 256)
+    left: set[TopicPartition] = set()
     refused: dict[TopicPartition, ErrorCode] = {}
+    waiting: list[Callable[[object], None]] = []
 
-    def begin(go_on: Callable[[object], None]) -> None:
-        left = set(written)
+    def done(key: TopicPartition, code: ErrorCode) -> None:
+        left.discard(key)
+        if code:
+            refused[key] = code
+        if waiting and not left:
+            waiting.pop()(None)
 
-        def done(key: TopicPartition, code: ErrorCode) -> None:
-            left.discard(key)
-            if code:
-                refused[key] = code
-            if not left:
-                go_on(None)
-
-        for key in written:
+    asked: set[TopicPartition] = set()
+    for count, (key, code) in enumerate(every):
+        if code is ErrorCode.NONE and key not in asked:
+            asked.add(key)
+            left.add(key)
             node.markers.when_written(key, partial(done, key))
-
-    if written:
-        yield Until(begin)
+        if count % 64 == 63:
+            yield None
+    if left:
+        yield Until(waiting.append)
     for of_producer in codes.values() if refused else ():
-        for key, code in of_producer.items():
+        for count, (key, code) in enumerate(of_producer.items()):
             if code is ErrorCode.NONE:
                 of_producer[key] = refused.get(key, code)
+            if count % 256 == 255:
+                yield None
+    yield from discarded(None, every, asked)
 
 
 def _result(producer_id: int, codes: dict[TopicPartition, ErrorCode]) -> Generator[None, None, WritableTxnMarkerResult]:

@@ -1,4 +1,4 @@
-"""What an API checks before its handler is called. Each module of `apis/` says it, beside the versions that it serves::
+"""Checks of an API before its handler is called. Each module of `apis/` says it, beside the versions that it serves::
 
     ACCESS = each(Operation.DELETE, ResourceType.GROUP, of="groups_names", refused=_refused, response=…, into="results")
 
@@ -10,7 +10,7 @@
 | `within` | asks by itself, element by element: what it may not see it leaves out |
 | `Access(…, gate)` | any other |
 
-A gate gets an `Asker` and the decoded request. It returns None where all is allowed; else the response, or what amends the
+A gate gets an `Asker` and the decoded request. It returns None if all is allowed; else the response, or what amends the
 response that the handler makes. It may take elements out of the request. It runs on any thread, changes nothing else, and waits
 for nothing.
 """
@@ -31,13 +31,22 @@ if TYPE_CHECKING:
     from tidelog.broker.server.request import Answer, Request
     from tidelog.wire.codec import Message
 
-FAILED = {
+_FAILED = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-"""The error code of a right that is missing, by what the right is about."""
+
+_WHY = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+}
+
+
+def why(code: ErrorCode) -> str:
+    """Return what Kafka writes beside the code of a missing right; beside any other, of a fault, its name."""
+    return _WHY.get(code, code.name)
 
 
 class Asker:
@@ -69,6 +78,14 @@ class Asker:
         """The same for the cluster as a whole."""
         return self.permissions.may_cluster(self.request, operation, log_denied=log_denied)
 
+    def may_any(self, operation: Operation, kind: ResourceType) -> bool:
+        """Whether there can be a resource of a kind that the request may do an operation to."""
+        return self.permissions.may_any(self.request, operation, kind)
+
+    def code(self, kind: ResourceType) -> ErrorCode:
+        """Return the error code of a right that is missing, by what the right is about."""
+        return _FAILED[kind]
+
 
 Amend: TypeAlias = "Callable[[Any], Message | Outcome]"
 """Makes the answer of what the handler answers: a response, or an outcome but for LATER."""
@@ -77,7 +94,7 @@ Gate: TypeAlias = "Callable[[Asker, Any], Message | Outcome | Amend | None]"
 
 
 class Access(NamedTuple):
-    """What an API checks: in words, and what does it. No gate: nothing is checked, or the handler does."""
+    """The check of an API: its description, and its function. No gate: nothing is checked, or the handler does."""
 
     what: str
     gate: Gate | None = None
@@ -115,7 +132,7 @@ def whole(*rights: Right, refused: Callable[[Any, ErrorCode], Message]) -> Acces
     def gate(asker: Asker, message: Any) -> Message | None:
         for operation, kind, name in rights:
             if not asker.may(operation, kind, CLUSTER_NAME if name is None else getattr(message, name) or ""):
-                return refused(message, FAILED[kind])
+                return refused(message, asker.code(kind))
         return None
 
     return Access(", ".join(map(str, rights)), gate)
@@ -136,11 +153,13 @@ def each(
     into: str,
     name: str | None = None,
     unless: Callable[[Counter[str], str], bool] | None = None,
+    asks_for_none: bool = False,
 ) -> Access:
     """Return an access that looks at each element of the request's array `of`, or at its field `name`.
 
-    `refused` makes the element of the response's array `into`. Where all are refused, the handler is not called. Those are not
-    looked at for which `unless` says so, by how often each name stands there, and the name: the handler refuses them.
+    `refused` makes the element of the response's array `into`. Where all are refused, the handler is not called, unless
+    `asks_for_none`: then an error of the whole request that it finds takes the place of the refusals. Those are not looked at
+    for which `unless` says so, by how often each name stands there, and the name: the handler refuses them.
     """
 
     def gate(asker: Asker, message: Any) -> Message | Amend | None:
@@ -153,19 +172,19 @@ def each(
         answers, left = [], []
         for one in elements:
             if (one if name is None else getattr(one, name)) in denied:
-                answers.append(refused(one, FAILED[kind]))
+                answers.append(refused(one, asker.code(kind)))
             else:
                 left.append(one)
-        if not left:
+        if not left and not asks_for_none:
             return response(**{into: answers})
         setattr(message, of, left)
-        return appending(into, answers)
+        return appending(into, answers, unless_failed=asks_for_none)
 
     return Access(f"{operation.name} on each {kind.name}", gate)
 
 
 def named_twice(names: Counter[str], name: str) -> bool:
-    """Whether a name stands in the request more than once: for `each`."""
+    """Whether a name is in the request more than once: for `each`."""
     return names[name] > 1
 
 
@@ -180,11 +199,11 @@ def operations_of(node: Node, request: Request, kind: ResourceType, name: str = 
     return ALL_OPERATIONS[kind] if permissions is None else permissions.operations(request, kind, name)
 
 
-def appending(into: str, answers: list[Any]) -> Amend:
-    """Return what adds to an array of the response."""
+def appending(into: str, answers: list[Any], *, unless_failed: bool = False) -> Amend:
+    """Return what adds to an array of the response, or leaves one with an error code of its own as it is."""
 
     def amend(response: Any) -> Message | Outcome:
-        if not isinstance(response, Outcome):
+        if not isinstance(response, Outcome) and not (unless_failed and response.error_code):
             getattr(response, into).extend(answers)
         return response  # type: ignore[no-any-return]
 

@@ -45,7 +45,7 @@ def why_invalid(acl: Acl) -> tuple[ErrorCode, str | None]:
 
 
 def creation(store: MetadataStore, permissions: Permissions, wanted: Collection[Acl]) -> Steps[None]:
-    """Have these entries, as far as they are not there. Raises ApiError, StorageError."""
+    """Have these entries, as far as they do not exist. Raises ApiError, StorageError."""
     authorizer = permissions.authorizer
     new: dict[uuid.UUID, Acl] = {}
     seen: set[Acl] = set()
@@ -64,7 +64,7 @@ def creation(store: MetadataStore, permissions: Permissions, wanted: Collection[
 
 def deletion(store: MetadataStore, permissions: Permissions, going: Collection[Any]) -> Steps[None]:
     """Remove these entries, by their ids. Raises StorageError."""
-    left = [key for key in going if key in permissions.authorizer.acls]  # Somebody else may have been faster.
+    left = [key for key in going if key in permissions.authorizer.acls]  # Another request may have been faster.
     if left:
         yield store.append([RemoveAccessControlEntryRecord(key) for key in left])
         for key in left:

@@ -55,10 +55,15 @@ class AuthorizedHandler:
             return self._handle(node, message, request)
         if not callable(verdict):
             return verdict
-        answer = self._handle(node, message, cast("Request", AmendedRequest(request, verdict)))
-        if isinstance(answer, GeneratorType):
-            return _amended_work(answer, verdict)
-        return amended(verdict, cast("Answer", answer))
+        return amending(self._handle, node, message, request, verdict)
+
+
+def amending(handle: Handler, node: Node, message: Any, request: Request, amend: Amend) -> Answer | Work:
+    """Return what a handler answers, amended, now or later."""
+    answer = handle(node, message, cast("Request", AmendedRequest(request, amend)))
+    if isinstance(answer, GeneratorType):
+        return _amended_work(answer, amend)
+    return amended(amend, cast("Answer", answer))
 
 
 def _amended_work(work: Work, amend: Amend) -> Work:

@@ -1,4 +1,4 @@
-"""What APIs of configurations check: of a topic's the right to the topic, of all others the right to the cluster.
+"""Checks of the configuration APIs: a topic's configuration needs the right to the topic, all others the right to the cluster.
 
 A resource of another type is the handler's to refuse.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tidelog.broker.authorization.access import FAILED, Access, Amend, Asker, appending
+from tidelog.broker.authorization.access import Access, Amend, Asker, appending, why
 from tidelog.security.acl import CLUSTER_NAME, Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 TOPIC = 2
 _OF_CLUSTER = (4, 8, 16, 32)
 """Brokers, their loggers, subscriptions to metrics, groups."""
-
-WHY = {ResourceType.TOPIC: "Topic authorization failed.", ResourceType.CLUSTER: "Cluster authorization failed."}
 
 
 def of_configs(operation: Operation, *, refused: Callable[..., Any], response: Callable[..., Message], into: str) -> Access:
@@ -32,10 +30,11 @@ def of_configs(operation: Operation, *, refused: Callable[..., Any], response: C
             if one.resource_type not in (TOPIC, *_OF_CLUSTER) or asker.may(operation, kind, name):
                 left.append(one)
             else:
+                code = asker.code(kind)
                 answers.append(
                     refused(
-                        error_code=FAILED[kind],
-                        error_message=WHY[kind],
+                        error_code=code,
+                        error_message=why(code),
                         resource_type=one.resource_type,
                         resource_name=one.resource_name,
                     )

@@ -1,9 +1,9 @@
-"""What Fetch checks, of all partitions of its session: a consumer's topic by topic, a follower's all or nothing."""
+"""Checks of Fetch, for all partitions of its session: a consumer's topic by topic, a follower's all or nothing."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.broker.fetch.fetch_reader import FetchParams, PartitionRead, error_answer
@@ -11,6 +11,7 @@ from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from tidelog.broker.authorization.faults import Fault
     from tidelog.broker.authorization.permissions import Permissions
     from tidelog.broker.fetch.fetch_sessions import FetchedPartition
     from tidelog.broker.server.request import Request
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 def readable(
     permissions: Permissions, request: Request, wanted: list[FetchedPartition], params: FetchParams
 ) -> Generator[None, None, tuple[list[FetchedPartition], Sequence[tuple[FetchedPartition, PartitionRead]]]]:
-    """Return the partitions that a fetcher may read, and the answers about the others. What has no name is not looked at."""
+    """Return the partitions that a fetcher may read, and the answers about the others. Resources without a name are skipped."""
     if params.is_follower and permissions.may_cluster(request, Operation.CLUSTER_ACTION):
         return wanted, ()
     allowed: list[FetchedPartition] = []
@@ -43,6 +44,24 @@ def readable(
         if may:
             allowed.append(one)
         else:
-            answer = error_answer(one, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            denied.append((one, PartitionRead(answer, 0, None, None)))
+            denied.append(_refused(one, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     return allowed if denied else wanted, denied
+
+
+def failing(
+    faults: Iterable[Fault], wanted: list[FetchedPartition]
+) -> tuple[list[FetchedPartition], list[tuple[FetchedPartition, PartitionRead]] | None]:
+    """Return the partitions that are read, and the answers about those that are to fail; None: the connection is closed."""
+    for fault in faults:
+        failed = [one for one in wanted if fault.concerns(None if one.key is None else one.key.topic)]
+        if failed:
+            fault.happened()
+            if fault.code is None:
+                return wanted, None
+            gone = set(map(id, failed))
+            return [one for one in wanted if id(one) not in gone], [_refused(one, fault.code) for one in failed]
+    return wanted, []
+
+
+def _refused(one: FetchedPartition, code: ErrorCode) -> tuple[FetchedPartition, PartitionRead]:
+    return one, PartitionRead(error_answer(one, code), 0, None, None)

@@ -1,7 +1,7 @@
 """The broker's authorizer: asked by requests, with the entries of the metadata, and a log of what it decides.
 
 The log is that of Kafka's StandardAuthorizer, as ``tidelog.authorizer``: what is denied at INFO, what is allowed at DEBUG.
-What is only asked in order to leave things out, or to list operations, is not logged.
+Checks that only filter a response or list operations are not logged.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What Produce checks: topic by topic, and of records of a transaction its id. Of records the first batch is looked at."""
+"""Checks of Produce: topic by topic, and for records of a transaction its id. Of records the first batch is checked."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Final
 
-from tidelog.broker.authorization.access import FAILED, Access, Amend, Asker, refusals
+from tidelog.broker.authorization.access import Access, Amend, Asker, refusals
 from tidelog.broker.server.request import Outcome
 from tidelog.broker.topics import NO_TOPIC_ID
 from tidelog.records.batch import HEADER_BYTES, TRANSACTIONAL_BIT
@@ -37,12 +37,12 @@ def _gate(asker: Asker, message: ProduceRequest) -> ProduceResponse | Outcome | 
     if any(_is_transactional(one.records) for topic in topics for one in topic.partition_data) and (
         message.transactional_id is None or not asker.may(Operation.WRITE, kind, message.transactional_id)
     ):
-        return Outcome.CLOSE if message.acks == 0 else ProduceResponse([_refused(topic, FAILED[kind]) for topic in topics])
+        return Outcome.CLOSE if message.acks == 0 else ProduceResponse([_refused(topic, asker.code(kind)) for topic in topics])
     kind = ResourceType.TOPIC
     denied = refusals(asker, Operation.WRITE, kind, Counter(topic.name for topic in topics))
     if not denied:
         return None
-    answers = [_refused(topic, FAILED[kind]) for topic in topics if topic.name in denied]
+    answers = [_refused(topic, asker.code(kind)) for topic in topics if topic.name in denied]
     message.topic_data = left = [topic for topic in topics if topic.name not in denied]
     if not left:
         return Outcome.CLOSE if message.acks == 0 else ProduceResponse(answers)

@@ -51,10 +51,10 @@ class BrokerChannels:
         return None if partition is None else partition.leader
 
     async def call(self, broker_id: int, request: Message, version: int | None = None) -> Any:
-        """Send a request and return its response. Raises as `Channel.call`; BrokerUnreachableError where nobody is there."""
+        """Send a request and return its response. Raises as `Channel.call`; BrokerUnreachableError if no broker is there."""
         endpoint = None if broker_id == NO_LEADER or self._is_closed else self._plane.endpoint(broker_id)
         if endpoint is None:
-            raise BrokerUnreachableError(f"broker {broker_id} is not there")
+            raise BrokerUnreachableError(f"broker {broker_id} is not available")
         channel = self._channels.get(broker_id)
         if channel is None or (channel.host, channel.port) != endpoint:
             if channel is not None:

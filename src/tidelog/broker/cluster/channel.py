@@ -53,7 +53,7 @@ BACKOFF_S = 0.05
 MAX_BACKOFF_S = 1.0
 
 RENEWAL_SHARE = 0.85
-"""After this share of its time a session is renewed, as by Kafka's clients."""
+"""After this share of its time a session is renewed, as in Kafka's clients."""
 
 SOFTWARE = "tidelog"
 
@@ -158,7 +158,7 @@ class Channel:
         low, high = self._offered.get(request.API_KEY, (version, version))
         if not low <= version <= high:
             raise UnsupportedVersionError(
-                f"the node does not take {request.API_NAME} v{version}", path=self.place, found=f"v{low} to v{high}"
+                f"the node does not support {request.API_NAME} v{version}", path=self.place, found=f"v{low} to v{high}"
             )
         return version
 
@@ -168,7 +168,7 @@ class Channel:
         version = min(high, request.VERSIONS[-1])
         if version < max(low, request.VERSIONS[0]):
             raise UnsupportedVersionError(
-                f"the node takes no version of {request.API_NAME} that is known here",
+                f"the node supports no known version of {request.API_NAME}",
                 path=self.place,
                 found="none" if high < 0 else f"v{low} to v{high}",
                 expected=f"v{request.VERSIONS[0]} to v{request.VERSIONS[-1]}",
@@ -208,7 +208,7 @@ class Channel:
     def _over(self, task: asyncio.Task[PeerConnection]) -> None:
         self._connecting = None
         if not task.cancelled():
-            task.exception()  # Nobody may wait for it any more.
+            task.exception()  # Its caller may no longer wait.
 
     async def _connect(self) -> PeerConnection:
         loop = asyncio.get_running_loop()
@@ -262,7 +262,7 @@ class Channel:
             self._renewal_s = asyncio.get_running_loop().time() + RENEWAL_SHARE * lifetime_ms / 1000
 
     async def _renew(self, connection: PeerConnection) -> PeerConnection:
-        """Authenticate again; answers that are still owed come first. What fails ends the connection, and a new one is made."""
+        """Authenticate again; answers that are still owed come first. A failure ends the connection, and a new one is made."""
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 await self._authenticate(connection)

@@ -31,7 +31,7 @@ _NO_DIRECTORIES = frozenset({uuid.UUID(int=0), uuid.UUID(int=2)})
 
 
 class _AtListener:
-    """What a listener's clients get."""
+    """The addresses that a listener's clients get."""
 
     __slots__ = ("alive", "by_id", "registered")
 

@@ -9,7 +9,7 @@
 
 Replicas are offline whose broker is fenced or gone, or whose disk is.
 
-A view is made when somebody asks for it first, and kept until the metadata says that its topic has changed (`changed`); what
+A view is made at the first request, and kept until the metadata says that its topic has changed (`changed`); what
 Metadata answers about it also until a broker's registration changes.
 """
 
@@ -71,7 +71,8 @@ class ClusterTopics(Topics):
             self._brokers.changed()
         for name in delta.deleted_topics.values():
             for forget in self.on_deleted:
-                forget(name)
+                for _ in forget(name):  # All at once: the topic may be there again with the next record.
+                    pass
 
     # --- asking
 
@@ -218,4 +219,4 @@ def _partition_view(number: int, record: PartitionRecord) -> PartitionView:
 
 
 def _not_here() -> InvalidArgumentError:
-    return InvalidArgumentError("the topics of a cluster are its controllers' to change")
+    return InvalidArgumentError("only the controllers can change a cluster's topics")

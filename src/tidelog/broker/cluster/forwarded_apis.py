@@ -154,7 +154,7 @@ FORWARDED: dict[int, Forwarded] = {
 
 
 def throttle_ms(key: int, version: int, answer: Bytes) -> int:
-    """Return how long a client is to wait by a controller's response, its size in front (KIP-599); 0 where it says nothing."""
+    """Return how long a client is to wait by a controller's response, its size in front (KIP-599); 0 if it says nothing."""
     response = RESPONSES.get(key)
     first = None if response is None else next((one for one in response.FIELDS if version in one.versions), None)
     if response is None or first is None or first.name != "throttle_time_ms":

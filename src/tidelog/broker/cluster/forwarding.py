@@ -89,7 +89,7 @@ class Forwarding:
                 raise ProtocolError("the controller's answer is to another request")
             return [len(answer).to_bytes(4, "big") + answer]
         except UnsupportedVersionError as error:
-            self._log.warning("%s version %d: its client is to ask for versions again: %s", api.name, version, error)
+            self._log.warning("%s version %d: the client must request ApiVersions again: %s", api.name, version, error)
             return None
         except TidelogError as error:
             self._log.warning("%s version %d is not answered by a controller: %s", api.name, version, error)
@@ -124,7 +124,7 @@ class Forwarding:
         """Return the controller's response to a frame. Raises as `MetadataPlane.forward`."""
         size = len(frame)
         if size > MAX_REQUEST_BYTES:
-            raise InvalidArgumentError("too large to be sent on", found=size, expected=f"at most {MAX_REQUEST_BYTES} bytes")
+            raise InvalidArgumentError("too large to forward", found=size, expected=f"at most {MAX_REQUEST_BYTES} bytes")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + TIMEOUT_S
         try:

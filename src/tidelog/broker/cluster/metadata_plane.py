@@ -34,7 +34,7 @@ class MetadataPlane(Protocol):
 
     @property
     def controller_id(self) -> int | None:
-        """The broker that is the controller, -1 if none is; None where no broker is: any of them takes its requests."""
+        """The broker that is the controller, -1 if none is; None if no broker is: any of them takes its requests."""
 
     @property
     def supported_features(self) -> Mapping[str, tuple[int, int]]:

@@ -21,7 +21,7 @@ MOST_MESSAGES: Final = 8
 
 
 async def authenticate(connection: PeerConnection, client: SaslClient, offered: Mapping[int, tuple[int, int]]) -> int:
-    """Authenticate; return how long the session lasts in ms, 0 for ever.
+    """Authenticate; return how long the session lasts in ms, 0 forever.
 
     Raises AuthenticationError, SecurityProtocolError where the port wants no SASL or lacks that mechanism, and what ends the
     connection.
@@ -29,13 +29,15 @@ async def authenticate(connection: PeerConnection, client: SaslClient, offered: 
     place = connection.place
     newest = offered.get(SaslAuthenticateRequest.API_KEY, (0, -1))[1]
     if newest < 0:
-        raise UnsupportedVersionError("the node takes no SaslAuthenticate: Kafka has it since 1.0", path=place)
+        raise UnsupportedVersionError("the node does not support SaslAuthenticate, which Kafka has since 1.0", path=place)
     answer: SaslHandshakeResponse = await connection.send(SaslHandshakeRequest(client.mechanism), 1, SaslHandshakeResponse)
     if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         found = ", ".join(sorted(answer.mechanisms))
-        raise SecurityProtocolError("the port lacks that SASL mechanism", path=place, found=found, expected=client.mechanism)
+        raise SecurityProtocolError(
+            "the port does not offer this SASL mechanism", path=place, found=found, expected=client.mechanism
+        )
     if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
-        raise SecurityProtocolError("the port wants no SASL", path=place, found="PLAINTEXT or SSL", expected="SASL")
+        raise SecurityProtocolError("the port does not use SASL", path=place, found="PLAINTEXT or SSL", expected="SASL")
     if answer.error_code:
         raise AuthenticationError("the node refuses to authenticate", path=place, found=code_name(answer.error_code))
     version = min(newest, 2)
@@ -51,4 +53,4 @@ async def authenticate(connection: PeerConnection, client: SaslClient, offered: 
         message = await asyncio.to_thread(client.respond, bytes(said.auth_bytes))
         if message is None:
             return said.session_lifetime_ms
-    raise ProtocolError(f"{client.mechanism} does not come to an end", path=place)
+    raise ProtocolError(f"{client.mechanism} does not complete", path=place)

@@ -133,10 +133,10 @@ class PeerConnection(asyncio.BufferedProtocol):
         """Return what a port may have wanted that ends a connection before it answered anything, or anything but ApiVersions."""
         tls, sasl = self._config.tls, self._config.sasl
         if not self._answers and tls is None:
-            return "; the port may want TLS"
+            return "; the port may require TLS"
         if not self._answers and tls is not None and not tls.has_key:
-            return "; the port may want a certificate"
-        return "; the port may want SASL" if self._answers == 1 and sasl is None else ""
+            return "; the port may require a certificate"
+        return "; the port may require SASL" if self._answers == 1 and sasl is None else ""
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Say where the next bytes go."""
@@ -182,10 +182,10 @@ class PeerConnection(asyncio.BufferedProtocol):
         if 4 <= size <= most:
             return True
         if not self._answers and bytes(self._small[position : position + 2]) == _TLS_ALERT:
-            message = "the port wants TLS (listener.security.protocol.map)"
+            message = "the port requires TLS (listener.security.protocol.map)"
             self.close(SecurityProtocolError(message, path=self.place, found="SSL or SASL_SSL", expected=self._config.protocol))
         else:
-            what = "no response of a Kafka node: its size"
+            what = "not a Kafka node's response: its size"
             self.close(ProtocolError(what, path=self.place, found=size, expected=f"4 to {most}"))
         return False
 

@@ -40,7 +40,7 @@ def manager_of(
 ) -> LogManager:
     """Return what looks after the folder, not started. Raises InvalidArgumentError for a member that is to be read-only."""
     if config.cluster is not None and config.is_read_only:
-        raise InvalidArgumentError("a member of a cluster is not read-only", found="process.roles=broker or zookeeper.connect")
+        raise InvalidArgumentError("a member of a cluster cannot be read-only", found="process.roles=broker or zookeeper.connect")
     cluster = config.cluster
     kind = LogManager if cluster is None else MemberLogManager if cluster.zookeeper is None else ZookeeperLogManager
     manager = kind(folder, clock, properties=properties, progress=progress, recovery_progress=recovery_progress)

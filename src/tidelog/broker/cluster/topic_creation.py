@@ -1,4 +1,4 @@
-"""Topics that are created because somebody uses them: asked for at the controller, as in Kafka's DefaultAutoTopicCreationManager.
+"""Topics that are created because clients use them: requested from the controller, as in Kafka's DefaultAutoTopicCreationManager.
 
 | asked for by | sent | so that |
 |---|---|---|
@@ -78,7 +78,7 @@ class TopicCreation:
     # --- inside
 
     def _not_asked(self, names: Iterable[str]) -> list[str]:
-        """Return those that nobody has asked for, as far as there is room, and note that they are asked for now."""
+        """Return those not requested yet, up to the limit, and mark them as requested."""
         new = [name for name in names if name not in self._asked][: MAX_ASKED - len(self._asked)]
         self._asked.update(new)
         return new
@@ -91,14 +91,14 @@ class TopicCreation:
             try:
                 answer = await send()
             except TidelogError as error:
-                self._log.warning("%d topics that somebody uses, %s among them, are not created: %s", len(names), first, error)
+                self._log.warning("%d topics that clients use, %s among them, are not created: %s", len(names), first, error)
                 return
             finally:
                 self._asked.difference_update(names)
             for one in answer.topics:
                 if one.error_code not in _EXPECTED:
                     reason = one.error_message or code_name(one.error_code)
-                    self._log.warning("topic %s, which somebody uses, is not created: %s", one.name, reason)
+                    self._log.warning("topic %s, which a client uses, is not created: %s", one.name, reason)
 
         first = next(iter(names))
         self._tasks.begin(asked(), "tidelog-topic-creation")

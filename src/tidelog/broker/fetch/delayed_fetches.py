@@ -7,16 +7,22 @@
 | `end()` | the broker ends: each watch's `at_end` is called |
 
 Callbacks are not called inside `appended` but once the loop has come round: the producer gets its answer first, and what one
-request appends to twelve partitions wakes a delayed fetch after the last of them, not after the first.
+request appends to twelve partitions wakes a delayed fetch after the last of them, not after the first. Where thousands wait for
+one record, they have turns of the loop, and others between them. So it is where thousands go that wait for many partitions each:
+nobody is called once `cancel` was, but the keys of a wide watch are left in turn.
 
 Belongs to the loop's thread.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
+from time import perf_counter
 from typing import TYPE_CHECKING
 
+from tidelog.broker.server.slices import SLICE_S
+from tidelog.broker.server.wide_requests import FEW
 from tidelog.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -43,7 +49,7 @@ class Watch:
     def cancel(self) -> None:
         """Wait no longer: the callback is no longer called. Idempotent."""
         if self.callback is not None:
-            self.callback = None
+            self.callback = self.at_end = None
             self._delayed_fetches._forget(self, self._keys)
 
 
@@ -54,6 +60,10 @@ class DelayedFetches:
         self._timers = timers
         self._watches: dict[TopicPartition, dict[Watch, None]] = {}
         self._woken: dict[TopicPartition, None] = {}
+        self._due: deque[tuple[TopicPartition, deque[Watch]]] = deque()
+        """Those that are called next, by the key for which they are."""
+        self._left: deque[tuple[Watch, tuple[TopicPartition, ...]]] = deque()
+        """Watches that are over, and still noted under their keys."""
 
     def appended(self, key: TopicPartition) -> None:
         """Note that `key` may have more, or less, to read than before."""
@@ -90,12 +100,47 @@ class DelayedFetches:
 
     def _wake(self) -> None:
         woken, self._woken = self._woken, {}
+        are_some_left = bool(self._due)
         for key in woken:
-            for watch in tuple(self._watches.get(key, ())):
+            watches = self._watches.get(key)
+            if watches:
+                self._due.append((key, deque(watches)))
+        if not are_some_left:
+            self._call_due()
+
+    def _call_due(self) -> None:
+        until = perf_counter() + SLICE_S
+        try:
+            while self._due:
+                key, watches = self._due[0]
+                watch = watches.popleft()
+                if not watches:
+                    self._due.popleft()
                 if watch.callback is not None:  # One before it may have cancelled it.
                     watch.callback(key)
+                if perf_counter() >= until:
+                    break
+        finally:
+            if self._due:
+                self._timers.call_later(0, self._call_due)
 
     def _forget(self, watch: Watch, keys: tuple[TopicPartition, ...]) -> None:
+        if len(keys) <= FEW:
+            self._leave(watch, keys)
+            return
+        self._left.append((watch, keys))
+        if len(self._left) == 1:
+            self._timers.call_later(0, self._leave_some)
+
+    def _leave_some(self) -> None:
+        until = perf_counter() + SLICE_S
+        while self._left:
+            self._leave(*self._left.popleft())
+            if self._left and perf_counter() >= until:
+                self._timers.call_later(0, self._leave_some)
+                return
+
+    def _leave(self, watch: Watch, keys: tuple[TopicPartition, ...]) -> None:
         for key in keys:
             of_key = self._watches.get(key)
             if of_key is not None:

@@ -14,11 +14,13 @@ the end. The same comes in place of a batch that cannot be converted (zstd), unl
 A log whose topic is configured for a format that the fetcher knows, and that holds nothing newer, is sent as it is stored. (Kafka
 looks at the configuration only: once a topic's format is lowered, it sends old fetchers batches that they cannot read.)
 
-Pure functions; the work is the kernel's and Python's, for another thread than the loop's if there is much of it.
+Pure functions; the work is the kernel's and Python's, for another thread than the loop's if there is much of it. A megabyte of
+batches may be a gigabyte of records: it is done batch by batch, and others have their turns on that thread in between.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from struct import Struct
 from typing import NamedTuple
 
@@ -46,11 +48,11 @@ def newest_magic(fetch_version: int) -> int:
     return 2 if fetch_version > 3 else 1 if fetch_version > 1 else 0
 
 
-def down_converted(data: Bytes, configured_magic: int, magic: int, fetch_offset: int) -> Converted:
-    """Return the records of `data` for a client that asked for `fetch_offset` and knows formats up to `magic`.
+def down_converting(data: Bytes, configured_magic: int, magic: int, fetch_offset: int) -> Generator[None, None, Converted]:
+    """Return the records of `data` for a client that asked for `fetch_offset` and knows formats up to `magic`, batch by batch.
 
     `configured_magic` is the topic's format. Raises UnsupportedCompressionTypeError where the first batch cannot be converted,
-    CorruptDataError for what is no batch.
+    CorruptDataError for anything but a batch.
     """
     if configured_magic <= magic and _is_known(data, magic):
         return Converted(data, 0)
@@ -71,6 +73,7 @@ def down_converted(data: Bytes, configured_magic: int, magic: int, fetch_offset:
                     raise
                 break
         position = end
+        yield
         if not batch:
             continue
         if not converted:
@@ -90,5 +93,5 @@ def down_converted(data: Bytes, configured_magic: int, magic: int, fetch_offset:
 
 
 def _is_known(data: Bytes, magic: int) -> bool:
-    """Return whether nothing in `data` is of a later format. Raises CorruptDataError for what is no batch."""
+    """Return whether nothing in `data` is of a later format. Raises CorruptDataError for anything but a batch."""
     return kernel.holds_messages_only(data, magic) or all(header.magic <= magic for header in iter_headers(data))

@@ -7,7 +7,7 @@
 | reading met an error, or found logs that part, or a replica to read from instead | |
 
 Else it waits (`delayed_fetches`) until `min_bytes` lie after its offsets, or an offset has come to lie in an older segment,
-or after the log's end, or its log is gone, or would be refused. After `max_wait_ms` it gets the records that are there. Either
+or after the log's end, or its log is gone, or would be refused. After `max_wait_ms` it gets the records that exist. Either
 way all is read again then.
 
 Cold bytes are read, and many records are converted, on another thread, and many partitions are read in slices: no other
@@ -23,26 +23,25 @@ from collections.abc import Generator
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from tidelog.broker.authorization.fetch_access import readable
+from tidelog.broker.authorization.fetch_access import failing, readable
+from tidelog.broker.fetch.converted_answers import as_known, converted
 from tidelog.broker.fetch.delayed_fetches import Watch
-from tidelog.broker.fetch.down_conversion import Converted, down_converted, newest_magic
 from tidelog.broker.fetch.fetch_quota import throttled
-from tidelog.broker.fetch.fetch_reader import NOTHING_NEW, FetchParams, PartitionRead, by_topic, error_answer
+from tidelog.broker.fetch.fetch_reader import NOTHING_NEW, FetchParams, PartitionRead, by_topic
 from tidelog.broker.fetch.fetch_sessions import INITIAL_EPOCH, TOPIC_ID_VERSION, FetchedPartition, FetchSession, next_epoch
 from tidelog.broker.server.request import Outcome, Request
-from tidelog.broker.server.slices import Elsewhere, Work
-from tidelog.broker.server.wide_requests import AT_ONCE, discarded
+from tidelog.broker.server.slices import Work
+from tidelog.broker.server.wide_requests import AT_ONCE, FEW, discarded
 from tidelog.errors import TidelogError
 from tidelog.formats.non_blocking_read import NotCachedError, non_blocking
 from tidelog.model import ISOLATION_LEVELS, READ_COMMITTED, TopicPartition
 from tidelog.storage.partition.watermarks import FetchIsolation
-from tidelog.wire.error_codes import ErrorCode, error_code_of
+from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.fetch import (
     FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
     NodeEndpoint,
-    PartitionData,
 )
 
 if TYPE_CHECKING:
@@ -50,9 +49,6 @@ if TYPE_CHECKING:
     from tidelog.broker.timers import Timer
 
 logger = logging.getLogger("tidelog.broker")
-
-INLINE_CONVERSION_BYTES = 4096
-"""More than this is converted on another thread."""
 
 _FUTURE_REPLICA = -3
 _FIRST_WITHOUT_FORMATS = 4
@@ -65,7 +61,7 @@ _STALE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class Fetch:
-    """One fetch request from its first read to its answer. `session_epoch` is the request's; `session` is the one it goes on
+    """One fetch request from its first read to its answer. `session_epoch` is the request's; `session` is the one it continues
     with.
     """
 
@@ -146,13 +142,22 @@ class Fetch:
         self._begin()
 
     def work(self) -> Work:
-        """Answer, or see to it that the request is answered later."""
+        """Answer now, or arrange for an answer later."""
         if self._node.permissions is not None:
             wanted = self._partitions
             self._partitions, denied = yield from readable(self._node.permissions, self._request, wanted, self._params)
             if denied:
                 self._set_apart = wanted
                 self._unknown += denied
+        faults = self._node.faults.of("Fetch")
+        if faults:
+            wanted = self._partitions
+            self._partitions, failed = failing(faults, wanted)
+            if failed is None:
+                return Outcome.CLOSE
+            if failed:
+                self._set_apart = self._set_apart or wanted
+                self._unknown += failed
         logs = self._node.manager.logs
         for count, one in enumerate(self._partitions):
             if one.key not in logs:
@@ -190,6 +195,8 @@ class Fetch:
         """Read; return the answer, LATER if it has to wait for records."""
         is_over = True
         try:
+            if len(self._partitions) > FEW:
+                yield None  # A thousand may have waited until now, or are woken together.
             yield from self._read()
             if not self._is_final and not self._is_enough():
                 self._wait()
@@ -202,7 +209,7 @@ class Fetch:
                 self._give_back()
 
     def _give_back(self) -> None:
-        """What was read is the connection's to count from now on, or dropped."""
+        """From now on the connection counts the bytes read, or they are dropped."""
         self._node.unsent.add(-self._held_bytes)
         self._held_bytes = 0
 
@@ -315,9 +322,14 @@ class Fetch:
         self._stop_waiting()
         self._since_ns += perf_counter_ns()
         self._is_final = True
-        self._begin()
         if not self._is_gone:
-            self._node.slices.go_on(self._request, self._going_on())
+            self._node.slices.go_on(self._request, self._again())
+
+    def _again(self) -> Work:
+        if len(self._partitions) > FEW:
+            yield None  # Also what the last read has left is freed in turn.
+        self._begin()
+        return (yield from self._going_on())
 
     def _stop_waiting(self) -> None:
         if self._watch is not None:
@@ -331,6 +343,12 @@ class Fetch:
         self._is_gone = True
         self._stop_waiting()
         self._give_back()
+        if len(self._partitions) > FEW:
+            self._node.slices.soon(self._forget)
+
+    def _forget(self) -> None:
+        """Free what was read: of a thousand clients that go together, some at a time."""
+        self._partitions, self._reads, self._available = [], [], {}
 
     # --- answering
 
@@ -380,9 +398,9 @@ class Fetch:
                 partitions, is_privileged=self._params.is_follower, uses_topic_ids=version >= TOPIC_ID_VERSION
             )
         if version < _FIRST_WITH_ZSTD:
-            answered = [(wanted, self._as_known(wanted, read)) for wanted, read in answered]
+            answered = [(wanted, as_known(self._node, version, wanted, read)) for wanted, read in answered]
             if version < _FIRST_WITHOUT_FORMATS:
-                return (yield from self._convert(answered))
+                return (yield from converted(self._node, version, answered))
         topics = yield from by_topic(answered)
         if len(answered) > AT_ONCE or len(self._partitions) > AT_ONCE:
             yield from discarded(self._message, answered, self._partitions, self._reads, self._unknown, self._set_apart)
@@ -391,48 +409,3 @@ class Fetch:
     def _endpoints(self, leaders: set[int]) -> list[NodeEndpoint]:
         found = ((leader, self._node.endpoint_of(leader, self._request.listener)) for leader in sorted(leaders))
         return [NodeEndpoint(leader, *endpoint) for leader, endpoint in found if endpoint is not None]
-
-    def _as_known(self, wanted: FetchedPartition, read: PartitionRead) -> PartitionRead:
-        """Refuse what a fetcher of this version cannot be given, whatever is stored: zstd; formats if none is converted."""
-        log = self._node.manager.logs.get(wanted.key) if wanted.key is not None else None
-        if log is None:
-            return read
-        if log.config.compression_type == "zstd":
-            return _refused(wanted, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        if log.config.magic > newest_magic(self._params.version) and not log.config.message_downconversion_enable:
-            return _refused(wanted, ErrorCode.UNSUPPORTED_VERSION)
-        return read
-
-    def _convert(self, answered: list[tuple[FetchedPartition, PartitionRead]]) -> Work:
-        """Return the answer with its records in a format that the fetcher knows."""
-        magic = newest_magic(self._params.version)
-        work = [(wanted, read, read.log.config.magic) for wanted, read in answered if read.size_bytes and read.log is not None]
-
-        def convert() -> list[Converted | ErrorCode]:
-            return [_converted(read.answer, configured, magic, wanted) for wanted, read, configured in work]
-
-        is_little = sum(read.size_bytes for _, read, _ in work) <= INLINE_CONVERSION_BYTES
-        converted: list[Converted | ErrorCode] = convert() if is_little else (yield Elsewhere(convert))
-        done = {}
-        for (wanted, read, _), result in zip(work, converted, strict=True):
-            if isinstance(result, ErrorCode):
-                done[wanted.name] = _refused(wanted, result)
-            else:
-                read.answer.records = result.records
-                self._node.metrics.counters.down_converted_batches += result.batches
-        shown = [(wanted, done.get(wanted.name, read)) for wanted, read in answered]
-        return FetchResponse(responses=(yield from by_topic(shown)))
-
-
-def _refused(wanted: FetchedPartition, code: int) -> PartitionRead:
-    """Return the answer to who was read for, but cannot be given it: an error, and null for records."""
-    answer = error_answer(wanted, code)
-    answer.records = None
-    return PartitionRead(answer, 0, None, None)
-
-
-def _converted(answer: PartitionData, configured_magic: int, magic: int, wanted: FetchedPartition) -> Converted | ErrorCode:
-    try:
-        return down_converted(answer.records, configured_magic, magic, wanted.fetch_offset)
-    except TidelogError as error:
-        return error_code_of(error)

@@ -27,7 +27,7 @@ def throttled(
     session: FetchSession | None,
     session_epoch: int,
 ) -> FetchResponse | None:
-    """Count an answer; return what is sent in its place, None where it may be sent."""
+    """Count an answer; return what is sent in its place, None if it may be sent."""
     waited_ms = quotas.spent(request, busy_ns) if quotas.counts_time else 0
     size = ANSWER_BYTES + sum(PARTITION_BYTES + read.size_bytes for _, read in answered)
     throttle_ms = quotas.fetched(request, size)

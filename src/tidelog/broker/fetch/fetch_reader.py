@@ -49,7 +49,7 @@ _FIRST_FROM_FOLLOWERS = 11
 
 
 class FetchParams(NamedTuple):
-    """What a fetch says for all of its partitions."""
+    """Parameters of a fetch that hold for all of its partitions."""
 
     version: int
     is_follower: bool
@@ -206,11 +206,11 @@ class FetchReader:
         return PartitionRead(answer, length, found.metadata, log)
 
     def _where_it_parts(self, log: PartitionLog, wanted: FetchedPartition) -> EpochEndOffset | None:
-        """Return where a fetcher's log and this one part, None if they do not. Raises OffsetOutOfRangeError if nobody knows."""
+        """Return where a fetcher's log and this one part, None if they do not. Raises OffsetOutOfRangeError if it is unknown."""
         end = self._leadership.end_offset_for_epoch(log, wanted.last_fetched_epoch)
         if end is None or wanted.fetch_offset < log.log_start_offset:
             raise OffsetOutOfRangeError(
-                "an offset whose epoch is not known or that is gone", path=log.directory, found=wanted.fetch_offset
+                "an offset that was removed, or whose epoch is unknown", path=log.directory, found=wanted.fetch_offset
             )
         epoch, end_offset = end
         if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:

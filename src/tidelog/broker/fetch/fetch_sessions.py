@@ -3,16 +3,16 @@
 | session id, epoch of a request | means |
 |---|---|
 | any, 0 | forget that session; here are all partitions, make a session of them if there is room |
-| any, -1 | forget that session; here are all partitions, make none. What versions before 7 ask |
+| any, -1 | forget that session; here are all partitions, make none. Fetches of versions before 7 |
 | n, next epoch | all partitions of session n, with these changes |
 | n, another epoch, or an unknown n | the response is an error, and nothing else |
 
 A response of a session reports a partition only if there are records, an error, or another high watermark or log start than the
 last time. A partition that was answered with records goes after the others, so that all get their turn.
 
-When there is no room, a session that nobody used for two minutes goes, else the smallest of those that are older than that, if
-the new one has more partitions. There is room for `max.incremental.fetch.session.cache.slots` of them; and, unlike in Kafka,
-for so many partitions in all: without a session a fetcher is served as well.
+When the cache is full, a session unused for two minutes is evicted, else the smallest of those older than that, if the new one
+has more partitions. There is room for `max.incremental.fetch.session.cache.slots` of them; and, unlike in Kafka, for so many
+partitions in all: without a session a fetcher is served as well.
 
 Belongs to the loop's thread. Kafka 3.9's rules, but for the eight shards that it divides the sessions into.
 """
@@ -45,7 +45,7 @@ PartitionName: TypeAlias = tuple[str | uuid.UUID, int]
 
 
 class FetchedPartition:
-    """What is to be fetched of one partition, and what its fetcher got the last time."""
+    """The fetch parameters of one partition, and what its fetcher last received."""
 
     __slots__ = (
         "fetch_offset",
@@ -63,7 +63,7 @@ class FetchedPartition:
     def __init__(self, name: PartitionName, key: TopicPartition | None, topic_id: uuid.UUID, wanted: FetchPartition) -> None:
         self.name = name
         self.key = key
-        """None as long as nobody knows a topic of that id."""
+        """None as long as no topic with that id is known."""
         self.topic_id = topic_id
         self.last_high_watermark = -1
         self.last_log_start_offset = -1
@@ -141,7 +141,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def get(self, session_id: int, epoch: int, *, uses_topic_ids: bool) -> FetchSession | ErrorCode:
-        """Return the session that an incremental request goes on with, or why there is none."""
+        """Return the session that an incremental request continues with, or why there is none."""
         session = self._sessions.get(session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -152,7 +152,7 @@ class FetchSessions:
         return session
 
     def touch(self, session: FetchSession) -> None:
-        """Note that a request goes on with the session. It has the next epoch then."""
+        """Note that a request continues with the session. It has the next epoch then."""
         session.epoch = next_epoch(session.epoch)
         session.last_used_ms = self._clock.now_ms()
         self._sessions[session.id] = self._sessions.pop(session.id)
@@ -187,7 +187,7 @@ class FetchSessions:
         return session_id
 
     def _evict(self, is_privileged: bool, size: int, now_ms: int) -> bool:
-        """Make room for a session of `size` partitions, if one that is there is worth less."""
+        """Make room for a session of `size` partitions, if one that exists is worth less."""
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:
             return False

@@ -34,7 +34,7 @@ class _Result(Protocol):
 class DelayedResponse(Generic[R]):
     """A request, and what makes a response of its result; `refused` makes the response of an error.
 
-    What the log keeps of the group is committed before; if it never is, the coordinator is another broker.
+    The group's records are committed first; if they never are, the coordinator is another broker.
     """
 
     __slots__ = ("_group_id", "_is_answered", "_log", "_refused", "_request", "_response_of", "_slices")
@@ -94,4 +94,4 @@ class DelayedResponse(Generic[R]):
 
 
 def _abandon() -> None:
-    """Nobody waits any more; the session goes on."""
+    """Stop waiting; the session continues."""

@@ -1,8 +1,8 @@
-"""A consumer group and its members, as data. What its state may become: `TRANSITIONS`.
+"""A consumer group and its members, as data. State changes: `TRANSITIONS`.
 
 | state | members | what it waits for |
 |---|---|---|
-| EMPTY | none; it may have offsets | somebody to join |
+| EMPTY | none; it may have offsets | a member to join |
 | PREPARING_REBALANCE | join, or join again | the known members, or their rebalance timeout |
 | COMPLETING_REBALANCE | know the generation, not what they are to read | the leader's assignment |
 | STABLE | read | |
@@ -41,26 +41,26 @@ class GroupState(enum.Enum):
 
 TRANSITIONS: Final[Transitions[GroupState | None]] = {
     None: {
-        GroupState.EMPTY: "somebody joins it, or commits its first offset; it is loaded, and has no members",
-        GroupState.STABLE: "it is loaded, and has members",
+        GroupState.EMPTY: "a member joins, or a first offset is committed; it is loaded without members",
+        GroupState.STABLE: "it is loaded with members",
     },
     GroupState.EMPTY: {
         GroupState.PREPARING_REBALANCE: "a member joins",
-        GroupState.DEAD: "it is deleted, or its last offset is; its partition of `__consumer_offsets` goes",
+        GroupState.DEAD: "it or its last offset is deleted; its partition of `__consumer_offsets` moves away",
     },
     GroupState.PREPARING_REBALANCE: {
-        GroupState.COMPLETING_REBALANCE: "all members have joined again, or the time for it is over",
-        GroupState.EMPTY: "the same, and there is no member left",
-        GroupState.DEAD: "its partition of `__consumer_offsets` goes",
+        GroupState.COMPLETING_REBALANCE: "all members have rejoined, or the rebalance timeout has passed",
+        GroupState.EMPTY: "the same, and no member is left",
+        GroupState.DEAD: "its partition of `__consumer_offsets` moves away",
     },
     GroupState.COMPLETING_REBALANCE: {
         GroupState.STABLE: "the leader's assignment is stored",
-        GroupState.PREPARING_REBALANCE: "a member joins, leaves or is not heard of; no assignment comes, or it cannot be stored",
-        GroupState.DEAD: "its partition of `__consumer_offsets` goes",
+        GroupState.PREPARING_REBALANCE: "a member joins, leaves or times out; no assignment arrives, or it cannot be stored",
+        GroupState.DEAD: "its partition of `__consumer_offsets` moves away",
     },
     GroupState.STABLE: {
-        GroupState.PREPARING_REBALANCE: "a member joins, leaves, is not heard of or brings other metadata",
-        GroupState.DEAD: "its partition of `__consumer_offsets` goes",
+        GroupState.PREPARING_REBALANCE: "a member joins, leaves, times out or changes its metadata",
+        GroupState.DEAD: "its partition of `__consumer_offsets` moves away",
     },
     GroupState.DEAD: {},
 }
@@ -139,7 +139,7 @@ class Member:
         self.deadline_ms = 0
         """When its session ends, by `node.delays`."""
         self.delay: Delay | None = None
-        """What looks whether it has ended: not before `looks_at_ms`, however often the deadline moves."""
+        """Timer that checks whether it has ended: not before `looks_at_ms`, however often the deadline moves."""
         self.looks_at_ms = 0
 
     @property
@@ -188,7 +188,7 @@ class Group:
         self.pending_members: dict[str, Delay] = {}
         """Ids that were handed out, and have not joined yet (KIP-394), with what forgets them."""
         self.rebalance: Timer | None = None
-        """What ends a rebalance that takes too long."""
+        """Timer that ends a rebalance that takes too long."""
         self.reason = ""
         """Why it rebalances, for the log."""
         self.waits_for_more = False
@@ -200,9 +200,9 @@ class Group:
         self.pending_syncs: set[str] = set()
         """Members that know the generation and have not asked for their assignment yet."""
         self.sync_timeout: Delay | None = None
-        """What ends the patience with them."""
+        """Timer that removes them."""
         self.protocol_counts: dict[str, int] | None = None
-        """How many members have each protocol; None until somebody asks (`membership`)."""
+        """The number of members with each protocol; None until it is needed (`membership`)."""
         self.offsets = GroupOffsets()
 
     @property

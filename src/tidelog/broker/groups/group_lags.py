@@ -1,6 +1,6 @@
 """How far behind each group is, for a scraper: from this broker's own logs, by the rules of `tidelog.groups.lag`.
 
-Made on the scraping thread. What belongs to the loop's thread is looked at there, a little at a time: `call` runs something on it
+Made on the scraping thread. State of the loop's thread is read there, a little at a time: `call` runs something on it
 and returns what it returned.
 
 | fact | how | cost |
@@ -11,7 +11,7 @@ and returns what it returned.
 | rates | from what former scrapes saw in the last ten minutes | `MAX_SAMPLES` of each partition are kept |
 
 Groups are taken for read_committed ones. Of a compacted topic nothing is kept: a record that was the next one may be gone.
-At most `MAX_PARTITIONS` are looked at, group by group as they came; how many were left out is reported.
+At most `MAX_PARTITIONS` are checked, group by group as they came; how many were left out is reported.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class GroupPartition(NamedTuple):
 
 
 class Scraped(NamedTuple):
-    """What a scrape reports about groups."""
+    """A scrape's figures of groups."""
 
     members: dict[str, int]
     lags: list[tuple[str, PartitionLag]]
@@ -83,7 +83,7 @@ class Scraped(NamedTuple):
 
 
 class _Facts(NamedTuple):
-    """What the loop's thread reports about a group's partition. `log` belongs to that thread, too."""
+    """The loop thread's figures of a group's partition. `log` belongs to that thread, too."""
 
     key: GroupPartition
     committed_offset: int
@@ -302,7 +302,7 @@ def _steps(pieces: Iterable[_Search]) -> list[NotCachedError]:
 
 
 class _Segments(NamedTuple):
-    """What retention goes by: of each segment its base, the largest timestamp up to its end, and the bytes after it."""
+    """Retention's inputs: each segment's base, the largest timestamp up to its end, and the bytes after it."""
 
     bases: list[int]
     largest: list[int]
@@ -313,7 +313,7 @@ class _Segments(NamedTuple):
     retention_bytes: int
 
     def retention_of(self, record: NextRecord, now_ms: int, bytes_per_second: float | None) -> Retention:
-        """Return when the record's segment goes; by size, if the log goes on to grow as it does."""
+        """Return when the record's segment goes; by size, if the log continues to grow as it does."""
         at = bisect.bisect_right(self.bases, record.offset) - 1
         if not self.is_deleted:
             return NEVER_TAKEN
@@ -334,7 +334,7 @@ class _Segments(NamedTuple):
 
 
 def _all_segments(logs: Iterable[PartitionLog]) -> dict[PartitionLog, _Segments | None]:
-    """On the loop's thread. None where nothing can be said."""
+    """On the loop's thread. None if nothing can be said."""
     return {log: _segments(log) for log in logs}
 
 

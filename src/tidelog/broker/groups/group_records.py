@@ -50,7 +50,7 @@ def least_bytes(group: Group) -> int:
 def read_groups(batches: Iterable[StateBatch], now_ms: int) -> dict[str, Group]:
     """Return the groups of a partition of the log, with their offsets and members, by id. On any thread.
 
-    A group that has offsets but no record of its own is one that nobody ever joined, or whose record is gone: it is empty. Raises
+    A group with offsets but without a record of its own never had members, or lost its record: it is empty. Raises
     ProtocolError for a key or value of Kafka's that is malformed or too new, if it counts.
     """
     table = GroupTable()

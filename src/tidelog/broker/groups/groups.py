@@ -4,8 +4,8 @@ Whatever changes what is kept writes it first, and changes it in memory then: a 
 nothing. A group is in memory from its first request on. It goes with its last offset, once it is empty, or by DeleteGroups; of a
 group that never had a generation nothing but its offsets was ever written.
 
-Loading happens on other threads, partition by partition. What a transaction's end does to a partition that is still being loaded
-is done once that is loaded.
+Loading happens on other threads, partition by partition. If a partition is still loading, a transaction's end is applied once it
+is loaded.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tidelog.broker.groups.group import Group, GroupState
 from tidelog.broker.groups.group_records import group_entry, least_bytes, read_groups
 from tidelog.broker.groups.rebalance import Rebalance, give_up
 from tidelog.broker.groups.subscriptions import subscribed_topics
+from tidelog.broker.server.slices import in_turns
 from tidelog.broker.state_log import TOMBSTONES_AT_ONCE, InternalTopic, StateLog, refusal
 from tidelog.errors import TidelogError
 from tidelog.groups.group_offsets import CommittedOffset
@@ -85,7 +86,7 @@ class Groups:
         for group_id, group in loaded.items():
             if group_id in self._groups:
                 # The topic has got more partitions since: what was written last is in the one that is the group's now.
-                logger.warning("group %r is in two partitions of %s: what its own says counts", group_id, OFFSETS_TOPIC)
+                logger.warning("group %r is in two partitions of %s: its own partition is used", group_id, OFFSETS_TOPIC)
                 if self.log.partition_of(group_id) != partition:
                     continue
             self._groups[group_id] = group
@@ -137,7 +138,7 @@ class Groups:
         self._open.setdefault(producer_id, set()).add(group.group_id)
 
     def complete_transaction(self, partition: int, producer_id: int, is_commit: bool) -> None:
-        """End a producer's transaction: its marker stands in a partition of the log. Of its groups, those that are kept there."""
+        """End a producer's transaction: its marker is in a partition of the log. Of its groups, those that are kept there."""
         if self.log.readiness(partition) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             self._ended_while_loading.setdefault(partition, []).append((producer_id, is_commit))
             return
@@ -167,8 +168,8 @@ class Groups:
             return self.remove(group)
         return self._forget(group, going, with_group=False)
 
-    def topic_deleted(self, topic: str) -> None:
-        """Forget what was committed of a topic that is gone; with ``__consumer_offsets`` itself all groups go."""
+    def topic_deleted(self, topic: str) -> Iterator[None]:
+        """Forget what was committed of a topic that is gone, group by group; with ``__consumer_offsets`` itself all groups go."""
         if topic == OFFSETS_TOPIC:
             self.log.forget()
             for partition in list(self._kept_in):
@@ -176,9 +177,11 @@ class Groups:
             self._open.clear()
             self._ended_while_loading.clear()
             return
-        for group in self.all():
+        for count, group in enumerate(self.all()):
+            if count % 16 == 15:
+                yield None
             keys = group.offsets.partitions(topic)
-            if keys:
+            if keys and self._groups.get(group.group_id) is group:
                 self.remove_offsets(group, keys)
 
     def _unload(self, partition: int) -> None:
@@ -225,32 +228,28 @@ class Groups:
             self.log.check_size(partition, at_least_bytes)
             self.log.append(partition, list(entries), producer=producer, is_transactional=producer != NO_PRODUCER)
         except TidelogError as error:
-            logger.error("group %r: %s refuses what is to be kept: %s", group_id, OFFSETS_TOPIC, error)
+            logger.error("group %r: %s refuses its records: %s", group_id, OFFSETS_TOPIC, error)
             return refusal(error)
         return ErrorCode.NONE
 
     # --- what expires
 
-    def expire(self) -> int:
-        """Forget offsets whose time has come, and empty groups without any; return how many offsets those were (KIP-211).
+    def expire(self) -> None:
+        """Forget offsets whose time has come, and empty groups without any (KIP-211): some now, the others in turns.
 
-        In a folder from elsewhere nothing expires, as nothing else is deleted there, until somebody commits.
+        In a folder from elsewhere nothing expires until the first commit, just as nothing else is deleted there.
         """
-        if not self._core.manager.is_configuration_known(OFFSETS_TOPIC):
-            return 0
-        now_ms = self._core.clock.now_ms()
-        retention_ms = self._core.config.offsets_retention_minutes * 60_000
-        removed = 0
-        for group in self.all():
-            if self.log.readiness(self.log.partition_of(group.group_id)) is not ErrorCode.NONE:
-                continue
-            keys = _expired(group, now_ms, retention_ms)
-            is_over = group.state is GroupState.EMPTY and group.offsets.is_empty
-            if (keys or is_over) and self.remove_offsets(group, keys) is ErrorCode.NONE:
-                removed += len(keys)
-        if removed:
-            logger.info("%d committed offsets have expired", removed)
-        return removed
+        if self._core.manager.is_configuration_known(OFFSETS_TOPIC):
+            in_turns(self._core.blocking, [group.group_id for group in self.all()], self._expire)
+
+    def _expire(self, group_id: str) -> None:
+        group = self.get(group_id)
+        if group is None or self.log.readiness(self.log.partition_of(group_id)) is not ErrorCode.NONE:
+            return
+        keys = _expired(group, self._core.clock.now_ms(), self._core.config.offsets_retention_minutes * 60_000)
+        is_over = group.state is GroupState.EMPTY and group.offsets.is_empty
+        if (keys or is_over) and self.remove_offsets(group, keys) is ErrorCode.NONE and keys:
+            logger.info("group %r: %d committed offsets have expired", group_id, len(keys))
 
 
 def _expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:

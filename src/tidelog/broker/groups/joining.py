@@ -1,7 +1,7 @@
-"""What a member asks of its group: to join, to get its assignment, to be kept, to leave. The rules are those of Kafka's
+"""A member's requests to its group: join, sync, heartbeat, leave. The rules are those of Kafka's
 classic protocol.
 
-Who joins is answered when the group has its next generation, or at once:
+JoinGroup is answered when the group has its next generation, or at once:
 
 | state | member | |
 |---|---|---|
@@ -91,7 +91,7 @@ class Leaving(NamedTuple):
 
 
 def join(node: Node, group_id: str, joining: Joining) -> JoinResult | None:
-    """Have somebody join; None if `joining.answer` is called with the result, now or later. The coordinator is ready."""
+    """Let a member join; None if `joining.answer` is called with the result, now or later. The coordinator is ready."""
     config = node.config
     if not config.group_min_session_timeout_ms <= joining.session_timeout_ms <= config.group_max_session_timeout_ms:
         return JoinResult(joining.member_id, ErrorCode.INVALID_SESSION_TIMEOUT)

@@ -27,7 +27,7 @@ from tidelog.wire.error_codes import ErrorCode
 
 
 def new_member_id(client_id: str, group_instance_id: str | None) -> str:
-    """Return an id that nobody has."""
+    """Return an unused id."""
     return f"{client_id if group_instance_id is None else group_instance_id}-{uuid.uuid4()}"
 
 
@@ -98,7 +98,7 @@ def _count(group: Group, member: Member, step: int) -> None:
 
 
 def add(group: Group, member: Member) -> None:
-    """Add a member. Its instance id, if it has one, is nobody's."""
+    """Add a member. Its instance id, if any, is unused."""
     if member.group_instance_id is not None:
         group.static_members[member.group_instance_id] = member.member_id
     if not group.members:
@@ -127,7 +127,7 @@ def remove(group: Group, member_id: str) -> None:
 
 
 def forget_pending(group: Group, member_id: str) -> None:
-    """Expect nobody with this id any more."""
+    """No longer expect a member with this id."""
     delay = group.pending_members.pop(member_id, None)
     if delay is not None:
         delay.cancel()
@@ -160,7 +160,7 @@ def replace_static(group: Group, member: Member, new_member_id: str) -> None:
 
 
 def elect_leader(group: Group) -> bool:
-    """See to it that the leader is somebody who has joined; False if nobody has."""
+    """Ensure that the leader is a member that has joined; False if none has."""
     if group.leader_id is None:
         return False
     if group.members[group.leader_id].answer_join is None:
@@ -187,7 +187,7 @@ def begin_generation(group: Group, now_ms: int) -> None:
 
 
 def has_joined(group: Group) -> bool:
-    """Whether nobody is missing any more."""
+    """Whether all members have joined."""
     return len(group.members) == group.awaiting_join and not group.pending_members
 
 

@@ -1,4 +1,4 @@
-"""Who may commit offsets for a group, and how they get into the log: OffsetCommit and TxnOffsetCommit alike.
+"""Checks of offset commits, and their way into the log: OffsetCommit and TxnOffsetCommit alike.
 
 | the group | who commits | OffsetCommit | TxnOffsetCommit |
 |---|---|---|---|
@@ -11,8 +11,8 @@
 | | a member | done; its session starts over | done |
 | ... and waits for its leader | a member | REBALANCE_IN_PROGRESS | done |
 
-All offsets of a request are one batch in the log: they are kept, or none of them. What is too long beside an offset
-(`offset.metadata.max.bytes`) refuses that one alone.
+All offsets of a request are one batch in the log: they are kept, or none of them. Metadata longer than
+`offset.metadata.max.bytes` refuses only its own offset.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ Codes = dict[TopicPartition, ErrorCode]
 Committing: TypeAlias = "Generator[Elsewhere | Until | None, Any, Codes]"
 
 AT_ONCE: Final = 256
-"""So many offsets of a commit, and more, are looked at in slices, and their batch is built on another thread."""
+"""So many offsets of a commit, and more, are checked in slices, and their batch is built on another thread."""
 
 _TXN_SEQUENCE: Final = 0
-"""Of every batch that a coordinator writes for a producer; nobody looks at it."""
+"""The sequence of every batch that a coordinator writes for a producer; it is not checked."""
 
 _COMMIT_CODES: Final = {
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -64,7 +64,7 @@ _COMMIT_CODES: Final = {
 
 
 class Committer(NamedTuple):
-    """Who commits, as the request says. A generation below 0 is none."""
+    """The committer, as the request names it. A generation below 0 is none."""
 
     group_id: str
     generation_id: int

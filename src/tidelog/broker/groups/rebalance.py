@@ -2,7 +2,7 @@
 
     EMPTY ──────── first member ────────► PREPARING ── all joined, or time is up ──► COMPLETING ── leader's assignment ──► STABLE
       ▲                                     │  ▲                                        │                                    │
-      └────────── nobody joined ────────────┘  └───── somebody comes, goes or changes ──┴────────────────────────────────────┘
+      └────────── nobody joined ────────────┘  └── a member joins, leaves or changes ───┴────────────────────────────────────┘
 
 | it waits for | as long as | then |
 |---|---|---|
@@ -13,7 +13,7 @@
 | a new member's first generation | five minutes: its client may be gone | its join is answered UNKNOWN_MEMBER_ID |
 | an id that was handed out to join (KIP-394) | the session timeout it came with | it is forgotten |
 
-(1) As long again after each such wait in which somebody came to a group that never had a generation; all in all no longer than
+(1) As long again after each such wait in which a member came to a group that never had a generation; all in all no longer than
 the first member's rebalance timeout. (2) Static members stay; if only such are left and none has joined, the group waits once
 more. (3) Not while a request of it waits.
 
@@ -81,7 +81,7 @@ class Rebalance:
             self.try_complete(group)
 
     def try_complete(self, group: Group) -> None:
-        """End the joining phase if nobody is missing."""
+        """End the joining phase if all members have joined."""
         if group.state is GroupState.PREPARING_REBALANCE and not group.waits_for_more and has_joined(group):
             self.complete_join(group)
 
@@ -131,7 +131,7 @@ class Rebalance:
             code = self._store(group)
             if code:
                 # The generation before comes back after a start, and ends with its members' sessions.
-                logger.warning("group %r: that it is empty could not be stored: %s", group.group_id, code.name)
+                logger.warning("group %r: its empty generation could not be stored: %s", group.group_id, code.name)
             return
         logger.info(
             "group %r: generation %d, members: %d (%s)", group.group_id, group.generation_id, len(group.members), group.reason
@@ -149,7 +149,7 @@ class Rebalance:
     # --- assignments
 
     def assign(self, group: Group, assignments: dict[str, bytes]) -> None:
-        """Give each member what the leader says, or nothing, and answer those that wait. Nobody gets any if storing fails."""
+        """Give each member what the leader says, or nothing, and answer those that wait. No member gets one if storing fails."""
         missing = 0
         for member in group.members.values():
             assignment = assignments.get(member.member_id)
@@ -216,7 +216,7 @@ class Rebalance:
             self.remove_member(group, member, "a session has ended")
 
     def await_pending(self, group: Group, member_id: str, timeout_ms: int) -> None:
-        """Expect somebody to join with an id that was handed out; a rebalance waits for it."""
+        """Expect a member to join with an id that was handed out; a rebalance waits for it."""
 
         def forget() -> None:
             forget_pending(group, member_id)

@@ -19,7 +19,7 @@ _VERSION_BYTES: Final = 2
 
 
 def subscribed_topics(group: Group) -> frozenset[str] | None:
-    """Return all topics that members subscribe to; None where nobody can say: no consumers, no protocol yet, other bytes."""
+    """Return all topics that members subscribe to; None if unknown: no consumers, no protocol yet, other bytes."""
     if group.protocol_type != PROTOCOL_TYPE or not group.members or group.protocol_name is None:
         return None
     topics: set[str] = set()

@@ -68,12 +68,12 @@ class ConnectionLimits:
         return self._quotas.wait_ms(rates)
 
     def wait_of_address_ms(self, host: str) -> int:
-        """Count a new connection of an address; return after how long it is to be closed, 0 where it may stay."""
+        """Count a new connection of an address; return after how long it is to be closed, 0 if it may stay."""
         return self._quotas.wait_of_address_ms(host)
 
 
 def protected_listener(listeners: Iterable[Listener], given: Mapping[str, str]) -> str | None:
-    """Return the name of the listener between brokers, None where it is the only one."""
+    """Return the name of the listener between brokers, None if it is the only one."""
     names = [one.name for one in listeners]
     wanted = given.get("inter.broker.listener.name") or given.get("security.inter.broker.protocol") or "PLAINTEXT"
     return wanted.upper() if len(names) > 1 and wanted.upper() in names else None

@@ -76,7 +76,7 @@ class ConnectionQuotas:
         return wait
 
     def wait_of_address_ms(self, host: str) -> int:
-        """Count a connection of an address; return after how long it is to be closed, 0 where it may stay."""
+        """Count a connection of an address; return after how long it is to be closed, 0 if it may stay."""
         limits = self._limits
         if not limits:
             return 0

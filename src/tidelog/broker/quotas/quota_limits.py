@@ -26,7 +26,7 @@ IP: Final = "ip"
 
 
 class Part(Enum):
-    """What stands for a name in a quota's entity."""
+    """The marker for the default entity in place of a name."""
 
     ABSENT = 0
     DEFAULT = 1

@@ -14,7 +14,7 @@ from tidelog.config import INT32_MAX
 
 
 class QuotaRate:
-    """What was used recently. A sample is when its window began, when something was last counted, how much.
+    """Recent use. A sample is when its window began, when something was last counted, how much.
 
     Samples lie in a ring, as Kafka's: one that is out of date is set to nothing, and its window begins then. So after a pause the
     rate is over a longer time.
@@ -61,7 +61,7 @@ class QuotaRate:
         return max(elapsed_ms + max(missing, 0) * self._window_ms, 1)
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """Return how long to wait until the rate is down to the limit again; 0 where it is not above it."""
+        """Return how long to wait until the rate is down to the limit again; 0 if it is not above it."""
         rate = self.rate(now_ms)
         if not rate > limit:
             return 0
@@ -75,7 +75,9 @@ class QuotaRate:
 
 
 class TokenBucket:
-    """Tokens that come at the limit's rate, and are kept for so many windows. Who overdraws it waits until it is not."""
+    """Tokens that come at the limit's rate, and are kept for so many windows. A client that overdraws it is throttled until it is
+    no longer overdrawn.
+    """
 
     __slots__ = ("_seconds", "_tokens", "_updated_ms")
 
@@ -89,7 +91,7 @@ class TokenBucket:
         self._tokens = min(limit * self._seconds, self.tokens(limit, now_ms) - value)
 
     def tokens(self, limit: float, now_ms: int) -> float:
-        """Return how many there are; below 0 where it is overdrawn."""
+        """Return how many there are; below 0 if it is overdrawn."""
         came = limit * max(now_ms - self._updated_ms, 0) / 1000
         self._tokens = min(limit * self._seconds, self._tokens + came)
         self._updated_ms = now_ms

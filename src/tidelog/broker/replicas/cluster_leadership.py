@@ -9,7 +9,7 @@
 | has no replica here | NOT_LEADER_OR_FOLLOWER | the same |
 | is not in the metadata | UNKNOWN_TOPIC_OR_PARTITION | the same |
 
-As in Kafka the epoch is looked at first. A follower whose broker was restarted since it fetched is NOT_LEADER_OR_FOLLOWER
+As in Kafka the epoch is checked first. A follower whose broker was restarted since it fetched is NOT_LEADER_OR_FOLLOWER
 (KIP-903): its log may be shorter than it was. Belongs to the loop's thread.
 """
 

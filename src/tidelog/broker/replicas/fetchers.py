@@ -43,7 +43,7 @@ class Fetchers:
         max_fetch_version: int = MAX_FETCH_VERSION,
     ) -> None:
         config = core.config.cluster
-        assert config is not None, "a broker that stands alone follows nobody"
+        assert config is not None, "a standalone broker follows no leader"
         if connect is Channel:
             versions = None if config.zookeeper is None else config.zookeeper.protocol.versions
             connect = partial(Channel, versions=versions, access=Access(config.inter_broker_access))
@@ -97,7 +97,7 @@ class Fetchers:
             fetcher.start()
 
     async def stop(self) -> None:
-        """End: nothing is appended any more."""
+        """End: nothing more is appended."""
         self._leaders.clear()
         fetchers, self._fetchers = self._fetchers, {}
         await asyncio.gather(*(fetcher.stop() for fetcher in fetchers.values()), *self._stopping)

@@ -1,4 +1,4 @@
-"""What waits until an offset of a partition is reached: its high watermark (acks=all), or its low watermark (DeleteRecords).
+"""Operations that wait until a partition reaches an offset: by its high watermark (acks=all) or low watermark (DeleteRecords).
 
 Each wait ends once: its offset is reached, its time is over, or the partition is not this broker's to lead any more. Those that
 end together are called in turn, a slice of them in one round of the loop: a leader's death ends thousands.

@@ -47,7 +47,7 @@ NO_EPOCH = -1
 
 
 class ReplicaState(enum.Enum):
-    """What this broker's replica of a partition is."""
+    """The states of this broker's replica of a partition."""
 
     FOLLOWER = "Follower"
     LEADER = "Leader"
@@ -56,39 +56,39 @@ class ReplicaState(enum.Enum):
 
 TRANSITIONS: Transitions[ReplicaState | None] = {
     None: {
-        ReplicaState.FOLLOWER: "its log is there, and another broker leads, or none",
-        ReplicaState.LEADER: "its log is there, and this broker leads",
-        ReplicaState.OFFLINE: "its log cannot be made, or loaded",
+        ReplicaState.FOLLOWER: "its log exists, and another broker leads, or none",
+        ReplicaState.LEADER: "its log exists, and this broker leads",
+        ReplicaState.OFFLINE: "its log cannot be created or loaded",
     },
     ReplicaState.FOLLOWER: {
         ReplicaState.FOLLOWER: "a newer leader epoch: another leader, or none",
         ReplicaState.LEADER: "a newer leader epoch: this broker leads",
-        ReplicaState.OFFLINE: "its log is gone from the disk",
+        ReplicaState.OFFLINE: "its log disappeared from the disk",
         None: "it is deleted, or moved to other brokers",
     },
     ReplicaState.LEADER: {
-        ReplicaState.LEADER: "a newer leader epoch: this broker leads on",
+        ReplicaState.LEADER: "a newer leader epoch: this broker still leads",
         ReplicaState.FOLLOWER: "a newer leader epoch: another leader, or none",
-        ReplicaState.OFFLINE: "its log is gone from the disk",
+        ReplicaState.OFFLINE: "its log disappeared from the disk",
         None: "it is deleted, or moved to other brokers",
     },
     ReplicaState.OFFLINE: {
-        ReplicaState.FOLLOWER: "its log is there again, and another broker leads, or none",
-        ReplicaState.LEADER: "its log is there again, and this broker leads",
+        ReplicaState.FOLLOWER: "its log exists again, and another broker leads, or none",
+        ReplicaState.LEADER: "its log exists again, and this broker leads",
         None: "it is deleted, or moved to other brokers",
     },
 }
 
 
 class LogSettings(Protocol):
-    """What a partition asks of its topic's settings."""
+    """The topic settings that a partition needs."""
 
     @property
     def min_insync_replicas(self) -> int: ...
 
 
 class ReplicaLog(Protocol):
-    """What a partition asks of its log. `PartitionLog` is one."""
+    """The part of its log that a partition needs. `PartitionLog` is one."""
 
     @property
     def config(self) -> LogSettings: ...
@@ -109,7 +109,7 @@ class ReplicaLog(Protocol):
 
 
 class Brokers(Protocol):
-    """What a partition asks of the cluster's metadata."""
+    """The part of the cluster's metadata that a partition needs."""
 
     def is_alive(self, broker_id: int) -> bool:
         """Whether a broker is registered and not fenced."""
@@ -130,7 +130,7 @@ class IsrChange(NamedTuple):
 
 
 class CommittedIsr(NamedTuple):
-    """What the controller says that there is now."""
+    """The partition's current state, as the controller says."""
 
     leader_epoch: int
     partition_epoch: int
@@ -138,7 +138,7 @@ class CommittedIsr(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """What a record changed."""
+    """The changes made by a record."""
 
     is_new_epoch: bool
     """Whether the leader epoch is a newer one."""
@@ -218,7 +218,7 @@ class Partition:
 
     @property
     def commit_code(self) -> ErrorCode:
-        """What a producer with acks=all gets whose records are committed now."""
+        """The error code for a producer with acks=all whose records are now committed."""
         log = self.log
         assert log is not None
         if len(self.maximal_isr) < min(log.config.min_insync_replicas, len(self.followers) + 1):
@@ -256,11 +256,11 @@ class Partition:
         is_led = record.leader == self._node_id
         state = ReplicaState.LEADER if is_led else ReplicaState.FOLLOWER
         is_new_epoch = record.leader_epoch > before or self._state is not state
-        self.log = log
         if is_led and is_new_epoch:
             # Also in a log that is loaded again: the note may not have reached the disk, and followers ask by its epochs.
             # Raises where the disk refuses: then nothing has changed, but that the record is to be applied again.
             log.note_leader_epoch_soon(record.leader_epoch, log.log_end_offset)
+        self.log = log
         if is_new_epoch:
             self._state = checked(TRANSITIONS, self._state, state, f"{self.key}")
         pending = self.pending
@@ -289,12 +289,13 @@ class Partition:
                 self.followers[broker_id] = known.get(broker_id) or RemoteReplica(broker_id)
 
     def go_offline(self) -> None:
-        """Do without a log: there is none any more that could be read or written.
+        """Do without a log: there is none any more that could be read or written. Idempotent.
 
-        What is proposed stays so: its log may be back before the controller's answer is, and may not commit without the replica
-        that the controller adds.
+        The proposal stands: the log may be back before the controller answers, and must not commit without the replica that the
+        controller adds.
         """
-        self._leave(ReplicaState.OFFLINE)
+        if self._state is not ReplicaState.OFFLINE:
+            self._leave(ReplicaState.OFFLINE)
 
     def delete(self) -> None:
         """Forget it: this broker has no replica of the partition any more."""
@@ -354,7 +355,7 @@ class Partition:
     ) -> bool:
         """Note a follower's fetch from `end` on; whether the high watermark moved.
 
-        `leader_end_offset` is where this log ended when the fetch came. What is no replica is ignored.
+        `leader_end_offset` is where this log ended when the fetch came. Brokers without a replica are ignored.
         """
         replica = self.followers.get(broker_id)
         if replica is None:

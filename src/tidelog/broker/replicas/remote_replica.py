@@ -1,4 +1,4 @@
-"""What a leader knows of one follower: how far it has come, and when it last had all (Kafka's Replica and ReplicaState).
+"""A leader's state of one follower: how far it has come, and when it was last caught up (Kafka's Replica and ReplicaState).
 
 | | moves with |
 |---|---|

@@ -1,4 +1,4 @@
-"""What an operator sees of a member's replicas: who is late, who is given up, what is not as safe as it should be."""
+"""A member's replica metrics for operators: replicas that lag, replicas that failed, under-replicated partitions."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class ReplicaView(NamedTuple):
 def preferred_replica(
     client_rack: str | None, leader_rack: str | None, in_sync: Iterable[ReplicaView], fetch_offset: int
 ) -> int | None:
-    """Return the broker that a consumer should read from instead, None where that is the leader.
+    """Return the broker that a consumer should read from instead, None if that is the leader.
 
     `in_sync` are the followers in the ISR that are alive, each with what the leader knows of it.
     """

@@ -60,7 +60,7 @@ AT_ONCE = 16
 
 
 class Fetchers(Protocol):
-    """What follows leaders: `replicas.fetchers.Fetchers`."""
+    """The fetchers that follow leaders: `replicas.fetchers.Fetchers`."""
 
     def follow(self, leader_id: int, partitions: Iterable[Followed]) -> None:
         """Follow partitions from a leader, wherever they were followed from before."""
@@ -76,9 +76,9 @@ class Replicas:
         assert isinstance(core.manager, MemberLogManager)
         self.plane = plane
         self.committed = OffsetWaits(core.timers, core.slices.soon)
-        """What waits for a high watermark."""
+        """Operations that wait for a high watermark."""
         self.deleted = OffsetWaits(core.timers, core.slices.soon)
-        """What waits for a low watermark."""
+        """Operations that wait for a low watermark."""
         self.on_leading: list[Callable[[PartitionLog, int], object]] = []
         """Called with a log and the leader epoch in which this broker begins to lead it."""
         self.on_not_leading: list[Callable[[TopicPartition], object]] = []
@@ -221,7 +221,7 @@ class Replicas:
                     self._apply(key, topic_id, record, following)
                 except Exception:
                     # A bug, which is this partition's alone.
-                    logger.exception("%s-%d: leader epoch %d cannot be taken up", *key, record.leader_epoch)
+                    logger.exception("%s-%d: leader epoch %d cannot be applied", *key, record.leader_epoch)
             for leader_id, partitions in following.items():
                 self._fetchers.follow(leader_id, partitions)
             yield None
@@ -247,7 +247,7 @@ class Replicas:
         try:
             applied = partition.apply(record, log, monotonic())
         except TidelogError as error:
-            logger.error("%s-%d: leader epoch %d cannot be taken up: %s", *key, record.leader_epoch, error)
+            logger.error("%s-%d: leader epoch %d cannot be applied: %s", *key, record.leader_epoch, error)
             self._offline(partition)
             return
         if applied is None:
@@ -361,7 +361,7 @@ class Replicas:
 
     def _propose(self, partition: Partition, change: IsrChange) -> None:
         logger.info(
-            "%s-%d: in-sync replicas %s are to be %s",
+            "%s-%d: changing in-sync replicas from %s to %s",
             *change.key,
             list(partition.isr),
             [broker_id for broker_id, _ in change.isr],
@@ -390,7 +390,7 @@ class Replicas:
         self._offline(partition)
         if has_lost and record.leader == self.plane.node_id and len(record.isr) > 1:
             self._lost[key] = record.leader_epoch
-            logger.error("%s-%d: not led any more, as records are lost: another in-sync replica has to be elected", *key)
+            logger.error("%s-%d: no longer led, because records are lost: another in-sync replica must be elected", *key)
             return
         following: dict[int, list[Followed]] = defaultdict(list)
         self._apply(key, self._topic_ids[key], record, following)
@@ -417,6 +417,6 @@ async def _driven(work: Changing) -> None:
             value = None
         else:
             came: asyncio.Future[Any] = loop.create_future()
-            # It may come when nobody waits any more.
+            # It may arrive after the wait has ended.
             wanted.begin(lambda result, came=came: came.done() or came.set_result(result))  # type: ignore[misc]
             value = await came

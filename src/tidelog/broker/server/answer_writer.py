@@ -3,7 +3,7 @@
     answer at once, or `respond` later → chunks → writev → kept while the peer's system has no room
 
 At most one answer is put off at a time: `Connection` reads nothing before it has come, nor while something is unsent. So answers
-leave in the order of their requests. What is kept counts against all connections' budget (`unsent_bytes`).
+leave in the order of their requests. Kept bytes count against the budget of all connections (`unsent_bytes`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import socket
 from collections.abc import Callable
 from functools import partial
-from time import monotonic, perf_counter_ns
+from time import monotonic, perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING
 
 from tidelog.broker.server.request import Outcome, Wide
@@ -200,7 +200,7 @@ class AnswerWriter:
         self._loop.call_later(delay_s, refuse)
 
     def count_refusal(self, why: str) -> None:
-        """Somebody could not authenticate."""
+        """An authentication failed."""
         self._counters.malformed_requests += 1
         self._server.limited_log.warning("%s could not authenticate: %s", self, why)
 
@@ -257,6 +257,14 @@ class AnswerWriter:
         return False
 
     def _on_writable(self) -> None:
+        slices = self._server.node.slices
+        if slices.is_round_full:
+            return  # A thousand may take their answers at the same moment. The loop calls again in the next round.
+        began = perf_counter()
+        self._send_more()
+        slices.note(perf_counter() - began)
+
+    def _send_more(self) -> None:
         unsent = self._unsent
         try:
             sent = self._writev(_first(unsent))

@@ -13,7 +13,7 @@ from tidelog.errors import InvalidArgumentError
 
 
 class BoundSockets:
-    """Sockets with their listeners; these have the ports that were found. `close` closes those that nobody took."""
+    """Sockets with their listeners; these have the ports that were found. `close` closes those not taken."""
 
     def __init__(self, sockets: list[tuple[socket.socket, Listener]]) -> None:
         self._sockets = sockets

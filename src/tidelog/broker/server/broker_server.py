@@ -1,4 +1,4 @@
-"""Listens, accepts, limits, and ends: the sockets of a broker. What a connection does is in `connection`.
+"""Listens, accepts, limits, and ends: the sockets of a broker. `connection` has the work of one connection.
 
 | limit | what happens |
 |---|---|
@@ -7,9 +7,9 @@
 | the quota `connection_creation_rate` of an address | the connection is closed, after a while |
 | half of the open files that the process may have | the other half belongs to the logs: see below |
 | `max.connections.per.ip`, `….overrides` | closed at once |
-| `connections.max.idle.ms` | a connection on which nothing moved for so long is closed, unless it is the broker that is owed |
+| `connections.max.idle.ms` | a connection on which nothing moved for that time is closed, unless it is the broker that is owed |
 | the memory of answers that nobody reads (`unsent_bytes`) | fetches are cut short; what has taken nothing for 10 s is closed |
-| the memory of large requests (`queued.max.request.bytes`, 512 MiB) | who has sent nothing of one for 10 s is closed |
+| the memory of large requests (`queued.max.request.bytes`, 512 MiB) | one that sends nothing for 10 s is closed |
 | `socket.request.max.bytes` | a frame that says it is larger: its connection is closed |
 
 Where connections have their half, or open files are short, a new connection takes the place of the one that is idle longest:
@@ -57,7 +57,7 @@ ACCEPTS_A_TURN = 64
 """Then those who are connected have theirs."""
 
 SWEEP_S = 10.0
-"""Between two looks for connections that are idle, and for memory that nobody uses; less where idle means less than that."""
+"""Interval of the checks for idle connections and unused memory; shorter if the idle limit is."""
 
 OUT_OF_FILES_WAIT_S = 0.5
 
@@ -68,11 +68,11 @@ MAX_THROTTLED = 1000
 """Connections that wait for their end; further ones are closed at once."""
 
 MAX_KNOWN_USERS = 64
-"""Of whom is looked at how salts and iterations of the broker's users are."""
+"""The users whose salts and iterations are the model for unknown users."""
 
 IDLE_S = 5.0
 UNUSED_S = 0.5
-"""Where open files are short, a connection without a request for so long, or that never had one, makes room for another."""
+"""Where open files are short, a connection without a request for that time, or that never had one, makes room for another."""
 
 
 def _scram_credential(node: Node, mechanism: str, name: str) -> ScramCredential | None:
@@ -163,12 +163,12 @@ class BrokerServer:
             try:
                 await asyncio.wait_for(self._empty.wait(), grace_s)
             except TimeoutError:
-                logger.info("%d connections did not come to an end within %.1f s", len(self.connections), grace_s)
+                logger.info("%d connections did not close within %.1f s", len(self.connections), grace_s)
         for connection in tuple(self.connections.values()):
             connection.close()
         self.handshakes.close()
         for tls in self.shaking:
-            tls.stepped()  # Or its socket, which was closed meanwhile, would stay open: nobody comes back from that thread.
+            tls.stepped()  # Or its socket, closed meanwhile, would stay open: that thread does not return.
 
     def close_copies(self) -> None:
         """In a copy of the process: close what is the real one's business, without a word to anybody."""
@@ -237,7 +237,7 @@ class BrokerServer:
                 return
             if (len(self.connections) >= self._max_by_files or sock.fileno() >= self._last_fd) and not self._make_room():
                 self.limited_log.warning(
-                    "%d connections: other open files belong to the logs, one more was closed", len(self.connections)
+                    "%d connections: the other file descriptors are for the logs, one more was closed", len(self.connections)
                 )
                 self._counters.connections_refused += 1
                 sock.close()
@@ -269,7 +269,7 @@ class BrokerServer:
         if oldest is None:
             return False
         self.limited_log.warning(
-            "%d connections: open files are short, %s was idle longest and is closed", len(self.connections), oldest
+            "%d connections: file descriptors are short, %s was idle longest and is closed", len(self.connections), oldest
         )
         self._counters.connections_idle_closed += 1
         oldest.close()
@@ -361,7 +361,7 @@ class BrokerServer:
         if self.buffers.is_waited_for:
             for connection in tuple(self.connections.values()):
                 if connection.is_within_large_request and connection.active_at <= since:
-                    self.limited_log.warning("%s was closed: it sends no more of a large request, and others wait", connection)
+                    self.limited_log.warning("%s was closed: it stopped sending a large request while others wait", connection)
                     self._counters.connections_stalled_closed += 1
                     connection.close()
 

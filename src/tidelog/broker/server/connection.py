@@ -119,7 +119,7 @@ class Connection(AnswerWriter):
     # --- who it is
 
     def guard(self, security: ListenerSecurity) -> None:
-        """Let nobody ask anything who has not authenticated by SASL."""
+        """Refuse requests before SASL authentication."""
         self._guard = Authentication(self, security)
         self._handle = self._guard.handle
         self._max_request_bytes = MAX_BYTES
@@ -140,7 +140,7 @@ class Connection(AnswerWriter):
     # --- what the server does
 
     def end(self) -> None:
-        """Close it as soon as nothing is owed to the peer; no further request is begun. Who only waits is given up."""
+        """Close it as soon as nothing is owed to the peer; no further request is begun. A request that only waits is dropped."""
         self._is_ending = True
         if self.is_idle or (self._gone is not None and not self._unsent):
             self._leave()

@@ -1,4 +1,4 @@
-"""What a connection needs of the server that accepted it."""
+"""The part of the accepting server that a connection needs."""
 
 from __future__ import annotations
 

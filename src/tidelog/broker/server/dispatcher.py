@@ -9,6 +9,7 @@
 | makes its handler raise | its connection closed, and the error on the log: it is a bug of ours |
 | is the controllers' to answer, and this is a member of a cluster | sent on as it came: see `cluster.forwarding` |
 | has many elements | read by another thread, and its response is written by one: see `slices`, `wide_requests` |
+| is not among the smallest, in a round of the loop that is full | read when it is its turn |
 
 That is what Kafka does, too, but for the last: it answers with UNKNOWN_SERVER_ERROR where the response has room for it.
 """
@@ -76,11 +77,13 @@ from tidelog.broker.apis import (
     write_txn_markers,
 )
 from tidelog.broker.authorization.authorized_handler import Checked
+from tidelog.broker.authorization.faulty_handler import fails_by_topic
 from tidelog.broker.cluster.forwarded_apis import FORWARDED, Forwarded, throttle_ms
 from tidelog.broker.server.rate_limited_log import RateLimitedLog
 from tidelog.broker.server.request import Outcome, Wide
 from tidelog.broker.server.served_api import ServedApi
-from tidelog.broker.server.wide_requests import AT_ONCE, discard
+from tidelog.broker.server.slices import NOTED_NS
+from tidelog.broker.server.wide_requests import AT_ONCE, FEW_BYTES, discard
 from tidelog.errors import ProtocolError, TooManyElementsError
 from tidelog.wire.headers import read_request_header, response_chunks
 
@@ -159,6 +162,7 @@ class Dispatcher:
         self._apis = {api.request.API_KEY: api for api in apis if api.request.API_KEY not in self._forwarded}
         self._served: dict[int, ServedApi] = {}
         node.served = {key: api.served for key, api in self._apis.items()}
+        node.faults.serve({api.name: fails_by_topic(api) for api in self._apis.values()}, self._served.clear)
 
     def handle(self, connection: FramedRequest, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
         """Answer the request in `data[position:end]`; its record bytes may be looked at, and changed, until this returns."""
@@ -192,11 +196,19 @@ class Dispatcher:
                 if served.forwarded is not None:
                     return self._forward(connection, served, connection.keep_frame(data, position, end))
                 return self._read_elsewhere(connection, served, connection.keep_frame(data, body, end))
+            slices = self._node.slices
+            if end - body > FEW_BYTES and slices.is_round_full:
+                slices.soon(partial(self._read_in_turn, connection, served, connection.keep_frame(data, body, end)))
+                return Outcome.LATER
             try:
                 message = served.decode(data, body, end, AT_ONCE)
             except TooManyElementsError:
                 return self._read_elsewhere(connection, served, connection.keep_frame(data, body, end))
-            return self._answer(connection, served, served.handle(self._node, message, connection))
+            answer = self._answer(connection, served, served.handle(self._node, message, connection))
+            took_ns = perf_counter_ns() - connection.started_ns
+            if took_ns > NOTED_NS:
+                slices.note(took_ns / 1e9)
+            return answer
         except ProtocolError as error:
             return self._refuse(connection, str(error))
         except Exception:
@@ -230,12 +242,25 @@ class Dispatcher:
             return answer
         return served.finish(answer, connection)
 
+    def _read_in_turn(self, connection: FramedRequest, served: ServedApi, frame: memoryview) -> None:
+        """Read and answer a request that is not among the smallest, and came when the round of the loop was full."""
+        connection.started_ns = perf_counter_ns()  # Its wait keeps nobody busy.
+        message: Message | BaseException
+        try:
+            message = served.decode(frame, 0, len(frame), AT_ONCE)
+        except TooManyElementsError:
+            self._read_elsewhere(connection, served, frame)
+            return
+        except ProtocolError as error:
+            message = error
+        self._answer_kept(connection, served, message)
+        connection.discount(len(frame))
+        self._node.slices.note((perf_counter_ns() - connection.started_ns) / 1e9)
+
     def _read_elsewhere(self, connection: FramedRequest, served: ServedApi, frame: memoryview) -> Outcome:
         """Have a request of many elements read by another thread, and answer it then."""
 
         def go_on(result: Message | Checked | BaseException) -> None:
-            slices = self._node.slices
-
             def left(_: object) -> None:
                 connection.discount(len(frame))
                 self._node.wide_requests.leave()
@@ -243,27 +268,12 @@ class Dispatcher:
             def leave() -> None:
                 self._node.heavy.run(partial(_discard_all, result), left)
 
-            answer: list[Bytes] | Outcome
+            slices = self._node.slices
             slices.when_over = leave
-            try:
-                if isinstance(result, BaseException):
-                    raise result
-                answer = self._answer(connection, served, served.handle(self._node, result, connection))
-            except ProtocolError as error:
-                answer = self._refuse(connection, str(error))
-            except Exception:
-                logger.exception("%s version %d of %s failed", served.metrics.name, served.version, connection)
-                served.metrics.closed += 1
-                answer = Outcome.CLOSE
+            self._answer_kept(connection, served, result)
             if slices.when_over is not None:
                 slices.when_over = None
                 leave()
-            if answer is Outcome.NOTHING:
-                connection.respond_chunks([])
-            elif isinstance(answer, Outcome):
-                connection.respond(answer)
-            else:
-                connection.respond_chunks(answer)
 
         def read() -> Any:
             message = served.decode(frame)
@@ -274,6 +284,26 @@ class Dispatcher:
 
         self._node.wide_requests.enter(begin)
         return Outcome.LATER
+
+    def _answer_kept(self, connection: FramedRequest, served: ServedApi, result: Message | Checked | BaseException) -> None:
+        """Answer a request whose frame was kept, now that it is read, or could not be."""
+        answer: list[Bytes] | Outcome
+        try:
+            if isinstance(result, BaseException):
+                raise result
+            answer = self._answer(connection, served, served.handle(self._node, result, connection))
+        except ProtocolError as error:
+            answer = self._refuse(connection, str(error))
+        except Exception:
+            logger.exception("%s version %d of %s failed", served.metrics.name, served.version, connection)
+            served.metrics.closed += 1
+            answer = Outcome.CLOSE
+        if answer is Outcome.NOTHING:
+            connection.respond_chunks([])
+        elif isinstance(answer, Outcome):
+            connection.respond(answer)
+        else:
+            connection.respond_chunks(answer)
 
     def _forward(self, connection: FramedRequest, served: ServedApi, frame: memoryview) -> Outcome:
         """Have the controller answer."""
@@ -300,7 +330,7 @@ class Dispatcher:
     def _header(self, connection: FramedRequest, data: memoryview, position: int, end: int) -> tuple[ServedApi | None, int]:
         """Return what is asked for and where its body begins; None and the API's key if that is not served.
 
-        Raises ProtocolError for what is no header.
+        Raises ProtocolError for anything but a header.
         """
         header, body = read_request_header(data, position, end)
         kind, _, length = _HEADER.unpack_from(data, position)
@@ -316,8 +346,9 @@ class Dispatcher:
             if api is None or version not in api.served:
                 return None, header.api_key
             metrics = self._node.metrics.api(header.api_key, api.name)
-            permissions, quotas = self._node.permissions, self._node.quotas
-            served = self._served[kind] = ServedApi(api, version, metrics, permissions, quotas)
+            node = self._node
+            served = ServedApi(api, version, metrics, node.permissions, node.quotas, node.faults.of(api.name))
+            self._served[kind] = served
         return served, body
 
     def _unsupported(self, connection: FramedRequest, api_key: int) -> list[Bytes] | Outcome:

@@ -1,4 +1,4 @@
-"""What a node needs of asyncio: calls that come later, work on other threads, and the log's own background work in between.
+"""A node's use of asyncio: delayed calls, work on other threads, and the log's background work in between.
 
 | | |
 |---|---|
@@ -62,7 +62,7 @@ class LoopThreads:
         self._threads: ThreadPoolExecutor | None = None
         self._is_closed = False
         self._under_way: dict[Future[None], str] = {}
-        """What was begun, or waits for a thread, by the name of what is called."""
+        """Work begun or waiting for a thread, by the name of its function."""
 
     def run(self, work: Callable[[], T], done: Callable[[T | BaseException], object]) -> None:
         """Call `work` on another thread, then `done` with what it returned or raised, on the loop's."""
@@ -96,7 +96,7 @@ class LoopThreads:
             _, left = wait(left, min(max(until - monotonic(), 0), PROGRESS_S))
             names = ", ".join(sorted({self._under_way.get(future, "") for future in left}))
             if left and monotonic() >= until:
-                logger.error("not waited for any longer after %.0f s: %s", at_most_s, names)
+                logger.error("no longer waited for after %.0f s: %s", at_most_s, names)
                 return False
             if left:
                 logger.info("waiting for %s", names)
@@ -135,7 +135,7 @@ class Ticker:
     def tick(self) -> int:
         """Do now what is due, and what becomes due by it; return how many tasks ran. For a clock that was moved by hand."""
         ran = 0
-        for _ in range(1000):  # A task that is due again at once must not keep us for ever.
+        for _ in range(1000):  # A task that is due again at once must not keep us forever.
             done = self._manager.tick()
             ran += done
             if not done:

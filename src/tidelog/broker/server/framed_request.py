@@ -15,7 +15,7 @@ class FramedRequest(Request, Protocol):
     """A request with the frame that it came in, and the connection's memory of the last one's header."""
 
     served: ServedApi | None
-    """What was asked for; None until the connection's first request that is served."""
+    """The last request; None until the connection's first one is served."""
     started_ns: int
     client_id_bytes: bytes
     client_id_length: int

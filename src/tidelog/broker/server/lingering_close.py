@@ -1,7 +1,7 @@
 """When a socket can be closed without taking answers along that are still on their way.
 
 A socket that is closed while requests lie unread in it is reset, and the peer's system throws away what it has not handed out
-yet. So the side that closes says first that it sends no more, and goes on reading, and discards, until the peer's system has
+yet. So the side that closes says first that it sends no more, and continues reading and discarding until the peer's system has
 acknowledged the last byte and that end. A request that comes even later then resets nothing that the peer would notice: it reads
 all answers and the end.
 """
@@ -14,7 +14,7 @@ import struct
 import termios
 
 LINGER_S = 0.005
-"""After so long it is looked at again."""
+"""Time until it is checked again."""
 
 READS = 64
 """How often what still comes is thrown away in one go, a scratch buffer at most each time."""

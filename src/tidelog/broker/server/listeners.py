@@ -125,9 +125,9 @@ def parse_listeners(properties: Mapping[str, PropertyValue]) -> tuple[Listener, 
         found.append(_listener(name, host, port, advertised.pop(name, None))._replace(protocol=protocol))
     left = sorted(advertised.keys() - controllers)
     if left:
-        raise InvalidArgumentError("advertised.listeners names what listeners does not", found=", ".join(left))
+        raise InvalidArgumentError("advertised.listeners names a listener that is not in listeners", found=", ".join(left))
     if not found:
-        raise InvalidArgumentError("listeners has none for clients", found=repr(text), expected="PLAINTEXT://host:port")
+        raise InvalidArgumentError("listeners has no listener for clients", found=repr(text), expected="PLAINTEXT://host:port")
     return tuple(found)
 
 
@@ -174,9 +174,11 @@ def _addresses(property_name: str, text: PropertyValue | None) -> dict[str, tupl
     for word in _words(text):
         name, separator, address = word.partition("://")
         if not separator:
-            raise InvalidArgumentError(f"{property_name} is a list of addresses", found=repr(word), expected="NAME://host:port")
+            raise InvalidArgumentError(
+                f"{property_name} must be a list of addresses", found=repr(word), expected="NAME://host:port"
+            )
         if name.upper() in found:
-            raise InvalidArgumentError(f"{property_name} has a name twice", found=name)
+            raise InvalidArgumentError(f"{property_name} has a duplicate name", found=name)
         found[name.upper()] = parse_address(address, "")
     return found
 
@@ -198,15 +200,13 @@ def _protocol(name: str, protocols: Mapping[str, str]) -> str:
 def _check_plain(name: str, protocols: Mapping[str, str]) -> None:
     protocol = _protocol(name, protocols)
     if protocol != PLAINTEXT:
-        raise InvalidArgumentError(
-            f"listener {name}", found=protocol, expected="PLAINTEXT, the only protocol that is spoken there"
-        )
+        raise InvalidArgumentError(f"listener {name}", found=protocol, expected="PLAINTEXT, the only protocol supported there")
 
 
 def _port(name: str, value: PropertyValue) -> int:
     text = str(value).strip()
     if not (text.isascii() and text.isdigit()) or int(text) > _MAX_PORT:
-        raise InvalidArgumentError(f"{name or 'advertised.port'} is a port", found=repr(value), expected="0 to 65535")
+        raise InvalidArgumentError(f"{name or 'advertised.port'} must be a port", found=repr(value), expected="0 to 65535")
     return int(text)
 
 

@@ -114,5 +114,5 @@ class _Server(ThreadingMixIn, HTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A peer that goes, or is too slow, is nobody's concern."""
+        """A peer that leaves, or is too slow, is ignored."""
         logger.debug("metrics: %s has not taken its answer", client_address, exc_info=True)

@@ -102,7 +102,7 @@ def _metrics(node: Node) -> Metrics:
 
 
 class BrokerCollector(Collector):
-    """Asks for a snapshot at each scrape, and for the groups where there is somebody to ask; both on the scraping thread."""
+    """Takes a snapshot at each scrape, and the groups' figures if available; both on the scraping thread."""
 
     def __init__(self, ask: Callable[[], Snapshot], ask_groups: Callable[[], Scraped] | None = None) -> None:
         self._ask = ask
@@ -129,7 +129,7 @@ def _of_requests(metrics: Metrics) -> Iterable[Metric]:
     answered = CounterMetricFamily("tidelog_requests", "Requests that were answered.", labels=["api"])
     waited = CounterMetricFamily("tidelog_requests_waited", "Requests that were not answered at once.", labels=["api"])
     closed = CounterMetricFamily("tidelog_requests_closed", "Requests that ended their connection.", labels=["api"])
-    seconds = HistogramMetricFamily("tidelog_request_seconds", "From the whole request to its answer.", labels=["api"])
+    seconds = HistogramMetricFamily("tidelog_request_seconds", "Time from the complete request to its response.", labels=["api"])
     for _, api in sorted(metrics.apis.items()):
         answered.add_metric([api.name], api.microseconds.count)
         waited.add_metric([api.name], api.waited)
@@ -141,16 +141,18 @@ def _of_requests(metrics: Metrics) -> Iterable[Metric]:
 def _of_connections(metrics: Metrics) -> Iterable[Metric]:
     counters = metrics.counters
     yield GaugeMetricFamily("tidelog_connections", "Connections that are open.", value=counters.connections_open)
-    yield GaugeMetricFamily("tidelog_unsent_bytes", "Memory of answers that clients have not taken.", value=counters.unsent_bytes)
+    yield GaugeMetricFamily("tidelog_unsent_bytes", "Bytes of responses that clients have not read.", value=counters.unsent_bytes)
     budget = counters.unsent_budget_bytes
-    yield GaugeMetricFamily("tidelog_unsent_budget_bytes", "How much that may be before fetches are cut short.", value=budget)
+    yield GaugeMetricFamily(
+        "tidelog_unsent_budget_bytes", "Bytes of unread responses from which on fetches are cut short.", value=budget
+    )
     for name, text, value in (
         ("connections_accepted", "Connections that were opened.", counters.connections_accepted),
         ("connections_refused", "Connections over a limit.", counters.connections_refused),
         ("connections_idle_closed", "Connections that were silent for too long.", counters.connections_idle_closed),
         (
             "connections_stalled_closed",
-            "Connections that did not read their answers, or sent no more of a large request.",
+            "Connections that did not read their responses, or stopped sending a large request.",
             counters.connections_stalled_closed,
         ),
         ("malformed_requests", "Requests that break the protocol.", counters.malformed_requests),
@@ -202,11 +204,11 @@ def _of_folder(topics: Mapping[str, TopicStatistics]) -> Iterable[Metric]:
             (
                 "partitions_with_late_transactions",
                 "late_transactions",
-                "Partitions with a transaction that is open for longer than any may last.",
+                "Partitions with a transaction open for longer than the maximum timeout.",
             ),
         )
     ]
-    offline = GaugeMetricFamily("tidelog_offline_partitions", "Partitions that nothing can be written to.", labels=["topic"])
+    offline = GaugeMetricFamily("tidelog_offline_partitions", "Partitions that cannot be written.", labels=["topic"])
     rolled = CounterMetricFamily("tidelog_segments_rolled_by_time", "Segments rolled by segment.ms.", labels=["topic"])
     short = CounterMetricFamily("tidelog_one_batch_segments", "Segments that ended with one batch.", labels=["topic"])
     for name, topic in topics.items():
@@ -242,9 +244,9 @@ def _of_groups(scraped: Scraped) -> Iterable[Metric]:
         (GaugeMetricFamily(f"tidelog_group_{name}", text, labels=labels), value)
         for name, text, value in (
             ("lag_records", "Offsets from the committed one to the end of a read_committed reading.", lambda one: one.lag),
-            ("lag_seconds", "Age of the next record that the group would be given.", _lag_seconds),
+            ("lag_seconds", "Age of the next record for the group.", _lag_seconds),
             ("time_to_end_seconds", "Time to the end of the log at the group's rate and the topic's.", _time_to_end_seconds),
-            ("retention_seconds", "Time until retention takes what is unread.", _retention_seconds),
+            ("retention_seconds", "Time until retention deletes unread records.", _retention_seconds),
         )
     ]
     for group, one in sorted(scraped.lags, key=lambda found: (found[0], found[1].key)):

@@ -8,12 +8,12 @@
 Buffers that were given back are kept, some of them: memory that was never touched costs a page fault for every 4 KiB, more than
 receiving the bytes. They are anonymous maps: a peer that announces 100 MiB and sends nothing costs nothing.
 
-What has come of large requests is counted, over all connections, from the first byte until the request is answered or its records
-are written; what is only announced is not. `max_bytes` (`queued.max.request.bytes`) bounds it:
+Bytes of large requests are counted, over all connections, from the first one received until the request is answered or its
+records are written; announced bytes are not. `max_bytes` (`queued.max.request.bytes`) bounds it:
 
 | once it is used up | |
 |---|---|
-| a connection whose request came first | goes on beyond, as with Kafka: so the bound is never for ever; one at a time |
+| a connection whose request came first | goes on beyond, as with Kafka: so the bound is never forever; one at a time |
 | all others | are not read; `when_room` calls them later |
 | one that others wait for, and that has sent nothing for `STALLED_S` | is closed: see `broker_server` |
 """
@@ -28,7 +28,7 @@ SHARED_BYTES = 128 * 1024
 """Large enough for some batches of 16 KiB at once, small enough to stay in the processor's cache."""
 
 LARGE_BYTES = 32 * 1024
-"""What is larger is read into memory of its own."""
+"""Larger requests are read into memory of their own."""
 
 KEPT_BYTES = 16 * 1024 * 1024
 
@@ -50,9 +50,9 @@ class ReadBuffers:
         self.shared = memoryview(bytearray(SHARED_BYTES))
         self.max_bytes = max_bytes if max_bytes > 0 else DEFAULT_MAX_BYTES
         self.used_bytes = 0
-        """What has come of large requests."""
+        """Bytes received of large requests."""
         self.beyond: object | None = None
-        """Who may go on though there is no room."""
+        """Connections that may continue although there is no room."""
         self._free: dict[int, list[memoryview]] = {}
         self._kept_bytes = 0
         self._was_used = False
@@ -65,11 +65,11 @@ class ReadBuffers:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether somebody waits for room."""
+        """Whether a connection waits for room."""
         return bool(self._waiting)
 
     def may_go_on(self, who: object) -> bool:
-        """Whether `who`, who has begun, may read more: there is room, or it is the one that goes beyond."""
+        """Whether `who`, if it has begun, may read more: there is room, or it is the one that goes beyond."""
         if self.used_bytes < self.max_bytes:
             return True
         if self.beyond is None:
@@ -77,7 +77,7 @@ class ReadBuffers:
         return self.beyond is who
 
     def take(self, size: int) -> memoryview:
-        """Return `size` bytes or more of memory. What is in there is left from others."""
+        """Return `size` bytes or more of memory. Its content is left over from others."""
         self._was_used = True
         size = 1 << (size - 1).bit_length()
         free = self._free.get(size)
@@ -87,7 +87,7 @@ class ReadBuffers:
         return memoryview(mmap.mmap(-1, size))
 
     def give_back(self, buffer: memoryview) -> None:
-        """Take it back from who used it; nobody may look at it any more."""
+        """Take it back from its user; it must not be read any more."""
         size = len(buffer)
         if self._kept_bytes + size <= KEPT_BYTES:
             self._kept_bytes += size

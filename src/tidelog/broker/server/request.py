@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(enum.Enum):
-    """What a handler returns that has no response, or none yet."""
+    """A handler's result if it has no response, or none yet."""
 
     LATER = enum.auto()
     NOTHING = enum.auto()
@@ -42,7 +42,7 @@ class Request(Protocol):
     listener: Listener
     """Where it came in: metadata names the address that is advertised there."""
     principal: Principal
-    """Who has authenticated; ANONYMOUS where nobody has to. What may be done is decided by it."""
+    """The authenticated principal; ANONYMOUS if no authentication is required. Authorization uses it."""
     request_bytes: int
     """How large it is, header included."""
     started_ns: int
@@ -64,13 +64,13 @@ class Request(Protocol):
     def respond(self, response: Message | Wide | Outcome, *, is_wide: bool = False) -> None:
         """Send a response that was put off. Once; nothing happens if the connection is gone.
 
-        Outcome.NOTHING lets the connection go on without one, Outcome.CLOSE closes it, Outcome.LATER changes nothing.
+        Outcome.NOTHING lets the connection continue without one, Outcome.CLOSE closes it, Outcome.LATER changes nothing.
         """
 
     def when_gone(self, callback: Callable[[], None]) -> None:
         """Have `callback` called if the connection is lost before the response.
 
-        Nobody loses anything with such a request: a broker that stops gives it up, and does not wait for its end.
+        Nothing is lost with such a request: a broker that stops drops it without waiting for its end.
         """
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.apis import produce
 from tidelog.broker.authorization.authorized_handler import AuthorizedHandler
+from tidelog.broker.authorization.faulty_handler import FaultyHandler
 from tidelog.broker.cluster.forwarded_apis import Forwarded
 from tidelog.broker.server.wide_requests import BYTES_AT_ONCE
 from tidelog.wire.codec import decoder
@@ -15,6 +16,7 @@ from tidelog.wire.headers import response_writer
 
 if TYPE_CHECKING:
     from tidelog.broker.api import Api
+    from tidelog.broker.authorization.faults import Fault
     from tidelog.broker.authorization.permissions import Permissions
     from tidelog.broker.metrics import ApiMetrics
     from tidelog.broker.quotas.client_quotas import ClientQuotas, Counted
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ServedApi:
-    """An API in one version. What is compiled for it is compiled when somebody asks for it first."""
+    """An API in one version. Its code is compiled at the first request."""
 
     __slots__ = (
         "answer_usual",
@@ -40,7 +42,13 @@ class ServedApi:
     )
 
     def __init__(
-        self, api: Api | Forwarded, version: int, metrics: ApiMetrics, permissions: Permissions | None, quotas: ClientQuotas
+        self,
+        api: Api | Forwarded,
+        version: int,
+        metrics: ApiMetrics,
+        permissions: Permissions | None,
+        quotas: ClientQuotas,
+        faults: tuple[Fault, ...] = (),
     ) -> None:
         self.version = version
         self.quotas = quotas
@@ -55,9 +63,9 @@ class ServedApi:
             self.check = None
             return
         self.is_flexible = version >= api.request.FIRST_FLEXIBLE
-        self.handle = AuthorizedHandler.of(api, permissions)
+        self.handle = FaultyHandler.of(api, AuthorizedHandler.of(api, permissions), faults)
         self.check = self.handle.check if isinstance(self.handle, AuthorizedHandler) else None
-        self.answer_usual = api.answer_usual
+        self.answer_usual = None if faults else api.answer_usual
         self.bytes_at_once = sys.maxsize if api is produce.API else BYTES_AT_ONCE
         # Kafka skips what stands after a request, and librdkafka's metadata request has a byte too many.
         self.decode: Any = decoder(api.request, version, exact=False)

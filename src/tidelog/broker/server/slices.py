@@ -22,7 +22,10 @@ the response at once if it ends within its first slice, as nearly all do; else t
 | expect the client to be gone | a work goes on to its end: half of a change may be done, and its memory is freed in slices, too |
 
 All works that are not done take turns, one slice in one round of the loop. So many of them together take as much of each round
-as a single one; a first slice is short where another work has just had one. Belongs to the loop's thread.
+as a single one; a first slice is short where another work has just had one. Once the requests of a round have taken a slice's
+time together, works are only begun in it, up to their first `yield`, and requests not even read unless they are among the
+smallest: a thousand clients that ask for much at the same moment are not a thousand first slices in one round. Belongs to the
+loop's thread.
 """
 
 from __future__ import annotations
@@ -48,8 +51,14 @@ SLICE_S = 0.004
 SHORT_SLICE_S = 0.0005
 """The first slice of a work in a round of the loop in which others had theirs."""
 
+NOTED_NS = 50_000
+"""A request that took less is no part of what has used up a round: there are ever so many of them."""
+
 SMALL_SLICES = 2
-"""What a work returns after so few of them is small: it is written on the loop. A busy machine makes two of one."""
+"""A result after so few slices is small: it is written on the loop. A busy machine makes two of one."""
+
+COLLECTED_S = 0.02
+"""After so much noted work a process that is a broker's own looks at young objects."""
 
 MAX_PREFETCHES = 64
 """So often in a row a work may find that bytes are not in memory. Then memory is short, and it does wait for the disk.
@@ -61,13 +70,13 @@ T = TypeVar("T")
 
 
 class Until(NamedTuple):
-    """What a work waits for: `begin` is called with a function, and calls that, once, with what the work is sent then."""
+    """A condition that work waits for: `begin` gets a function, and calls it once with the value to send to the work."""
 
     begin: Callable[[Callable[[object], None]], None]
 
 
 class Elsewhere(NamedTuple):
-    """What a work wants done on the thread for heavy work; it is sent the result, or the exception is thrown into it."""
+    """A call to run on the thread for heavy work; its result is sent to the work, or its exception thrown into it."""
 
     work: Callable[[], Any]
 
@@ -118,11 +127,14 @@ class Slices:
         self._calls: deque[Callable[[], None]] = deque()
         self._is_round_noted = False
         self._spent_s = 0.0
+        self._uncollected_s = 0.0
         self._mode: ReadMode | None = None
         self.when_over: Callable[[], None] | None = None
-        """What the next work that is not done at once calls at its end."""
+        """Callback for the end of the next work that does not complete at once."""
         self.counts_time: Callable[[], bool] = lambda: False
         """Whether requests note how long they have kept the loop busy: where a quota is of that."""
+        self.collect: Callable[[], None] = _nothing
+        """Called after each `COLLECTED_S` of noted work."""
         self.longest_s = 0.0
         """The longest slice so far."""
 
@@ -131,10 +143,15 @@ class Slices:
         """How many works wait for their turn."""
         return len(self._ready)
 
+    @property
+    def is_round_full(self) -> bool:
+        """Whether requests have taken so much of this round of the loop that what takes long is left to the next ones."""
+        return self._spent_s >= SLICE_S
+
     def answer(self, request: Request, work: Work) -> Message | Wide | Outcome:
         """Begin `work`; return what it returns, or LATER: then the request gets it when it is done.
 
-        What it raises comes out of here, or ends the connection later.
+        Its exceptions are raised here, or end the connection later. The caller notes the time (`note`).
         """
         try:
             wanted = self.first_step(work)
@@ -142,16 +159,18 @@ class Slices:
             return end.value  # type: ignore[no-any-return]
         sliced = _Sliced(self, request, work)
         if sliced.wants(wanted):
-            budget_s = SLICE_S if self._spent_s < SLICE_S and not self._ready else SHORT_SLICE_S
+            if self._spent_s >= SLICE_S:
+                self._enqueue(sliced)
+                return Outcome.LATER
             began = perf_counter()
             try:
-                if sliced.run(began + budget_s):
+                if sliced.run(began + (SHORT_SLICE_S if self._ready else SLICE_S)):
                     self._enqueue(sliced)
             except StopIteration as end:
                 sliced.over()
                 return end.value  # type: ignore[no-any-return]
             finally:
-                self._note(perf_counter() - began)
+                self.longest_s = max(self.longest_s, perf_counter() - began)
         return Outcome.LATER
 
     def first_step(self, work: Work) -> Elsewhere | Until | NotCachedError | None:
@@ -174,6 +193,7 @@ class Slices:
             logger.exception("a request of %s failed", request)
             answer = Outcome.CLOSE
         self.spent(request, began)
+        self.note(perf_counter() - began)
         request.respond(answer)
 
     def soon(self, call: Callable[[], None]) -> None:
@@ -215,14 +235,15 @@ class Slices:
         try:
             sliced.turn(began + SLICE_S)
         finally:
-            self._note(perf_counter() - began)
+            lasted_s = perf_counter() - began
+            self.longest_s = max(self.longest_s, lasted_s)
+            self.note(lasted_s)
             self._is_scheduled = bool(self._ready)
             if self._is_scheduled:
                 self._timers.call_later(0, self._turn)
 
-    def _note(self, lasted_s: float) -> None:
-        if lasted_s > self.longest_s:
-            self.longest_s = lasted_s
+    def note(self, lasted_s: float) -> None:
+        """Note what a request, or a slice of its work, has taken of this round of the loop."""
         self._spent_s += lasted_s
         if not self._is_round_noted:
             self._is_round_noted = True
@@ -230,7 +251,11 @@ class Slices:
 
     def _next_round(self) -> None:
         self._is_round_noted = False
+        self._uncollected_s += self._spent_s
         self._spent_s = 0.0
+        if self._uncollected_s >= COLLECTED_S:
+            self._uncollected_s = 0.0
+            self.collect()
 
 
 def _nothing() -> None:
@@ -260,7 +285,7 @@ class _Sliced:
             self._slices._heavy.run(_nothing, lambda _: when_over())
 
     def run(self, until: float) -> bool:
-        """Work until then; whether it may go on at its next turn: else it waits. Raises StopIteration when it is done."""
+        """Work until then; whether it may continue at its next turn: else it waits. Raises StopIteration when it is done."""
         while True:
             value, self._value = self._value, None
             error, self._error = self._error, None
@@ -276,7 +301,7 @@ class _Sliced:
                 return True
 
     def wants(self, wanted: Elsewhere | Until | NotCachedError | None) -> bool:
-        """See to it that the work gets what it yielded; whether it may go on at once."""
+        """Ensure that the work gets what it yielded; whether it may continue at once."""
         if wanted is None:
             return True
         if isinstance(wanted, Elsewhere):
@@ -317,3 +342,17 @@ class _Sliced:
         if isinstance(result, BaseException):
             self._prefetches = MAX_PREFETCHES  # The disk fails: the read itself will report it.
         self._slices._enqueue(self)
+
+
+def in_turns(blocking: Blocking, left: list[T], do: Callable[[T], object]) -> None:
+    """Do something with each, from the last to the first: at once for `SLICE_S`, the rest in turns with what else the loop does.
+
+    For what is nobody's request, as transactions that time out: a client that has thousands come due at one time stalls nobody.
+    When its turn comes, one may no longer be due: `do` checks that.
+    """
+    until = perf_counter() + SLICE_S
+    while left:
+        do(left.pop())
+        if left and perf_counter() >= until:
+            blocking.run(_nothing, lambda _: in_turns(blocking, left, do))
+            return

@@ -1,6 +1,6 @@
 """Requests of very many elements: read by another thread, few of them at a time, and taken apart again piece by piece.
 
-Half a million elements are half a gigabyte of objects. What they would cost the loop besides the work itself:
+Half a million elements are half a gigabyte of objects. Their other costs for the loop:
 
 | | |
 |---|---|
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
 AT_ONCE = 2000
 """Elements that are read on the loop: some milliseconds of work."""
+
+FEW = 8
+"""Partitions of a fetch that are looked at in a round of the loop that is full (`Slices.is_round_full`)."""
+
+FEW_BYTES = 128
+"""Bytes of a request that is read in such a round; larger ones wait for their turn."""
 
 BYTES_AT_ONCE = 1 << 20
 """Bytes of a request that are read on the loop: they are copied. Those of Produce, which are not, may be more."""
@@ -96,7 +102,7 @@ def _elements(message: Message) -> int:
 
 
 def vars_of(struct: Any) -> list[Any]:
-    """Return the values of a message's fields; none for what is no struct."""
+    """Return the values of a message's fields; none for anything but a struct."""
     return [getattr(struct, field.name) for field in getattr(struct, "FIELDS", ())]
 
 

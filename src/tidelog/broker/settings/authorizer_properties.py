@@ -1,4 +1,4 @@
-"""What a broker's properties say about its authorizer: which class of Kafka's it is, and who may do everything."""
+"""A broker's authorizer properties: which of Kafka's classes, and the super users."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OF_ZOOKEEPER: Final = ("kafka.security.authorizer.AclAuthorizer", "kafka.securi
 def super_users(text: str | None) -> list[str]:
     """Return the principals of ``super.users``: semicolons between, as names of certificates have commas.
 
-    Raises InvalidArgumentError for what is no principal.
+    Raises InvalidArgumentError for anything but a principal.
     """
     found = [one.strip() for one in (text or "").split(";") if one.strip()]
     for one in found:
@@ -29,12 +29,12 @@ def check_authorizer(name: str, *, has_zookeeper: bool) -> None:
         return
     if name in _OF_ZOOKEEPER or (has_zookeeper and name == STANDARD_AUTHORIZER):
         raise InvalidArgumentError(
-            "authorizer.class.name: entries that are kept in ZooKeeper are not read here, so a broker of a cluster with "
+            "authorizer.class.name: ACLs kept in ZooKeeper are not supported, so a broker of a cluster with "
             "ZooKeeper has no authorizer",
             found=name,
             expected=f"{STANDARD_AUTHORIZER}, of a broker that is alone or has KRaft's controllers",
         )
     if name != STANDARD_AUTHORIZER:
         raise InvalidArgumentError(
-            "authorizer.class.name is no class that this broker has", found=name, expected=STANDARD_AUTHORIZER
+            "authorizer.class.name is not an authorizer of this broker", found=name, expected=STANDARD_AUTHORIZER
         )

@@ -21,7 +21,7 @@ controller.quota.window.size.seconds   1           ... of this length
 connections.max.idle.ms                600000      a silent connection is closed after this
 queued.max.request.bytes               -1          bytes of large requests that may have come before others wait; -1: 512 MiB
 authorizer.class.name                  none        StandardAuthorizer's: who may do what is checked; see `authorization`
-super.users                            none        principals that may do everything, as User:admin, with semicolons
+super.users                            none        principals with full access, as User:admin, with semicolons
 allow.everyone.if.no.acl.found         false       what no entry is about is allowed to everybody
 auto.create.topics.enable              true        metadata creates the topics that it is asked for
 num.partitions                         1           of a topic that does not say
@@ -32,25 +32,25 @@ max.incremental.fetch.session...slots  1000        fetch sessions that are kept
 message.max.bytes                      1048588     a batch never is larger; also every topic's max.message.bytes
 group.min.session.timeout.ms           6000        a member's session is no shorter
 group.max.session.timeout.ms           1800000     ... and no longer
-group.initial.rebalance.delay.ms       3000        an empty group waits so long for more members
+group.initial.rebalance.delay.ms       3000        how long an empty group waits for more members
 group.max.size                         2147483647  members of a group
 offset.metadata.max.bytes              4096        the text beside a committed offset
-offsets.retention.minutes              10080       offsets of an empty group are kept so long
+offsets.retention.minutes              10080       how long offsets of an empty group are kept
 offsets.retention.check.interval.ms    600000      how often that is looked at
-offsets.commit.timeout.ms              5000        in a cluster: a commit waits so long for other replicas
+offsets.commit.timeout.ms              5000        in a cluster: how long a commit waits for other replicas
 offsets.topic.num.partitions           50          of __consumer_offsets, when it is created
 offsets.topic.replication.factor       1           the same; in a cluster 3, as Kafka's
 offsets.topic.segment.bytes            104857600   the same
 offsets.topic.compression.codec        0           of what is written there: Kafka's number of the codec
 transaction.max.timeout.ms             900000      a producer may ask for no longer transactions
-transactional.id.expiration.ms         604800000   a transactional id without transactions is kept so long
+transactional.id.expiration.ms         604800000   how long a transactional id without transactions is kept
 transaction.abort.timed.out...         10000       how often timed out transactions are looked for
 transaction.remove.expired...          3600000     how often expired transactional ids are looked for
 transaction.state.log.num.partitions   50          of __transaction_state, when it is created
 transaction.state.log.replication...   1           the same; in a cluster 3, as Kafka's
 transaction.state.log.segment.bytes    104857600   the same
 transaction.state.log.min.isr          1           the same; in a cluster 2, as Kafka's
-transaction.partition.verification...  true        whether records of transactions nobody knows are refused
+transaction.partition.verification...  true        whether records of unknown transactions are refused
 =====================================  ==========  ====================================================================
 
 Defaults and ranges are those of Apache Kafka 3.9, but where the table says what Kafka's is. Defaults of topics, and what the
@@ -165,7 +165,7 @@ class BrokerConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, PropertyValue]) -> BrokerConfig:
-        """Build from a broker's properties; names that are not in the table are somebody else's and left alone.
+        """Build from a broker's properties; names that are not in the table are ignored.
 
         Raises InvalidArgumentError for a bad value.
         """
@@ -196,7 +196,5 @@ def _log_dir(properties: Mapping[str, PropertyValue]) -> Path | None:
     given = str(properties.get("log.dirs") or properties.get("log.dir") or "")
     folders = words(given)
     if len(folders) > 1:
-        raise InvalidArgumentError(
-            "log.dirs has several folders", found=given, expected="one: a broker here keeps one data folder"
-        )
+        raise InvalidArgumentError("log.dirs has several folders", found=given, expected="one: this broker has one data folder")
     return Path(folders[0]) if folders else None

@@ -32,7 +32,7 @@ def integer(name: str, default: int, minimum: int, maximum: int = INT32_MAX, kin
         except ValueError:
             number = None
         if isinstance(number, bool) or not isinstance(number, int):
-            raise InvalidArgumentError(f"{name} is a whole number", found=repr(value))
+            raise InvalidArgumentError(f"{name} must be a whole number", found=repr(value))
         if not minimum <= number <= maximum:
             raise InvalidArgumentError(f"{name} is out of range", found=number, expected=f"{minimum} to {maximum}")
         return number
@@ -66,7 +66,7 @@ def counts(name: str) -> Any:
         for word in words(value):
             host, _, count = word.rpartition(":")
             if not host or not count.isdigit():
-                raise InvalidArgumentError(f"{name} is a list", found=repr(word), expected="host:count")
+                raise InvalidArgumentError(f"{name} must be a list", found=repr(word), expected="host:count")
             found.append((host, int(count)))
         return tuple(found)
 

@@ -14,19 +14,19 @@ inter.broker.listener.name               PLAINTEXT   the listener at which other
 security.inter.broker.protocol           PLAINTEXT   the same listener, by its protocol; one of the two is given
 sasl.mechanism.inter.broker.protocol     none        this broker's mechanism there, where that is one of SASL
 controller.quorum.request.timeout.ms     2000        a request to the quorum fails after this
-controller.quorum.fetch.timeout.ms       2000        without an answer for so long another controller is asked
+controller.quorum.fetch.timeout.ms       2000        without an answer for that time another controller is asked
 controller.quorum.retry.backoff.ms       20          between two attempts
 controller.socket.timeout.ms             30000       a request to the active controller fails after this
-initial.broker.registration.timeout.ms   60000       so long a start waits to be registered
+initial.broker.registration.timeout.ms   60000       how long a start waits to be registered
 broker.heartbeat.interval.ms             2000        between two heartbeats to the controller
-broker.session.timeout.ms                9000        without a heartbeat for so long the controller fences the broker
+broker.session.timeout.ms                9000        without a heartbeat for that time the controller fences the broker
 controlled.shutdown.enable               true        whether leaders move to other brokers before an end
 num.replica.fetchers                     1           connections to each leader that is followed
-replica.lag.time.max.ms                  30000       a follower that is late for so long leaves the in-sync replicas
+replica.lag.time.max.ms                  30000       a follower that is late for that time leaves the in-sync replicas
 replica.fetch.min.bytes                  1           an answer to a follower waits for so many
 replica.fetch.max.bytes                  1048576     of a partition in an answer to a follower
 replica.fetch.response.max.bytes         10485760    of an answer to a follower
-replica.fetch.wait.max.ms                500         so long the leader waits for them
+replica.fetch.wait.max.ms                500         how long the leader waits for them
 replica.fetch.backoff.ms                 1000        a follower's pause after a partition's error
 replica.socket.timeout.ms                30000       a request to a leader fails after this
 replica.socket.receive.buffer.bytes      65536       the kernel's buffer of a connection to a leader
@@ -40,7 +40,7 @@ replica.selector.class                   none        which replica a consumer is
 
 Defaults, bounds and what excludes what are those of Apache Kafka 3.9.1 (``KafkaConfig``). The broker's rack, replication factors
 and listeners are `BrokerConfig`'s, ``min.insync.replicas`` and ``unclean.leader.election.enable`` are topics' defaults. Those of
-quorums and controllers mean nothing where ZooKeeper is named; what means something only there is `zookeeper_config`'s.
+quorums and controllers mean nothing if ZooKeeper is named; what means something only there is `zookeeper_config`'s.
 """
 
 from __future__ import annotations
@@ -204,16 +204,32 @@ def is_in_cluster(properties: Mapping[str, PropertyValue]) -> bool:
     """Whether a broker with these properties is one of a cluster.
 
     One that Kafka would have as its own controller (``broker,controller``) is served alone, as is one that names neither roles
-    nor ZooKeeper. Raises InvalidArgumentError for roles that there are not, and for a controller that is no broker.
+    nor ZooKeeper. Raises InvalidArgumentError for unknown roles, for a controller that is no broker, and for a broker alone whose
+    quorum has other members: it would begin another cluster.
     """
     roles = words(properties.get("process.roles"))
     if roles and (set(roles) - {"broker", "controller"} or len(set(roles)) != len(roles)):
         raise InvalidArgumentError("process.roles", found=repr(properties["process.roles"]), expected="broker")
     if roles == ["controller"]:
         raise InvalidArgumentError(
-            "there is no controller here", found="process.roles=controller", expected="process.roles=broker"
+            "this broker cannot be a controller", found="process.roles=controller", expected="process.roles=broker"
         )
-    return roles == ["broker"] or (not roles and bool(str(properties.get("zookeeper.connect") or "").strip()))
+    in_cluster = roles == ["broker"] or (not roles and bool(str(properties.get("zookeeper.connect") or "").strip()))
+    if not in_cluster:
+        _check_alone(properties)
+    return in_cluster
+
+
+def _check_alone(properties: Mapping[str, PropertyValue]) -> None:
+    for name in ("controller.quorum.voters", "controller.quorum.bootstrap.servers"):
+        members = words(properties.get(name))
+        own = str(properties.get("node.id", properties.get("broker.id", ""))).strip()
+        if len(members) > 1 or (name.endswith("voters") and members and members[0].partition("@")[0] != own):
+            raise InvalidArgumentError(
+                f"this broker cannot join the controllers of {name} as one of them",
+                found=",".join(members),
+                expected="process.roles=broker, or the node alone",
+            )
 
 
 def _node_id(properties: Mapping[str, PropertyValue]) -> int:
@@ -222,14 +238,14 @@ def _node_id(properties: Mapping[str, PropertyValue]) -> int:
         text = str(properties.get("broker.id", -1)).strip()
     if not (text.isascii() and text.isdigit()) or int(text) > INT32_MAX:
         found = None if text == "-1" else repr(text)
-        raise InvalidArgumentError("a broker of a cluster has a node.id", found=found, expected=f"0 to {INT32_MAX}")
+        raise InvalidArgumentError("a broker of a cluster needs a node.id", found=found, expected=f"0 to {INT32_MAX}")
     return int(text)
 
 
 def _voter(word: str) -> Voter:
     node, separator, address = word.partition("@")
     if not separator or not (node.isascii() and node.isdigit()) or int(node) > INT32_MAX:
-        raise InvalidArgumentError("controller.quorum.voters is a list", found=repr(word), expected="id@host:port")
+        raise InvalidArgumentError("controller.quorum.voters must be a list", found=repr(word), expected="id@host:port")
     return Voter(int(node), *_routable("controller.quorum.voters", address))
 
 
@@ -243,24 +259,24 @@ def _routable(name: str, address: str) -> tuple[str, int]:
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{name}: {error.message}", found=error.found, expected=error.expected) from None
     if not host or host == "0.0.0.0" or port == 0:
-        raise InvalidArgumentError(f"{name} names no controller that can be reached", found=repr(address), expected="host:port")
+        raise InvalidArgumentError(f"{name} names no reachable controller", found=repr(address), expected="host:port")
     return host, port
 
 
 def _check_quorum(node_id: int, voters: tuple[Voter, ...], servers: tuple[tuple[str, int], ...]) -> None:
     if not voters and not servers:
         raise InvalidArgumentError(
-            "a broker of a cluster has no controllers to ask",
+            "a broker of a cluster needs the addresses of its controllers",
             expected="controller.quorum.voters or controller.quorum.bootstrap.servers",
         )
     ids = [voter.node_id for voter in voters]
     if len(set(ids)) != len(ids):
         raise InvalidArgumentError(
-            "controller.quorum.voters has an id twice", found=next(one for one in ids if ids.count(one) > 1)
+            "controller.quorum.voters has a duplicate id", found=next(one for one in ids if ids.count(one) > 1)
         )
     if node_id in ids:
         raise InvalidArgumentError(
-            "a broker that is no controller is none of the voters", found=f"node.id={node_id} in controller.quorum.voters"
+            "a broker that is not a controller cannot be a voter", found=f"node.id={node_id} in controller.quorum.voters"
         )
 
 
@@ -268,12 +284,12 @@ def _controller_listener_names(properties: Mapping[str, PropertyValue]) -> tuple
     names = tuple(word.upper() for word in words(properties.get("controller.listener.names")))
     if not names:
         raise InvalidArgumentError(
-            "a broker of a cluster has no controller.listener.names", expected="the name of the controllers' listener"
+            "a broker of a cluster needs controller.listener.names", expected="the name of the controllers' listener"
         )
     own = sorted(listener_names(properties) & set(names))
     if own:
         raise InvalidArgumentError(
-            "a broker that is no controller listens at none of controller.listener.names", found=f"{', '.join(own)} in listeners"
+            "a broker that is not a controller cannot listen at controller.listener.names", found=f"{', '.join(own)} in listeners"
         )
     for name in names:
         controller_protocol(name, properties)
@@ -285,7 +301,7 @@ def _inter_broker_listener(properties: Mapping[str, PropertyValue], listeners: t
     protocol = str(properties.get("security.inter.broker.protocol") or "").strip().upper()
     if name and protocol:
         raise InvalidArgumentError(
-            "two properties name the listener of the other brokers",
+            "two properties name the listener for the other brokers",
             found=f"inter.broker.listener.name={name}, security.inter.broker.protocol={protocol}",
             expected="one of them",
         )
@@ -295,7 +311,7 @@ def _inter_broker_listener(properties: Mapping[str, PropertyValue], listeners: t
     own = next((one for one in listeners if one.name == name), None)
     if own is None:
         raise InvalidArgumentError(
-            "the listener of the other brokers is none of listeners", found=name, expected="inter.broker.listener.name"
+            "the listener for the other brokers is not in listeners", found=name, expected="inter.broker.listener.name"
         )
     return own
 
@@ -308,4 +324,4 @@ def _replica_selector(properties: Mapping[str, PropertyValue]) -> ReplicaSelecto
         return ReplicaSelector(name)
     except ValueError:
         known = " or ".join(one.value for one in ReplicaSelector)
-        raise InvalidArgumentError("replica.selector.class is a class of Java's", found=name, expected=known) from None
+        raise InvalidArgumentError("replica.selector.class must be one of Kafka's classes", found=name, expected=known) from None

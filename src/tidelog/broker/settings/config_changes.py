@@ -58,7 +58,7 @@ LOG_LEVELS = {
 
 
 class Operation(IntEnum):
-    """What is done to a property."""
+    """The operation on a property."""
 
     SET = 0
     DELETE = 1
@@ -78,7 +78,7 @@ class Change(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """What is to be changed, and how."""
+    """A resource's requested changes."""
 
     resource_type: int
     name: str
@@ -86,7 +86,7 @@ class Resource(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """What became of a resource's changes. No reason where they were made."""
+    """The result of a resource's changes. No reason where they were made."""
 
     resource: Resource
     code: ErrorCode
@@ -106,14 +106,14 @@ def change_all(
     def tried(one: Resource) -> Steps[Changed]:
         try:
             if times[one.resource_type, one.name] > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "a resource stands more than once in the request")
+                raise ApiError(ErrorCode.INVALID_REQUEST, "the request names a resource more than once")
             yield from change(node, one, incremental=incremental, validate_only=validate_only)
         except Exception as error:
             refusal = api_error_of(error)
             return Changed(one, refusal.code, refusal.reason)
         return Changed(one, ErrorCode.NONE, None)
 
-    # A resource that is no topic only waits for the topic of that name, if there is one.
+    # A resource that is not a topic only waits for the topic of that name, if there is one.
     changed = yield from node.topic_changes.side_by_side(Job(one.name, tried(one)) for one in resources)
     yield from discarded(None, times)
     return changed
@@ -128,16 +128,16 @@ def answers(outcomes: Iterable[Changed]) -> Iterator[AlterConfigsResourceRespons
 
 
 def check_changes(resource: Resource, *, with_operations: bool = True) -> None:
-    """Raise ApiError for changes that contradict each other or say too little; of what is changed nothing is looked at."""
+    """Raise ApiError for changes that contradict each other or say too little; the current values are not checked."""
     names = [one.name for one in resource.changes]
     if len(set(names)) < len(names):
-        raise ApiError(ErrorCode.INVALID_REQUEST, "a property stands more than once in the request")
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the request names a property more than once")
     nulls = [one.name for one in resource.changes if one.value is None and one.operation != Operation.DELETE]
     if nulls:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"no value for {', '.join(nulls)}")
     unknown = [one for one in resource.changes if with_operations and one.operation not in _OPERATIONS]
     if unknown:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no operation {unknown[0].operation} on a property")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"unknown operation {unknown[0].operation} on a property")
 
 
 def change(node: Node, resource: Resource, *, incremental: bool, validate_only: bool) -> Steps[None]:
@@ -151,7 +151,7 @@ def change(node: Node, resource: Resource, *, incremental: bool, validate_only: 
         check_broker_id(node, resource.name)
         _change_loggers(resource.changes, validate_only=validate_only)
     else:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} are not changed here")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} cannot be changed here")
 
 
 def check_broker_id(node: Node, name: str) -> None:
@@ -180,13 +180,13 @@ def _change_topic(node: Node, resource: Resource, *, incremental: bool, validate
         if view is not None and not node.manager.is_configuration_known(name):
             properties = {**before, **properties}
     if not name:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "topics have no common properties but the broker's")
+        raise ApiError(ErrorCode.INVALID_REQUEST, "topics have no common properties; set the broker's defaults")
     reason = why_invalid(name)
     if reason is not None:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     node.configs.check_topic(properties)
     if view is None:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
     if not validate_only and properties != before:
         yield from node.topics.configuration(name, properties)
 
@@ -200,7 +200,7 @@ def _apply(properties: dict[str, str], change: Change, lists: Mapping[str, str])
         properties.pop(name, None)
     else:
         if name not in lists:
-            raise ApiError(ErrorCode.INVALID_CONFIG, f"{name} is no list, so nothing is added to it or taken from it")
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"{name} is not a list: nothing can be appended to it or subtracted from it")
         has = [part for part in properties.get(name, lists[name]).split(",") if part]
         for part in value.split(","):
             if change.operation == Operation.SUBTRACT and part in has:
@@ -253,13 +253,13 @@ def _change_loggers(changes: Sequence[Change], *, validate_only: bool) -> None:
     known = loggers()
     for one in changes:
         if one.operation not in (Operation.SET, Operation.DELETE):
-            raise ApiError(ErrorCode.INVALID_REQUEST, "a logger's level is set or deleted")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a logger's level can only be set or deleted")
         if one.name not in known:
-            raise ApiError(ErrorCode.INVALID_CONFIG, f"there is no logger {one.name!r}")
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"no logger {one.name!r}")
         if one.operation == Operation.DELETE and one.name == ROOT_LOGGER:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"the level of {ROOT_LOGGER} is not deleted")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"the level of {ROOT_LOGGER} cannot be deleted")
         if one.operation == Operation.SET and one.value not in LOG_LEVELS:
-            raise ApiError(ErrorCode.INVALID_CONFIG, f"{one.value!r} is no level: {', '.join(LOG_LEVELS)}")
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"{one.value!r} is not a level: {', '.join(LOG_LEVELS)}")
     if not validate_only:
         for one in changes:
             known[one.name].setLevel(LOG_LEVELS[one.value or ""] if one.operation == Operation.SET else logging.NOTSET)

@@ -79,7 +79,7 @@ class ConfigEntry(NamedTuple):
     is_read_only: bool
     synonyms: list[Synonym]
     is_sensitive: bool = False
-    """Whether the value is kept from clients: so is one that nobody knows the kind of."""
+    """Whether the value is hidden from clients, as one of an unknown kind is."""
 
 
 # A topic's property → the broker's names for it, the one that wins first.
@@ -152,7 +152,7 @@ MAX_NAMED = 10
 
 
 class ConfigEntries:
-    """What a broker answers about properties."""
+    """A broker's answers about properties."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -173,7 +173,7 @@ class ConfigEntries:
         except InvalidArgumentError as error:
             raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
         if config.remote_storage_enable:
-            raise ApiError(ErrorCode.INVALID_CONFIG, "remote.storage.enable: there is no tiered storage here")
+            raise ApiError(ErrorCode.INVALID_CONFIG, "remote.storage.enable: tiered storage is not supported")
 
     def created_topic(self, properties: Mapping[str, str]) -> list[ConfigEntry]:
         """Return what CreateTopics answers about a topic with these properties of its own: all that it has, by name."""
@@ -297,7 +297,7 @@ class ConfigEntries:
 
 
 def _hidden(name: str) -> ConfigEntry:
-    """A topic's property of a newer Kafka. It may be a secret, so its value is shown to nobody; Kafka does the same."""
+    """A topic's property of a newer Kafka. It may be a secret, so its value is never shown, as in Kafka."""
     synonyms = [Synonym(name, None, DYNAMIC_TOPIC_CONFIG)]
     return ConfigEntry(name, None, DYNAMIC_TOPIC_CONFIG, CONFIG_TYPES["UNKNOWN"], False, synonyms, is_sensitive=True)
 

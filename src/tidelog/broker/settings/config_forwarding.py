@@ -52,7 +52,7 @@ _CONTROLLERS = frozenset({TOPIC, CLIENT_METRICS, GROUP})
 def altered(
     node: Node, message: Any, resources: Sequence[Resource], request: Request, *, incremental: bool
 ) -> Generator[Elsewhere | Until | None, Any, list[AlterConfigsResourceResponse] | None]:
-    """Return the answer about each of `resources`, those of `message`; None where the client has to ask for versions again."""
+    """Return the answer about each of `resources`, those of `message`; None if the client has to ask for versions again."""
     if node.forwarding is None:
         outcomes = yield from change_all(node, resources, incremental=incremental, validate_only=message.validate_only)
     else:
@@ -82,7 +82,7 @@ def change_all_forwarded(
     for number, resource in enumerate(resources):
         try:
             if times[resource.resource_type, resource.name] > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "a resource stands more than once in the request")
+                raise ApiError(ErrorCode.INVALID_REQUEST, "the request names a resource more than once")
             is_done = yield from _looked_at(node, resource, incremental=incremental, validate_only=message.validate_only)
         except Exception as error:
             refusal = api_error_of(error)

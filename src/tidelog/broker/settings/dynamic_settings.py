@@ -86,18 +86,18 @@ class DynamicSettings:
 
     @property
     def of_all(self) -> Mapping[str, str]:
-        """What all brokers were given."""
+        """Settings of all brokers."""
         return self._manager.settings.of(ALL_BROKERS)
 
     @property
     def own(self) -> Mapping[str, str]:
-        """What this broker was given."""
+        """Settings of this broker."""
         return self._manager.settings.of(str(self._manager.owner.node_id))
 
     def check(self, settings: Mapping[str, str], *, for_all: bool) -> None:
         """Raise ApiError unless a broker, or all, may have these settings."""
-        _refuse("these settings do not change while a broker runs", filter(_is_static, settings))
-        _refuse("listeners, TLS and SASL do not change while this broker runs", filter(_OF_LISTENERS.match, settings))
+        _refuse("these settings cannot change while a broker runs", filter(_is_static, settings))
+        _refuse("listeners, TLS and SASL cannot change while this broker runs", filter(_OF_LISTENERS.match, settings))
         for name, value in settings.items():
             try:
                 _check_value(name, value)

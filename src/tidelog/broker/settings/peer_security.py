@@ -5,7 +5,7 @@ Properties are Kafka's: the listener's own, `listener.name.<name>.…`, go befor
 | property | of the listener between brokers | of the controllers' |
 |---|---|---|
 | its protocol | `listener.security.protocol.map` | the same |
-| `ssl.*` | whom to trust; the key is shown where the peer asks for a certificate | the same |
+| `ssl.*` | which certificates to trust; the key is shown where the peer asks for a certificate | the same |
 | the mechanism of SASL | `sasl.mechanism.inter.broker.protocol` | `sasl.mechanism.controller.protocol` |
 | `listener.name.<name>.<mechanism>.sasl.jaas.config` | the module, with `username` and `password` | the same |
 """

@@ -30,7 +30,7 @@ from tidelog.errors import InvalidArgumentError
 
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:\.\d+|\.[Xx])?(?:-IV(\d+))?")
 _NEWEST = 1 << 15
-"""What stands for the last step of a release."""
+"""The step number for the last step of a release."""
 
 FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, WRITE_TXN_MARKERS = 1, 2, 23, 27
 """Keys of the APIs that brokers call each other by."""
@@ -84,7 +84,7 @@ class ProtocolVersion:
     """A version of the protocol between brokers. `text` is as Kafka writes it: "0.9.0", "0.10.1-IV2", "2.4", "3.9-IV0"."""
 
     def __init__(self, text: str) -> None:
-        """Raise InvalidArgumentError for what is no version, or none between 0.9.0 and 3.9."""
+        """Raise InvalidArgumentError for anything but a version, or none between 0.9.0 and 3.9."""
         self.text = text.strip()
         self._release = _parsed(self.text)
         if not _parsed(OLDEST) <= self._release._replace(step=_NEWEST) <= _parsed(NEWEST):
@@ -174,5 +174,5 @@ def _parsed(text: str) -> _Release:
 
 def _unknown(text: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        "inter.broker.protocol.version is a release of Kafka", found=repr(text), expected=f"{OLDEST} to {NEWEST}"
+        "inter.broker.protocol.version must be a release of Kafka", found=repr(text), expected=f"{OLDEST} to {NEWEST}"
     )

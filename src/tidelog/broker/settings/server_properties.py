@@ -29,7 +29,7 @@ from tidelog.storage.manager_config import MANAGER_PROPERTIES, ManagerConfig
 
 
 class ServerProperties(NamedTuple):
-    """A broker's properties, sorted by whom they are for."""
+    """A broker's properties, sorted by what they configure."""
 
     config: BrokerConfig
     manager: dict[str, PropertyValue]

@@ -5,8 +5,8 @@ property                          default                meaning
 ================================  =====================  ===================================================================
 zookeeper.connect                 none                   host:port of servers, several with commas, and a path that is the
                                                          cluster's root: zk-1:2181,zk-2:2181/kafka
-zookeeper.session.timeout.ms      18000                  without a word for so long ZooKeeper takes the broker for gone
-zookeeper.connection.timeout.ms   the session's          so long a start waits for ZooKeeper
+zookeeper.session.timeout.ms      18000                  without a sign of life for that time ZooKeeper drops the broker
+zookeeper.connection.timeout.ms   the session's          how long a start waits for ZooKeeper
 inter.broker.protocol.version     3.9                    what brokers speak to each other: see `protocol_version`
 controlled.shutdown.max.retries   3                      how often the controller is asked to move leaders before an end
 controlled.shutdown.retry...      5000                   ... and the pause in between, in ms (``.backoff.ms``)
@@ -28,6 +28,12 @@ from tidelog.errors import InvalidArgumentError
 
 DEFAULT_PORT = 2181
 
+_REFUSED = {
+    "zookeeper.ssl.client.enable": "ZooKeeper is reached in plain text only",
+    "zookeeper.set.acl": "znodes are made without ACLs only",
+}
+"""A broker that ignored these would protect less than its owner believes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ZookeeperConfig:
@@ -43,10 +49,13 @@ class ZookeeperConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, PropertyValue]) -> ZookeeperConfig | None:
-        """Build from a broker's properties; None where no ZooKeeper is named. Raises InvalidArgumentError."""
+        """Build from a broker's properties; None if no ZooKeeper is named. Raises InvalidArgumentError."""
         text = str(properties.get("zookeeper.connect") or "").strip()
         if not text:
             return None
+        for name, why in _REFUSED.items():
+            if str(properties.get(name) or "").strip().lower() == "true":
+                raise InvalidArgumentError(f"{name}: {why}", found="true", expected="false")
         values = parsed(cls, properties)
         if "zookeeper.connection.timeout.ms" not in properties and "session_timeout_ms" in values:
             values["connection_timeout_ms"] = values["session_timeout_ms"]

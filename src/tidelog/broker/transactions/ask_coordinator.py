@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Asked(NamedTuple):
-    """What a transaction's coordinator said of a partition, and the guard that stood meanwhile."""
+    """The coordinator's answer for a partition, and the guard held meanwhile."""
 
     code: ErrorCode
     guard: VerificationStateEntry

@@ -4,7 +4,7 @@
 |---|---|
 | takes the marker, and has it committed | is done |
 | is gone, or of a message format without transactions | is done: there is nothing to be ended |
-| knows a newer epoch of the producer's | is done: somebody ended it there (`WriteTxnMarkers` by hand) |
+| knows a newer epoch of the producer's | is done: it was ended there (`WriteTxnMarkers` by hand) |
 | knows a newer epoch of the coordinator's | is done: another broker is the coordinator, and completes it |
 | refuses for any other reason | is tried again for as long as the broker runs, and after its next start |
 
@@ -19,9 +19,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from tidelog.broker.cluster.broker_channels import BrokerChannels
+from tidelog.broker.server.slices import SLICE_S
 from tidelog.broker.transactions.transaction import Transaction
 from tidelog.errors import TidelogError
 from tidelog.metadata.records import NO_LEADER
@@ -43,7 +45,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 AT_ONCE: Final = 200
-"""So many markers are written before others have their turn: some 20 ms."""
+"""So many partitions have their turn at once, if they take no longer than `SLICE_S`: a marker that is the first record of its
+log creates files, and takes ten times as long as another one.
+"""
+FEW: Final = 8
+"""So many are worth no turn of their own."""
 RETRY_MS: Final = 500
 
 _DONE: Final = frozenset(
@@ -54,7 +60,7 @@ _DONE: Final = frozenset(
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     }
 )
-"""What a partition says that is not to be asked again."""
+"""Error codes of a partition that are not retried."""
 
 
 class Completion:
@@ -79,7 +85,7 @@ class Completion:
         self._left = sorted(transaction.partitions, reverse=True)
         self._refused: dict[TopicPartition, ErrorCode] = {}
         self._awaited = 0
-        """Markers, and requests to others, that nobody has answered for yet."""
+        """Markers, and requests to other brokers, that are not answered yet."""
         self._is_writing = False
         self._producer = Producer(transaction.producer_id, transaction.producer_epoch)
         self._type = ControlType.COMMIT if transaction.is_commit else ControlType.ABORT
@@ -90,7 +96,10 @@ class Completion:
             return
         self._is_writing = True
         elsewhere: dict[int, list[TopicPartition]] = {}
-        for _ in range(min(AT_ONCE, len(self._left))):
+        until = perf_counter() + SLICE_S
+        for count in range(min(AT_ONCE, len(self._left))):
+            if count >= FEW and perf_counter() >= until:
+                break
             key = self._left.pop()
             leader = self._leader_elsewhere(key)
             if leader is not None:
@@ -185,7 +194,7 @@ class Completion:
         is_done = code in _DONE
         if is_done or self._refused.get(key) is not code:
             text = "transactional id %r: no %s marker in %s-%d: %s%s"
-            trial = "" if is_done else ", it is tried again"
+            trial = "" if is_done else ", retrying"
             logger.warning(text, self.transaction.transactional_id, self._type.name, *key, code.name, trial)
         if is_done:
             self._refused.pop(key, None)
@@ -194,4 +203,4 @@ class Completion:
 
 
 def _nothing() -> None:
-    """What is waited for where others are only to have their turn."""
+    """Waited for to give others their turn."""

@@ -1,4 +1,4 @@
-"""What ends a transaction in a log: a control batch, COMMIT or ABORT, which a coordinator has written."""
+"""The end of a transaction in a log: a control batch, COMMIT or ABORT, written by a coordinator."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Markers:
     ) -> ErrorCode:
         """End a producer's transaction in a log of this broker; NONE, or why not.
 
-        A marker for a producer without an open transaction is written as well, as by Kafka: it fences older epochs. In a log of
+        A marker for a producer without an open transaction is written as well, as in Kafka: it fences older epochs. In a log of
         committed offsets it makes those of the transaction count, or drops them.
 
-        A coordinator's epoch fences former coordinators. A broker alone has one coordinator for ever: without an epoch it is the
+        A coordinator's epoch fences former coordinators. A broker alone has one coordinator forever: without an epoch it is the
         one that the log knows, or 0. So a broker that takes the folder over, and counts from 0 on, is not refused.
         """
         refusal = self._leadership.refusal(key)

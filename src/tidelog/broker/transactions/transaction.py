@@ -1,17 +1,17 @@
 """A transactional id's transaction, and what may become of it. Pure: nothing is written here, nothing of a transaction changes.
 
-What its state may become: `TRANSITIONS`. A transaction begins with its first partition. PREPARE is the decision: from then on it
+State changes: `TRANSITIONS`. A transaction begins with its first partition. PREPARE is the decision: from then on it
 ends that way, whatever happens to the broker, and it is COMPLETE when each of its partitions has the marker.
 
-Fencing: of all producers that ever had a transactional id, only the last one may go on. InitProducerId raises the epoch, and
-a producer with an older one is refused. Where the id has an open transaction, that is aborted first, with an epoch that
-nobody is given; the producer asks again. One that says which epoch it has (KIP-360) gets the next one only if nobody else was
-there in between; if the answer was lost and it asks again, it gets the same one.
+Fencing: of all producers that ever had a transactional id, only the last one may continue. InitProducerId raises the epoch, and
+a producer with an older one is refused. If the id has an open transaction, that is aborted first, with an epoch that no producer
+gets; the producer retries. One that says which epoch it has (KIP-360) gets the next one only if no other producer came in
+between; if the response was lost and it retries, it gets the same one.
 
 Epochs end at 32767, which is kept for fencing: a producer id that has reached the one before is left for a new id.
 
 Producers of `transaction.version` 2 have an epoch for each transaction (KIP-890): its markers are of the next epoch, in which
-the producer goes on. So nothing that is late in one transaction can become part of another. Such a producer asks for the end
+the producer continues. So nothing that is late in one transaction can become part of another. Such a producer asks for the end
 again in the epoch that it had (`is_ended_in`).
 """
 
@@ -34,7 +34,7 @@ EPOCH_EACH: Final = 2
 
 
 class TransactionState(enum.IntEnum):
-    """What a transactional id is doing; the numbers are those of the records, `text` is Kafka's name."""
+    """The state of a transactional id; numbers as in the records, `text` is Kafka's name."""
 
     EMPTY = 0
     ONGOING = 1
@@ -52,9 +52,9 @@ class TransactionState(enum.IntEnum):
 
 STATES_BY_TEXT: Final = {state.text: state for state in TransactionState}
 
-_EXPIRES: Final = "nobody has used it for transactional.id.expiration.ms"
+_EXPIRES: Final = "it was unused for transactional.id.expiration.ms"
 
-_NOTHING_WRITTEN: Final = "EndTxn 5: what is aborted has no partition that the coordinator knows of"
+_NOTHING_WRITTEN: Final = "EndTxn 5: the aborted transaction has no partition known to the coordinator"
 
 TRANSITIONS: Final[Transitions[TransactionState | None]] = {
     None: {
@@ -72,12 +72,12 @@ TRANSITIONS: Final[Transitions[TransactionState | None]] = {
         None: _EXPIRES,
     },
     TransactionState.ONGOING: {
-        TransactionState.ONGOING: "further ones are added",
-        TransactionState.PREPARE_COMMIT: "EndTxn: it is to be committed",
-        TransactionState.PREPARE_ABORT: "EndTxn: it is to be aborted; its timeout is over; InitProducerId fences its producer",
+        TransactionState.ONGOING: "further partitions or groups are added",
+        TransactionState.PREPARE_COMMIT: "EndTxn commits it",
+        TransactionState.PREPARE_ABORT: "EndTxn aborts it; it times out; InitProducerId fences its producer",
     },
-    TransactionState.PREPARE_COMMIT: {TransactionState.COMPLETE_COMMIT: "the marker stands in each of its partitions"},
-    TransactionState.PREPARE_ABORT: {TransactionState.COMPLETE_ABORT: "the marker stands in each of its partitions"},
+    TransactionState.PREPARE_COMMIT: {TransactionState.COMPLETE_COMMIT: "each of its partitions has the marker"},
+    TransactionState.PREPARE_ABORT: {TransactionState.COMPLETE_ABORT: "each of its partitions has the marker"},
     TransactionState.COMPLETE_COMMIT: {
         TransactionState.EMPTY: "InitProducerId",
         TransactionState.PREPARE_ABORT: _NOTHING_WRITTEN,
@@ -101,7 +101,7 @@ AT_REST: Final = frozenset(state for state, moves in TRANSITIONS.items() if stat
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """What a producer goes by."""
+    """A producer's identity."""
 
     producer_id: int
     epoch: int
@@ -129,7 +129,7 @@ class Transaction(NamedTuple):
 
     @property
     def goes_on_as(self) -> ProducerIdAndEpoch:
-        """What its producer has after its end."""
+        """The producer's identity after its end."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return ProducerIdAndEpoch(self.next_producer_id, 0)
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
@@ -150,6 +150,10 @@ class Transaction(NamedTuple):
         if producer_epoch != self.producer_epoch:
             return ErrorCode.PRODUCER_FENCED
         return ErrorCode.NONE
+
+    def is_expired(self, oldest_ms: int) -> bool:
+        """Whether there was no transaction since then, and none is open."""
+        return self.state in AT_REST and self.updated_ms <= oldest_ms
 
     def is_ended_in(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether a producer asks again for the end of what is ended, or about to be, in that epoch."""
@@ -273,3 +277,8 @@ def _initialized(before: Transaction, timeout_ms: int, producer_id: int, epoch: 
         last_producer_id=before.producer_id,
         last_producer_epoch=last_epoch,
     )
+
+
+def as_told_to_logs(code: ErrorCode) -> ErrorCode:
+    """Return the code that a log gets where a transaction's verification is refused."""
+    return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code

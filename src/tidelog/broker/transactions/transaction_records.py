@@ -7,7 +7,7 @@
 | value v1 | of producers with an epoch for each transaction (KIP-890): also `transaction.version`, the ids before and after |
 | no value | the id has expired |
 
-A key of an unknown version is skipped, as by Kafka; a value that cannot be read makes the partition unreadable: a guess about
+A key of an unknown version is skipped, as in Kafka; a value that cannot be read makes the partition unreadable: a guess about
 a transaction would be worse than no coordinator.
 """
 
@@ -74,7 +74,7 @@ def read_transaction(transactional_id: str, value: bytes) -> Transaction:
     state = read.transaction_status
     if state not in TRANSITIONS[None]:
         raise ProtocolError(
-            f"transactional id {transactional_id!r} is in a state that is never kept", found=state, expected="0 to 5"
+            f"transactional id {transactional_id!r} is in a state that is never stored", found=state, expected="0 to 5"
         )
     schemas = read.transaction_partitions or ()
     has_epoch_each = read.client_transaction_version >= EPOCH_EACH and state in ENDED
@@ -103,7 +103,7 @@ def read_transactions(batches: Iterator[StateBatch]) -> dict[str, Transaction]:
     for batch in batches:
         for record in batch.records:
             if record.key is None or version_of(record.key) != KEY_VERSION:
-                logger.warning("a record at offset %d that is no transactional id's is skipped", record.offset)
+                logger.warning("a record at offset %d belongs to no transactional id: skipped", record.offset)
                 continue
             transactional_id = decode_versioned(TransactionLogKey, record.key).transactional_id
             found.pop(transactional_id, None)

@@ -1,6 +1,6 @@
 """The coordinator of transactions: transactional ids in memory, and in ``__transaction_state``. A broker alone has all of them.
 
-What changes a transaction writes it first, and changes it in memory then: a record that could not be written has changed nothing.
+A change of a transaction is written first, then made in memory: a record that could not be written has changed nothing.
 So what a client was answered is what the next start finds. A decision (PREPARE) is followed at once by its markers, and by
 COMPLETE; what was only decided when the broker ended is completed when it has been loaded (`completion`).
 
@@ -9,26 +9,26 @@ COMPLETE; what was only decided when the broker ended is completed when it has b
 | `transaction.abort.timed.out…interval.ms` | what is open for longer than its producer wanted is aborted, the producer fenced |
 | `transaction.remove.expired…interval.ms` | ids without a transaction for `transactional.id.expiration.ms` are forgotten |
 
-A transaction's time runs by the steady clock (`delays`), and goes on over the broker's end by the records' times.
+A transaction's time runs by the steady clock (`delays`), and continues over the broker's end by the records' times.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from tidelog.broker.server.slices import Until, awaited
+from tidelog.broker.server.slices import Until, awaited, in_turns
 from tidelog.broker.state_log import COMMIT_TIMEOUT_MS, TOMBSTONES_AT_ONCE, InternalTopic, StateLog, refusal, refusal_of
 from tidelog.broker.transactions.completion import RETRY_MS, Completion
 from tidelog.broker.transactions.transaction import (
-    AT_REST,
     EPOCH_EACH,
     PREPARED,
     ProducerIdAndEpoch,
     Transaction,
     TransactionState,
+    as_told_to_logs,
     ended_in_next_epoch,
     initialized,
     may_initialize,
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from tidelog.broker.transactions.producer_id_source import ProducerIdSource
 
 logger = logging.getLogger("tidelog.broker")
-
 
 _MAY_BE_COMMITTED_YET: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 
@@ -157,7 +156,7 @@ class Transactions:
         return self.log.readiness(self.log.partition_of(transactional_id))
 
     def get(self, transactional_id: str) -> Transaction | None:
-        """Return what is known of an id, None if it is not known."""
+        """Return what is known of an id, None if it is unknown."""
         return self._known.get(transactional_id)
 
     def all(self) -> Collection[Transaction]:
@@ -171,7 +170,7 @@ class Transactions:
         """
         if transactional_id and not self.log.is_there:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return _as_told_to_logs(self.verification(transactional_id, producer_id, producer_epoch, key))
+        return as_told_to_logs(self.verification(transactional_id, producer_id, producer_epoch, key))
 
     def verified(
         self,
@@ -185,7 +184,7 @@ class Transactions:
         """Say the same of several partitions; the coordinator may be at another broker. A part of a work.
 
         `is_adding`: those that the transaction does not have are added. While the one before ends that is tried again: producers
-        go on at once.
+        continue at once.
         """
         producer = transactional_id, producer_id, producer_epoch
         codes = yield from self._verified(producer, keys, is_adding)
@@ -211,7 +210,7 @@ class Transactions:
                 if self._verifications is None:
                     self._verifications = Verifications(brokers)
                 codes = yield from awaited(self._verifications.ask(leader, *producer, keys, is_adding=is_adding))
-                return {key: _as_told_to_logs(code) for key, code in codes.items()}
+                return {key: as_told_to_logs(code) for key, code in codes.items()}
         if not is_adding:
             return {key: self.verify(*producer, key) for key in keys}
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -220,7 +219,7 @@ class Transactions:
         if code is ErrorCode.NONE:
             # Records may be in their logs only once the coordinator cannot forget that.
             code = refusal_of((yield Until(partial(self.log.when_committed, self.log.partition_of(transactional_id)))))
-        return dict.fromkeys(keys, _as_told_to_logs(code))
+        return dict.fromkeys(keys, as_told_to_logs(code))
 
     def verification(self, transactional_id: str, producer_id: int, producer_epoch: int, key: TopicPartition) -> ErrorCode:
         """Say the same as a coordinator says it to other brokers."""
@@ -308,7 +307,7 @@ class Transactions:
     def end_in_next_epoch(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, is_commit: bool
     ) -> tuple[ErrorCode, ProducerIdAndEpoch]:
-        """The same for a producer that has an epoch for each transaction; return with what it goes on (KIP-890)."""
+        """The same for a producer that has an epoch for each transaction; return with what it continues (KIP-890)."""
         code = self.code_for(transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
         before = self._known.get(transactional_id)
         if code or before is None:
@@ -381,60 +380,65 @@ class Transactions:
         try:
             self.log.append(partition, list(entries))
         except TidelogError as error:
-            logger.error("%s-%d refuses what is to be kept: %s", TRANSACTIONS_TOPIC, partition, error)
+            logger.error("%s-%d refuses its records: %s", TRANSACTIONS_TOPIC, partition, error)
             return refusal(error)
         return ErrorCode.NONE
 
     def on_return(self, log: PartitionLog) -> None:
         """A partition that was offline is written again: read it if it never was, complete what was decided in it."""
         self.log.on_return(log)
-        key = log.topic_partition
-        if key.topic == TRANSACTIONS_TOPIC:
-            for transactional_id, transaction in list(self._known.items()):
-                is_left = transaction.state in PREPARED and transactional_id not in self._completions
-                if is_left and self.log.partition_of(transactional_id) == key.partition:
-                    self._complete(transaction)
+        if log.topic_partition.topic == TRANSACTIONS_TOPIC:
+            kept = self._kept_in.get(log.topic_partition.partition, ())
+            in_turns(self._core.blocking, list(kept), self._complete_if_left)
+
+    def _complete_if_left(self, transactional_id: str) -> None:
+        transaction = self._known.get(transactional_id)
+        if transaction is not None and transaction.state in PREPARED and transactional_id not in self._completions:
+            self._complete(transaction)
 
     # --- what takes too long
 
-    def abort_timed_out(self) -> int:
-        """Abort transactions that are open for longer than their producers asked for; return how many."""
+    def abort_timed_out(self) -> None:
+        """Abort transactions that are open for longer than their producers asked for: some now, the others in turns."""
         now_ms = self._core.delays.now_ms()
         late = [transactional_id for transactional_id, deadline_ms in self._deadlines.items() if deadline_ms < now_ms]
-        aborted = 0
-        for transactional_id in late:
-            transaction = self._known[transactional_id]
-            code = self._fence(transaction)
-            if code is ErrorCode.NONE:
-                aborted += 1
-                logger.info("transactional id %r: open for %d ms, aborted", transactional_id, transaction.timeout_ms)
-        return aborted
+        in_turns(self._core.blocking, late, partial(self._abort_if_late, now_ms))
 
-    def expire(self) -> int:
-        """Forget the ids that had no transaction for long; return how many."""
+    def _abort_if_late(self, now_ms: int, transactional_id: str) -> None:
+        if self._deadlines.get(transactional_id, now_ms) < now_ms:
+            transaction = self._known[transactional_id]
+            if self._fence(transaction) is ErrorCode.NONE:
+                logger.info("transactional id %r: open for %d ms, aborted", transactional_id, transaction.timeout_ms)
+
+    def expire(self) -> None:
+        """Forget the ids that had no transaction for long: some now, the others in turns."""
         oldest_ms = self._core.clock.now_ms() - self._core.config.transactional_id_expiration_ms
         expired: dict[int, list[str]] = {}
         for transactional_id, transaction in self._known.items():
-            if transaction.state in AT_REST and transaction.updated_ms <= oldest_ms:
+            if transaction.is_expired(oldest_ms):
                 expired.setdefault(self.log.partition_of(transactional_id), []).append(transactional_id)
-        removed = 0
-        for partition, transactional_ids in expired.items():
-            for start in range(0, len(transactional_ids), TOMBSTONES_AT_ONCE):
-                chunk = transactional_ids[start : start + TOMBSTONES_AT_ONCE]
-                if self._append(partition, ((transaction_key(one), None) for one in chunk)) is not ErrorCode.NONE:
-                    break
-                for transactional_id in chunk:
-                    del self._known[transactional_id]
-                    self._kept_in.get(partition, set()).discard(transactional_id)
-                removed += len(chunk)
-        if removed:
-            logger.info("%d transactional ids have expired", removed)
-        return removed
+        chunks = [
+            (partition, transactional_ids[start : start + TOMBSTONES_AT_ONCE])
+            for partition, transactional_ids in expired.items()
+            for start in range(0, len(transactional_ids), TOMBSTONES_AT_ONCE)
+        ]
+        in_turns(self._core.blocking, chunks, partial(self._forget_if_expired, oldest_ms))
+
+    def _forget_if_expired(self, oldest_ms: int, chunk: tuple[int, list[str]]) -> None:
+        partition, transactional_ids = chunk
+        # In its turn an id may have a transaction again, or be another broker's.
+        gone = [one for one in transactional_ids if one in self._known and self._known[one].is_expired(oldest_ms)]
+        if gone and self._append(partition, [(transaction_key(one), None) for one in gone]) is ErrorCode.NONE:
+            for transactional_id in gone:
+                del self._known[transactional_id]
+                self._kept_in.get(partition, set()).discard(transactional_id)
+            logger.info("%d transactional ids have expired", len(gone))
 
     # --- the topic's end
 
-    def topic_deleted(self, topic: str) -> None:
+    def topic_deleted(self, topic: str) -> Iterator[None]:
         """Forget all ids if ``__transaction_state`` itself is gone."""
+        yield from ()
         if topic != TRANSACTIONS_TOPIC:
             return
         self.log.forget()
@@ -443,7 +447,3 @@ class Transactions:
         self._known.clear()
         self._kept_in.clear()
         self._strays.clear()
-
-
-def _as_told_to_logs(code: ErrorCode) -> ErrorCode:
-    return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code

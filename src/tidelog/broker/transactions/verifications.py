@@ -7,7 +7,7 @@ One request to each broker at a time; what is asked meanwhile goes together with
 | the answer | means, for the append |
 |---|---|
 | a partition's code | what the coordinator says of it |
-| the broker cannot be reached | NETWORK_EXCEPTION: it is to be tried again |
+| the broker cannot be reached | NETWORK_EXCEPTION: retry later |
 | the broker knows no such question (before Kafka 3.5) | NONE: it cannot be verified |
 """
 

@@ -73,7 +73,7 @@ class Migration:
     intervals: dict[TopicPartition, int]
     """index.interval.bytes of each partition: the topic's, else Kafka's default, as the engine would take it."""
     segments: tuple[SegmentToMigrate, ...]
-    """What is to be done, the largest first."""
+    """The tasks, the largest first."""
 
 
 class TransactionsToIndex(NamedTuple):
@@ -84,10 +84,10 @@ class TransactionsToIndex(NamedTuple):
 
 
 def begin(directory: Path, out_dir: Path, topic: str | None = None, *, max_segment_bytes: int = MAX_SEGMENT_BYTES) -> Migration:
-    """Make the unfinished folder with all that is no segment, and say what segments there are.
+    """Make the unfinished folder with all that is not a segment, and say what segments there are.
 
     Raises InvalidArgumentError for an `out_dir` that is not empty, lies in `directory` or around it, or was begun before;
-    NotFoundError for a folder or topic that is not there, CorruptDataError for a damaged checkpoint or file of topics,
+    NotFoundError for a folder or topic that does not exist, CorruptDataError for a damaged checkpoint or file of topics,
     StorageError. Nothing is left then.
     """
     log_dir = LogDir(directory)
@@ -170,7 +170,7 @@ def _make_work_dir(directory: Path, out_dir: Path) -> Path:
     work_dir = target.with_name(f"{target.name}{UNFINISHED_SUFFIX}")
     try:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise InvalidArgumentError("the new folder is there already, and not empty", path=out_dir)
+            raise InvalidArgumentError("the new folder already exists, and is not empty", path=out_dir)
         work_dir.mkdir(parents=True)
     except FileExistsError:
         raise InvalidArgumentError(
@@ -252,7 +252,7 @@ def _carry_topics(directory: Path, work_dir: Path, only: set[str] | None) -> Non
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file, with its times, if it is there."""
+    """Copy a file, with its times, if it exists."""
     try:
         shutil.copy2(source, target)
     except FileNotFoundError:

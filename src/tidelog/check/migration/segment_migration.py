@@ -10,7 +10,7 @@
 A segment stays one segment, also beyond segment.bytes. Where its bytes no longer fit int32 positions, or its offsets do not fit
 int32 distances from its base (KAFKA-6264), another one begins at the batch that does not fit.
 
-What is after a last segment's whole batches (a torn append) is left out and counted; any other damage is an error.
+Bytes after a last segment's whole batches (a torn append) are skipped and counted; any other damage is an error.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class SegmentToMigrate(NamedTuple):
     next_base_offset: int | None
     size_bytes: int
     target: Path
-    """The partition's new folder, which is there."""
+    """The partition's new folder, which exists."""
     index_interval_bytes: int
     max_segment_bytes: int = MAX_SEGMENT_BYTES
 
 
 class MigratedSegment(NamedTuple):
-    """What became of one segment."""
+    """The result for one segment."""
 
     topic: str
     partition: int
@@ -98,7 +98,7 @@ def migrate_segment(task: SegmentToMigrate) -> MigratedSegment:
     status = task.log_path.stat()
     found = sum(_write_beside(part, task.index_interval_bytes, status) for part in writer.parts)
     if found != batches:
-        raise StorageError("a new segment is not what was written", path=writer.parts[0], found=found, expected=batches)
+        raise StorageError("a new segment differs from what was written", path=writer.parts[0], found=found, expected=batches)
     return MigratedSegment(
         task.topic,
         task.partition,

@@ -1,8 +1,8 @@
 """The batches of a log from one offset on, as one stream of bytes.
 
 Replicas hold the same batches one after another, in segments that end at other offsets on each. So the bytes of all segments,
-put together, are the same; where a log has no batch, as after the end of a preallocated file, its stream goes on as the file
-does. What is read is not checked: damage is what is looked for.
+put together, are the same; where a log has no batch, as after the end of a preallocated file, its stream continues as the file
+does. Nothing read is checked: the caller looks for damage.
 """
 
 from __future__ import annotations

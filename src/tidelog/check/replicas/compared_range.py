@@ -19,7 +19,7 @@ from tidelog.formats.leader_epochs import EpochEntry
 
 
 class Bounds(NamedTuple):
-    """What one folder says of a partition."""
+    """One folder's facts of a partition."""
 
     directory: Path
     log_start_offset: int
@@ -46,7 +46,7 @@ class ComparedRange(NamedTuple):
 
 
 def compared_range(replicas: Sequence[Bounds]) -> ComparedRange | None:
-    """Return what is compared of the replicas of a partition; None where no end is known."""
+    """Return what is compared of the replicas of a partition; None if no end is known."""
     has_high_watermark = any(one.high_watermark is not None for one in replicas)
     known = [(one.log_end_offset if one.high_watermark is None else one.high_watermark, one.directory) for one in replicas]
     ends = [(end, directory) for end, directory in known if end is not None]

@@ -1,4 +1,4 @@
-"""What differs between the replicas of a partition, and what stands in each folder."""
+"""A difference between the replicas of a partition, with the content of each folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FIELDS_V1 = ((0, "offset"), (8, "length"), (12, "checksum"), (16, "magic"), (17
 
 
 class Standing(NamedTuple):
-    """What stands in one folder where replicas differ."""
+    """One folder's content where replicas differ."""
 
     directory: Path
     path: Path

@@ -1,4 +1,4 @@
-"""What replicas of a compacted partition share where they were cleaned at different times: the latest record of each key.
+"""Compares replicas of a compacted partition that were cleaned at different times: by the latest record of each key.
 
 Each broker's cleaner works by itself, so below the largest cleaner offset one replica may still hold records that another one has
 lost. All of them agree on what would stay if each were compacted up to there: of each key the latest record, with its offset,
@@ -45,7 +45,7 @@ class _Kept(NamedTuple):
 
 
 def latest_difference(replicas: Sequence[Replica], start: int, end: int) -> Difference | None:
-    """Compare the latest records of the keys in `[start, end)`; None where all replicas have the same.
+    """Compare the latest records of the keys in `[start, end)`; None if all replicas have the same.
 
     Raises TooManyKeysError, CorruptDataError with the path of what is damaged, SegmentChangedError, StorageError.
     """
@@ -99,7 +99,10 @@ def _records(log: Log, start: int, end: int) -> Iterator[tuple[Segment, BatchHea
 def _standing(replica: Replica, one: _Kept | None, offset: int) -> Standing:
     if one is None or one.record.offset > offset:
         return Standing(
-            replica.directory, replica.log.directory, None, f"no such record at offset {offset}, of no key the latest"
+            replica.directory,
+            replica.log.directory,
+            None,
+            f"no such record at offset {offset}, which is not the latest of any key",
         )
     record, value = one.record, one.record.value or b""
     time = "no time" if record.timestamp < 0 else format_time(record.timestamp)

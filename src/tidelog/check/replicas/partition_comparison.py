@@ -43,7 +43,7 @@ class PartitionComparison:
     size_bytes: int = 0
     """Of the batches from there on, up to the first difference."""
     sha256: str | None = None
-    """Of these batches, which are the same in all folders; None where they differ."""
+    """Of these batches, which are the same in all folders; None if they differ."""
     differences: list[Difference] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
@@ -61,7 +61,7 @@ def compare_replicas(replicas: Sequence[Replica]) -> PartitionComparison:
         return result  # Another topic has other records.
     found = result.range = compared_range([_bounds(result, replica) for replica in replicas])
     if found is None:
-        result.findings.append(_note(result, replicas[0], "nothing says how far it was replicated: not compared"))
+        result.findings.append(_note(result, replicas[0], "how far it was replicated is unknown: not compared"))
         return result
     _note_ends(result, replicas, found)
     result.bytes_from = found.start
@@ -81,9 +81,7 @@ def compare_replicas(replicas: Sequence[Replica]) -> PartitionComparison:
     if whole.difference is not None:
         result.differences.append(whole.difference)
         if found.cleaned_to <= found.start and any(replica.is_compacted for replica in replicas):
-            what = (
-                "a compacted topic, which no cleaner of these folders has touched: a replica that was copied later may hold less"
-            )
+            what = "a compacted topic, not cleaned in these folders: a replica that was copied later may hold less"
             result.findings.append(_note(result, replicas[0], what))
     return result
 
@@ -101,12 +99,10 @@ def _bounds(result: PartitionComparison, replica: Replica) -> Bounds:
 def _note_ends(result: PartitionComparison, replicas: Sequence[Replica], found: ComparedRange) -> None:
     without = [replica for replica in replicas if replica.claims.high_watermark is None]
     for replica in without if found.has_high_watermark else []:
-        what = f"no high watermark in {names.HIGH_WATERMARK_CHECKPOINT}: it counts up to its log's end"
+        what = f"no high watermark in {names.HIGH_WATERMARK_CHECKPOINT}: its log's end is used"
         result.findings.append(_note(result, replica, what))
     if not found.has_high_watermark:
-        what = (
-            f"no folder has a high watermark of it: compared up to {found.end}, of which the last records need not be replicated"
-        )
+        what = f"no folder has a high watermark of it: compared up to {found.end}; the last records may not be replicated"
         result.findings.append(_note(result, replicas[0], what))
 
 
@@ -200,7 +196,7 @@ def _shown(entries: list[EpochEntry]) -> str:
 
 
 class _Batches(NamedTuple):
-    """What came of comparing batches."""
+    """The result of comparing batches."""
 
     size_bytes: int = 0
     sha256: str | None = None
@@ -216,7 +212,7 @@ def _compare_batches(replicas: Sequence[Replica], found: ComparedRange, start: i
     lengths: list[int] = []
     faults: list[Finding] = []
     hidden: list[Finding] = []
-    """What a difference says better."""
+    """Facts that a difference states better."""
     for replica in replicas:
         try:
             stream = BatchBytes(replica.log, start)

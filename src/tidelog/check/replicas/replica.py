@@ -21,7 +21,7 @@ class Replica:
     key: TopicPartition
     log: Log
     claims: Claims
-    """What the checkpoints said before the log was listed: the high watermark is never above its end."""
+    """The checkpoints from before the log was listed: the high watermark is never above its end."""
 
     @classmethod
     def open(cls, log_dir: LogDir, key: TopicPartition) -> Replica:
@@ -36,7 +36,7 @@ class Replica:
 
     @property
     def cleaned_to(self) -> int:
-        """Where the first segment begins that no cleaner has looked into; 0 where there was none.
+        """Where the first segment begins that no cleaner has looked into; 0 if there was none.
 
         The cleaner works on whole segments: that in which its checkpoint lies may be rewritten, too.
         """
@@ -45,7 +45,7 @@ class Replica:
         return min(bases, default=cleaned) if cleaned else 0
 
     def leader_epochs(self) -> LeaderEpochs | None:
-        """Return the leader epochs, None where there is no checkpoint of them. Raises CorruptCheckpointError, StorageError."""
+        """Return the leader epochs, None if there is no checkpoint of them. Raises CorruptCheckpointError, StorageError."""
         path = self.log.directory / names.LEADER_EPOCH_CHECKPOINT
         return LeaderEpochs.read(path) if path.exists() else None
 

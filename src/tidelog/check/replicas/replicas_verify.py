@@ -1,8 +1,7 @@
 """The data folders of several brokers: is each partition, in all folders that have it, the same up to the high watermark?
 
-The folders may be those of running brokers. What differs is compared again after the time in which Kafka rewrites its
-checkpoints, and counts only if it is still so; segments that are deleted or compacted under the look have the partition
-compared again at once.
+The folders may be those of running brokers. Differences are checked again after the time in which Kafka rewrites its checkpoints,
+and count only if they remain; if segments are deleted or compacted meanwhile, the partition is compared again at once.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _SHOWN_PARTITIONS = 5
 
 @dataclass
 class ReplicasReport:
-    """What was found: partitions in order, and what is about none of them."""
+    """The findings: partitions in order, and what concerns none of them."""
 
     directories: list[Path]
     partitions: list[PartitionComparison] = field(default_factory=list)
@@ -88,9 +87,7 @@ def verify_replicas(
 
 def _check_directories(directories: Sequence[Path]) -> None:
     if len(directories) < 2:
-        raise InvalidArgumentError(
-            "replicas are compared", found=f"{len(directories)} folder", expected="two data folders or more"
-        )
+        raise InvalidArgumentError("replicas to compare", found=f"{len(directories)} folder", expected="two data folders or more")
     real = [directory.resolve() for directory in directories]
     for number, one in enumerate(real):
         if one in real[:number]:
@@ -148,7 +145,7 @@ def _compare(folders: Sequence[LogDir], key: TopicPartition) -> PartitionCompari
             folders = [LogDir(folder.path) for folder in folders]
         except TidelogError as error:
             return _not_compared(folders, key, Finding.of_error(error, folders[0].path, *key))
-    what = f"changed during each of {MOST_LOOKS} looks: not compared ({changed})"
+    what = f"changed during each of {MOST_LOOKS} comparisons: not compared ({changed})"
     return _not_compared(folders, key, note(folders[0].path, what, *key))
 
 

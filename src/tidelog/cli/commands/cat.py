@@ -57,19 +57,19 @@ BINARY_FORMATS = ("arrow", "parquet")
 @click.option(
     "--until-high-watermark",
     is_flag=True,
-    help="Stop at the high-watermark checkpoint: what lies after it was perhaps not on every replica.",
+    help="Stop at the high-watermark checkpoint: later records may not have reached every replica.",
 )
 @click.option(
-    "--time-map-dir", metavar="DIR", type=click.Path(), help="A folder of time maps, looked at before those beside the segments."
+    "--time-map-dir", metavar="DIR", type=click.Path(), help="A folder of time maps, used before those beside the segments."
 )
-@click.option("--skip-damaged", is_flag=True, help="Read around damaged batches and say what is left out; exit code 3 then.")
+@click.option("--skip-damaged", is_flag=True, help="Skip damaged batches and report them; the exit code is then 3.")
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="[default: by the name of the output, else text]")
 @click.option(
     "--encoding",
     type=click.Choice(["utf8", "base64"]),
-    help="Of keys and values in text and jsonl; base64 keeps every byte. [default: utf8]",
+    help="Encoding of keys and values in text and jsonl; base64 keeps every byte. [default: utf8]",
 )
-@click.option("--output", "-o", metavar="FILE", type=click.Path(), help="Write to FILE, which appears when it is whole.")
+@click.option("--output", "-o", metavar="FILE", type=click.Path(), help="Write to FILE, which appears once it is complete.")
 def command(
     source: str,
     topic: str,
@@ -96,7 +96,7 @@ def command(
     if not kind.reads_files and (time_map_dir is not None or until_high_watermark):
         raise click.UsageError(f"--time-map-dir and --until-high-watermark are for folders, not for {kind.name}.")
     if not kind.reads_files and skip_damaged:
-        raise click.UsageError(f"--skip-damaged is for folders: of {kind.name} no segment files are seen.")
+        raise click.UsageError(f"--skip-damaged is for folders: of {kind.name} segment files are not accessible.")
     if encoding is not None and format_name in BINARY_FORMATS:
         raise click.UsageError(f"--encoding is for text and jsonl: {format_name} holds bytes as they are.")
     echo_moment(start)

@@ -63,7 +63,7 @@ Row = dict[str, object]
 
 @dataclass
 class Dump:
-    """What is in a file: facts about all of it, and rows of one type, which may be many."""
+    """A file's content: facts about all of it, and rows of one type, which may be many."""
 
     facts: Row
     row_type: str
@@ -73,7 +73,7 @@ class Dump:
 
 @click.command()
 @click.argument("file", metavar="FILE", type=click.Path())
-@click.option("--records", "with_records", is_flag=True, help="Of a .log or .checkpoint: the records of each batch too.")
+@click.option("--records", "with_records", is_flag=True, help="Also show the records of each batch (.log, .checkpoint).")
 @json_option
 def command(file: str, with_records: bool, as_json: bool) -> None:
     """Show one file of a log, entry by entry, as it is on disk.
@@ -103,18 +103,18 @@ def kind_of(path: Path) -> str:
         if name.endswith(ending):
             return kind
     endings = ", ".join(ending for ending, _ in KINDS)
-    raise InvalidArgumentError(f"no kind of file that can be dumped; known names end in {endings}", path=path)
+    raise InvalidArgumentError(f"not a kind of file that can be dumped; known names end in {endings}", path=path)
 
 
 def check_file(path: Path) -> None:
-    """Raise NotFoundError or InvalidArgumentError unless `path` is a file. What it is refused is said when it is opened."""
+    """Raise NotFoundError or InvalidArgumentError unless `path` is a file. Denied access is reported when it is opened."""
     try:
         if path.is_dir():
             raise InvalidArgumentError("a folder, not a file; `tidelog stat` shows folders", path=path)
         if not path.exists():
             raise NotFoundError("no such file", path=path)
     except OSError as error:
-        raise StorageError(f"cannot look at the file: {error.strerror}", path=path) from error
+        raise StorageError(f"cannot stat the file: {error.strerror}", path=path) from error
 
 
 def base_offset_of(path: Path) -> int:
@@ -122,7 +122,7 @@ def base_offset_of(path: Path) -> int:
     try:
         return names.offset_from_file_name(path.name)
     except InvalidArgumentError:
-        notices.note(f"{path}: the name holds no base offset; offsets are shown relative to it")
+        notices.note(f"{path}: the name has no base offset; offsets are shown relative to it")
         return 0
 
 
@@ -178,7 +178,7 @@ def _index_facts(path: Path, index: IndexEntries) -> tuple[Row, list[str]]:
     }
     notes = []
     if padding_bytes:
-        notes.append(f"{path}: {padding_bytes} bytes of zeros after the entries: room that was preallocated and not used")
+        notes.append(f"{path}: {padding_bytes} bytes of zeros after the entries: preallocated, not used")
     if partial_bytes:
         notes.append(f"{path}: the length is not a whole number of entries; the last {partial_bytes} bytes were left out")
     return facts, notes
@@ -234,14 +234,14 @@ def _properties(path: Path) -> Dump:
     try:
         lines = data.decode().splitlines()
     except UnicodeDecodeError as error:
-        raise CorruptCheckpointError("a text file that is no UTF-8", path=path, position=error.start) from None
+        raise CorruptCheckpointError("a text file is not UTF-8", path=path, position=error.start) from None
     rows: list[Row] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.lstrip().startswith(("#", "!")):
             continue
         separators = [line.index(separator) for separator in "=:" if separator in line]
         if not separators:
-            raise CorruptCheckpointError(f"line {number} is no property", path=path, found=repr(line), expected="key=value")
+            raise CorruptCheckpointError(f"line {number} is not a property", path=path, found=repr(line), expected="key=value")
         at = min(separators)
         rows.append({"key": line[:at].strip(), "value": line[at + 1 :].strip()})
     return Dump({"entries": len(rows)}, "property", rows)

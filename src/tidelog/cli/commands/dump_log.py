@@ -92,9 +92,9 @@ class Walk:
         if rest_bytes == 0:
             return
         if self._is_zero():
-            text = "zeros: room that was preallocated and not yet written"
+            text = "zeros: preallocated, not yet written"
         else:
-            text = "no whole batch: cut off by a crash, or still being written"
+            text = "an incomplete batch: cut off by a crash, or still being written"
         notices.note(f"{self.path}: the last {rest_bytes} bytes, from byte {self.position}, are {text}")
 
     def _is_zero(self) -> bool:

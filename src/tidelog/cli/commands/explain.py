@@ -81,22 +81,22 @@ def _segment(step: SegmentStep) -> str:
     if step.verdict == "too early":
         return f"{name}: {largest}: too early, skipped"
     if step.verdict == "no match":
-        return f"{name}: {largest}, but of no record at or above the log start: on to the next segment"
+        return f"{name}: {largest}, but no record at or above the log start has it: on to the next segment"
     return f"{name}: {largest}" + (": late enough" if step.verdict == "match" else "")
 
 
 def _time_index(step: TimeIndexStep) -> str:
     entries = _count(step.entries, "entry", "entries")
     if step.slot < 0:
-        return f"  time index ({entries}): none is early enough, from the segment's start on"
+        return f"  time index ({entries}): no entry is early enough, start at the segment's start"
     time = format_time(step.timestamp)
-    return f"  time index ({entries}): entry {step.slot} says that up to offset {step.offset} nothing is later than {time}"
+    return f"  time index ({entries}): entry {step.slot} says that nothing up to offset {step.offset} is later than {time}"
 
 
 def _offset_index(step: OffsetIndexStep) -> str:
     entries = _count(step.entries, "entry", "entries")
     if step.slot < 0:
-        return f"  offset index ({entries}): none is at or below offset {step.target_offset}, from byte 0 on"
+        return f"  offset index ({entries}): no entry is at or below offset {step.target_offset}, start at byte 0"
     return f"  offset index ({entries}): entry {step.slot} puts offset {step.offset} at byte {step.position}"
 
 

@@ -15,10 +15,10 @@ from tidelog.storage.folder.folder_format import format_folder
 
 @click.command("format")
 @click.argument("directory", metavar="[DIR]", type=click.Path(), required=False)
-@click.option("--cluster-id", required=True, metavar="ID", help="The id that the controllers were formatted with.")
+@click.option("--cluster-id", required=True, metavar="ID", help="The cluster id that the controllers were formatted with.")
 @click.option("--node-id", type=click.IntRange(0, INT32_MAX), metavar="N", help="The broker's id. [default: node.id of --config]")
 @click.option("--config", "config_file", metavar="FILE", type=click.Path(), help="Kafka's server.properties of the broker.")
-@click.option("--ignore-formatted", is_flag=True, help="Leave a folder alone that is formatted for the same node and cluster.")
+@click.option("--ignore-formatted", is_flag=True, help="Ignore a folder that is already formatted for the same node and cluster.")
 def command(directory: str | None, cluster_id: str, node_id: int | None, config_file: str | None, ignore_formatted: bool) -> None:
     """Make a data folder for a broker of a cluster, before its first start.
 
@@ -36,8 +36,8 @@ def command(directory: str | None, cluster_id: str, node_id: int | None, config_
         raise click.UsageError("--node-id is missing, and no configuration has a node.id.")
     done = format_folder(Path(directory), cluster_id, node_id, ignore_formatted=ignore_formatted)
     owner = done.owner
-    state = "formatted" if done.is_new else "was formatted before"
+    state = "formatted" if done.is_new else "was already formatted"
     click.echo(f"{directory} {state}: node {owner.node_id} of cluster {owner.cluster_id}, directory {owner.directory_id or '-'}")
     if done.is_new and done.partitions:
         count = f"{done.partitions} partition{'s are' if done.partitions > 1 else ' is'}"
-        notices.note(f"{count} in {directory}: a broker sets aside those that the cluster's metadata lacks")
+        notices.note(f"{count} in {directory}: a broker sets aside those missing from the cluster's metadata")

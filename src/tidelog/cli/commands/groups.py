@@ -61,7 +61,7 @@ def topic_option(function: Decorated) -> Decorated:
         "topics",
         multiple=True,
         metavar="TOPIC[:N,...]",
-        help="Only this topic, or these partitions of it; may be given several times. [default: all of the group]",
+        help="Only this topic, or these partitions of it; may be repeated. [default: all of the group]",
     )(function)
 
 
@@ -98,7 +98,7 @@ def list_command(source: str, as_json: bool) -> None:
 @topic_option
 @group_isolation_option
 @click.option(
-    "--window", default="10m", show_default=True, metavar="TIME", help="The rates are those of this long before now: 90s, 1h."
+    "--window", default="10m", show_default=True, metavar="TIME", help="Measure the rates over this long before now: 90s, 1h."
 )
 @json_option
 @click.pass_context
@@ -112,7 +112,7 @@ def describe_command(
     """
     window_ms = parse_duration(window)
     if window_ms < 1:
-        raise click.UsageError("--window must be longer than nothing.")
+        raise click.UsageError("--window must be positive.")
     wanted = _parse_topics(topics)
     clock = run_clock(ctx)
     with open_source(source) as opened:
@@ -120,7 +120,7 @@ def describe_command(
         found = groups.describe(group, clock, isolation, window_ms)
     if groups.unknown_configs:
         names = ", ".join(sorted(groups.unknown_configs)[:5])
-        notices.note(f"the folder does not know the configuration of {names}: Kafka's default retention is taken, 7 days")
+        notices.note(f"the configuration of {names} is not in the folder: Kafka's default retention of 7 days is assumed")
     partitions = [one for one in found.partitions if _is_wanted(one.key, wanted)]
     missing = [
         one for one in found.missing if one.topic == OFFSETS_TOPIC or _is_wanted(TopicPartition(one.topic, one.partition), wanted)
@@ -140,7 +140,7 @@ def describe_command(
 
 def _note_notices(found: GroupLag, partitions: Iterable[PartitionLag]) -> None:
     for key in found.without_log:
-        notices.note(f"{key.topic}-{key.partition}: no such partition now, or it has no leader")
+        notices.note(f"{key.topic}-{key.partition}: the partition no longer exists, or has no leader")
     for one in partitions:
         place = f"{one.topic}-{one.partition}"
         if one.lost:
@@ -149,13 +149,13 @@ def _note_notices(found: GroupLag, partitions: Iterable[PartitionLag]) -> None:
             notices.note(f"{place}: the committed offset, {one.committed_offset}, lies after the log's end, {one.high_watermark}")
         if one.end_offset < one.high_watermark:
             notices.note(
-                f"{place}: an open transaction ends the reading at {one.end_offset}, before the log's end {one.high_watermark}"
+                f"{place}: an open transaction stops readers at {one.end_offset}, before the log's end {one.high_watermark}"
             )
 
 
 _HEADER = (
     *("topic", "partition", "committed", "end", "lag", "behind", "next record", "its time"),
-    *("to the end", "retention takes it", "member"),
+    *("to the end", "deleted", "member"),
 )
 
 
@@ -264,11 +264,11 @@ def _json_partition(group: str, one: PartitionLag, reader: str | None) -> dict[s
     "--to", "target", type=TimeType(*_ENDS), help="The first record at or after TIME, or the end of the log without one."
 )
 @click.option("--to-offset", type=click.IntRange(0, 2**63 - 1), metavar="N", help="This offset, or the nearest in the log.")
-@click.option("--by", "duration", metavar="TIME", help="That long before now: 90m, 3d. The same as --to -90m.")
+@click.option("--by", "duration", metavar="TIME", help="This long before now: 90m, 3d. The same as --to -90m.")
 @topic_option
 @group_isolation_option
-@click.option("--execute", is_flag=True, help="Do it. Without it nothing is changed, and what would be done is shown.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be done, which is the default.")
+@click.option("--execute", is_flag=True, help="Set the offsets. Without it, only show what would change.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change, which is the default.")
 @json_option
 @click.pass_context
 def reset_command(
@@ -376,7 +376,7 @@ def _parse_topics(texts: Iterable[str]) -> dict[str, list[TopicPartition]] | Non
         topic = match["topic"]
         numbers = [] if match["partitions"] is None else [int(number) for number in match["partitions"].split(",")]
         if any(number >= 2**31 for number in numbers):
-            raise click.UsageError(f"no partition has such a number: {text!r}.")
+            raise click.UsageError(f"not a partition number: {text!r}.")
         known = found.get(topic)
         # All of a topic is all of it, whatever else is said.
         found[topic] = [] if not numbers or known == [] else [*(known or ()), *(TopicPartition(topic, n) for n in numbers)]

@@ -67,7 +67,7 @@ def lag_command(
         print_lines(table(header, cells))
     if positions:
         names = ", ".join(positions[:_SHOWN_NAMES]) + (", ..." if len(positions) > _SHOWN_NAMES else "")
-        notices.note(f"no lag is shown for {len(positions)} groups in which Tidelog's writers keep positions: {names}")
+        notices.note(f"no lag is shown for {len(positions)} groups that hold positions of Tidelog's writers: {names}")
     report_missing(missing, as_json=as_json)
     late = [one.description.group for one in found if is_fault(one, max_lag_ms)]
     if late:

@@ -1,7 +1,7 @@
 """`tidelog handover DIR --to KAFKA_DATA_DIR --bootstrap-server HOST:PORT`: topics move from Tidelog to Apache Kafka.
 
 While Kafka runs, its topics are created; once it has been stopped, the partitions are put in their place (`storage.handover`).
-What was found out in between is noted in the source, ``tidelog-handover.json``, so that the command may be run again at any time.
+Intermediate results are stored in the source, ``tidelog-handover.json``, so that the command may be run again at any time.
 """
 
 from __future__ import annotations
@@ -46,17 +46,15 @@ _SHOWN_NAMES = 5
 @directory_argument
 @click.option("--to", "target", metavar="KAFKA_DATA_DIR", required=True, type=click.Path(), help="The log.dir of that Kafka.")
 @click.option("--bootstrap-server", metavar="HOST:PORT", required=True, help="The Kafka that takes over; it must be running.")
-@click.option(
-    "--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic; may be given several times. [default: all]"
-)
-@click.option("--with-groups", is_flag=True, help="Consumer groups and transactions, too: internal topics.")
+@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic; may be repeated. [default: all]")
+@click.option("--with-groups", is_flag=True, help="Also hand over consumer groups and transactions (internal topics).")
 @broker_config_option
 @click.option(
     "--carry-settings",
     is_flag=True,
-    help="Change settings of topics that Kafka has already, where they would delete more than DIR does.",
+    help="Change settings of topics already in Kafka that would delete more than those of DIR.",
 )
-@click.option("--allow-deletion", is_flag=True, help="Continue although Kafka will delete what DIR keeps.")
+@click.option("--allow-deletion", is_flag=True, help="Continue even if Kafka will delete records that DIR keeps.")
 @click.option("--timeout", metavar="TIME", default="10m", show_default=True, help="How long to wait until Kafka has stopped.")
 def command(
     directory: str,
@@ -72,8 +70,8 @@ def command(
     """Hand topics over to an Apache Kafka (KRaft, one broker): their partitions become that Kafka's own.
 
     While that Kafka runs, its admin API creates the topics. Then stop it: the command waits for that, copies the partitions, and
-    Kafka can be started again. DIR is not changed. What DIR lacks is listed first; then the exit code is 3. A command that was
-    interrupted continues where it was when it is run again.
+    Kafka can be started again. DIR is not changed. If DIR lacks something, that is listed first, and the exit code is 3. A
+    command that was interrupted continues where it was when it is run again.
 
     Kafka gets the settings by which DIR keeps its records: the topics' own, and the broker's: of --config, else those that DIR
     was served with. Records that Kafka would delete and DIR keeps are listed; then nothing is handed over
@@ -82,7 +80,7 @@ def command(
     source, data_dir = Path(directory), Path(target)
     timeout_ms = parse_duration(timeout)
     if read_meta_properties(data_dir) is None:
-        raise DataDirNotFoundError("this is no data folder of a Kafka that has run", path=data_dir)
+        raise DataDirNotFoundError("not the data folder of a Kafka that has run", path=data_dir)
     if source.resolve() == data_dir.resolve():
         raise InvalidArgumentError("a folder cannot be handed over to itself", path=source)
     if recover(source, SystemClock()):
@@ -96,12 +94,14 @@ def command(
         for partition, offset in one.open_transactions if not has_coordinator else ():
             notices.note(
                 f"{one.name}-{partition} has an open transaction, from offset {offset} on: no coordinator of Kafka will end it, "
-                "and read_committed stays before it until someone does (kafka-transactions.sh)"
+                "and read_committed consumers stop there until it is aborted (kafka-transactions.sh)"
             )
         if one.oldest_format < 2:
-            notices.note(f"{one.name} has batches of message format v{one.oldest_format}: Kafka 4 reads them, and converts none")
+            notices.note(
+                f"{one.name} has batches of message format v{one.oldest_format}: Kafka 4 reads them, but does not convert them"
+            )
         if not one.is_configuration_known:
-            notices.note(f"nothing is known of the configuration of {one.name}: Kafka will keep it for ever (retention.ms=-1)")
+            notices.note(f"the configuration of {one.name} is unknown: Kafka will keep it forever (retention.ms=-1)")
     missing = [gap for one in wanted for gap in LogDir(source).missing(one.name)]
     report_missing(missing, as_json=False)
     keeping = Keeping(source, carry_settings, allow_deletion)
@@ -163,7 +163,7 @@ def _ids(source: Path, data_dir: Path, bootstrap: str, wanted: list[TopicToHand]
 
 
 class Findings(NamedTuple):
-    """What a topic's settings in Kafka do to what the folder keeps."""
+    """The effect of a topic's settings in Kafka on the folder's records."""
 
     stricter: list[str]
     """Settings by which Kafka keeps less, in words."""
@@ -171,7 +171,7 @@ class Findings(NamedTuple):
 
 
 class Keeping:
-    """Looks after what Kafka would delete. `carries`: topics that are there get our settings; `allows`: it is only reported."""
+    """Looks after what Kafka would delete. `carries`: topics that exist get our settings; `allows`: it is only reported."""
 
     def __init__(self, source: Path, carries: bool, allows: bool) -> None:
         self._source = source
@@ -267,7 +267,7 @@ def _wait_for_folders(data_dir: Path, wanted: list[TopicToHand], timeout_s: floa
 
 
 def _wait_for_stop(data_dir: Path, timeout_ms: int) -> None:
-    """Wait until nobody holds Kafka's folder any more."""
+    """Wait until Kafka has released its folder."""
     end = time.monotonic() + timeout_ms / 1000
     in_kafka = False
     while True:

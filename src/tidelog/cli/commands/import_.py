@@ -1,7 +1,7 @@
 """`tidelog import DIR TOPIC FILE --timestamp COL`: a file of rows becomes a topic, as Kafka itself would have written it.
 
 The only command that writes into a data folder. It takes the folder's lock (a running broker keeps it), writes beside the
-topics that are there, and shows the new topic when all of it is on the disk; a run that fails leaves nothing behind.
+topics that exist, and shows the new topic when all of it is on the disk; a run that fails leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _DEFAULTS = LogConfig()
 @directory_argument
 @topic_argument
 @click.argument("file", metavar="FILE", type=click.Path())
-@click.option("--timestamp", "timestamp_column", metavar="COL", required=True, help="The column that is each record's timestamp.")
+@click.option("--timestamp", "timestamp_column", metavar="COL", required=True, help="The column with each record's timestamp.")
 @click.option(
     "--timestamp-unit",
     type=click.Choice(UNITS),
-    help="What numbers in that column count. [default: ms, and an error where they look like another unit]",
+    help="Unit of numbers in that column. [default: ms, and an error if they look like another unit]",
 )
-@click.option("--key", "key_column", metavar="COL", help="The column that is each record's key. [default: no keys]")
+@click.option("--key", "key_column", metavar="COL", help="The column with each record's key. [default: no keys]")
 @click.option(
     "--value",
     "value_column",
     metavar="COL",
-    help="The column that is each record's value. [default: the whole row as a JSON object]",
+    help="The column with each record's value. [default: the whole row as a JSON object]",
 )
 @click.option("--partitions", type=click.IntRange(1, INT32_MAX), default=1, show_default=True, help="How many partitions.")
 @click.option("--codec", type=click.Choice(CODECS), default="none", show_default=True, help="How batches are compressed.")
@@ -77,9 +77,9 @@ _DEFAULTS = LogConfig()
     metavar="NAME=VALUE",
     multiple=True,
     callback=lambda _ctx, _param, values: _properties(values),
-    help="A topic property under Kafka's name; may be given several times. [default: retention.ms=-1]",
+    help="A topic property under Kafka's name; may be repeated. [default: retention.ms=-1]",
 )
-@click.option("--format", "file_format", type=click.Choice(FORMATS), help="What FILE is. [default: by its ending]")
+@click.option("--format", "file_format", type=click.Choice(FORMATS), help="Format of FILE. [default: by its extension]")
 @click.option("--delimiter", metavar="CHAR", help="CSV: the character between fields. [default: a comma; a tab in .tsv]")
 @click.option("--as-text", is_flag=True, help="CSV: take every column as text; no types are inferred.")
 @json_option

@@ -45,7 +45,7 @@ def command() -> None:
     """Compare the indexes and time maps of a data folder with its logs, or rebuild them."""
 
 
-@command.command("verify", short_help="Say whether every index is right and complete.")
+@command.command("verify", short_help="Check that every index is correct and complete.")
 @directory_argument
 @optional_topic
 @interval_option
@@ -63,9 +63,10 @@ def verify(
 ) -> None:
     """Say whether the offset, time and transaction indexes and the time maps are right and complete.
 
-    Every entry is compared with the log, and none may be missing. What older releases of Kafka wrote by other rules is right, and
-    noted. A running broker may go on: its last segments may have preallocated room, and lack their last entry. Exit code 1 if
-    there is a fault; 3 if none is, and something is missing from the folder, which `tidelog verify` looks for more closely.
+    Every entry is compared with the log, and none may be missing. Entries that older releases of Kafka wrote by other rules are
+    correct, and are noted. A running broker may continue: its last segments may have preallocated room, and lack their last
+    entry. Exit code 1 if there is a fault; 3 if none is, and something is missing from the folder, which `tidelog verify` looks
+    for more closely.
     """
     time_maps = checked_time_map_dir(time_map_dir)
     log_dir = LogDir(directory)

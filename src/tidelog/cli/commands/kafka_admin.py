@@ -45,9 +45,7 @@ class KafkaAdmin:
         try:
             from confluent_kafka.admin import AdminClient
         except ImportError:
-            raise InvalidArgumentError(
-                "handing over needs Kafka's admin API: install the extra, pip install 'tidelog[handover]'"
-            ) from None
+            raise InvalidArgumentError("handing over needs Kafka's admin API: pip install 'tidelog[handover]'") from None
         # Of a port that wants TLS or SASL confluent-kafka says nothing, for as long as it is let.
         with suppress(BrokerUnreachableError), Cluster.at(bootstrap, "tidelog-handover", timeout_ms=PROBE_MS) as cluster:
             cluster.refresh([])

@@ -50,7 +50,7 @@ def limit_options(function: Decorated) -> Decorated:
 
 _LIMITS = (
     click.option(
-        "--retention", metavar="TIME", help="retention.ms: 7d, 36h, milliseconds, or -1 for ever. [default: the topic's]"
+        "--retention", metavar="TIME", help="retention.ms: 7d, 36h, milliseconds, or -1 forever. [default: the topic's]"
     ),
     click.option(
         "--retention-bytes", metavar="SIZE", help="retention.bytes: bytes, 10GiB, or -1 for any size. [default: the topic's]"
@@ -114,7 +114,7 @@ def command(
         shown = ", ".join(unknown[:_SHOWN_NAMES]) + (
             f" and {len(unknown) - _SHOWN_NAMES} more" if len(unknown) > _SHOWN_NAMES else ""
         )
-        notices.note(f"the folder does not know the configuration of {shown}: it has no metadata of theirs")
+        notices.note(f"the configuration of {shown} is not in the folder's metadata")
     note_kafkas_since(settings)
     print_lines(lines)
     report_missing(missing, as_json=as_json)
@@ -150,7 +150,7 @@ def _settings(config: LogConfig, sources: Mapping[str, Source], served: ServedSe
 
     if not config.is_deleted:
         return f"cleanup.policy {config.cleanup_policy} {told('cleanup.policy')}"
-    time = "for ever" if config.retention_ms < 0 else show_span(config.retention_ms)
+    time = "forever" if config.retention_ms < 0 else show_span(config.retention_ms)
     size = "any size" if config.retention_bytes < 0 else show_bytes_size(config.retention_bytes)
     kept = f"retention {time} {told('retention.ms')}, {size} {told('retention.bytes')}"
     return f"{kept}, compacted too {told('cleanup.policy')}" if config.is_compacted else kept

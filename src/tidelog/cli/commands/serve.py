@@ -41,16 +41,14 @@ logger = logging.getLogger("tidelog.serve")
 @click.option(
     "--property", "properties", metavar="NAME=VALUE", multiple=True, help="A property of a broker or a topic; may be repeated."
 )
-@click.option(
-    "--read-only", is_flag=True, help="Change nothing in the folder, which need not be writable; requests that would are refused."
-)
+@click.option("--read-only", is_flag=True, help="Never write to the folder, which may be read-only; refuse requests that would.")
 @click.option("--metrics", "metrics", metavar="[HOST:]PORT", help="Serve Prometheus metrics here.")
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="What is logged on stderr.",
+    help="Log level on stderr.",
 )
 @click.pass_context
 def command(
@@ -67,7 +65,7 @@ def command(
     """Serve a data folder to Kafka clients, of any release, until TERM or Ctrl-C.
 
     Only programs on this machine can connect, unless --listen or the configuration says otherwise. Without an authorizer
-    clients that connect may do everything. A second TERM or Ctrl-C ends at once.
+    clients that connect have full access. A second TERM or Ctrl-C ends at once.
     """
     given = _single_properties(properties)
     # asyncio and the storage engine are loaded now, not for a list of commands.
@@ -95,7 +93,7 @@ def _single_properties(pairs: tuple[str, ...]) -> dict[str, str]:
     for pair in pairs:
         name, separator, value = pair.partition("=")
         if not separator:
-            raise click.UsageError(f"--property {pair!r} is no NAME=VALUE.")
+            raise click.UsageError(f"--property {pair!r} is not NAME=VALUE.")
         found[name.strip()] = value.strip()
     unknown = sort_properties({name: found[name] for name in found if name != "process.roles"}, topic_names=True).unknown
     if unknown:
@@ -106,7 +104,7 @@ def _single_properties(pairs: tuple[str, ...]) -> dict[str, str]:
 def _file_properties(path: str | None, given: Mapping[str, str]) -> Mapping[str, str]:
     """Read the file; say once what is not understood, and once what is and has no use here. Neither goes any further.
 
-    What is `given` beside the file wins, and may decide what of it has a use: the roles do.
+    `given` properties override the file's, and may decide which of them apply: the roles do.
     """
     if path is None:
         return {}
@@ -117,7 +115,7 @@ def _file_properties(path: str | None, given: Mapping[str, str]) -> Mapping[str,
         logger.warning("%s: unknown, and ignored: %s", path, described(unknown))
     guards = [name for name in GUARDS if name in unused and found[name] not in ("", "none")]
     if guards:
-        logger.warning("%s: %s restrict nothing here: this broker does not support them", path, ", ".join(guards))
+        logger.warning("%s: %s have no effect: this broker does not support them", path, ", ".join(guards))
     rest = [name for name in unused if name not in guards]
     if rest:
         logger.info("%s: not used here: %s", path, ", ".join(rest))

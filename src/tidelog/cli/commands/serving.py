@@ -1,6 +1,6 @@
-"""What `tidelog serve` does: the broker's process from its start to its end, its signals and its end.
+"""`tidelog serve`: the broker's process from start to end, and its signals.
 
-asyncio and the storage engine are imported with this module, so that it is not before somebody wants to serve.
+asyncio and the storage engine are imported with this module, so it is imported only to serve.
 """
 
 from __future__ import annotations
@@ -55,6 +55,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # Nearly all of a broker's garbage is freed by counting; a look for the rest every 700 objects would cost more than it finds. A
 # look at the younger ones, up to the first two numbers' product, holds the interpreter: here for some ten milliseconds.
 GC_THRESHOLDS = (5_000, 5, 800)
+
+YOUNG_LOOKS = 10
+"""So many looks at the youngest objects, then one at what is left of them: see `Collector`."""
 
 SWITCH_INTERVAL_S = 0.0005
 """How long the loop waits for another thread's Python code (`broker.server.wide_requests`); the default is ten times that."""
@@ -126,7 +129,7 @@ async def _until_asked_to_end(
     starting = asyncio.current_task()
 
     def asked(number: int) -> None:
-        logger.info("%s: ending; once more: at once", signal.Signals(number).name)
+        logger.info("%s: shutting down; repeat it to stop at once", signal.Signals(number).name)
         watchdog.start()
         stop.set()
         if starting is not None:
@@ -155,9 +158,36 @@ async def _until_asked_to_end(
         print(f"bootstrap.servers={addresses}", flush=True)
         gc.collect()
         gc.freeze()  # What is here now stays: no later look at it.
-        gc.set_threshold(*GC_THRESHOLDS)
+        broker.node.slices.collect = Collector()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         await broker.until(stop)
+
+
+class Collector:
+    """Looks at young objects whenever it is called, after some time of long work, so that no look is long.
+
+    Python looks at them once there are so many more than were freed since, and counts old objects among these. Where each answer
+    to a thousand fetches takes the place of an older one, its count stays at nothing, and its next look is at a million objects:
+    a sixth of a second in which nobody is served. On the loop's thread.
+    """
+
+    def __init__(self) -> None:
+        self._own_looks = 0
+        gc.set_threshold(*GC_THRESHOLDS)
+
+    def __call__(self) -> None:
+        """Look at the youngest, or at what is left of them; at nothing while a wide request is in memory."""
+        if not gc.isenabled():
+            return
+        _, looks, before = gc.get_count()
+        if looks < YOUNG_LOOKS:
+            gc.collect(0)
+            return
+        gc.collect(1)
+        # A look at all objects is due after so many of Python's own looks at younger ones: these are not to bring it nearer.
+        self._own_looks = self._own_looks + 1 if before >= self._own_looks else 1
+        first, second, third = GC_THRESHOLDS
+        gc.set_threshold(first, second, third + self._own_looks)
 
 
 def _serve_metrics(broker: ServingBroker, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack, host: str, port: int) -> None:
@@ -211,7 +241,7 @@ class _Watchdog:
     def _watch(self) -> None:
         while not self._is_over.wait(1.0):
             if time.monotonic() - self._moved_at >= STALLED_S:
-                logger.error("the end has not come on for %.0f s: ended at once, the next start recovers", STALLED_S)
+                logger.error("the shutdown has not progressed for %.0f s: ended at once, the next start recovers", STALLED_S)
                 os._exit(EXIT_STALLED)
 
 
@@ -228,7 +258,7 @@ def _leave_stuck_threads(*, is_clean: bool) -> None:
         thread.join(WIND_UP_S)
     stuck = [thread.name for thread in others if thread.is_alive()]
     if stuck:
-        logger.error("ended without %s", ", ".join(stuck))
+        logger.error("ended while threads still waited: %s", ", ".join(stuck))
         os._exit(0 if is_clean else 1)
 
 

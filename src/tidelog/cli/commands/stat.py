@@ -34,6 +34,7 @@ from tidelog.reader.segment import Segment
 from tidelog.reader.segment_time import retention_timestamp
 from tidelog.records.batch import BatchHeader, check_crc
 from tidelog.records.kernel import Rows
+from tidelog.records.markers import MARKER_BATCH_BYTES
 from tidelog.records.scanner import scan_batch
 from tidelog.sources.opening import kind_of, open_source
 from tidelog.sources.source import Source
@@ -41,7 +42,7 @@ from tidelog.sources.source import Source
 
 @dataclass(frozen=True, slots=True)
 class SegmentStat:
-    """What is said of a segment; counts are None where nobody counted."""
+    """Figures of a segment; counts are None if not counted."""
 
     base_offset: int
     next_offset: int
@@ -54,7 +55,7 @@ class SegmentStat:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStat:
-    """What is said of a partition, and of its segments."""
+    """Figures of a partition and its segments."""
 
     topic: str
     partition: int
@@ -90,7 +91,7 @@ class PartitionStat:
 @click.command()
 @source_argument
 @optional_topic
-@click.option("--quick", is_flag=True, help="Do not count batches and records: only ends and indexes of the files are read.")
+@click.option("--quick", is_flag=True, help="Do not count batches and records: read only the ends and indexes of the files.")
 @json_option
 def command(source: str, topic: str | None, partitions: tuple[int, ...], quick: bool, as_json: bool) -> None:
     """Show offsets, records, bytes and largest timestamps: of each partition, and of each segment of TOPIC.
@@ -182,7 +183,13 @@ def _segment(log: Log, segment: Segment, bar: ProgressBar, quick: bool) -> Segme
     batches = records = None
     if not quick:
         batches = records = 0
+        before = None
         for header in segment.headers():
+            if before is not None and before.magic != header.magic:
+                # Rare; and a flipped bit of the format changes how records are counted.
+                check_crc(before, segment.read_batch(before), segment.log_path)
+                check_crc(header, segment.read_batch(header), segment.log_path)
+            before = header
             batches += 1
             records += _record_count(segment, header, log.log_start_offset)
             bar.advance(header.size)
@@ -194,8 +201,10 @@ def _segment(log: Log, segment: Segment, bar: ProgressBar, quick: bool) -> Segme
 
 def _record_count(segment: Segment, header: BatchHeader, log_start_offset: int) -> int:
     """Return how many records of a batch a consumer can read; opened only where its header does not say."""
-    if header.magic == 2 and (header.is_control or header.record_count != header.next_offset - header.base_offset):
-        # What a header says by itself is reported by nothing else; of others the one number vouches for the other.
+    is_doubtful = header.is_control or header.record_count != header.next_offset - header.base_offset
+    if header.magic == 2 and (is_doubtful or header.size == MARKER_BATCH_BYTES):
+        # What a header says by itself is reported by nothing else; of others the one number vouches for the other. A marker may
+        # have become a batch of one record.
         check_crc(header, segment.read_batch(header), segment.log_path)
     if header.is_control or header.last_offset < log_start_offset:
         return 0

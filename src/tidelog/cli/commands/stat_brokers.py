@@ -32,7 +32,7 @@ _HEADER = (
 
 @dataclass(frozen=True, slots=True)
 class PartitionStat:
-    """What is said of a partition; None where nobody knows. Without a leader nobody knows anything."""
+    """Figures of a partition; None if unknown. Without a leader all are unknown."""
 
     key: TopicPartition
     state: PartitionState

@@ -1,7 +1,7 @@
 """`tidelog verify DIR [TOPIC...]`: is a data folder whole and sound? `--replicas` compares several: `verify_replicas`.
 
-What is missing and what is damaged goes to standard output, a line each, and then a table of the partitions; what is odd and
-right nevertheless is noted on stderr. With `--json` all of it are lines for scripts.
+Missing and damaged things go to standard output, a line each, followed by a table of the partitions; odd but correct things are
+noted on stderr. With `--json` all of it are lines for scripts.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def command(
         from tidelog.cli.commands.verify_replicas import compare_folders
 
         if interval_bytes is not None or time_map_dir is not None:
-            raise click.UsageError("--replicas compares batches: --interval and --time-map-dir have no use there.")
+            raise click.UsageError("--replicas compares batches: --interval and --time-map-dir do not apply.")
         if not rest:
             raise click.UsageError("--replicas compares two data folders or more: verify --replicas DIR DIR...")
         if not compare_folders((directory, *rest), topics, jobs or processors(), as_json=as_json):

@@ -1,6 +1,6 @@
 """`tidelog verify --replicas DIR DIR...`: do the data folders of several brokers hold the same?
 
-Each difference goes to standard output, with what stands in each folder, and then a table of the partitions; notes go to stderr.
+Each difference goes to standard output, with what is in each folder, and then a table of the partitions; notes go to stderr.
 """
 
 from __future__ import annotations

@@ -19,18 +19,18 @@ import click
 from tidelog.cli.lazy_group import Entry, LazyGroup
 
 JOBS = {
-    "verify": Entry(f"{__name__}.verify", "Say whether every index and time map is right and complete."),
+    "verify": Entry(f"{__name__}.verify", "Check that every index and time map is correct and complete."),
     "build": Entry(f"{__name__}.build", "Build the indexes and time maps that are missing."),
     "rebuild": Entry(f"{__name__}.rebuild", "Rebuild every index and time map from the logs."),
     "migrate": Entry(f"{__name__}.migrate", "Rewrite a folder of old message formats in v2."),
     "lookup": Entry(f"{__name__}.lookup", "Find the offsets for millions of times."),
-    "latency": Entry(f"{__name__}.latency", "How long records were under way, by minute."),
-    "lag": Entry(f"{__name__}.lag", "How far behind all groups are, by time."),
-    "retention": Entry(f"{__name__}.retention", "What goes when, pinned by what, under each rule."),
+    "latency": Entry(f"{__name__}.latency", "Show how long records were in transit, by minute."),
+    "lag": Entry(f"{__name__}.lag", "Show how far behind all groups are, in time."),
+    "retention": Entry(f"{__name__}.retention", "Show when segments are deleted, and what keeps them."),
     "replay": Entry(f"{__name__}.replay", "Copy a time window into another topic or cluster."),
     "bootstrap": Entry(f"{__name__}.bootstrap", "Cut topics in two: a history to reprocess, a stream after it."),
     "mirror": Entry(f"{__name__}.mirror", "Copy topics to another cluster, and keep them up to date."),
-    "failover": Entry(f"{__name__}.failover", "Find where a group goes on in a mirror."),
+    "failover": Entry(f"{__name__}.failover", "Find where a group continues in a mirror."),
 }
 """In the order of `tidelog job --help`."""
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 @click.command("bootstrap")
 @source_argument
 @click.option("--subscribe", metavar="TOPIC[,TOPIC]", required=True, help="The topics.")
-@click.option("--from", "start", type=TimeType(), help="First time of the history. [default: all that there is]")
-@click.option("--cut", "cut_path", metavar="FILE", required=True, type=click.Path(), help="Where the cut is kept.")
+@click.option("--from", "start", type=TimeType(), help="Start of the history. [default: the log's start]")
+@click.option("--cut", "cut_path", metavar="FILE", required=True, type=click.Path(), help="The file of the cut.")
 @config_option("history-source")
 @click.option(
     "--history-source",
@@ -50,13 +50,13 @@ def command(
         echo_moment(start)
     else:
         since = "the log's start" if cut.start_ms is None else format_time(cut.start_ms)
-        notices.note(f"{cut_path} was taken {format_time(cut.taken_ms)}, from {since}: it is used as it is")
+        notices.note(f"{cut_path} was taken {format_time(cut.taken_ms)}, from {since}: it is reused")
 
     def work(spark: SparkSession, progress: Progress) -> JobResult:
         from tidelog.spark.jobs.bootstrap import bootstrap
 
         return bootstrap(spark, cut, source=history_source)
 
-    # With a cut that was kept, nobody asks the source any more, if the history is elsewhere.
+    # With a stored cut the source is no longer asked, if the history is elsewhere.
     places, data_dir = [history_source or source], data_dir_of(source)
     run_job(options, "bootstrap", work, places=places, data_dir=data_dir)

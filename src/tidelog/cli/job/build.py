@@ -13,7 +13,7 @@ from tidelog.cli.job.running import JobOptions
 @click.command("build")
 @rebuild_options
 def command(directory: str, options: JobOptions, **wanted: Any) -> None:
-    """Build the indexes and time maps that are missing from the logs; those that are there stay as they are.
+    """Build the indexes and time maps that are missing from the logs; those that exist stay as they are.
 
     Files that differ from their logs are counted as `left`: older releases wrote by other rules (`tidelog job verify` says
     which). In place no broker may be running; with --out files are written below that folder, as TOPIC-PARTITION/FILE, where they

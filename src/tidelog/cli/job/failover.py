@@ -1,4 +1,4 @@
-"""`tidelog job failover HOST:PORT --group G`: where a group goes on in a mirror, and how much it will read twice."""
+"""`tidelog job failover HOST:PORT --group G`: where a group continues in a mirror, and how much it will read twice."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 @click.command("failover")
 @click.argument("target", metavar="HOST:PORT", callback=reached)
 @client_options
-@click.option("--group", required=True, metavar="GROUP", help="The group that moves over.")
+@click.option("--group", required=True, metavar="GROUP", help="The group to move.")
 @click.option("--map", "map_dir", metavar="DIR", type=click.Path(), help="The mirror's folder.")
 @config_option("source")
 @click.option(
     "--source",
     callback=reached_by("source"),
     metavar="DIR|HOST:PORT",
-    help="What is left of the source. [default: what the mirror saw last]",
+    help="The source, if it can still be read. [default: its last state in the mirror]",
 )
-@click.option("--max-latency", metavar="TIME", help="The longest way of a record into the source's log, clocks included: 5m.")
-@click.option("--read-until", type=TimeType(), help="The time of the last record that was read, where no offsets are known.")
 @click.option(
-    "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic of the source; may be given several times."
+    "--max-latency", metavar="TIME", help="The longest delay of a record into the source's log, clock skew included: 5m."
 )
-@click.option("--by", type=click.Choice(["map", "time"]), help="Which position to take. [default: map where there is one]")
-@click.option("--prefix", default="", metavar="TEXT", help="Of the topics' names in the mirror, without --map.")
-@click.option("--apply", "is_applied", is_flag=True, help="Commit the positions; else nothing is changed.")
+@click.option("--read-until", type=TimeType(), help="The time of the last record read, if no offsets are known.")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic of the source; may be repeated.")
+@click.option("--by", type=click.Choice(["map", "time"]), help="Which position to use. [default: map if there is one]")
+@click.option("--prefix", default="", metavar="TEXT", help="Prefix of topic names in the mirror, without --map.")
+@click.option("--apply", "is_applied", is_flag=True, help="Commit the positions. Without it nothing is changed.")
 @job_options
 def command(
     target: str,

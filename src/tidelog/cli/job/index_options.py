@@ -1,4 +1,4 @@
-"""What the index jobs share: DIR [TOPIC], --partition, --interval, and the lines that report faults."""
+"""Shared by the index jobs: DIR [TOPIC], --partition, --interval, and the lines that report faults."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def command(directory: str, topic: str | None, partitions: tuple[int, ...], opti
     \b
     latency   append time - CreateTime, on topics with LogAppendTime (format v2 keeps both)
     lateness  how far a CreateTime lies below the largest before it, on topics with CreateTime:
-              when such a record was appended nobody knows
+              the append time of such a record is unknown
     unknown   records of old formats that have one time or none
     """  # noqa: D301  # In a raw text \b is no sign for click to keep the lines.
 

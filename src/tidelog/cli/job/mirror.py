@@ -22,19 +22,24 @@ if TYPE_CHECKING:
 @source_argument
 @config_option("target")
 @click.option("--target", callback=reached_by("target"), required=True, metavar="HOST:PORT", help="The cluster to copy to.")
-@click.option("--map", "map_dir", required=True, metavar="DIR", type=click.Path(), help="Where the offset maps are kept.")
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic; may be given several times.")
+@click.option("--map", "map_dir", required=True, metavar="DIR", type=click.Path(), help="The folder of the offset maps.")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic; may be repeated.")
 @click.option("--pattern", metavar="REGEX", help="Only topics whose whole name matches.")
-@click.option("--prefix", default="", metavar="TEXT", help="Put before the topics' names in the target.")
-@click.option("--follow", is_flag=True, help="Go on with what comes, until the process is ended.")
+@click.option("--prefix", default="", metavar="TEXT", help="Prefix of topic names in the target.")
+@click.option("--follow", is_flag=True, help="Keep copying new records until the process is stopped.")
+@click.option("--pause", default="1s", show_default=True, metavar="TIME", help="With --follow: how long to wait between polls.")
+@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Also keep this group's offsets in the target.")
+@click.option("--all-groups", is_flag=True, help="Also keep the offsets of all groups.")
 @click.option(
-    "--pause", default="1s", show_default=True, metavar="TIME", help="With --follow: how long to wait between two looks."
+    "--job-id", metavar="NAME", help="Name under which positions are stored. [default: mirror-<the source's cluster id>]"
 )
-@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Keep this group's offsets in the target, too.")
-@click.option("--all-groups", is_flag=True, help="Keep the offsets of all groups.")
-@click.option("--job-id", metavar="NAME", help="Whose positions these are. [default: mirror-<the source's cluster id>]")
-@click.option("--replication-factor", type=click.IntRange(1, 2**15 - 1), metavar="N", help="Of topics made in the target.")
-@click.option("--skip-lost", is_flag=True, help="Go on after records that retention took before they were copied.")
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(1, 2**15 - 1),
+    metavar="N",
+    help="Replication factor of topics created in the target.",
+)
+@click.option("--skip-lost", is_flag=True, help="Continue after records that retention deleted before they were copied.")
 @job_options
 def command(
     source: str,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def rebuild_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What `build` and `rebuild` take, as `tidelog index rebuild` has it."""
+    """The arguments of `build` and `rebuild`, as of `tidelog index rebuild`."""
     return index_arguments(out_option(time_maps_option(job_options(function))))
 
 

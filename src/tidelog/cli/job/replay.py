@@ -42,14 +42,16 @@ def _shift_ms(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 @source_argument
 @topic_argument
 @partition_option
-@click.option("--from", "start", type=TimeType(), help="First time of the window. [default: the log's start]")
-@click.option("--to", "end", type=TimeType(), help="End of the window, itself outside. [default: all that is there now]")
+@click.option("--from", "start", type=TimeType(), help="Start of the window. [default: the log's start]")
+@click.option("--to", "end", type=TimeType(), help="End of the window, exclusive. [default: the log's end now]")
 @config_option("target")
 @click.option(
     "--target", callback=reached_by("target"), metavar="HOST:PORT", help="The cluster to copy to. [default: the source's]"
 )
 @click.option("--target-topic", metavar="TOPIC", help="The topic to copy to. [default: of the same name]")
-@click.option("--map", "map_dir", metavar="DIR", required=True, type=click.Path(), help="Keeps the offset map and the progress.")
+@click.option(
+    "--map", "map_dir", metavar="DIR", required=True, type=click.Path(), help="Folder for the offset map and the progress."
+)
 @click.option("--shift-times", "shift_ms", metavar="[-]DURATION", callback=_shift_ms, help="Move all timestamps: 7d, -1h30m.")
 @click.option(
     "--times",
@@ -57,7 +59,7 @@ def _shift_ms(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     type=click.Choice(["producer", "log"]),
     default="producer",
     show_default=True,
-    help="Which time a record of a LogAppendTime topic keeps: its producer's, or the log's.",
+    help="Timestamp to keep for records of a LogAppendTime topic: the producer's, or the log's.",
 )
 @job_options
 def command(
@@ -83,7 +85,7 @@ def command(
     from tidelog.copying.replay import ReplayRequest, read_replay, remembered
 
     if target is None:
-        target = check_brokers(source, "--target is missing: a folder is no cluster to copy to.")
+        target = check_brokers(source, "--target is missing: a folder cannot be the target.")
     if start is not None and end is not None and end.time_ms < start.time_ms:
         raise click.UsageError(f"the window ends at {format_time(end.time_ms)}, before its start {format_time(start.time_ms)}.")
     echo_moment(start)

@@ -6,7 +6,7 @@
 | ends in `.json` or `.jsonl` | one file, an object a line | the same |
 | any other, a URL that Spark knows too | a folder of Parquet files | Spark's workers |
 
-A file appears whole or not at all. A folder must not be there yet: an hour's work does not end with "exists already".
+A file appears whole or not at all. A folder must not be there yet: an hour's work does not end with "already exists".
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def check_target(target: str, data_dir: str | None) -> None:
     if data_dir is not None and path.resolve().is_relative_to(Path(data_dir).resolve()):
         raise InvalidArgumentError("the rows would lie inside the data folder", path=target)
     if _format_of(target) is None and path.exists():
-        raise InvalidArgumentError("the folder for the rows is there already", path=target)
+        raise InvalidArgumentError("the folder for the rows already exists", path=target)
     if not path.absolute().parent.is_dir():
         raise NotFoundError("no such folder", path=path.absolute().parent)
 

@@ -43,7 +43,7 @@ FAULTS_FOUND = 1
 
 @dataclass(frozen=True)
 class JobOptions:
-    """What is the same for all jobs."""
+    """Options of all jobs."""
 
     master: str | None = None
     config: tuple[tuple[str, str], ...] = ()
@@ -81,7 +81,7 @@ def run_job(
 ) -> None:
     """Start Spark, let `work` do the job, and print what it found. Exit code 1 for faults, 3 if the folder lacks something.
 
-    `places` are the data folders (a Path, or a text that is no address) and the brokers that the job needs: one that is not
+    `places` are the data folders (a Path, or a text that is not an address) and the brokers that the job needs: one that is not
     there is reported before Spark takes its seconds to start. `data_dir` is a folder that only its owner writes to, so that rows
     are not written below it: the first of those folders, if no other is named. `report` writes what comes before the summary.
     """
@@ -135,14 +135,14 @@ def _key_value(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
 
 
 _OPTIONS = (
-    click.option("--master", "job_master", metavar="URL", help="Spark's master. [default: local[*], all processors here]"),
+    click.option("--master", "job_master", metavar="URL", help="Spark's master. [default: local[*], all local processors]"),
     click.option(
         "--conf",
         "job_config",
         metavar="KEY=VALUE",
         multiple=True,
         callback=_key_value,
-        help="A Spark property; may be given several times.",
+        help="A Spark property; may be repeated.",
     ),
     click.option("--json", "as_json", is_flag=True, help="The summary as JSON, one object a line, for scripts."),
     click.option(

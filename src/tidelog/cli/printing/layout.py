@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tidelog.times import format_time
 
 NOTHING = "-"
-"""What a table shows where there is no value."""
+"""A table's cell without a value."""
 
 TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
 """Kafka's ids and names."""
@@ -27,7 +27,7 @@ _ESCAPES = {
 }
 _TEXT_ESCAPES = {
     **_ESCAPES,
-    # A code point of two bytes: `\x85` is the single byte, which is no UTF-8.
+    # A code point of two bytes: `\x85` is the single byte, which is not UTF-8.
     **{code: f"\\u{code:04x}" for code in range(0x80, 0xA0)},
     ord("\\"): "\\\\",
     ord("'"): "\\'",

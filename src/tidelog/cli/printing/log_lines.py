@@ -1,7 +1,8 @@
-"""What a broker's operator reads on stderr: `2026-11-22 03:15:33.123 info    broker: ...`, UTC, one line a record.
+"""A broker's log lines on stderr: `2026-11-22 03:15:33.123 info    broker: ...`, UTC, one line a record.
 
 Any client can cause lines: with garbage, with records that are refused. Of each kind of line, which is a place in the
-source, `LINES` are written in `PERIOD_S`, and then how many were left out; so nobody fills the disk that the lines go to.
+source, `LINES` are written in `PERIOD_S`, and then the number of suppressed lines, so that no client can fill the disk with log
+lines.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class _Kind:
 
 
 def _left_out(record: logging.LogRecord, count: int) -> logging.LogRecord:
-    text = "%d more lines like the next one were left out"
+    text = "%d more lines like the next one were suppressed"
     return logging.LogRecord(record.name, record.levelno, record.pathname, record.lineno, text, (count,), None)
 
 

@@ -1,4 +1,4 @@
-"""What a folder lacks, as commands say it that answer nonetheless: a note and, for scripts, a JSON line each; exit code 3."""
+"""How commands that still answer report what a folder lacks: a note and, for scripts, a JSON line each; exit code 3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is worth saying besides the answer: on stderr, one line each, `note: ...`.
+"""Notices besides the answer: on stderr, one line each, `note: ...`.
 
 Lower layers report what they tolerate (a damaged index, a torn tail) to `logging.getLogger("tidelog.<area>")`; here those
 records become lines. The same line is said once in a run, however many times a layer meets its cause.
@@ -15,7 +15,7 @@ INCOMPLETE = 3
 """Exit code of an answer that is known not to be all: offsets are missing from the folder, or damage was read around."""
 
 
-WITHOUT_COMPILER = "no C compiler was found at the installation; install again where there is one, and it is many times faster"
+WITHOUT_COMPILER = "no C compiler was found during installation; reinstall with one, and it is many times faster"
 """Why a kernel is not compiled."""
 
 
@@ -64,7 +64,7 @@ def note_interpreted() -> None:
 
 
 def stderr_is_terminal() -> bool:
-    """Whether somebody watches."""
+    """Whether stderr is a terminal."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
@@ -74,7 +74,7 @@ def complain(message: str) -> None:
 
 
 def print_line(line: str) -> None:
-    """Write one line to stderr, whatever is in it. A closed stderr is nobody's error: there is nobody left to read it."""
+    """Write one line to stderr, whatever is in it. A closed stderr is not an error: it has no reader left."""
     try:
         print(one_line(line), file=sys.stderr, flush=True)
     except (OSError, ValueError):

@@ -1,8 +1,8 @@
 """Where an answer goes: standard output, or a file that appears only when it is whole.
 
-A file is written beside its final name and renamed at the end, so that nobody ever reads half of it, and a run that fails
-leaves what was there before. What is no regular file (a named pipe, `/dev/null`) is written as it is. Files inside the data
-folder that is read are refused: only Kafka, and `import`, write there.
+A file is written beside its final name and renamed at the end, so that no reader sees half of it, and a failed run leaves the old
+file. Anything but a regular file (a named pipe, `/dev/null`) is written directly. Files inside the data folder that is read are
+refused: only Kafka, and `import`, write there.
 
 A failure to write is one StorageError that names the file. Only a reader who closed the pipe sees BrokenPipeError,
 which ends the command quietly.
@@ -93,7 +93,7 @@ def _new_file(path: Path, name: str, mode: int | None) -> Iterator[BinaryIO]:
     descriptor = _or_refused(name, lambda: os.open(temporary, flags, 0o666))
     try:
         if mode is not None:
-            # Who might read the file that is replaced may read the new one, and nobody else.
+            # The new file keeps the permissions of the replaced one.
             _or_refused(name, lambda: os.fchmod(descriptor, stat.S_IMODE(mode)))
         yield from _buffered(descriptor, name, sync=True)
         _or_refused(name, lambda: temporary.replace(path))

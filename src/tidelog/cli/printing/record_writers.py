@@ -70,7 +70,7 @@ class Encoding:
         if not self.replaced:
             return []
         what = "1 key or value is" if self.replaced == 1 else f"{self.replaced:,} keys or values are"
-        return [f"{what} no UTF-8; bytes that do not decode became U+FFFD (--encoding base64 keeps every byte)"]
+        return [f"{what} not UTF-8; undecodable bytes became U+FFFD (--encoding base64 keeps every byte)"]
 
 
 def write_text(batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding, *, with_header: bool) -> None:

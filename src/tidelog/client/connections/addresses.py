@@ -98,7 +98,7 @@ def parse_addresses(text: str) -> tuple[BrokerAddress, ...]:
     for part in text.split(","):
         match = _ADDRESS.fullmatch(part.strip())
         if match is None:
-            raise InvalidArgumentError("no address of a broker", found=repr(part.strip()), expected=EXPECTED)
+            raise InvalidArgumentError("not a broker's address", found=repr(part.strip()), expected=EXPECTED)
         expected = config_of(text).protocol
         if (match["protocol"] or expected).upper() != expected:
             raise InvalidArgumentError(

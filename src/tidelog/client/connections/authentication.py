@@ -27,7 +27,7 @@ MOST_MESSAGES: Final = 8
 
 
 class Connection(Protocol):
-    """What is asked of a connection."""
+    """The part of a connection that authentication needs."""
 
     address: BrokerAddress
 
@@ -38,24 +38,24 @@ class Connection(Protocol):
 
 
 def authenticate(connection: Connection, client: SaslClient) -> int:
-    """Authenticate; return how long the session lasts in ms, 0 for ever.
+    """Authenticate; return how long the session lasts in ms, 0 forever.
 
     Raises AuthenticationError, SecurityProtocolError where the port wants no SASL or lacks that mechanism.
     """
     place = str(connection.address)
     if not connection.offers(SaslHandshakeRequest):
-        raise SecurityProtocolError("the port wants no SASL", path=place, expected=client.mechanism)
+        raise SecurityProtocolError("the port does not use SASL", path=place, expected=client.mechanism)
     version = connection.version(SaslHandshakeRequest, newest=1)
     answer = connection.ask(SaslHandshakeRequest(client.mechanism), version, SaslHandshakeResponse)
     if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         raise SecurityProtocolError(
-            "the port lacks that SASL mechanism",
+            "the port does not offer this SASL mechanism",
             path=place,
             found=", ".join(sorted(answer.mechanisms)),
             expected=client.mechanism,
         )
     if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
-        raise SecurityProtocolError("the port wants no SASL", path=place, found="PLAINTEXT or SSL", expected="SASL")
+        raise SecurityProtocolError("the port does not use SASL", path=place, found="PLAINTEXT or SSL", expected="SASL")
     if answer.error_code:
         raise AuthenticationError("the broker refuses to authenticate", path=place, found=code_name(answer.error_code))
     return _framed(connection, client) if version else _bare(connection, client)
@@ -75,7 +75,7 @@ def _framed(connection: Connection, client: SaslClient) -> int:
         message = _respond(connection, client, answer.auth_bytes)
         if message is None:
             return answer.session_lifetime_ms
-    raise ProtocolError(f"{client.mechanism} does not come to an end", path=str(connection.address))
+    raise ProtocolError(f"{client.mechanism} does not complete", path=str(connection.address))
 
 
 def _bare(connection: Connection, client: SaslClient) -> int:
@@ -86,12 +86,13 @@ def _bare(connection: Connection, client: SaslClient) -> int:
             challenge = connection.ask_bare(message)
         except BrokerUnreachableError:
             raise AuthenticationError(
-                f"the broker ended the connection: wrong credentials of {client.mechanism}, perhaps", path=str(connection.address)
+                f"the broker closed the connection: perhaps wrong credentials for {client.mechanism}",
+                path=str(connection.address),
             ) from None
         message = _respond(connection, client, challenge)
         if message is None:
             return 0
-    raise ProtocolError(f"{client.mechanism} does not come to an end", path=str(connection.address))
+    raise ProtocolError(f"{client.mechanism} does not complete", path=str(connection.address))
 
 
 def _respond(connection: Connection, client: SaslClient, challenge: bytes) -> bytes | None:

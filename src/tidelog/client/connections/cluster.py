@@ -2,7 +2,7 @@
 
 | asked for | answered by |
 |---|---|
-| metadata, what any broker knows | the first that answers: who has an open connection, the others, the addresses given at first |
+| metadata, what any broker knows | the first that answers: open connections, the others, the addresses given at first |
 | what only a partition's leader knows | that broker; metadata is read again where it no longer leads, until the time is up |
 
 A connection is lent to one user at a time and comes back when every response was received; so a caller that stops inside
@@ -33,7 +33,7 @@ METADATA_VERSION = 12
 NO_CREATION_VERSION = 4
 
 TIMEOUT_MS = 30_000
-"""How long one call may take, its retries included: a broker may be away for so long."""
+"""How long one call may take, its retries included: a broker may be away for that time."""
 
 CREATION_MS = 10_000
 """How long a topic that does not exist may take to be created; a broker that creates none says just the same."""
@@ -42,14 +42,14 @@ NO_LEADER = -1
 
 
 class Leader(NamedTuple):
-    """Who leads a partition, since which epoch; both -1 where that is not known."""
+    """A partition's leader and leader epoch; both -1 if unknown."""
 
     node_id: int
     epoch: int
 
 
 class PartitionState(NamedTuple):
-    """What metadata says about a partition."""
+    """Metadata of a partition."""
 
     leader: Leader
     replicas: tuple[int, ...]
@@ -57,7 +57,7 @@ class PartitionState(NamedTuple):
 
 
 class TopicState(NamedTuple):
-    """What metadata says about a topic; `topic_id` is zero where the broker has none."""
+    """Metadata of a topic; `topic_id` is zero if the broker has none."""
 
     topic_id: uuid.UUID
     is_internal: bool
@@ -81,7 +81,7 @@ class Cluster:
 
     @classmethod
     def at(cls, addresses: str, client_id: str, *, timeout_ms: int = TIMEOUT_MS) -> Self:
-        """Return the cluster that some of its brokers belong to, `host:port` with commas between. Connects to nobody yet.
+        """Return the cluster that some of its brokers belong to, `host:port` with commas between. Does not connect yet.
 
         Raises InvalidArgumentError.
         """
@@ -103,7 +103,7 @@ class Cluster:
         self.close()
 
     def reach(self) -> Self:
-        """Connect to one of the brokers, so that an address where nobody is, is reported at once. Raises
+        """Connect to one of the brokers, so that a wrong address is reported at once. Raises
         BrokerUnreachableError.
         """
         with self.connection_to_any():
@@ -228,7 +228,7 @@ class Cluster:
             elif code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not create:
                 continue
             elif code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                passing = UnknownTopicOrPartitionError(f"no topic {name!r}, and the broker creates none", path=str(place))
+                passing = UnknownTopicOrPartitionError(f"no topic {name!r}, and the broker does not create it", path=str(place))
             elif code in RETRIABLE:
                 passing = error_for(code, f"metadata of topic {name}", place)
             elif wanted is not None:
@@ -287,7 +287,7 @@ class Cluster:
 
         `make` returns a request for some partitions of one leader, and its version; `read` takes the response and returns the
         partitions to ask for again, each with the error to raise if the time is up first. It raises what will not pass.
-        Where a connection is lost nobody knows what became of a request: it is sent again only if it `is_repeatable`.
+        If a connection is lost, a request may or may not have been processed: it is retried only if it `is_repeatable`.
         """
         pending = list(dict.fromkeys(keys))
         timer = RetryTimer(self.timeout_ms)

@@ -50,10 +50,10 @@ MAX_FIRST_RESPONSE_BYTES = 1 << 20
 """The first response is small. A server that answers with more does not speak Kafka's protocol."""
 
 CONNECT_MS = 10_000
-"""How long a connection may take: where nobody answers at all, there may be another broker to ask."""
+"""How long a connection may take: if an address does not answer at all, another broker may."""
 
 RENEWAL_SHARE = 0.85
-"""After this share of its time a session is renewed, as by Kafka's clients."""
+"""After this share of its time a session is renewed, as in Kafka's clients."""
 
 _JOINED_BYTES = 1 << 16
 _MOST_CHUNKS = 512
@@ -131,7 +131,7 @@ class Connection:
         if version < max(oldest, low):
             offered = "none" if high < 0 else f"v{low} to v{high}"
             raise UnsupportedVersionError(
-                f"the broker is too {'old' if high < oldest else 'new'} for what is asked of it with {request.API_NAME}",
+                f"the broker is too {'old' if high < oldest else 'new'} for this {request.API_NAME} request",
                 path=self._place,
                 found=offered,
                 expected=f"v{oldest} to v{newest}",
@@ -212,7 +212,7 @@ class Connection:
         (size,) = _SIZE.unpack(self._size)
         if not 0 <= size <= MAX_FIRST_RESPONSE_BYTES:
             self.close()
-            raise ProtocolError("no challenge of a broker: its size", path=self._place, found=size)
+            raise ProtocolError("not a broker's SASL challenge: its size", path=self._place, found=size)
         challenge = bytearray(size)
         self._fill(memoryview(challenge), deadline)
         return bytes(challenge)
@@ -240,13 +240,13 @@ class Connection:
     def _read_frame(self, deadline: float, allocate: Allocate | None) -> memoryview:
         self._fill(memoryview(self._size), deadline)
         (size,) = _SIZE.unpack(self._size)
-        # Correlation ids begin with 1: nobody else knows yet who is at the other end.
+        # Correlation ids begin with 1: the peer is unknown yet.
         most = MAX_FIRST_RESPONSE_BYTES if self._correlation_id == 1 else MAX_RESPONSE_BYTES
         if not 4 <= size <= most:
             self.close()
             if not self._answers and is_tls_record(self._size):
                 raise _wants_tls(self._place, self._access.config.protocol)
-            raise ProtocolError("no response of a Kafka broker: its size", path=self._place, found=size, expected=f"4 to {most}")
+            raise ProtocolError("not a Kafka broker's response: its size", path=self._place, found=size, expected=f"4 to {most}")
         frame = memoryview(bytearray(size)) if allocate is None else allocate(size)
         self._fill(frame, deadline)
         return frame
@@ -289,7 +289,7 @@ class Connection:
             if mechanisms is not None:
                 protocol = access.config.protocol
                 return SecurityProtocolError(
-                    f"the port wants clients to authenticate by SASL (security.protocol=SASL_{protocol})",
+                    f"the port requires SASL authentication (security.protocol=SASL_{protocol})",
                     path=self._place,
                     found=f"SASL: {', '.join(mechanisms)}",
                     expected=protocol,
@@ -298,7 +298,7 @@ class Connection:
 
 
 def _wants_tls(place: str, protocol: str) -> SecurityProtocolError:
-    message = "the port wants TLS (security.protocol=SSL or SASL_SSL)"
+    message = "the port requires TLS (security.protocol=SSL or SASL_SSL)"
     return SecurityProtocolError(message, path=place, found="SSL or SASL_SSL", expected=protocol)
 
 

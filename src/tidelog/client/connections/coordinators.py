@@ -1,4 +1,4 @@
-"""Who coordinates a group or a transactional id (FindCoordinator), and requests to that broker until they are answered.
+"""The coordinator of a group or a transactional id (FindCoordinator), and requests to it until they are answered.
 
 | code | means |
 |---|---|

@@ -1,4 +1,4 @@
-"""What an error code in a response means: the error to raise, and whether to ask again.
+"""Error codes of responses: the error to raise, and whether to retry.
 
 | code | asked again | because |
 |---|---|---|

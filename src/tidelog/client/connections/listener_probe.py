@@ -1,4 +1,4 @@
-"""What a port wants that closes a connection without a word: TLS, SASL, or neither.
+"""Finds out what a port that closes a connection silently requires: TLS, SASL, or neither.
 
 | a broker's listener | a request in plain text | how it is recognised |
 |---|---|---|

@@ -2,7 +2,7 @@
 
 | what happens | raises |
 |---|---|
-| the broker's certificate is of another host, of nobody that is trusted, or out of date | AuthenticationError |
+| the broker's certificate is for another host, of nobody that is trusted, or out of date | AuthenticationError |
 | the broker wants a client's certificate, or refuses the one it got | AuthenticationError |
 | the port does not speak TLS; no version or cipher in common | SecurityProtocolError |
 | nobody answers, or the connection is lost | BrokerUnreachableError |
@@ -27,7 +27,7 @@ from tidelog.security.access import Access
 from tidelog.security.tls_errors import alert_error, no_tls, untrusted
 
 RECORD_BYTES: Final = 16_384
-"""What one record of TLS holds."""
+"""The payload of one TLS record."""
 
 
 def open_tls(sock: socket.socket, address: BrokerAddress, access: Access) -> ssl.SSLSocket:
@@ -44,13 +44,13 @@ def open_tls(sock: socket.socket, address: BrokerAddress, access: Access) -> ssl
             raise known from None
         if not isinstance(error, TimeoutError) and speaks_kafka(address):
             raise no_tls(str(address)) from None
-        raise BrokerUnreachableError(f"no TLS with a broker: {_reason(error)}", path=str(address)) from None
+        raise BrokerUnreachableError(f"TLS with a broker failed: {_reason(error)}", path=str(address)) from None
     except ValueError as error:  # A name that cannot be one of a host.
-        raise SecurityProtocolError(f"no name for TLS: {error}", path=str(address)) from None
+        raise SecurityProtocolError(f"not a name for TLS: {error}", path=str(address)) from None
 
 
 def refusal(address: BrokerAddress, access: Access) -> TidelogError | None:
-    """Return why a port ends connections after the handshake of TLS, None where it does not say, or does not end them."""
+    """Return why a port ends connections after the handshake of TLS, None if it does not say, or does not end them."""
     assert access.tls is not None
     deadline = time.monotonic() + PROBE_MS / 1000
     try:

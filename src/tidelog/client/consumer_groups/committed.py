@@ -1,11 +1,11 @@
-"""What a group has committed in some partitions, once it is certain: what a program reads that keeps its progress in a group.
+"""Offsets committed by a group, once they are stable: for programs that keep their progress in a group.
 
 | `require_stable` | while a transaction that may change an offset is open |
 |---|---|
 | True | the answer is waited for (UNSTABLE_OFFSET_COMMIT, KIP-447) |
 | False | what was committed before it |
 
-Before Kafka 2.5 brokers can't be asked for stable offsets. A caller of `BatchAppender.init` has no transaction open with
+Before Kafka 2.5 brokers cannot be asked for stable offsets. A caller of `BatchAppender.init` has no transaction open with
 that transactional id; but such a broker shows what the last one committed a moment after its end only, from a thread of its own.
 """
 
@@ -26,7 +26,7 @@ from tidelog.wire.messages.offset_fetch import (
 )
 
 _OLDEST, _NEWEST = 2, 7
-_UNSTABLE = PASSING | {ErrorCode.UNSTABLE_OFFSET_COMMIT}
+UNSTABLE = PASSING | {ErrorCode.UNSTABLE_OFFSET_COMMIT}
 _NOTHING = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
@@ -65,7 +65,7 @@ def fetch_committed(
         _codes,
         newest=_NEWEST,
         oldest=_OLDEST,
-        passing=_UNSTABLE,
+        passing=UNSTABLE,
     )
     if answer.error_code and answer.error_code not in _NOTHING:
         raise error_for(answer.error_code, f"offsets of group {group!r}", cluster)

@@ -175,7 +175,7 @@ class CommitLog(NamedTuple):
 def read_commits(cluster: Cluster, groups: Iterable[str], since_ms: int) -> CommitLog | None:
     """Return what groups have committed since a time (epoch ms). They have to be of one partition of ``__consumer_offsets``.
 
-    None where clients may not read that topic, or cannot.
+    None if clients may not read that topic, or cannot.
     """
     names = list(groups)
     try:

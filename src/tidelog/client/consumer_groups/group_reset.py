@@ -72,12 +72,12 @@ Target: TypeAlias = ToTime | ToOffset | ToEnd
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReset:
-    """What a reset does to one partition."""
+    """The effect of a reset on one partition."""
 
     topic: str
     partition: int
     old_offset: int | None
-    """None where the group had committed none."""
+    """None if the group had committed none."""
     old_record: NextRecord | None
     """The record that the group would have been given next; None without one, or without an offset."""
     new_offset: int
@@ -90,7 +90,7 @@ class PartitionReset:
     is_exact: bool
     """Whether these are records that were counted, and not offsets."""
     note: str = ""
-    """What is worth knowing about the new offset."""
+    """A note on the new offset."""
 
     @property
     def key(self) -> TopicPartition:
@@ -177,7 +177,7 @@ def _wanted(
 ) -> list[TopicPartition]:
     if partitions is None:
         if not committed:
-            raise NotFoundError(f"group {group!r} has committed no offset: which topics are meant?", path=str(cluster))
+            raise NotFoundError(f"group {group!r} has committed no offsets: name the topics", path=str(cluster))
         keys = with_leaders(cluster, committed)
         if not keys:
             raise NotFoundError(f"the topics of group {group!r} are gone", path=str(cluster))
@@ -226,7 +226,7 @@ def _new_offsets(
 def first_offsets_at(
     cluster: Cluster, time_ms: int, ends: Mapping[TopicPartition, Ends], isolation: Isolation
 ) -> dict[TopicPartition, int | None]:
-    """Return the first record at or after a time in each partition, None where there is none; a broker's "none" is checked.
+    """Return the first record at or after a time in each partition, None if there is none; a broker's "none" is checked.
 
     Raises UnsupportedForMessageFormatError where records have no times, and what `list_offsets` raises.
     """
@@ -241,7 +241,7 @@ def first_offsets_at(
         try:
             largest = list_offsets(cluster, dict.fromkeys(doubtful, MAX_TIMESTAMP))
         except UnsupportedVersionError:
-            return found  # Before Kafka 3.0 nobody can ask; a search of every partition for nothing would be the rule.
+            return found  # Kafka before 3.0 cannot be asked; searching every partition would usually find nothing.
         for key, answer in largest.items():
             if isinstance(answer, FoundOffset) and answer.timestamp >= time_ms:
                 found[key] = _search(cluster, key, time_ms, ends[key], isolation)

@@ -33,10 +33,10 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 FIRST_BYTES = 16 * 1024
-"""What is asked for of each partition at first: most batches are smaller."""
+"""The first request's bytes for each partition: most batches are smaller."""
 
 MOST_BYTES = 4 * 1024 * 1024
-"""What is asked for in the end; only brokers before 0.10.1 need more for a batch that is larger."""
+"""The largest request; only brokers before 0.10.1 need more for a larger batch."""
 
 MAX_RESPONSE_BYTES = 32 * 1024 * 1024
 MAX_PARTITIONS = 1_000

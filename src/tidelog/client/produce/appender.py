@@ -133,7 +133,7 @@ class Appender:
                 self._pipeline.send()
                 self._pipeline.wait()
         except BaseException:
-            # Whatever became of the batches: sequences that nobody is sure of are not used again.
+            # Uncertain sequences are not reused, whatever became of the batches.
             self._is_ready = False
             raise
         finally:

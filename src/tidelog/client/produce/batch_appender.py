@@ -147,8 +147,8 @@ class BatchAppender:
     def commit(self) -> None:
         """Wait until all is acknowledged, then commit; readers see all of it in a moment.
 
-        Kafka writes its markers after it has answered. Where the answer is lost for good, nobody knows whether it was
-        committed. A group's offsets show it after the next `init`.
+        Kafka writes its markers after it has answered. If the response is lost for good, it is unknown whether it was committed.
+        A group's offsets show it after the next `init`.
         """
         self._check(is_begun=True)
         self._settle()
@@ -167,7 +167,7 @@ class BatchAppender:
         """
         if self._coordinator is None or not self._is_begun or isinstance(self._failure, ProducerFencedError):
             if self._coordinator is None:
-                # Nobody is sure of the sequences: init() takes a new id.
+                # The sequences are uncertain: init() takes a new id.
                 self._pipeline.producer = NO_PRODUCER
             self._forget()
             return
@@ -187,7 +187,7 @@ class BatchAppender:
             if is_clean and not is_empty:
                 self._coordinator.end(self.producer, is_commit=False)
             elif not is_clean:
-                # Nobody knows how far it came: perhaps not to the coordinator, perhaps a commit was decided, and stays.
+                # How far it came is unknown: perhaps not to the coordinator, perhaps a commit was decided, and stays.
                 with contextlib.suppress(InvalidTxnStateError):
                     self._coordinator.end(self.producer, is_commit=False)
                 self._pipeline.renew(self._coordinator.init(self._timeout_ms, self.producer))
@@ -206,7 +206,7 @@ class BatchAppender:
         if self._failure is not None:
             raise self._failure.with_traceback(None)
         if self.producer is NO_PRODUCER:
-            raise InvalidArgumentError("an appender without producer id: init() comes first")
+            raise InvalidArgumentError("an appender without a producer id: call init() first")
         if is_begun is not None and is_begun != self._is_begun:
             raise InvalidArgumentError(
                 f"{'no' if is_begun else 'a'} transaction of {self._transactional_id!r} is open",

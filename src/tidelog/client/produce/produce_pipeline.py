@@ -112,7 +112,7 @@ class Batch:
 
 @dataclass(slots=True, eq=False)
 class _Partition:
-    """What a partition has to do."""
+    """Pending work of a partition."""
 
     key: TopicPartition
     waiting: deque[Batch] = field(default_factory=deque)
@@ -123,7 +123,7 @@ class _Partition:
     is_known: bool = False
     """A batch of this producer was acknowledged."""
     is_plain: bool = False
-    """Its format knows no producers."""
+    """Its format has no producers."""
     trouble: TidelogError | None = None
     """Why nothing is sent until what is in flight has come back."""
 
@@ -148,7 +148,9 @@ class ProducePipeline:
     def __init__(self, cluster: Cluster, transactional_id: str | None, max_in_flight: int, *, repeats_plain: bool = True) -> None:
         if not 1 <= max_in_flight <= MAX_IN_FLIGHT:
             raise InvalidArgumentError(
-                "requests in flight per broker", found=max_in_flight, expected=f"1 to {MAX_IN_FLIGHT}: brokers recognise no more"
+                "requests in flight per broker",
+                found=max_in_flight,
+                expected=f"1 to {MAX_IN_FLIGHT}: brokers deduplicate no more",
             )
         self.producer: Producer = NO_PRODUCER
         self.waiting_bytes = 0
@@ -373,7 +375,7 @@ class ProducePipeline:
         elif not self._is_plain(partition) and self._is_format_too_old(code, batch.key.topic):
             if self._transactional_id is not None:
                 raise UnsupportedForMessageFormatError(
-                    f"topic {batch.key.topic!r} has message format v0 or v1, which knows no transactions", path=str(place)
+                    f"topic {batch.key.topic!r} has message format v0 or v1, which has no transactions", path=str(place)
                 )
             partition.is_plain = True
             self._back(partition, produce_error(batch.key, answer, place))

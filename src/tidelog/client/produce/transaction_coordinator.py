@@ -59,8 +59,8 @@ _END_VERSION = 4
 
 FENCING = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 
-_BUSY = PASSING | {ErrorCode.CONCURRENT_TRANSACTIONS}
-_NEW_TOPIC = _BUSY | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+BUSY = PASSING | {ErrorCode.CONCURRENT_TRANSACTIONS}
+_NEW_TOPIC = BUSY | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 def new_producer_id(cluster: Cluster) -> Producer:
@@ -93,9 +93,10 @@ class TransactionCoordinator:
         self._known: Known = {}
 
     def init(self, timeout_ms: int, current: Producer | None = None) -> Producer:
-        """Return id and epoch to continue with. What is open is aborted, what was decided is completed first.
+        """Return id and epoch to continue with. An open transaction is aborted; a decided one is completed first.
 
-        With `current`, whose transaction has ended, only if nobody else has begun since; brokers before Kafka 2.5 can't tell.
+        With `current`, whose transaction has ended, only if no other producer has begun since; brokers before Kafka 2.5 cannot
+        tell.
         """
         request = InitProducerIdRequest(transactional_id=self._id, transaction_timeout_ms=timeout_ms)
         oldest = 0
@@ -178,7 +179,9 @@ class TransactionCoordinator:
                     raise self._refusal(committed.error_code, f"{what} for {topic.name}-{committed.partition_index}")
 
     def end(self, producer: Producer, *, is_commit: bool) -> None:
-        """Commit or abort. Raises ProducerFencedError where somebody else began since, or the time was up: then it is aborted."""
+        """Commit or abort. Raises ProducerFencedError if another producer began since, or the timeout expired: then it is
+        aborted.
+        """
         request = EndTxnRequest(
             transactional_id=self._id,
             producer_id=producer.producer_id,
@@ -197,7 +200,7 @@ class TransactionCoordinator:
         *,
         newest: int,
         oldest: int = 0,
-        passing: Collection[int] = _BUSY,
+        passing: Collection[int] = BUSY,
     ) -> M:
         """Return the answer of the id's coordinator."""
         return ask_coordinator(
@@ -218,7 +221,7 @@ class TransactionCoordinator:
             return connection.offers(InitProducerIdRequest, GOING_ON_VERSION)
 
     def _check_topics(self, names: Iterable[str]) -> None:
-        """Raise UnknownTopicOrPartitionError for a topic that is not there: coordinators say the same of one that is new."""
+        """Raise UnknownTopicOrPartitionError for a topic that does not exist: coordinators say the same of one that is new."""
         for name in names:
             self._cluster.topic(name)
 

@@ -29,7 +29,7 @@ from tidelog.reader.time_search import FoundOffset
 
 
 class PartitionBounds(NamedTuple):
-    """What a partition held when it was asked: offsets `[log_start_offset, end_offset)`, wanted ones from `start_offset` on."""
+    """A partition's offsets when it was asked: `[log_start_offset, end_offset)`, wanted ones from `start_offset` on."""
 
     log_start_offset: int
     start_offset: int
@@ -53,7 +53,7 @@ def bounds_for_times(
 
 
 def _starts(cluster: Cluster, keys: list[TopicPartition], start_ms: int) -> dict[TopicPartition, int | None]:
-    """Return the first offset to read, None where nothing is that late; partitions to be read from the log start are left out."""
+    """Return the first offset to read, None if nothing is that late; partitions to be read from the log start are left out."""
     try:
         answers = list_offsets(cluster, dict.fromkeys(keys, start_ms))
     except UnsupportedVersionError:

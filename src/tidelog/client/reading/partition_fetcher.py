@@ -11,7 +11,7 @@
 No fetch sessions: each request names all that it wants. From 13 on topics are named by id, which gains nothing here.
 
 While the batches of a response are used, the next request is on its way: the broker and its client work at the same time.
-What comes in is checked only as far as batch headers go; checksums are checked where a batch is opened.
+Only batch headers are checked on arrival; checksums are checked when a batch is opened.
 
 | left out | because |
 |---|---|
@@ -46,7 +46,7 @@ CONSUMER = -1
 NO_SESSION_EPOCH = -1
 
 FETCH_BYTES = 1024 * 1024 - 1024
-"""Bytes asked for at once: with all that is around them, a mebibyte. What fits the processor's cache is received, checked,
+"""Bytes asked for at once: with all that is around them, a mebibyte. Chunks that fit the processor's cache are received, checked,
 parsed and copied there."""
 
 MAX_FETCH_BYTES = 8 * 1024 * 1024
@@ -65,7 +65,7 @@ FetchedBatch = tuple[BatchHeader, memoryview, int]
 
 
 class PartitionFetcher:
-    """Fetches a partition's batches that may hold offsets in `[start_offset, end_offset)`; for None, for ever.
+    """Fetches a partition's batches that may hold offsets in `[start_offset, end_offset)`; for None, forever.
 
     A batch at either end may hold offsets outside. Counters say what was met so far.
     """
@@ -176,7 +176,7 @@ class PartitionFetcher:
                 code = partition.error_code
                 if code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise OffsetOutOfRangeError(
-                        f"{what}: the broker does not have it (any more)",
+                        f"{what}: the broker does not have it",
                         path=str(place),
                         found=ErrorCode.OFFSET_OUT_OF_RANGE.name,
                     )
@@ -225,7 +225,8 @@ class PartitionFetcher:
     def _data(self, headers: list[BatchHeader], records: memoryview, found: PartitionData) -> Iterator[FetchedBatch]:
         """Yield the batches that a reader is to see."""
         aborted = found.aborted_transactions if self._is_committed else None
-        for header, is_aborted in data_batches(headers, records, [(txn.first_offset, txn.producer_id) for txn in aborted or ()]):
+        transactions = [(txn.first_offset, txn.producer_id) for txn in aborted or ()]
+        for header, is_aborted in data_batches(headers, records, transactions, f"{self.key.topic}-{self.key.partition}"):
             if header.base_offset >= self._end and header.magic >= 2:
                 return
             self.batches += 1
@@ -237,7 +238,7 @@ class PartitionFetcher:
 
 def _late(key: TopicPartition, position: int, end: int, connection: Connection) -> BrokerError:
     return BrokerError(
-        f"offsets [{position}, {end}) of {key.topic}-{key.partition} do not come",
+        f"offsets [{position}, {end}) of {key.topic}-{key.partition} are not returned",
         error_code=ErrorCode.REQUEST_TIMED_OUT,
         path=str(connection.address),
     )

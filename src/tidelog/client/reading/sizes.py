@@ -1,6 +1,6 @@
 """How many bytes partitions take on their leaders' disks (DescribeLogDirs, KIP-113: Kafka 1.0 and later).
 
-An estimate is what it is used for; so whatever goes wrong means that nobody knows.
+It is used for an estimate only; so any failure means unknown.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def log_sizes(cluster: Cluster, keys: Iterable[TopicPartition]) -> dict[TopicPar
         for folder in answer.results:
             for topic in folder.topics:
                 for partition in topic.partitions:
-                    # A replica that is moving to another folder of its broker is there twice.
+                    # A replica that is moving to another folder of its broker is listed in both.
                     if not partition.is_future_key:
                         sizes[TopicPartition(topic.name, partition.partition_index)] = partition.partition_size
     return sizes

@@ -43,7 +43,7 @@ def retention_configs(cluster: Cluster, topics: Iterable[str]) -> dict[str, LogC
 
 
 def is_without_transactions(cluster: Cluster, topic: str) -> bool:
-    """Whether a topic is set to keep message format v0 or v1, which knows no producers. What brokers do not say is no."""
+    """Whether a topic is set to keep message format v0 or v1, which has no producers. A missing answer of a broker means no."""
     resource = DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=[MESSAGE_FORMAT])
     try:
         answer = cluster.ask_any(DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse, newest=NEWEST_VERSION)

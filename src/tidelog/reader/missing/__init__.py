@@ -1,1 +1,1 @@
-"""What a folder should hold and does not: seen from what is left, and from what else the folder says of a partition."""
+"""What a folder should hold but lacks: seen from what is left, and from other files about a partition."""

@@ -1,4 +1,4 @@
-"""What a folder says of a partition elsewhere than in its segments: checkpoints, settings, leader epochs."""
+"""A folder's facts of a partition outside its segments: checkpoints, settings, leader epochs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMPACTED_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 
 class Claims(NamedTuple):
-    """What a folder says of a partition elsewhere than in the partition's own folder. None: it says nothing."""
+    """A folder's facts of a partition outside the partition's own folder. None: it says nothing."""
 
     recovery_point: int | None = None
     high_watermark: int | None = None
@@ -37,7 +37,7 @@ class Claims(NamedTuple):
 
 
 def newest_epoch(directory: Path) -> EpochEntry | None:
-    """Return a partition's newest leader epoch; None where there is none, or its checkpoint is damaged."""
+    """Return a partition's newest leader epoch; None if there is none, or its checkpoint is damaged."""
     return read_epochs(directory).latest
 
 

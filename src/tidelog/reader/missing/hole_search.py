@@ -1,6 +1,6 @@
-"""What a broker logs soon after its start: which offsets no segment holds, in the middle of a log.
+"""What a broker logs soon after its start: which offsets no segment holds, in the middle of a log or before its first segment.
 
-A broker serves such a log as Kafka does, without an error: consumers go on after the hole. So a warning names the offsets. One
+A broker serves such a log as Kafka does, without an error: consumers continue after the hole. So a warning names the offsets. One
 thread looks once, with the reader of folders (`Log.missing`): at the ends of segments alone, but for a log that has a hole and
 of which no setting says that it is compacted: its headers are read. It rests after each log. Neither the start nor clients wait.
 """
@@ -25,7 +25,7 @@ REST_S = 0.002
 
 
 class _NoticesOf(Notices):
-    """Those of a search, as long as it goes on: after that the folder may go, and a file that is gone means nothing."""
+    """Those of a search, as long as it continues: after that the folder may go, and a file that is gone means nothing."""
 
     def __init__(self, stopping: threading.Event) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class HoleSearch:
                 for segment in log.segments:
                     segment.notices = notices
                 # What checkpoints say of a log's end is of before the start: the broker goes on from where the log ends.
-                found = [one for one in log.missing() if one.kind == "segment"]
+                found = [one for one in log.missing() if one.kind in ("segment", "head")]
         except (TidelogError, OSError):
             return  # Deleted since, or damaged: loading has said so, or reading will.
         for one in found:

@@ -1,7 +1,7 @@
 """Which offsets a partition's folder should hold and does not: segments that are gone, a head or an end that is cut off.
 
 In a log that was never compacted a segment begins where the one before it ends, because a roll names the new segment by the
-log's end (spec §5.2). What else says that records were here:
+log's end (spec §5.2). Other evidence of records:
 
 ==========================  ==========================================================================================
 missing                     is seen from
@@ -23,7 +23,7 @@ A log counts as compacted if the cleaner's checkpoint names it, if its topic's s
 always is, or if a look at its batches finds what only a cleaner leaves: offsets that jump inside a segment, a batch with fewer
 records than offsets.
 
-What owners do at the same time is no loss: the checkpoints have to be read before the folder is listed (`LogDir` does), a
+Changes by the owner meanwhile are no loss: the checkpoints must be read before the folder is listed (`LogDir` does), a
 ``.log`` that is being deleted, cleaned or swapped in keeps its name with a suffix, and a segment that vanishes during the look
 says nothing. A head that a running broker has just removed is given a moment, until the leader epochs say so too.
 """
@@ -78,11 +78,11 @@ class MissingOffsets(NamedTuple):
     """More may have followed where the end of a log, or a partition, is missing."""
     kind: Kind
     reason: str
-    """What says that they should be there."""
+    """The evidence that they should exist."""
     previous_timestamp: int | None = None
-    """Largest timestamp (ms) of the last batch before them; None where there is none."""
+    """Largest timestamp (ms) of the last batch before them; None if there is none."""
     next_timestamp: int | None = None
-    """Largest timestamp (ms) of the first batch after them; None where there is none. Late and early records may lie outside."""
+    """Largest timestamp (ms) of the first batch after them; None if there is none. Late and early records may lie outside."""
 
     def __str__(self) -> str:
         what = _WORDS.get(self.kind, "missing")
@@ -123,7 +123,7 @@ def is_any_lost(missing: Iterable[MissingOffsets]) -> bool:
 def missing_offsets(log: LogSegments, claims: Claims, start_offset: int, end_offset: int | None) -> Iterator[MissingOffsets]:
     """Yield what of `[start_offset, end_offset)` is missing, in order; None: up to where the log should end.
 
-    Nothing that lies below the log start is, but records that are there and are hidden by it. Raises CorruptBatchError where
+    Nothing that lies below the log start is, but records that exist and are hidden by it. Raises CorruptBatchError where
     the last segment is damaged, SegmentChangedError, StorageError.
     """
     log_start_offset = claims.log_start_offset or 0
@@ -268,7 +268,7 @@ def _end(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[Missin
 
 
 def _end_of(segment: Segment) -> SegmentEnd | None:
-    """Return where a segment ends; None if it vanished, or is damaged there: who reads it gets the error."""
+    """Return where a segment ends; None if it vanished, or is damaged there: reading it raises the error."""
     try:
         return segment.valid_end()
     except (CorruptBatchError, SegmentChangedError):
@@ -335,7 +335,7 @@ def _base(path: Path) -> int:
 
 
 class _Silent(Notices):
-    """For a segment that is on its way out: what it lacks is nobody's concern."""
+    """For a segment that is being deleted: what it lacks does not matter."""
 
     def note(self, path: Path, text: str) -> None:
         pass

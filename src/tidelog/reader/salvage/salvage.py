@@ -82,7 +82,7 @@ class Damage(NamedTuple):
 
 
 class Sound(NamedTuple):
-    """What is sound of a segment."""
+    """The sound parts of a segment."""
 
     headers: list[BatchHeader]
     damages: list[Damage]
@@ -180,7 +180,7 @@ class _Salvage:
         return header, ""
 
     def _is_out_of_line(self, header: BatchHeader) -> bool:
-        """Return whether a batch's offset is too high for its place: the one after it goes on from the batch before it."""
+        """Return whether a batch's offset is too high for its place: the one after it continues from the batch before it."""
         first = header.base_offset if header.magic == 2 else header.last_offset
         if first == self._next_offset or header.end_position >= self._size:
             return False
@@ -194,7 +194,7 @@ class _Salvage:
         return True
 
     def _next_sound(self, position: int) -> BatchHeader | None:
-        """Return the batch that the log goes on with after damage."""
+        """Return the batch that the log continues with after damage."""
         claimed = self._header_at(position)
         if claimed is not None and claimed.end_position < self._size:
             behind, _ = self._batch_at(claimed.end_position)

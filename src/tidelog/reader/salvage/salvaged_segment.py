@@ -33,7 +33,7 @@ class SalvagedSegment(Segment):
 
     @property
     def is_damaged_at_end(self) -> bool:
-        """Whether damage is the last that is there. The last segment's end lies before it, as nobody knows how far it goes."""
+        """Whether damage is the last that exists. The last segment's end lies before it, because its extent is unknown."""
         return bool(self.sound.damages) and self.sound.damages[-1].behind is None
 
     def valid_end(self) -> SegmentEnd:

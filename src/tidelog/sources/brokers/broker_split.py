@@ -1,7 +1,7 @@
 """A split of what brokers hold: a range of offsets of one partition, fetched from its leader.
 
-Records that are deleted between plan and read are an OffsetOutOfRangeError, never just fewer rows. What a compaction takes
-meanwhile, nobody can see.
+Records that are deleted between plan and read are an OffsetOutOfRangeError, never just fewer rows. Records that compaction
+removes meanwhile cannot be noticed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A data folder that keeps its opened logs, for a reader that comes back to it.
 
-A partition is opened again only where something changed: files came or went, the last segment grew, a checkpoint moved. What
-did not change costs a listing of names.
+A partition is opened again only where something changed: files came or went, the last segment grew, a checkpoint moved. Unchanged
+partitions cost a listing of names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidelog.reader.log_dir import LogDir
 
 
 class _Look(NamedTuple):
-    """What was seen of a partition's folder: where it is the same, nothing has changed."""
+    """A fingerprint of a partition's folder: if it is equal, nothing has changed."""
 
     files: frozenset[str]
     last: tuple[int, int, int]

@@ -1,6 +1,6 @@
 """The batches of a split of a folder, read from its segment in chunks and checked against what the plan saw.
 
-What the walk must find: offsets that only grow, and as each run's first and last batch exactly those that the plan saw there.
+The walk must find: offsets that only grow, and as each run's first and last batch exactly those that the plan saw there.
 Batches of aborted transactions are left out: their producer and offset are in one of the split's aborted ranges.
 """
 

@@ -38,7 +38,7 @@ from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.reader.segment import Segment
 from tidelog.reader.time_search import find_offset
-from tidelog.records.batch import BatchHeader
+from tidelog.records.batch import BatchHeader, check_crc
 from tidelog.records.state_batches import StateBatch, state_batches
 from tidelog.sources.groups import GroupBundle, Groups
 from tidelog.storage.retention_forecast import ABOVE_HIGH_WATERMARK, forecast
@@ -215,12 +215,12 @@ def _piece(segment: Segment, headers: Sequence[BatchHeader]) -> Iterator[StateBa
     return state_batches(headers, data, segment.log_path, start=start)
 
 
-def givenbatches_of(log: Log, start_offset: int, end_offset: int, isolation: Isolation) -> Iterable[tuple[Segment, BatchHeader]]:
+def _given_batches(log: Log, start_offset: int, end_offset: int, isolation: Isolation) -> Iterable[tuple[Segment, BatchHeader]]:
     """Yield the batches that a consumer is handed something of, of those that have offsets in between."""
     for segment, header in log.segment_headers(start_offset, end_offset):
-        if header.is_control:
-            continue
-        if isolation == "read_committed" and header.is_transactional and _is_aborted(log, header):
+        is_aborted = isolation == "read_committed" and header.is_transactional and _is_aborted(log, header)
+        if header.is_control or is_aborted:
+            check_crc(header, segment.read_batch(header), segment.log_path)
             continue
         yield segment, header
 
@@ -234,7 +234,7 @@ def _is_aborted(log: Log, header: BatchHeader) -> bool:
 
 def next_record(log: Log, position: int, end_offset: int, isolation: Isolation) -> NextRecord | None:
     """Return the first record in `[position, end_offset)` that a consumer is handed. Raises CorruptDataError."""
-    for segment, header in givenbatches_of(log, position, end_offset, isolation):
+    for segment, header in _given_batches(log, position, end_offset, isolation):
         found = first_in(header, segment.read_batch(header), position, end_offset, path=str(segment.log_path))
         if found is not None:
             return found

@@ -1,6 +1,6 @@
 """Which batches a scan of a folder must read, and the splits that cover them.
 
-What is left out without reading it, all of it exactly:
+Skipped without reading, all exactly:
 
 | left out | because |
 |---|---|
@@ -76,7 +76,7 @@ def plan_folder(log_dir: LogDir, request: ScanRequest) -> ScanPlan[FolderSplit]:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What is read of one segment, before it is cut."""
+    """The range to read of one segment, before it is cut."""
 
     log: Log
     segment: Segment

@@ -111,7 +111,7 @@ class FolderSplit(Split):
             raise SegmentChangedError(
                 "segment shrank between plan and read", path=self.path, found=f"{size} bytes", expected=expected
             )
-        # The marks are looked at even in the very same file: a broker may have truncated it and appended other batches since.
+        # The marks are checked even in the very same file: a broker may have truncated it and appended other batches since.
         for mark in (self.runs[0].first, self.runs[-1].last):
             data = file.read(mark.position, HEADER_BYTES)
             try:

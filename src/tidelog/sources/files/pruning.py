@@ -1,11 +1,11 @@
 """Both ends of a time range, pruned with a segment's time map.
 
-A block of the map is read if its times and its offsets may be wanted. What is left out holds no wanted record: the map was made
-from the very batches. Of a map that is bound to its log (`reader.time_map_file`) the file's stamp says so. With any other, a
-copied folder's or that of a segment that has grown, the blocks are compared with the log, as far as a scan without a map would
-read it: that costs about a copy of these bytes in memory, and no look at a record.
+A block of the map is read if its times and its offsets may be wanted. Skipped blocks hold no wanted record: the map was made from
+the same batches. Of a map that is bound to its log (`reader.time_map_file`) the file's stamp says so. With any other, a copied
+folder's or that of a segment that has grown, the blocks are compared with the log, as far as a scan without a map would read it:
+that costs about a copy of these bytes in memory, and no look at a record.
 
-The batches at the ends of each run that is read are looked at once more here.
+The batches at the ends of each run that is read are checked once more here.
 
 Records without a timestamp are in no bounded range, and a scan counts those that it leaves out. In a block that is not read the
 map has counted them; but where only a part of the block counts (an offset bound inside it, or aborted transactions that are
@@ -32,7 +32,7 @@ from tidelog.sources.scan_report import ScanReport
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What a time map says is to be read of a segment; from `covered_bytes` on it says nothing."""
+    """The ranges of a segment to read by its time map, which covers `covered_bytes`."""
 
     extents: tuple[Extent, ...]
     covered_bytes: int

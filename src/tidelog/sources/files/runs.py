@@ -1,4 +1,4 @@
-"""What a split of a folder remembers of batches: where they lie, how they looked, and which of them were aborted."""
+"""A folder split's facts of batches: where they are, their headers, and which of them were aborted."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
 `run_tasks` brings rows to the driver; `run_arrow_tasks` leaves Arrow batches with the workers, as a DataFrame, for results that
 are too large for one process.
 
-What a worker raises would arrive as a page of Java's and Python's traces. A TidelogError is therefore carried back as a value and
-raised again here, as itself; the tasks beside it are let finish. Anything else is a bug and keeps its trace. What a worker says
-to `logging.getLogger("tidelog.<area>")` (a torn tail, a damaged index) is said again here.
+A worker's exception would arrive as a page of Java and Python traces. A TidelogError is therefore carried back as a value and
+raised again here, as itself; the tasks beside it are let finish. Anything else is a bug and keeps its trace. Log records of
+workers on `logging.getLogger("tidelog.<area>")` (a torn tail, a damaged index) are logged again here.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def run_tasks(
 
 
 class _Outcome(NamedTuple):
-    """What a task comes to."""
+    """A task's result."""
 
     error: TidelogError | None
     rows: list[Row]

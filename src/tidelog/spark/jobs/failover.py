@@ -1,6 +1,6 @@
-"""The job `failover`: where a group goes on in a mirror when the source has failed, and how much it reads twice.
+"""The job `failover`: where a group continues in a mirror when the source has failed, and how much it reads twice.
 
-What is known and how is `tidelog.copying.failover`, which needs no Spark; here it is a job's rows.
+`tidelog.copying.failover` does the work without Spark; here it becomes a job's rows.
 
 | rows | |
 |---|---|
@@ -13,7 +13,7 @@ What is known and how is `tidelog.copying.failover`, which needs no Spark; here 
 | read_again, read_again_is_exact | how many records it reads twice; counted, or at most so many |
 | note | |
 
-The summary says the same. What is missing of the commits in a source folder is reported: the group may have read more.
+The summary says the same. Missing commits in a source folder are reported: the group may have read more.
 """
 
 from __future__ import annotations

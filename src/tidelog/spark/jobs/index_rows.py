@@ -1,4 +1,4 @@
-"""What index jobs return: their rows as DataFrames, and a summary with a line for each topic.
+"""The results of index jobs: their rows as DataFrames, and a summary with a line for each topic.
 
 | job | `kind` | columns that are set, beside topic and partition |
 |---|---|---|

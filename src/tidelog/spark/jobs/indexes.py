@@ -87,10 +87,10 @@ def rebuild_indexes(
 
     Args:
         spark: the session whose workers do it.
-        directory: the data folder; in place, nobody may be appending: the folder's lock is taken.
+        directory: the data folder; in place, no process may be appending: the folder's lock is taken.
         topic: only this one; None stands for all.
         partitions: only these of the topic; none stands for all.
-        interval_bytes: index.interval.bytes; None is found from the indexes that are there.
+        interval_bytes: index.interval.bytes; None is found from the indexes that exist.
         out_dir: where the files go, below `<topic>-<partition>/`; the data folder is then only read. None: their own places.
         time_maps: whether they are built, too.
         missing_only: what is there stays as it is, right or not.
@@ -130,7 +130,7 @@ def verify_indexes(
     time_map_dir: PathLike | None = None,
     progress: Progress | None = None,
 ) -> JobResult:
-    """Say whether every index and time map is right and complete; nothing is written, and a broker may go on.
+    """Say whether every index and time map is right and complete; nothing is written, and a broker may continue.
 
     Arguments are those of `rebuild_indexes`; `time_map_dir` is a folder of time maps, verified beside those beside the segments.
     Rows are findings (`kind` "fault" or "note") and partitions ("partition"); `faults` counts faults. See `index_rows`.
@@ -213,7 +213,7 @@ def _sorted(
 def _check_no_speculation(spark: SparkSession) -> None:
     """Refuse a session that may give one task to two workers at once: both would write the same files."""
     if spark.sparkContext.getConf().get("spark.speculation", "false").lower() == "true":
-        raise InvalidArgumentError("files are to be written by one worker each: turn spark.speculation off", found="true")
+        raise InvalidArgumentError("each file must be written by one worker: turn spark.speculation off", found="true")
 
 
 def _check_shared(gone: Sequence[Segment]) -> None:
@@ -226,7 +226,7 @@ def _check_shared(gone: Sequence[Segment]) -> None:
         finally:
             segment.close()
         if is_there:
-            raise StorageError("a worker does not see a file: folders must be the same on every machine", path=segment.log_path)
+            raise StorageError("a worker cannot find a file: folders must be the same on every machine", path=segment.log_path)
 
 
 def _absolute(path: PathLike) -> str:

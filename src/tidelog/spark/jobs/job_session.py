@@ -1,10 +1,9 @@
 """The Spark session of a job that is run from the shell: started without a word, and closed when it ends.
 
-What Spark's Java writes to stderr (notices about host names and native libraries, traces of what a worker raised) goes to a file
-that nobody sees; where Java ends at its start, its last line is the error. Of what PySpark raises one line is left. With
-`TIDELOG_TRACEBACK=1` everything is shown.
+Spark's Java writes its stderr (notices about host names and native libraries, traces of workers) to a hidden file; if Java exits
+at startup, its last line is the error. Of what PySpark raises one line is left. With `TIDELOG_TRACEBACK=1` everything is shown.
 
-A session that is there already is used, and stays. Under spark-submit there are a JVM, a master and a log: these are taken.
+A session that already exists is used, and stays. Under spark-submit there are a JVM, a master and a log: these are taken.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ QUIET: dict[str, str] = {
 """For every session that a job starts here; `config` goes before it."""
 
 LOCAL_CONFIG: dict[str, str] = {
-    # Nobody from outside, and no name that has to be looked up.
+    # Not reachable from outside, and without name resolution.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # Java only hands out tasks: it starts sooner this way, and takes no processor from them.
@@ -54,7 +53,7 @@ def job_session(name: str, master: str | None = None, config: dict[str, str] | N
     with one line for what Spark raises, at its start or in the block.
     """
     if master is not None and is_submitted():
-        raise InvalidArgumentError("spark-submit has said where to run: leave the master to it", found=master)
+        raise InvalidArgumentError("spark-submit has set the master: leave it out", found=master)
     is_verbose = bool(os.environ.get("TIDELOG_TRACEBACK"))
     with tempfile.TemporaryFile() as java_log, nullcontext() if is_verbose else _silent_bridge():
         try:
@@ -135,7 +134,7 @@ def _one_line(error: Any, java_log: IO[bytes]) -> str:
         java_log.seek(0)
         lines = [line.strip() for line in java_log.read().decode(errors="replace").splitlines()]
         lines = [line for line in lines if line and not line.startswith(("at ", "... "))]
-        return f"Java ended at its start: {lines[-1].removeprefix(_IN_MAIN)}" if lines else "Java ended at its start"
+        return f"Java exited at startup: {lines[-1].removeprefix(_IN_MAIN)}" if lines else "Java exited at startup"
     raised = _PYTHON_ERROR.findall(text) if "Traceback (most recent call last)" in text else []
     if raised:
         kind, message = raised[-1]

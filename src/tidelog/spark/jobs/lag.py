@@ -3,7 +3,7 @@
 | column of the rows | |
 |---|---|
 | now | when the ends of the logs were asked for; the numbers are of that moment |
-| group, state, members | the group; members null where nobody says |
+| group, state, members | the group; members null where they are unknown |
 | topic, partition, member_id | a partition that it has committed in or is assigned, and who reads it |
 | committed_offset, metadata | what it committed; null without |
 | log_start_offset, end_offset, high_watermark | the log, and where the group's reading ends |
@@ -57,7 +57,7 @@ SCHEMA = (
     "retention string, retention_at timestamp, note string"
 )
 
-GONE = "no such partition now, or it has no leader"
+GONE = "the partition no longer exists, or has no leader"
 POSITION = "a position of one of Tidelog's writers: its numbers are no lag"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -82,7 +82,7 @@ def lag(
     with; rates are those of the last `window_ms`. A group that is further behind than `max_lag_ms` in a partition, or has lost
     offsets there, is a fault; without it nothing is, and a group of positions of Tidelog's writers never is.
 
-    Raises NotFoundError for a group or folder that is not there, BrokerUnreachableError, BrokerError, CorruptDataError.
+    Raises NotFoundError for a group or folder that does not exist, BrokerUnreachableError, BrokerError, CorruptDataError.
     """
     wanted = None if groups is None else tuple(dict.fromkeys(groups))
     tasks = plan(place, wanted, isolation, window_ms, SystemClock() if clock is None else clock)
@@ -122,5 +122,5 @@ def _rows(found: GroupLag) -> Iterator[tuple[Any, ...]]:
 
 
 def _instant(time_ms: int | None) -> datetime | None:
-    """Return it as Spark takes it, to the millisecond; None for none. What is later than the calendar is its end."""
+    """Return it as Spark takes it, to the millisecond; None for none. Times beyond the calendar become its end."""
     return None if time_ms is None or time_ms < 0 else _EPOCH + timedelta(milliseconds=min(time_ms, _LAST_MS))

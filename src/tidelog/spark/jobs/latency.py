@@ -56,7 +56,7 @@ def latency(
 ) -> JobResult:
     """Measure the latency of a topic (of all topics) of a data folder; the module's docstring has the rows.
 
-    Raises NotFoundError for a folder, topic or partition that is not there, CorruptDataError, SegmentChangedError.
+    Raises NotFoundError for a folder, topic or partition that does not exist, CorruptDataError, SegmentChangedError.
     """
     import pyarrow as pa
 

@@ -140,7 +140,8 @@ def _as_asked(found_ms: Column, kind: DataType) -> Column:
 def _check_questions(directory: Path, asked: DataFrame) -> tuple[int, dict[_Place, int]]:
     """Return how many questions there are, and the log start offset that the checkpoint has of each partition asked for.
 
-    Raises UnknownTopicOrPartitionError for the first partition that is not there, InvalidArgumentError for what is no question.
+    Raises UnknownTopicOrPartitionError for the first partition that does not exist, InvalidArgumentError for anything but a
+    question.
     """
     from pyspark.sql import functions as f
 

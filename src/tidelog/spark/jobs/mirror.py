@@ -12,9 +12,9 @@ there is one round; with it, rounds until the process is ended.
 | log_start_offset, end_offset | of the source, at the last round; `end_offset` is the last stable offset |
 | lost | offsets that retention took from the source before they were copied |
 | records, batches, rebuilt_batches, size_bytes | what was copied; of the batches, those that are not the source's bytes |
-| is_exact | false: the target has no transactions, and what was killed may be there twice |
+| is_exact | false: the target has no transactions, and after a kill there may be duplicates |
 
-The summary has a line for each topic. What is kept of records and what is lost: docs/mirror.md.
+The summary has a line for each topic. docs/mirror.md lists what a mirror keeps of records and what it loses.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _log = logging.getLogger("tidelog.mirror")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorOptions:
-    """What is mirrored where."""
+    """A mirror's source and target."""
 
     source: str
     """`host:port`, or a data folder."""
@@ -291,7 +291,7 @@ class _Mirror:
         lost = 0
         if position is not None and position > log_end_offset:
             raise OffsetOutOfRangeError(
-                f"{name} ends before what was mirrored of it: a topic made again under the old name? It needs a new mirror",
+                f"{name} ends before the mirrored position: was the topic recreated? Then it needs a new mirror",
                 path=self._options.source,
                 found=log_end_offset,
                 expected=f"{position} or later",
@@ -300,7 +300,7 @@ class _Mirror:
             lost = planned.start_offset - position
             if not self._options.skip_lost:
                 raise OffsetOutOfRangeError(
-                    f"{name}: {lost} offsets are gone that were not mirrored yet; going on without them has to be asked for",
+                    f"{name}: {lost} offsets were deleted before they were mirrored; continuing without them must be requested",
                     path=self._options.source,
                     found=f"the log starts at {planned.start_offset}",
                     expected=position,

@@ -11,7 +11,7 @@
 
 The summary has a line for each partition: all that was copied since the replay began, and what this run did.
 
-A partition is a task (`tidelog.copying.copier`), and each chunk of a few MiB a transaction: killed anywhere, it goes on exactly
+A partition is a task (`tidelog.copying.copier`), and each chunk of a few MiB a transaction: killed anywhere, it continues exactly
 where it was when it is started again with the same folder (`tidelog.copying.replay`).
 """
 

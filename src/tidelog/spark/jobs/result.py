@@ -1,4 +1,4 @@
-"""What a job returns: its rows as a DataFrame, and a summary that fits a terminal."""
+"""A job's result: its rows as a DataFrame, and a summary that fits a terminal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class JobResult:
-    """What a job found or did."""
+    """A job's result."""
 
     rows: DataFrame
     """Everything, a row each; the job's docstring has the columns."""
@@ -40,7 +40,7 @@ class JobResult:
     faults: int = 0
     """How many things are wrong with what was looked at; above 0 the command ends with exit code 1."""
     missing: tuple[MissingOffsets, ...] = ()
-    """What the source folder lacks; if there is any the command ends with exit code 3."""
+    """Records that the source folder lacks; if any, the command exits with 3."""
 
 
 def logged_missing(missing: Iterable[MissingOffsets]) -> tuple[MissingOffsets, ...]:

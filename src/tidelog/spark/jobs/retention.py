@@ -143,7 +143,7 @@ def _forecast_all(tasks: list[_Task]) -> Iterator[tuple[Any, ...]]:
 
 
 def _own(rule: str, segment: Segment, facts: SegmentFacts, log_dir: LogDir, log: Log) -> Keeper | None:
-    """Return what counts of a segment with records under a rule; None where that is not in the log."""
+    """Return what counts of a segment with records under a rule; None if that is not in the log."""
     try:
         return _TIMES[rule](segment, facts, log_dir, log)
     finally:

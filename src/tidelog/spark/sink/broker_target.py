@@ -1,6 +1,6 @@
 """To brokers: one transaction a commit, or sent by the tasks.
 
-| guarantee | who sends | what a reader sees |
+| guarantee | sender | what a reader sees |
 |---|---|---|
 | exactly-once | the driver, once all tasks are done | read_committed: all rows of a commit or none; else aborted ones too |
 | at-least-once | each task, idempotently | rows of tasks that failed and ran again come twice |
@@ -14,7 +14,7 @@ A micro-batch's transaction::
     EndTxn(commit)
 
 A transaction that is open for longer than its timeout is aborted by the broker, and its producer fenced. Spark would repeat that
-micro-batch for ever, and it would fail for ever. So the timeout that is asked for grows with the bytes to be sent
+micro-batch forever, and it would fail forever. So the timeout that is asked for grows with the bytes to be sent
 (`SLOW_BYTES_PER_S`), as far as the brokers' transaction.max.timeout.ms allows; where the user has named one that looks too short,
 a warning says so before the transaction begins; and where it was too short, the error says what to turn.
 
@@ -59,9 +59,9 @@ USUAL_BYTES_PER_S = 16 << 20
 """A named timeout that is too short at this rate is warned of."""
 
 _SHORTER_MS = (900_000, 300_000)
-"""What is tried where brokers refuse a timeout: their transaction.max.timeout.ms is 15 minutes unless it was set."""
+"""The timeout to try if brokers refuse one: their transaction.max.timeout.ms is 15 minutes by default."""
 
-_HINT = "deliveryGuarantee at-least-once writes there, with rows that may come twice"
+_HINT = "deliveryGuarantee at-least-once works there, but may write rows twice"
 
 
 _log = logging.getLogger("tidelog.spark")
@@ -103,7 +103,7 @@ def commit_to_broker(
     epoch = None if batch_id is None else Epoch(options.query_id or "", batch_id)
     with _cluster(options) as cluster:
         if not transactions_supported(cluster):
-            raise UnsupportedVersionError(f"the brokers take no transactions; {_HINT}", path=options.place)
+            raise UnsupportedVersionError(f"the brokers do not support transactions; {_HINT}", path=options.place)
         size_bytes = sum(one.size_bytes for one in spooled)
         for timeout_ms in _timeouts_ms(options, size_bytes):
             with BatchAppender(cluster, transactional_id=name, transaction_timeout_ms=timeout_ms) as appender:

@@ -29,7 +29,7 @@ def check_columns(columns: Iterable[tuple[str, str]], options: SinkOptions) -> N
     types: dict[str, str] = {}
     for name, kind in columns:
         if name in types and name in _TYPES:
-            raise InvalidArgumentError(f"column {name} is there more than once")
+            raise InvalidArgumentError(f"column {name} appears more than once")
         types[name] = kind
     if options.topic is None and "topic" not in types:
         raise InvalidArgumentError("neither the option topic nor a column topic says which topic the rows go to")

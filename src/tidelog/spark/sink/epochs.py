@@ -1,4 +1,4 @@
-"""Which micro-batch of which query a target has: what makes a replayed one known again.
+"""Which micro-batch of which query a target has: how a replayed one is recognized.
 
 A target keeps, for each transactional id, the last (query, batch) that it committed, together with that batch's rows. After a
 crash Spark sends the last micro-batch again, and no other:
@@ -51,7 +51,7 @@ def is_replay(committed: Epoch | None, epoch: Epoch, place: str) -> bool:
     if committed.batch_id == epoch.batch_id:
         return True
     raise InvalidArgumentError(
-        "the query's checkpoint is older than what the target has of this query: continue from the newer checkpoint, or begin"
+        "the query's checkpoint is older than this query's data in the target: continue from the newer checkpoint, or begin"
         " a new one (rows from its start on are written again)",
         path=place,
         found=f"batch {epoch.batch_id}",

@@ -38,8 +38,9 @@ def commit_to_folder(
 ) -> None:
     """On the driver: write all of it, or nothing; nothing if the query has committed this batch already.
 
-    Raises StorageError where somebody else holds the folder or it is no data folder, UnknownTopicOrPartitionError for a partition
-    that the topic does not have, InvalidArgumentError for a checkpoint that is older than the folder, and what appending raises.
+    Raises StorageError if another process holds the folder or it is not a data folder, UnknownTopicOrPartitionError for a
+    partition that the topic does not have, InvalidArgumentError for a checkpoint that is older than the folder, and what
+    appending raises.
     """
     clock = clock or SystemClock()
     directory = _directory(options)

@@ -29,7 +29,7 @@ from tidelog.spark.option_values import BROKERS, CLIENT, broker_addresses, check
 from tidelog.times import parse_duration
 
 DEFAULT_BATCH_BYTES = 65_536
-"""Of a batch before compression. Four times a producer's `batch.size`: rows come in bulk here, nobody waits for a few."""
+"""Of a batch before compression. Four times a producer's `batch.size`: rows come in bulk here, not a few at a time."""
 
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 """A producer's `transaction.timeout.ms`: so late a broker aborts what a dead driver has left open. Large commits ask for more."""
@@ -37,21 +37,21 @@ DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 SINK_OPTIONS: dict[str, str] = {
     "path": "the Kafka data folder (log.dirs) to write segments into; or a broker's host:port",
     "kafka.bootstrap.servers": "brokers to write to, where no path is given: host:port, several with commas between",
-    "topic": "the topic of every row; without it each row's column topic says so",
+    "topic": "the topic of every row; without it the column topic names it",
     "includeHeaders": "false leaves the column headers out",
     "compression": "none, gzip, snappy, lz4 or zstd (also kafka.compression.type)",
     "batchSize": "bytes of a batch before compression (also kafka.batch.size)",
     "deliveryGuarantee": "exactly-once or at-least-once",
-    "transactionalId": "the name that the target knows this writer by (also kafka.transactional.id); else tidelog-<query id>",
+    "transactionalId": "this writer's name in the target (also kafka.transactional.id); else tidelog-<query id>",
     "transactionTimeout": "how long brokers keep an open transaction, e.g. 5m (also kafka.transaction.timeout.ms); else by size",
-    "spoolDir": "a folder that tasks and driver see, for what tasks hand over",
+    "spoolDir": "a folder shared by tasks and driver, for rows to be committed",
     "partitions": "a folder's new topics: how many partitions",
     "topic.<property>": "a folder's new topics: a property under Kafka's name, e.g. topic.segment.bytes",
 }
 """Every option that means something here, and what, in one line."""
 
 SPARKS_OWN = ("checkpointLocation", "queryName")
-"""What Spark puts among a stream's options."""
+"""Options that Spark adds to a stream's."""
 
 ALIASES = {
     "compression": "kafka.compression.type",
@@ -75,7 +75,7 @@ class SinkOptions:
     """A write, with everything said that the user left out. Exactly one of path and brokers is set."""
 
     path: str | None
-    """The data folder; None where it goes to brokers."""
+    """The data folder; None if it goes to brokers."""
     brokers: str | None
     """Those, `host:port` with commas between."""
     topic: str | None
@@ -84,7 +84,7 @@ class SinkOptions:
     batch_bytes: int = DEFAULT_BATCH_BYTES
     delivery: Delivery = "exactly-once"
     transactional_id: str | None = None
-    """What the target knows the writer by; None until the query is known."""
+    """The writer's name in the target; None until the query is known."""
     query_id: str | None = None
     """The streaming query's id, which its checkpoint keeps; None of a batch write, and until the query is known."""
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
@@ -160,7 +160,9 @@ def _refuse_unknown(given: Mapping[str, str], path: str | None) -> tuple[str, ..
             or (key.startswith(_TOPIC_PROPERTY) and key != _TOPIC_PROPERTY)
         ):
             if path is None and (key == "partitions" or key.startswith(_TOPIC_PROPERTY)):
-                raise InvalidArgumentError(f"option {key} is for a folder's new topics; brokers create theirs as they are set up")
+                raise InvalidArgumentError(
+                    f"option {key} is for a folder's new topics; brokers create topics with their own settings"
+                )
         elif key.startswith(CLIENT):
             ignored.append(key)
         else:

@@ -1,4 +1,4 @@
-"""What tasks hand to the driver: finished batches, inside the commit message while they are few, else in a file.
+"""Batches that tasks hand to the driver: inside the commit message if few, else in a file.
 
 A task writes nothing to the target, so it may fail, be tried again or run twice: only what the driver commits counts.
 
@@ -71,7 +71,7 @@ class SpooledBatches:
             file = Path(self.path).open("rb")  # noqa: SIM115 -- closed below
         except FileNotFoundError:
             raise StorageError(
-                "a task's spool file is not there: the option spoolDir must name a folder that tasks and driver both see",
+                "a task's spool file is missing: the option spoolDir must name a folder shared by tasks and driver",
                 path=self.path,
             ) from None
         except OSError as error:
@@ -163,7 +163,7 @@ class Spool:
 
 
 def sweep(directory: str | None, writer: str, epoch: int) -> None:
-    """Remove what tasks of this writer have left of epochs up to this one: nobody will ask for it any more."""
+    """Remove files that this writer's tasks left of epochs up to this one: they are no longer needed."""
     prefix = _prefix(writer)
     pattern = re.compile(rf"{re.escape(prefix)}(\d+)-[0-9a-f]{{32}}{re.escape(_SUFFIX)}")
     with suppress(OSError), os.scandir(directory or tempfile.gettempdir()) as entries:

@@ -49,7 +49,7 @@ def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) 
     """Return the writer of a batch write. Raises InvalidArgumentError for options, columns, and a mode that would overwrite."""
     options = _checked(given, schema, streaming=False)
     if overwrite:
-        raise InvalidArgumentError("a log is only ever appended to: write with mode append", path=options.place)
+        raise InvalidArgumentError("a log can only be appended to: write with mode append", path=options.place)
     return TidelogArrowWriter(options)
 
 
@@ -75,10 +75,10 @@ def _checked(given: Mapping[str, str], schema: StructType, *, streaming: bool) -
 
 @dataclass(frozen=True, slots=True)
 class TaskWrote(WriterCommitMessage):
-    """What a task reports to the driver."""
+    """A task's report to the driver."""
 
     spooled: SpooledBatches | None
-    """None where the task has sent its rows itself."""
+    """None if the task has sent its rows itself."""
     query_id: str | None
 
 

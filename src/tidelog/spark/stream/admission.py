@@ -2,7 +2,7 @@
 
 | limit | a batch ends |
 |---|---|
-| maxOffsetsPerTrigger | after so many offsets: each partition's share is that of its backlog, and none is skipped for ever |
+| maxOffsetsPerTrigger | after so many offsets: each partition's share is that of its backlog, and none is skipped forever |
 | maxBytesPerTrigger | after about so many bytes, unpacked; see `within_bytes` |
 | maxTimePerTrigger | in each partition before its first record that reaches the batch's end time, see `TimeLimit` |
 | minOffsetsPerTrigger | where it would be smaller it waits, but not longer than maxTriggerDelay since the last one |
@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 K = TypeVar("K")
 
 WINDOW_OFFSETS = 100
-"""How many offsets are looked at to say what time it is in a partition: more than one, because any one may be wrong."""
+"""How many offsets are checked to say what time it is in a partition: more than one, because any one may be wrong."""
 
 
 def share(available: Mapping[K, int], limit: int, turn: int = 0) -> dict[K, int]:
@@ -41,7 +41,7 @@ def share(available: Mapping[K, int], limit: int, turn: int = 0) -> dict[K, int]
 
 
 def within_bytes(available: Mapping[K, int], bytes_each: Mapping[K, float], limit_bytes: int) -> int | None:
-    """Return how many of the `available` offsets hold about `limit_bytes`, at least one; None where all of them hold less.
+    """Return how many of the `available` offsets hold about `limit_bytes`, at least one; None if all of them hold less.
 
     `bytes_each`: what an offset of each partition takes, about. Shared out by `share` that many offsets are those bytes, as far
     as the estimates are right.
@@ -117,7 +117,7 @@ class TimeLimit:
 
 
 class TriggerDelay:
-    """Whether a batch waits for more: minOffsetsPerTrigger and maxTriggerDelay. Times are of a clock that nobody sets."""
+    """Whether a batch waits for more: minOffsetsPerTrigger and maxTriggerDelay. Times are of a monotonic clock."""
 
     def __init__(self, min_offsets: int | None, max_delay_ms: int) -> None:
         self._min_offsets = min_offsets

@@ -7,7 +7,7 @@
 | gone | nowhere | whatever it had |
 | started over (deleted and created again) | its log start | what the old one had |
 
-With `failOnDataLoss` every loss is an error; without, it is reported and the stream goes on. A partition that starts over then
+With `failOnDataLoss` every loss is an error; without, it is reported and the stream continues. A partition that starts over then
 has a batch whose end lies *before* its start: that is how a checkpoint says, so a batch that is planned again after a crash reads
 the same.
 """
@@ -27,7 +27,9 @@ MAX_NAMED = 5
 
 
 class Reach(NamedTuple):
-    """What a batch may read of a partition: `[start_offset, end_offset)`. `position` is the stream's, None in a new one."""
+    """The offsets `[start_offset, end_offset)` that a batch may read of a partition. `position` is the stream's, None in a new
+    one.
+    """
 
     position: int | None
     start_offset: int
@@ -55,7 +57,11 @@ def reaches(
         elif key in recreated or position > span.log_end_offset:
             losses.append(
                 f"{_name(key)} ends at {span.log_end_offset}, the stream was at {position}"
-                + (": it was deleted and created again" if key in recreated else ": it was cut, or deleted and created again")
+                + (
+                    ": it was deleted and created again"
+                    if key in recreated
+                    else ": it was truncated, or deleted and created again"
+                )
             )
             # Less than the position, see the module; the rest comes with the batch after that.
             start, most = span.log_start_offset, position - 1
@@ -117,7 +123,7 @@ def loss(losses: list[str], place: str) -> OffsetOutOfRangeError:
     more = f"; and {len(losses) - MAX_NAMED} more partitions" if len(losses) > MAX_NAMED else ""
     return OffsetOutOfRangeError(
         f"records were lost before the stream read them: {'; '.join(losses[:MAX_NAMED])}{more} "
-        "(failOnDataLoss=false goes on with what is left)",
+        "(failOnDataLoss=false continues with what is left)",
         path=place,
     )
 

@@ -26,11 +26,11 @@ _BASES: tuple[type, ...] = (
 
 
 def too_old() -> TidelogError | None:
-    """Return the error of a Spark whose sources in Python can bound no batch; None where streams can be."""
+    """Return the error of a Spark whose sources in Python can bound no batch; None if streams can be."""
     if SupportsTriggerAvailableNow is not None:
         return None
     return UnsupportedVersionError(
-        "streams need PySpark 4.2 or newer: older ones let a source in Python limit no batch (spark.read and write do work)",
+        "streams need PySpark 4.2 or newer: in older ones a Python source cannot limit a batch (spark.read and write do work)",
         found=f"PySpark {pyspark.__version__}",
     )
 

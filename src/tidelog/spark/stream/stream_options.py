@@ -41,7 +41,7 @@ class StreamOptions:
     """A stream, with everything said that the user left out."""
 
     read: ReadOptions
-    """What it reads. Its `starting` is a Bound named startTime where that alone says where to start."""
+    """The range that it reads. Its `starting` is a Bound named startTime where that alone says where to start."""
     max_offsets: int | None
     min_offsets: int | None
     max_delay_ms: int
@@ -62,7 +62,7 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
         raise InvalidArgumentError(f"option minOffsetsPerTrigger ({least}) is more than maxOffsetsPerTrigger ({most})")
     max_time_ms = _span(given, "maxTimePerTrigger")
     if max_time_ms == 0:
-        raise InvalidArgumentError("option maxTimePerTrigger: a batch of no time would hold nothing")
+        raise InvalidArgumentError("option maxTimePerTrigger: a batch of zero time would hold nothing")
     delay_ms = _span(given, "maxTriggerDelay")
     return StreamOptions(
         read=read,

@@ -1,4 +1,4 @@
-"""What Spark calls when a query reads a stream.
+"""The stream reader that Spark calls.
 
 | Spark calls | when | where |
 |---|---|---|
@@ -54,7 +54,7 @@ NO_LIMIT = 2**62
 """Told to Spark where there is no limit in offsets: "all available" is what `once` says, and it means no limit of any kind."""
 
 SAMPLED_SHARE = 128
-"""Where a backlog takes less than this part of maxBytesPerTrigger in the log, nobody looks how much it unpacks to."""
+"""If a backlog takes less than this part of maxBytesPerTrigger in the log, its uncompressed size is not estimated."""
 
 _log = logging.getLogger("tidelog.spark")
 
@@ -197,7 +197,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             keys = select_partitions(options, existing, warns=not self._has_looked)
         except UnknownTopicOrPartitionError:
-            # A query may outlive its topics, if nobody minds losses.
+            # A query may outlive its topics, if losses are allowed.
             if options.fail_on_data_loss or not before:
                 raise
             keys = [key for key in self._named(existing) if key[1] in existing.get(key[0], ())]
@@ -283,7 +283,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return available
 
     def _offsets_within_bytes(self, reached: dict[TopicPartition, Reach], available: dict[TopicPartition, int]) -> int | None:
-        """Return how many offsets make as many bytes as a batch may unpack to; None where all are fewer."""
+        """Return how many offsets make as many bytes as a batch may unpack to; None if all are fewer."""
         limit_bytes = self.options.max_bytes
         if limit_bytes is None:
             return None

@@ -30,7 +30,7 @@ from tidelog.spark.options import ReadOptions
 from tidelog.spark.tasks import TASK_BYTES, pack
 
 LEAST_TASK_BYTES = 1024 * 1024
-"""A task of less is not worth its while: a batch is cut so far only where somebody asks for it."""
+"""A smaller task does not pay: a batch is cut further only on request."""
 
 _log = logging.getLogger("tidelog.spark")
 
@@ -52,7 +52,7 @@ class SplitsOf(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamTask:
-    """What one task reads: splits, in order."""
+    """One task's splits, in order."""
 
     splits: tuple[Split, ...]
     fail_on_data_loss: bool

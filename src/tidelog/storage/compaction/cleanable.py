@@ -1,4 +1,4 @@
-"""What of a log can be compacted, and how much it needs that (spec §15; KIP-58, KIP-354).
+"""The part of a log that can be compacted, and how urgently (spec §15; KIP-58, KIP-354).
 
     log start         first dirty offset            first uncleanable offset              log end
     | clean segments  | dirty, to be compacted      | what must wait                      |

@@ -44,6 +44,7 @@ class CleanedTransactions:
 
     def __init__(self, cleaned_index: TxnIndexFile | None = None) -> None:
         self.cleaned_index = cleaned_index
+        self._noted: list[AbortedTxn] = []
         self._coming: list[tuple[int, AbortedTxn]] = []
         self._aborted: dict[int, _Ongoing] = {}
         self._committed: set[int] = set()
@@ -54,7 +55,7 @@ class CleanedTransactions:
             heapq.heappush(self._coming, (txn.first_offset, txn))
 
     def on_control_batch(self, header: BatchHeader, batch: memoryview, path: PathLike = None) -> bool:
-        """Note a control batch; return whether it may go. Raises InvalidRecordError, StorageError."""
+        """Note a control batch; return whether it may go. On any thread. Raises InvalidRecordError."""
         self._begin_up_to(header.last_offset)
         record = next(iter_records(header, batch, check_crc=False, path=path), None)
         if record is None:
@@ -65,13 +66,20 @@ class CleanedTransactions:
             if ongoing is None or not ongoing.was_seen:
                 return True
             if self.cleaned_index is not None:
-                self.cleaned_index.append(ongoing.txn)
+                self._noted.append(ongoing.txn)
             return False
         if control_type is ControlType.COMMIT:
             if header.producer_id not in self._committed:
                 return True
             self._committed.remove(header.producer_id)
         return False
+
+    def write_noted(self) -> None:
+        """Write the aborted transactions whose markers came by into the index. Raises StorageError."""
+        noted, self._noted = self._noted, []
+        for txn in noted:
+            assert self.cleaned_index is not None
+            self.cleaned_index.append(txn)
 
     def on_batch(self, header: BatchHeader) -> bool:
         """Note a batch of records; return whether it may go, as part of an aborted transaction."""

@@ -12,7 +12,7 @@ has not come. The new segment's indexes are those that appending its batches mak
 stayed: it may be smaller than before.
 
 A pass is a generator of short steps, so that the thread that owns the log can do other things in between: appends, reads and
-rolls do not disturb it. What is not in memory is read, and what is written is synced, by another thread where there is one.
+rolls do not disturb it. Reads that are not in memory, and syncs, run on another thread if there is one.
 Truncation and deletion do disturb it: they end the pass first (`cleaner_manager`). A pass that is ended, or fails, removes what
 it was writing; groups that are in place by then stay. It may run again at any time.
 
@@ -27,6 +27,7 @@ import logging
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from tidelog.clock import Clock
@@ -35,7 +36,7 @@ from tidelog.formats import names
 from tidelog.formats.non_blocking_read import NotCachedError, non_blocking
 from tidelog.records.batch import LOG_OVERHEAD, MIN_HEADER_BYTES, iter_headers, read_header
 from tidelog.records.compaction import KeyMapper
-from tidelog.records.filter import filter_to
+from tidelog.records.filter import filter_to, takes_long
 from tidelog.storage.compaction.cleanable import LogToClean
 from tidelog.storage.compaction.cleaned_transactions import CleanedTransactions
 from tidelog.storage.compaction.cleaning_filter import CleaningFilter, last_records_of_active_producers
@@ -57,14 +58,25 @@ DEFAULT_IO_BUFFER_BYTES = 512 * 1024
 
 _T = TypeVar("_T")
 Steps = Generator[int | Callable[[], object], None, _T]
-"""Yields after each step the bytes that it read and wrote; or a function that waits for a disk, to be called on any thread before
-it goes on. What that raises is thrown into it.
+"""Yields after each step the bytes that it read and wrote; or a function that waits for a disk, or keeps a processor busy
+(`Processing`), to be called on any thread before it continues. Its exceptions are thrown into it.
 """
+
+
+class Processing:
+    """Work for a processor: it touches nothing but what it was given, and the pass. If that ends meanwhile, nobody needs it."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._work = work
+
+    def __call__(self) -> None:
+        """Do it."""
+        self._work()
 
 
 @dataclass
 class CleanerStats:
-    """What a pass did. Times in epoch ms, by the injected clock."""
+    """A pass's result. Times in epoch ms, by the injected clock."""
 
     start_ms: int = 0
     end_ms: int = 0
@@ -130,7 +142,7 @@ class Cleaner:
     def steps(self, cleanable: LogToClean, now_ms: int | None = None) -> Steps[CleanResult | None]:
         """Compact a log, at the time `now_ms` (default: the clock's) for tombstones and markers.
 
-        Comes to None where a segment had to be split first (`overflow`): the next pass will do. Raises CorruptDataError for a
+        Comes to None if a segment had to be split first (`overflow`): the next pass will do. Raises CorruptDataError for a
         log that is damaged, StorageError where the disk refuses; LogOfflineError if that was in the middle of a replacement.
         """
         if self.offset_map.memory_bytes != self.memory_bytes:
@@ -193,24 +205,9 @@ class Cleaner:
         position = segment.size_bytes if first is None else first.position
         while position < segment.size_bytes:
             view = yield from self._read_batches(segment.log, position)
-            index = 0
-            while True:
-                index, producers = mapper.add_run(view, index, transactions.undisturbed_end)
-                transactions.on_committed(producers)
-                header = None if mapper.is_full else next(iter_headers(view[index:], position + index, path), None)
-                if header is None:
-                    break
-                batch = view[index : index + header.size]
-                if header.is_control:
-                    transactions.on_control_batch(header, batch, path)
-                    mapper.skip(header, 1)
-                elif transactions.on_batch(header):
-                    mapper.skip(header, header.record_count)
-                else:
-                    mapper.add(header, batch, path=path)
-                    if mapper.is_full:
-                        break
-                index += header.size
+            index = _map_batches(mapper, transactions, view, position, path, is_brief=True)
+            if not index and not mapper.is_full:  # It begins with a batch that takes long.
+                index = yield from _processed(partial(_map_batches, mapper, transactions, view, position, path))
             stats.map_bytes_read += index
             position += index
             yield len(view)
@@ -251,7 +248,8 @@ class Cleaner:
                     path=segment.log.path,
                 )
                 try:
-                    yield from self._clean_into(cleaned, segment, record_filter, log.config.max_message_bytes, stats)
+                    max_bytes = log.config.max_message_bytes
+                    yield from self._clean_into(cleaned, segment, record_filter, transactions, max_bytes, stats)
                 except OffsetOverflowError:
                     cleaned.delete_if_exists()
                     _split(log, segment)
@@ -269,12 +267,24 @@ class Cleaner:
         return True
 
     def _clean_into(
-        self, cleaned: LogSegment, segment: LogSegment, record_filter: CleaningFilter, max_batch_bytes: int, stats: CleanerStats
+        self,
+        cleaned: LogSegment,
+        segment: LogSegment,
+        record_filter: CleaningFilter,
+        transactions: CleanedTransactions,
+        max_batch_bytes: int,
+        stats: CleanerStats,
     ) -> Steps[None]:
         position = 0
         while position < segment.size_bytes:
             view = yield from self._read_batches(segment.log, position)
-            result = filter_to(view, record_filter, position=position, path=segment.log.path, max_batch_bytes=max_batch_bytes)
+            work = partial(
+                filter_to, view, record_filter, position=position, path=segment.log.path, max_batch_bytes=max_batch_bytes
+            )
+            result = work(is_brief=True)
+            if not result.bytes_read:  # It begins with a batch that takes long.
+                result = yield from _processed(work)
+            transactions.write_noted()
             if result.data:
                 headers = result.headers()
                 cleaned.append(headers[-1].last_offset, headers, result.data)
@@ -297,7 +307,7 @@ class Cleaner:
         size = int.from_bytes(view[8:LOG_OVERHEAD]) + LOG_OVERHEAD
         if size > left:
             raise CorruptBatchError(
-                "a batch is longer than what is left of its segment",
+                "a batch is longer than the rest of its segment",
                 path=log.path,
                 position=position,
                 found=f"{size} bytes",
@@ -306,6 +316,46 @@ class Cleaner:
         view = memoryview((yield from _in_memory(partial(log.read, position, size))))
         read_header(view, 0, position, log.path)
         return view
+
+
+def _map_batches(
+    mapper: KeyMapper,
+    transactions: CleanedTransactions,
+    view: memoryview,
+    position: int,
+    path: Path,
+    *,
+    is_brief: bool = False,
+) -> int:
+    """Take the batches of `view` into the map, as far as there is room; return how many bytes that were.
+
+    `is_brief`: only those before the first that `takes_long`.
+    """
+    index = 0
+    while True:
+        index, producers = mapper.add_run(view, index, transactions.undisturbed_end)
+        transactions.on_committed(producers)
+        header = None if mapper.is_full else next(iter_headers(view[index:], position + index, path), None)
+        if header is None or (is_brief and takes_long(header)):
+            return index
+        batch = view[index : index + header.size]
+        if header.is_control:
+            transactions.on_control_batch(header, batch, path)
+            mapper.skip(header, 1)
+        elif transactions.on_batch(header):
+            mapper.skip(header, header.record_count)
+        else:
+            mapper.add(header, batch, path=path)
+            if mapper.is_full:
+                return index
+        index += header.size
+
+
+def _processed(work: Callable[[], _T]) -> Steps[_T]:
+    """Return what `work` returns, which another thread does."""
+    results: list[_T] = []
+    yield Processing(lambda: results.append(work()))
+    return results[0]
 
 
 def _in_memory(read: Callable[[], _T]) -> Steps[_T]:

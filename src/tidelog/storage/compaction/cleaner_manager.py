@@ -4,7 +4,7 @@
 |---|---|
 | none | may be chosen |
 | in progress | a pass, or the deletion of old segments, is under way |
-| paused n times | somebody works on the log: n `resume_cleaning` are due |
+| paused n times | other work uses the log: n `resume_cleaning` are due |
 
 What it may become: `TRANSITIONS`.
 
@@ -54,22 +54,22 @@ class CleaningState(Enum):
 
 TRANSITIONS: Final[Transitions[CleaningState | None]] = {
     None: {
-        CleaningState.IN_PROGRESS: "the log is chosen for a pass, or for the deletion of old segments",
-        CleaningState.PAUSED: "somebody is about to truncate, delete or rename the log, or to delete its old segments",
+        CleaningState.IN_PROGRESS: "the log is chosen for compaction, or for the deletion of old segments",
+        CleaningState.PAUSED: "the log is about to be truncated, deleted or renamed, or its old segments deleted",
     },
     CleaningState.IN_PROGRESS: {
-        None: "the pass, or the deletion, is done or was given up",
-        CleaningState.PAUSED: "somebody is about to truncate, delete or rename the log: the pass is aborted",
+        None: "the compaction or deletion is done or was aborted",
+        CleaningState.PAUSED: "the log is about to be truncated, deleted or renamed: the compaction is aborted",
     },
     CleaningState.PAUSED: {
-        CleaningState.PAUSED: "one more, or one less, works on the log",
-        None: "the last one has resumed it",
+        CleaningState.PAUSED: "one more or one less operation holds the pause",
+        None: "the last pause is released",
     },
 }
 
 
 class CleanerManager:
-    """Over the logs of the data folder `directory`; `logs` is looked at each time, and may change in between."""
+    """Over the logs of the data folder `directory`; `logs` is checked each time, and may change in between."""
 
     def __init__(
         self, directory: Path, logs: Mapping[TopicPartition, PartitionLog], clock: Clock, scheduler: Scheduler | None = None
@@ -157,7 +157,7 @@ class CleanerManager:
             self._states[key] = state
 
     def on_abort(self, key: TopicPartition, abort: Callable[[], None]) -> None:
-        """Note how the pass that is in progress is ended, should somebody need the log. Raises InvalidArgumentError."""
+        """Store how to abort the pass in progress if the log is needed. Raises InvalidArgumentError."""
         self._check_in_progress(key)
         self._aborts[key] = abort
 
@@ -167,7 +167,7 @@ class CleanerManager:
         self.update_checkpoint(key, end_offset)
 
     def give_up_cleaning(self, key: TopicPartition, *, retry_after_ms: int = 0) -> None:
-        """Note that a pass has come to nothing; for so long the log is left alone. Raises InvalidArgumentError."""
+        """Note that a pass has come to nothing; for that time the log is left alone. Raises InvalidArgumentError."""
         self._end(key)
         if retry_after_ms > 0:
             self._not_before_ms[key] = self._clock.now_ms() + retry_after_ms
@@ -225,7 +225,7 @@ class CleanerManager:
         """Leave a log alone from now on."""
         if key not in self._uncleanable:
             self._uncleanable[key] = reason
-            logger.warning("%s-%d: not compacted any more: %s", key.topic, key.partition, reason)
+            logger.warning("%s-%d: no longer compacted: %s", key.topic, key.partition, reason)
 
     @property
     def uncleanable_partitions(self) -> dict[TopicPartition, str]:

@@ -1,4 +1,4 @@
-"""What stays of the batches that compaction goes through: keys, tombstones, transactions and producers together (spec §15).
+"""Compaction's decision for each batch: keys, tombstones, transactions and producers together (spec §15).
 
     batch                                                  without records left it
     last data batch of a producer that is still active     stays, empty: it has the last sequence
@@ -25,7 +25,9 @@ from tidelog.storage.producers.producer_state_manager import ProducerStateManage
 
 
 class LastRecord(NamedTuple):
-    """What the log must keep of a producer: the batch that ends at `last_data_offset`, or, where that is -1, its epoch."""
+    """The batch that the log must keep for a producer: the batch that ends at `last_data_offset`, or, where that is -1, its
+    epoch.
+    """
 
     last_data_offset: int
     producer_epoch: int
@@ -40,7 +42,7 @@ def last_records_of_active_producers(producer_state: ProducerStateManager) -> di
 
 
 class CleaningFilter(LatestRecordFilter):
-    """The filter for one source segment; `transactions` go on from segment to segment."""
+    """The filter for one source segment; `transactions` continue from segment to segment."""
 
     def __init__(
         self,

@@ -2,9 +2,9 @@
 
 Every log.cleaner.backoff.ms it looks for a log that needs compaction. A pass over a large log takes long, and the thread that
 owns the logs has other things to do: so a pass is worked off in slices of some megabytes, one in each of the scheduler's
-ticks, until no log needs compaction; what waits for a disk in between is done by another thread where the scheduler's owner has
-one, and the pass goes on after it. Old segments of compacted logs (compact,delete; and those below the log start) are deleted
-here as well, because a pass must not meet that.
+ticks, until no log needs compaction. What waits for a disk in between, and what takes long as batches are compressed, is done by
+another thread where the scheduler's owner has one, and the pass continues after it. Old segments of compacted logs
+(compact,delete; and those below the log start) are deleted here as well, because a pass must not meet that.
 
 | a pass ends with | then |
 |---|---|
@@ -27,7 +27,7 @@ from inspect import GEN_RUNNING, getgeneratorstate
 from tidelog.errors import StorageError
 from tidelog.model import TopicPartition
 from tidelog.storage.compaction.cleanable import LogToClean
-from tidelog.storage.compaction.cleaner import Cleaner, CleanerStats, CleanResult, Steps
+from tidelog.storage.compaction.cleaner import Cleaner, CleanerStats, CleanResult, Processing, Steps
 from tidelog.storage.compaction.cleaner_manager import RETRY_AFTER_MS, CleanerManager
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.scheduler import ScheduledTask, Scheduler
@@ -36,7 +36,7 @@ logger = logging.getLogger("tidelog.storage")
 
 DEFAULT_BACKOFF_MS = 15_000
 DEFAULT_SLICE_BYTES = 1024 * 1024
-"""Read and written in one tick: some milliseconds, for which a broker's clients wait; more for records that are compressed."""
+"""Read and written in one tick: some milliseconds, for which a broker's clients wait."""
 
 
 class LogCleaner:
@@ -50,7 +50,7 @@ class LogCleaner:
         self._current: LogToClean | None = None
         self._steps: Steps[CleanResult | None] | None = None
         self._is_waiting = False
-        """Whether the pass goes on after something that is done on another thread."""
+        """Whether the pass continues after something that is done on another thread."""
         self._error: BaseException | None = None
         self._scheduler: Scheduler | None = None
         self._periodic: ScheduledTask | None = None
@@ -164,7 +164,7 @@ class LogCleaner:
                     done += step
                 elif self._scheduler is not None and self._scheduler.elsewhere is not None:
                     self._is_waiting = True
-                    self._scheduler.aside(step, partial(self._waited, steps))
+                    self._scheduler.aside(step, partial(self._waited, steps, isinstance(step, Processing)))
                     return
                 else:
                     try:
@@ -177,12 +177,18 @@ class LogCleaner:
             if self._steps is steps:  # Else the log has gone offline, which has ended the pass.
                 self._fail(key, log, failure)
 
-    def _waited(self, steps: Steps[CleanResult | None], result: object) -> None:
-        """Go on after something that was done on another thread, unless the pass was ended meanwhile."""
+    def _waited(self, steps: Steps[CleanResult | None], was_long: bool, result: object) -> None:
+        """Go on after something that was done on another thread, unless the pass was ended meanwhile.
+
+        After long work at once: others had the owner's thread meanwhile.
+        """
         if self._steps is steps:
             self._is_waiting = False
             self._error = result if isinstance(result, BaseException) else None
-            self._go_on_later()
+            if was_long:
+                self._go_on(self._slice_bytes)
+            if not self._is_waiting:
+                self._go_on_later()
 
     def _fail(self, key: TopicPartition, log: PartitionLog, error: Exception) -> None:
         self._abort()

@@ -2,7 +2,7 @@
 
 A key is not kept, a hash of 128 bits stands for it: 24 bytes a key, however long it is, so that the default of 128 MiB holds
 five million keys (a dict would take 200 bytes for each). The memory is taken when it is first used, and given back by `clear`. A
-pass that meets more keys than `max_entries` ends where the map was full; the next pass goes on from there.
+pass that meets more keys than `max_entries` ends where the map was full; the next pass continues from there.
 
 The table itself is `records.kernel.OffsetTable`. The cleaner owns one map, for one log at a time.
 """
@@ -28,7 +28,7 @@ class SkimpyOffsetMap:
         self.max_entries = int(self.slots * load_factor)
         if self.max_entries < 1:
             raise InvalidArgumentError(
-                "log.cleaner.dedupe.buffer.size holds not one key: compaction would never come forward",
+                "log.cleaner.dedupe.buffer.size holds no key: compaction would never progress",
                 found=f"{memory_bytes} bytes, load factor {load_factor}",
             )
         self._table: OffsetTable | None = None

@@ -1,6 +1,6 @@
 """``.kafka_cleanshutdown``: the mark of a data folder whose logs were all closed properly (spec §6.1, §6.4).
 
-It is there only while nobody runs: the first thing that a start does is to remove it. Its presence is all that counts; from
+It exists only while no broker runs: a start first removes it. Its presence is all that counts; from
 Kafka 3.7 on it is JSON, ``{"version":0,"brokerEpoch":6}``, before that an empty file.
 """
 
@@ -35,7 +35,9 @@ def read_broker_epoch(directory: Path) -> int:
 
 
 def take_clean_shutdown(directory: Path) -> bool:
-    """Remove the mark; return whether it was there. It is gone on the disk before anything else happens. Raises StorageError."""
+    """Remove the mark; return whether it was there. Its removal is on the disk before anything else happens. Raises
+    StorageError.
+    """
     path = directory / names.CLEAN_SHUTDOWN_FILE
     try:
         path.unlink()

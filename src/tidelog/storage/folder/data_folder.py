@@ -32,7 +32,7 @@ _MARKS = frozenset(
         names.LOG_START_OFFSET_CHECKPOINT,
     }
 )
-"""What data folders have."""
+"""Names in data folders."""
 
 _OUR_FILES = "tidelog-"
 
@@ -67,7 +67,7 @@ def members(directory: Path, config: ManagerConfig) -> MetaProperties:
     owner = read_meta_properties(directory)
     if owner is None or owner.cluster_id is None:
         raise InvalidArgumentError(
-            "the folder is not formatted for a broker of a cluster; `tidelog format` does it",
+            "the folder is not formatted for a broker of a cluster: run `tidelog format`",
             path=directory / META_PROPERTIES,
             found="no such file" if owner is None else "no cluster.id",
         )
@@ -109,7 +109,7 @@ def check_is_data_folder(directory: Path) -> None:
     is_ours = any(name in _MARKS or name.startswith(_OUR_FILES) for name in entries)
     if foreign and not is_ours and not list_contents(directory).partitions:
         raise StorageError(
-            "the folder holds other things, and is no data folder",
+            "the folder holds other files, and is not a data folder",
             path=directory,
             found=foreign[0],
             expected="an empty or a new one",

@@ -1,6 +1,6 @@
 """A data folder for a broker of a cluster: whose it will be, written once, before the broker's first start (KIP-631, KIP-858).
 
-What Kafka's storage tool does for a broker: ``meta.properties`` with the cluster's id, the node's, and a random one of the
+As Kafka's storage tool for a broker: ``meta.properties`` with the cluster's id, the node's, and a random one of the
 folder's. Its ``bootstrap.checkpoint`` is for controllers; brokers, also Kafka's, start without it.
 """
 
@@ -33,10 +33,10 @@ def format_folder(directory: Path, cluster_id: str, node_id: int, *, ignore_form
     """
     if not cluster_id or not cluster_id.isascii() or not cluster_id.isprintable() or " " in cluster_id:
         raise InvalidArgumentError(
-            "a cluster's id", found=repr(cluster_id), expected="the one that the controllers were formatted with"
+            "a cluster id", found=repr(cluster_id), expected="the one that the controllers were formatted with"
         )
     if not 0 <= node_id < 2**31:
-        raise InvalidArgumentError("a node's id", found=node_id, expected="0 to 2147483647")
+        raise InvalidArgumentError("a node id", found=node_id, expected="0 to 2147483647")
     data_folder.check_is_data_folder(directory)
     data_folder.create(directory)
     with DirLock(directory):

@@ -38,7 +38,7 @@ class MetaProperties:
 
     @property
     def directory_uuid(self) -> uuid.UUID | None:
-        """The folder's id as one, None where it has none."""
+        """The folder's id as one, None if it has none."""
         return None if self.directory_id is None else parse_topic_id(self.directory_id)
 
     def to_text(self) -> str:
@@ -85,7 +85,7 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
 
 
 def known_cluster_id(directory: Path) -> str | None:
-    """Return the id of the cluster that a folder belongs to, None where nothing says. Raises StorageError."""
+    """Return the id of the cluster that a folder belongs to, None if nothing says. Raises StorageError."""
     try:
         owner = read_meta_properties(directory)
     except CorruptCheckpointError:
@@ -102,4 +102,4 @@ def _number(text: str, key: str, path: Path) -> int:
     try:
         return int(text)
     except ValueError:
-        raise CorruptCheckpointError(f"{key} in meta.properties is no number", path=path, found=repr(text)) from None
+        raise CorruptCheckpointError(f"{key} in meta.properties is not a number", path=path, found=repr(text)) from None

@@ -9,8 +9,8 @@
 | time maps, ``.lock``, partitions that were being removed | left out |
 
 What recovery would cut off, rebuild or rename is cut off, rebuilt and renamed in the view; of a linked ``.log`` that holds for
-what is seen of it. The folder needs no permission but to be read, no lock is taken, and another process may go on writing to it:
-what is served is the folder as it was when the view was made.
+what is seen of it. The folder needs no permission but to be read, no lock is taken, and another process may continue writing to
+it: what is served is the folder as it was when the view was made.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _copy_folder(source: Path, target: Path) -> None:
 
 
 def _copy_metadata(source: Path, target: Path) -> None:
-    """Copy the metadata log without the quorum's state: nobody is to take the view for a member of it."""
+    """Copy the metadata log without the quorum's state: the view must not look like a member of it."""
     target.mkdir()  # Not with the mode of the folder, which may forbid writing.
     with os.scandir(source) as entries:
         for entry in entries:

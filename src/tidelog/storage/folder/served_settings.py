@@ -36,7 +36,7 @@ class ServedSettings(NamedTuple):
 
 
 def read_served_settings(directory: Path) -> ServedSettings | None:
-    """Return what the folder was served with, None where that is not noted. Raises CorruptCheckpointError, StorageError."""
+    """Return what the folder was served with, None if that is not noted. Raises CorruptCheckpointError, StorageError."""
     path = directory / SERVED_FILE
     content = read_json(path, VERSION, _WHAT)
     if content is None:

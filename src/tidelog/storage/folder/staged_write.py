@@ -1,4 +1,4 @@
-"""Batches into many partitions of a data folder that nobody runs on: all of them are there afterwards, or none.
+"""Writes batches to many partitions of a data folder without a running broker: all of them, or none.
 
     with StagedWrite(directory, clock, writer="sink") as write:
         if write.note != mine:                        # what this writer committed last
@@ -6,13 +6,13 @@
             write.append(keys[0], batch)
             write.commit(mine)
 
-Each partition's batches become segments of their own after the ones that are there: new files, so that nothing of the old
+Each partition's batches become segments of their own after the ones that exist: new files, so that nothing of the old
 ones changes, with the indexes that an append makes (the engine's own: offsets, times, the topic's limits and formats). How
 they come to be there all at once, and what a crash leaves, is `write_journal`'s.
 
-Leader epochs: batches go on under the last one that the partition knows.
+Leader epochs: batches continue under the last one that the partition knows.
 
-Writers wait for each other (`TURN_FILE`): two streams may have one folder. For a broker nobody waits.
+Writers wait for each other (`TURN_FILE`): two streams may have one folder. It never waits for a broker.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class StagedWrite:
     def __init__(self, directory: Path, clock: Clock, *, writer: str | None = None) -> None:
         self.directory = directory
         self.note: str | None = None
-        """What this writer committed last, None if nothing."""
+        """This writer's last commit, None if nothing."""
         self._writer = writer
         self._clock = clock
         self._held = ExitStack()
@@ -110,7 +110,7 @@ class StagedWrite:
     def begin(self, keys: Iterable[TopicPartition]) -> None:
         """Say, once, which partitions are to be written.
 
-        Raises UnknownTopicOrPartitionError for one that is not there, StorageError, also for a log that ends inside a batch.
+        Raises UnknownTopicOrPartitionError for one that does not exist, StorageError, also for a log that ends inside a batch.
         """
         assert self._stager is not None
         self._stager.begin(keys)
@@ -222,7 +222,7 @@ def log_end(folder: Path) -> int:
         end_position = last.valid_end().position
         if end_position < last.size_bytes:
             raise StorageError(
-                "the log ends inside a batch: its writer was killed; start a broker on the folder once, it recovers",
+                "the log ends inside a batch: its writer was killed; start a broker on the folder once to recover it",
                 path=last.log_path,
                 position=end_position,
             )
@@ -231,7 +231,7 @@ def log_end(folder: Path) -> int:
 
 
 def stage(partition: Path, staging: str, end_offset: int, config: LogConfig, clock: Clock, scheduler: Scheduler) -> PartitionLog:
-    """Return an empty log in the partition's staging folder that goes on at an offset. Raises StorageError."""
+    """Return an empty log in the partition's staging folder that continues at an offset. Raises StorageError."""
     folder = staged_folder(partition, staging)
     try:
         if folder.parent.exists():
@@ -261,7 +261,7 @@ def close(log: PartitionLog) -> None:
 
 @contextmanager
 def writers_turn(directory: Path) -> Iterator[None]:
-    """Wait for the turn to write into a folder that is there, and hold it; it ends with the process. Raises StorageError."""
+    """Wait for the turn to write into a folder that exists, and hold it; it ends with the process. Raises StorageError."""
     path = directory / TURN_FILE
     fd = -1
     try:

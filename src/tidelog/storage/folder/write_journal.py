@@ -1,7 +1,7 @@
 """The end of a write that many partitions take part in: all of it counts, or nothing, wherever a crash comes.
 
 Segments are staged, finished, in a folder inside each partition's own (`STAGING`: Kafka and readers look at files only, and a
-partition that goes takes it along). What decides is one file of the data folder, and its name::
+partition that goes takes it along). One file of the data folder, by its name, decides::
 
     1  tidelog-write.staging      which partitions are being staged           a crash: the staging folders are removed
     2  segments staged and synced
@@ -42,7 +42,7 @@ from tidelog.storage.folder.dir_checkpoints import DirCheckpoints
 logger = logging.getLogger("tidelog.storage")
 
 VERSION = 1
-_WHAT = "what a write leaves"
+_WHAT = "a write's journal"
 STAGING_FILE = "tidelog-write.staging"
 COMMITTED_FILE = "tidelog-write.committed"
 
@@ -50,10 +50,10 @@ STAGING = "tidelog-staged"
 """A folder in a partition's, in which lies a folder named as that one."""
 
 RESTAGING = "tidelog-restaged"
-"""What was staged, once more, for a log that has grown."""
+"""The staged segments, rewritten for a log that has grown."""
 
 OUTDATED = "tidelog-outdated"
-"""What was staged before."""
+"""The staged segments."""
 
 Restage = Callable[[Path, Path, int], None]
 """Stage what lies in the second folder again in the partition (first) after an offset, under `RESTAGING`."""
@@ -63,7 +63,7 @@ INDEX_SUFFIXES = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TIME_MAP_SU
 
 @dataclass(frozen=True)
 class Journal:
-    """What the file says."""
+    """The file's content."""
 
     writer: str | None
     note: str | None
@@ -166,7 +166,7 @@ def _move_up(folder: Path) -> list[Path]:
             log.replace(folder / log.name)
             moved.append(folder / log.name)
         for path in sorted(staged.iterdir()):
-            # One that is there is of somebody who has opened the log since, and perhaps appended to it.
+            # An existing one belongs to a process that opened the log since, and perhaps appended to it.
             if path.suffix in INDEX_SUFFIXES and not (folder / path.name).exists():
                 path.replace(folder / path.name)
         sync_directory(folder)
@@ -177,9 +177,9 @@ def _move_up(folder: Path) -> list[Path]:
 
 
 def _make_fit(folder: Path, restage: Restage) -> None:
-    """See to it that what is still staged begins where the partition ends."""
+    """Ensure that what is still staged begins where the partition ends."""
     if not folder.is_dir():
-        logger.warning("%s: the partition is gone, and what was written to it", folder)
+        logger.warning("%s: the partition is gone, and with it what was written to it", folder)
         return
     try:
         if (folder / RESTAGING).exists() and not (folder / STAGING).exists():

@@ -7,11 +7,12 @@
 | 3 | segments are recovered where that is needed; those with offsets out of reach are split | `log_recovery`, `overflow` |
 | 4 | a missing ``.timeindex`` is built | `time_index_rebuild` |
 | 5 | the end is looked for; of a log that ends before its start nothing is kept; a log without a segment gets one | here |
-| 6 | leader epochs are cut to the log; producers are read from the last snapshot, and replayed after it | `producer_rebuild` |
-| 7 | after a crash: what the snapshot left out of their last batches | `producer_recall` |
+| 6 | leader epochs are cut to the log, and compared with batches of it | `proven_epochs` |
+| 7 | producers are read from the last snapshot, and replayed after it | `producer_rebuild` |
+| 8 | after a crash: what the snapshot left out of their last batches | `producer_recall` |
 
-After a clean end a few bytes are read of each partition: its last segment's end, a snapshot, the epochs. Nothing stays open,
-nothing is mapped, and no other segment's file is looked into.
+After a clean end a few bytes are read of each partition: its last segment's end, a snapshot, the epochs, and the batches where
+those begin. Nothing stays open, nothing is mapped, and nothing else is looked into.
 
 `LogManager` calls `load`, on several threads if it likes: two loads share nothing but the scheduler.
 """
@@ -27,10 +28,10 @@ from tidelog.clock import Clock
 from tidelog.config import LogConfig
 from tidelog.errors import CorruptCheckpointError, CorruptIndexError, StorageError
 from tidelog.formats import names
-from tidelog.formats.leader_epochs import EpochEntry
 from tidelog.storage.loading.loading_log import LoadingLog
 from tidelog.storage.loading.log_recovery import LogRecovery, Progress, RecoveryProgress
 from tidelog.storage.loading.producer_recall import recall_batches
+from tidelog.storage.loading.proven_epochs import prove_epochs, reread_epochs
 from tidelog.storage.loading.temporary_files import clear_temporary_files, remove_orphan_indexes
 from tidelog.storage.loading.time_index_rebuild import rebuild_time_index
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
@@ -40,9 +41,12 @@ from tidelog.storage.producers.producer_state_manager import PRODUCER_ID_EXPIRAT
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.segment.log_segment import LogSegment
 
-__all__ = ["Progress", "RecoveryProgress", "load"]
+__all__ = ["LOST_END", "Progress", "RecoveryProgress", "load"]
 
 logger = logging.getLogger("tidelog.storage")
+
+LOST_END = "%s: ends at %d, and %s says that it went on to %d: the offsets after its end are given again"
+"""A warning: the folder of a log, its end, a file beside it or above, and an offset after the end."""
 
 _jitter = random.Random()
 """For logs that are given none: one for all, as each takes two kilobytes and its time."""
@@ -64,13 +68,14 @@ def load(
 ) -> PartitionLog:
     """Load the log in `directory`, named ``<topic>-<partition>``; an empty folder becomes an empty log at `log_start_offset`.
 
-    `recovery_point` and `log_start_offset` are the checkpoints', 0 where they say nothing; `had_clean_shutdown` says whether
+    `recovery_point` and `log_start_offset` are the checkpoints', 0 if they say nothing; `had_clean_shutdown` says whether
     the data folder bore the mark of a clean end; `progress` is called at each step of a recovery. Raises StorageError,
     CorruptDataError for what cannot be repaired, InvalidArgumentError for names that are none of a log,
     InconsistentTopicIdError.
     """
     jitter = jitter or _jitter
     epochs = _read_epochs(directory, config)
+    had_epochs = epochs is not None and not epochs.is_empty
     log = LoadingLog(
         directory,
         config,
@@ -85,7 +90,7 @@ def load(
     )
     producer_state = log.new_producer_state()
     try:
-        offsets = _load(log, producer_state, progress, epochs_are_lost=epochs is None)
+        offsets = _load(log, producer_state, progress, epochs_are_damaged=epochs is None, had_epochs=had_epochs)
         return PartitionLog(
             directory,
             config,
@@ -104,7 +109,12 @@ def load(
 
 
 def _load(
-    log: LoadingLog, producer_state: ProducerStateManager, progress: Progress | None, *, epochs_are_lost: bool
+    log: LoadingLog,
+    producer_state: ProducerStateManager,
+    progress: Progress | None,
+    *,
+    epochs_are_damaged: bool,
+    had_epochs: bool,
 ) -> LoadedLogOffsets:
     found = clear_temporary_files(log.directory, lambda base_offset: _next_offset_of_swap(log, base_offset))
     found = remove_orphan_indexes(log.directory, found)
@@ -115,17 +125,15 @@ def _load(
     clean_end = recovery.recover(broken)
     _build_missing_time_indexes(log, found)
     end_offset = _find_end(log, producer_state, clean_end)
-    if end_offset < log.recovery_point:
-        logger.warning(
-            "%s: ends at %d, and %s says that it was on the disk up to %d: the offsets after its end are given again",
-            *(log.directory, end_offset, names.RECOVERY_POINT_CHECKPOINT, log.recovery_point),
-        )
+    _warn_of_a_lost_end(log, end_offset)
     active, first = log.segments.active, log.segments.first
     assert first is not None
     active.make_active()
-    if epochs_are_lost:
-        _reread_epochs(log)
+    if epochs_are_damaged:
+        log.leader_epochs.replace_all(reread_epochs(log).entries)
     log.leader_epochs.cut_to(log.log_start_offset, end_offset)
+    if log.config.magic >= 2 and not epochs_are_damaged:
+        prove_epochs(log, end_offset, had_entries=had_epochs)
     log_start_offset = max(log.log_start_offset, first.base_offset)
     is_unchanged = clean_end == end_offset and not recovery.has_changed_files
     producer_state.remove_stray_snapshots(log.segments.base_offsets, found if is_unchanged else None)
@@ -206,9 +214,7 @@ def _find_end(log: LoadingLog, producer_state: ProducerStateManager, clean_end: 
         end_offset = log.segments.active.read_next_offset() if clean_end is None else clean_end
         if end_offset >= log.log_start_offset:
             return end_offset
-        logger.warning(
-            "%s: ends at %d, before its start at %d: nothing of it is kept", log.directory, end_offset, log.log_start_offset
-        )
+        logger.warning("%s: ends at %d, before its start at %d: it is emptied", log.directory, end_offset, log.log_start_offset)
         log.delete_segments(log.segments)
         log.leader_epochs.clear_and_flush()
         producer_state.truncate_fully_and_start_at(log.log_start_offset)
@@ -216,11 +222,24 @@ def _find_end(log: LoadingLog, producer_state: ProducerStateManager, clean_end: 
     return log.log_start_offset
 
 
+def _warn_of_a_lost_end(log: LoadingLog, end_offset: int) -> None:
+    """Say what the log is known to have reached, before that is brought down to where it ends now.
+
+    An epoch begins where the log ended when its leader began, so one that begins after the end has lost what lay between.
+    """
+    latest = log.leader_epochs.latest
+    said = [(log.recovery_point, names.RECOVERY_POINT_CHECKPOINT)]
+    said += [] if latest is None else [(latest.start_offset, names.LEADER_EPOCH_CHECKPOINT)]
+    offset, path = max(said)
+    if end_offset < offset:
+        logger.warning(LOST_END, log.directory, end_offset, path, offset)
+
+
 # --- step 6: leader epochs
 
 
 def _read_epochs(directory: Path, config: LogConfig) -> LeaderEpochCache | None:
-    """Read the leader epochs; None where the checkpoint is damaged. Formats before v2 have none, and leave none."""
+    """Read the leader epochs; None if the checkpoint is damaged. Formats before v2 have none, and leave none."""
     path = directory / names.LEADER_EPOCH_CHECKPOINT
     if config.magic < 2:
         try:
@@ -233,14 +252,3 @@ def _read_epochs(directory: Path, config: LogConfig) -> LeaderEpochCache | None:
     except CorruptCheckpointError as error:
         logger.warning("%s: leader epochs are taken from the log", error)
         return None
-
-
-def _reread_epochs(log: LoadingLog) -> None:
-    entries, latest = [], -1
-    for segment in log.segments:
-        for header in segment.batches():
-            if header.leader_epoch > latest:
-                latest = header.leader_epoch
-                entries.append(EpochEntry(latest, header.base_offset))
-        segment.close_idle()
-    log.leader_epochs.assign_all(entries)

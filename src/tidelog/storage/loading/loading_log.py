@@ -15,6 +15,7 @@ from tidelog.config import LogConfig
 from tidelog.errors import StorageError
 from tidelog.formats import names
 from tidelog.formats.checkpoints import sync_directory
+from tidelog.records.batch import BatchHeader
 from tidelog.storage.loading.producer_rebuild import rebuild_producer_state
 from tidelog.storage.partition.file_deletion import delete_segment_files
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
@@ -50,6 +51,8 @@ class LoadingLog:
         self.recovery_point = recovery_point
         self.log_start_offset = log_start_offset
         self.segments = LogSegments(directory=directory)
+        self.newest: BatchHeader | None = None
+        """The last batch of a log that was closed cleanly, where the last segment has any."""
         self._topic_partition = names.parse_topic_partition_name(directory.name or directory.resolve().name)
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._jitter = jitter

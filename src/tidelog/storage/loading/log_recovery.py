@@ -10,8 +10,8 @@
 Kafka knows the first two lines only. The third is a recovery that was itself interrupted: an index has its full length until
 it is complete. The last one is a preallocated log, or one that was copied while it was written to.
 
-A segment that turns out to hold offsets that its base cannot express is split, and recovery goes on with the new ones. What was
-recovered below the recovery point is synced, because no later start looks at it again.
+A segment that turns out to hold offsets that its base cannot express is split, and recovery continues with the new ones. Bytes
+recovered below the recovery point are synced, because no later start checks them again.
 
 Used by `loader` alone.
 """
@@ -95,11 +95,13 @@ class LogRecovery:
         last = self._log.segments.last
         if not self._log.had_clean_shutdown or last is None or last.base_offset in bases | self._done:
             return None
-        log_end_offset = find_clean_end(last)
-        if log_end_offset is None:
+        end = find_clean_end(last)
+        if end is None:
             logger.warning("%s: does not end with a whole batch, it is recovered", last.log.path)
             bases.add(last.base_offset)
-        return log_end_offset
+            return None
+        self._log.newest = end.newest
+        return end.offset
 
     def _recover_all(self, bases: set[int]) -> None:
         log = self._log
@@ -155,11 +157,11 @@ class LogRecovery:
     @staticmethod
     def _log_cut(segment: LogSegment, scanned: ScannedLog, behind: list[LogSegment]) -> None:
         logger.warning(
-            "%s: %d bytes are no sound batches and are cut off; it ends at offset %d%s",
+            "%s: %d bytes are not valid batches and are truncated; it ends at offset %d%s",
             segment.log.path,
             segment.size_bytes - scanned.valid_bytes,
             scanned.next_offset,
-            f", and the {len(behind)} segments after it go" if behind else "",
+            f", and the {len(behind)} segments after it are removed" if behind else "",
         )
 
     def _split(self, segment: LogSegment, bases: set[int]) -> None:
@@ -243,7 +245,7 @@ class _ProgressTeller:
 
 
 class _OverflowedSegmentError(Exception):
-    """A segment has to be split before recovery can go on."""
+    """A segment has to be split before recovery can continue."""
 
     def __init__(self, segment: LogSegment) -> None:
         super().__init__(str(segment))

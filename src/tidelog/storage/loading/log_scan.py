@@ -40,7 +40,7 @@ class LogBytes(Protocol):
 
 
 class ScannedLog(NamedTuple):
-    """What one walk found. Offsets are absolute, positions bytes in the `.log`, timestamps ms; -1 stands for none."""
+    """One walk's result. Offsets are absolute, positions bytes in the `.log`, timestamps ms; -1 stands for none."""
 
     base_offset: int
     size_bytes: int
@@ -66,11 +66,11 @@ class ScannedLog(NamedTuple):
     producer_positions: list[int]
     """Where the batches are that a producer state must know, in order."""
     fault: str
-    """What is wrong with the batch at `valid_bytes`; empty if there is no whole one."""
+    """The fault of the batch at `valid_bytes`; empty if none is whole."""
     overflows: bool
     """Whether the fault is that the segment's base cannot express that batch's offset: then it must be split."""
     epoch_spans: list[tuple[int, int, int]] | None
-    """(epoch, first offset, first offset of its last batch) of each of `epochs`; None where a batch has a lower one."""
+    """(epoch, first offset, first offset of its last batch) of each of `epochs`; None if a batch has a lower one."""
     first_gap: tuple[int, int] | None
     """The first offsets [start, end) that no batch has between two of the segment's batches of v2."""
 

@@ -7,8 +7,7 @@ cleaner; both have it split and start over::
 
 Each new segment begins at the first batch that the one before cannot express. They are written beside the old one, closed,
 synced, and put into its place by `segment_replacement`: a crash leaves the old one or all of the new ones. Aborted transactions
-go with their markers. What stands after the last whole batch stays, after the last new segment's: whether it is damage is for
-recovery to say.
+go with their markers. Bytes after the last whole batch stay after the last new segment: recovery decides whether they are damage.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ COPY_BYTES = 1024 * 1024
 
 
 class SplitResult(NamedTuple):
-    """What a split did: the `new` segments, ascending, and those `removed` whose base none of them has."""
+    """A split's result: the `new` segments, ascending, and those `removed` whose base none of them has."""
 
     new: list[LogSegment]
     removed: list[LogSegment]
@@ -58,7 +57,7 @@ def split_overflowed_segment(
     """
     path = segment.log.path
     if path.name != names.file_name(segment.base_offset, names.LOG_SUFFIX):
-        raise InvalidArgumentError("only a segment in its place is split", path=path)
+        raise InvalidArgumentError("only a segment in its log can be split", path=path)
     logger.warning("%s: has offsets that its base cannot express, it is split", path)
     new: list[LogSegment] = []
     try:
@@ -90,7 +89,7 @@ def _copy(segment: LogSegment, new: list[LogSegment], directory: Path, config: L
         try:
             append_from_file(part, log, position)
         except (CorruptBatchError, InvalidOffsetError) as error:
-            logger.warning("%s: what follows is left to recovery: %s", log.path, error)
+            logger.warning("%s: the rest is left to recovery: %s", log.path, error)
             header = None
         if part.size_bytes == 0:
             raise OffsetOverflowError("a batch spans more offsets than a segment can express", path=log.path, position=position)
@@ -104,7 +103,7 @@ def _copy(segment: LogSegment, new: list[LogSegment], directory: Path, config: L
 
 
 def _first_batch(log: LogFile, position: int) -> BatchHeader | None:
-    """Return the batch at `position`, None where there is no whole one."""
+    """Return the batch at `position`, None if there is no whole one."""
     try:
         return log.first_batch(position)
     except CorruptBatchError:

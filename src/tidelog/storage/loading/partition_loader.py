@@ -23,7 +23,7 @@ from tidelog.formats import names
 from tidelog.formats.leader_epochs import LeaderEpochs
 from tidelog.model import TopicPartition
 from tidelog.storage.folder.dir_checkpoints import DirCheckpoints
-from tidelog.storage.loading.loader import RecoveryProgress, load
+from tidelog.storage.loading.loader import LOST_END, RecoveryProgress, load
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.producers.producer_state_manager import PRODUCER_ID_EXPIRATION_MS
 from tidelog.storage.scheduler import Scheduler
@@ -32,7 +32,7 @@ logger = logging.getLogger("tidelog.storage")
 
 
 class PartitionFolder(NamedTuple):
-    """A partition to be loaded; the id is None where nobody knows one."""
+    """A partition to load; the id is None if unknown."""
 
     key: TopicPartition
     directory: Path
@@ -88,6 +88,9 @@ class PartitionLoader:
             return error
         high_watermark = self._checkpoints.high_watermarks.get(key)
         if high_watermark is not None:
+            end_offset, recovery_point = log.log_end_offset, self._checkpoints.recovery_points.get(key, 0)
+            if recovery_point <= end_offset < high_watermark:
+                logger.warning(LOST_END, folder.directory, end_offset, names.HIGH_WATERMARK_CHECKPOINT, high_watermark)
             log.update_high_watermark(high_watermark)
         return log
 
@@ -133,7 +136,7 @@ class PartitionLoader:
         return work
 
     def made(self, folder: PartitionFolder) -> PartitionLog:
-        """Make a partition's folder and return its empty log, of which nobody knows yet. On any thread.
+        """Make a partition's folder and return its empty log, not yet published. On any thread.
 
         Raises StorageError; nothing of it is there then.
         """

@@ -3,8 +3,12 @@
 | the log | what happens |
 |---|---|
 | stores format v0 or v1, which know no producers | empty snapshots, so that nothing is ever read for them |
-| has no snapshot at all, and was closed cleanly | the same: Kafka before 0.11 wrote it |
+| has no snapshot, was closed cleanly, ends before v2 | the same: Kafka before 0.11 wrote it |
+| the same, but ends with v2 | replayed from its start, with a warning: the snapshots are lost (see below) |
 | anything else | state of the last snapshot in (log start, log end], replayed to the log end |
+
+Without snapshots Kafka forgets the producers of a log that was closed cleanly, and consumers with read_committed get what is
+not committed.
 
 Snapshots are left at the bases of the last two segments and at the log end, so that a truncation need not read everything.
 Called by `loader`, for the whole log and before it recovers a segment, and by `PartitionLog` after a truncation. A log that
@@ -13,6 +17,7 @@ others use meanwhile looks at what will be left before it is cut, some batches a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator
 
 from tidelog.records.markers import end_txn_marker
@@ -20,8 +25,10 @@ from tidelog.storage.producers.producer_state_manager import ProducerStateManage
 from tidelog.storage.segment.log_segment import LogSegment
 from tidelog.storage.segment.log_segments import LogSegments
 
+logger = logging.getLogger("tidelog.storage")
+
 AT_ONCE = 64
-"""Batches that are looked at in one step."""
+"""Batches that are checked in one step."""
 
 
 def rebuild_producer_state(
@@ -43,7 +50,7 @@ def rebuild_producer_state(
     """
     bases = [segment.base_offset for segment in segments][-2:]
     offsets_to_snapshot = {*bases, last_offset}
-    if magic < 2 or (producer_state.latest_snapshot_offset is None and had_clean_shutdown):
+    if magic < 2 or (producer_state.latest_snapshot_offset is None and had_clean_shutdown and not _lacks_snapshots(segments)):
         for offset in [*bases, last_offset]:
             producer_state.map_end_offset = offset
             producer_state.take_snapshot()
@@ -64,12 +71,22 @@ def rebuild_producer_state(
     producer_state.take_snapshot()
 
 
+def _lacks_snapshots(segments: LogSegments) -> bool:
+    """Whether a log without a snapshot must have had some: whatever writes batches of v2 leaves one at a clean end."""
+    filled = [segment for segment in segments if segment.size_bytes]
+    first = next(iter(filled[-1].batches()), None) if filled else None
+    if first is None or first.magic < 2:
+        return False
+    logger.warning("%s: no producer snapshot is left, producers are taken from the log", filled[-1].log.path.parent)
+    return True
+
+
 def state_at(
     producer_state: ProducerStateManager, segments: LogSegments, log_start_offset: int, offset: int, now_ms: int
 ) -> Generator[None, None, ProducerStateManager | None]:
     """Return what the state was at an offset of the log; nothing is changed. A step reads `AT_ONCE` batches.
 
-    None where there are no producers, and so were none.
+    None if there are no producers, and so were none.
 
     Raises as `rebuild_producer_state`.
     """

@@ -1,4 +1,4 @@
-"""What an interrupted run leaves in a partition's folder, and how it is cleared before the log is loaded (spec §6.2, §6.7).
+"""Files left by an interrupted run in a partition's folder, cleared before the log is loaded (spec §6.2, §6.7).
 
 | name | left by | becomes |
 |---|---|---|
@@ -36,7 +36,7 @@ _RAFT_SNAPSHOT_SUFFIX = ".checkpoint" + names.DELETED_SUFFIX
 """Belongs to Kafka's metadata log, which deletes it itself."""
 
 INDEX_SUFFIXES = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX, names.TIME_MAP_SUFFIX)
-"""What stands beside a ``.log`` and is worth nothing without it."""
+"""Files beside a ``.log`` that are worthless without it."""
 
 _TEMPORARY_SUFFIXES = tuple(f"{suffix}.tmp" for suffix in INDEX_SUFFIXES)
 _SUFFIXES = (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.SWAP_SUFFIX, *_TEMPORARY_SUFFIXES)

@@ -20,7 +20,7 @@ from tidelog.wire.fields import Message
 
 
 class MetadataSource(Protocol):
-    """What is there, and which node's folder this is."""
+    """The image, and which node's folder this is."""
 
     node_id: int
 
@@ -54,4 +54,4 @@ class ClusterMetadata:
 
     def append(self, records: Sequence[Message]) -> Change:
         """Raise InvalidArgumentError."""
-        raise InvalidArgumentError("the metadata of a cluster is changed by its controllers", found=type(records[0]).__name__)
+        raise InvalidArgumentError("only the controllers can change a cluster's metadata", found=type(records[0]).__name__)

@@ -116,7 +116,7 @@ class MetadataStore:
         self._size = 0
         self._waiting: list[Change] = []
         self._guard = threading.Lock()
-        """Held for moments: who waits for a flush."""
+        """Held for moments: guards the callers that wait for a flush."""
         self._writing = threading.RLock()
         """Held while the disk takes its time: the file."""
 
@@ -363,7 +363,7 @@ class MetadataStore:
         if segments and self._log.log_end_offset == self._next_offset:
             self._open(segments[-1], segments[-1].stat().st_size - self._log.torn_bytes)
         else:
-            # Without segments, or with a snapshot that is newer than all of them, the log goes on where the snapshot ends.
+            # Without segments, or with a snapshot that is newer than all of them, the log continues where the snapshot ends.
             for path in segments:
                 path.unlink()
             self._open(self._segment_path(), 0)

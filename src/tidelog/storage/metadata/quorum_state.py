@@ -21,7 +21,7 @@ _NO_ID = base64.urlsafe_b64encode(bytes(16)).decode().rstrip("=")
 
 
 class QuorumState(NamedTuple):
-    """What the file says; `voters` is None where it names none."""
+    """What the file says; `voters` is None if it names none."""
 
     leader_epoch: int
     voters: tuple[int, ...] | None

@@ -65,12 +65,12 @@ def take_over(store: MetadataStore) -> set[str]:
             added = [number for number in range(topic.partitions) if number not in known.partitions]
             records += partition_records(topic.topic_id, added, store.node_id, store.directory_id, leader_epoch=epoch)
         else:
-            logger.warning("%s: topic %s is another one than in the metadata log: left out", directory / TOPICS_FILE, name)
+            logger.warning("%s: topic %s differs from the one in the metadata log: ignored", directory / TOPICS_FILE, name)
     following = _number(directory / PRODUCER_IDS_FILE, "next", "the producer ids", 2**63 - 1)
     if following is not None and following > image.next_producer_id:
         records.append(ProducerIdsRecord(store.node_id, _NO_BROKER_EPOCH, following))
     store.commit(records)
-    logger.info("%s: what Tidelog 0.1 kept of topics is in the metadata log now", directory)
+    logger.info("%s: the topics of Tidelog 0.1 are now in the metadata log", directory)
     return deleting
 
 
@@ -100,6 +100,6 @@ def _number(path: Path, key: str, what: str, most: int) -> int | None:
     except CorruptCheckpointError:
         number = None
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= most:
-        logger.warning("%s: nothing can be made of it, it is left out", path)
+        logger.warning("%s: it cannot be read, and is ignored", path)
         return None
     return number

@@ -65,7 +65,7 @@ class Availability:
             ensure_spare()
         except OSError as error:
             raise StorageError(
-                f"{what}: the process has too many open files, it is to be tried again: {error}", path=self._local.directory
+                f"{what}: the process has too many open files, retry later: {error}", path=self._local.directory
             ) from error
         try:
             yield

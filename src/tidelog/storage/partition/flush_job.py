@@ -1,4 +1,5 @@
-"""A log forced to the disk while others go on: the waiting is done on another thread, what is known of it changes on the log's.
+"""A log forced to the disk while others continue: the waiting is done on another thread, what is known of it changes on the
+log's.
 
 | step | thread | |
 |---|---|---|
@@ -13,10 +14,12 @@ truncated or deleted meanwhile. What is appended while the job runs is the next 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tidelog.errors import StorageError
+from tidelog.storage.partition.held_directory import HeldDirectory
+from tidelog.storage.partition.leader_epoch_cache import EpochsWrite
 from tidelog.storage.segment.log_segment import LogSegment
 
 
@@ -28,10 +31,11 @@ class FlushJob:
         offset: int,
         directory: Path,
         segments: Sequence[LogSegment],
-        epochs: Callable[[], None] | None,
+        epochs: EpochsWrite | None,
         snapshots: tuple[Path, ...],
     ) -> None:
-        """`epochs` writes the leader epochs. Raises StorageError where index entries cannot be written."""
+        """`epochs` writes the leader epochs. Raises StorageError where index entries cannot be written, the folder not opened."""
+        self._held = None if epochs is None else HeldDirectory(directory)
         self.offset = offset
         self._epochs = epochs
         self._directory = directory
@@ -41,8 +45,9 @@ class FlushJob:
 
     def work(self) -> None:
         """Wait for the disk. Raises StorageError."""
-        if self._epochs is not None:
-            self._epochs()
+        if self._epochs is not None and self._held is not None:
+            with self._held:
+                self._epochs(self._held)
         sync_files((*self._snapshots, *self._paths, self._directory))
 
     def take_back(self) -> None:

@@ -18,12 +18,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.formats.names import LEADER_EPOCH_CHECKPOINT
+from tidelog.storage.partition.held_directory import HeldDirectory
 
 Defer = Callable[[Callable[[], None]], object]
+
+
+class EpochsWrite(Protocol):
+    """Writes the file; into `held`, if that is given."""
+
+    def __call__(self, held: HeldDirectory | None = None) -> None: ...
 
 
 class LeaderEpochCache:
@@ -80,7 +87,7 @@ class LeaderEpochCache:
         return next((entry for entry in self._epochs.entries if entry.epoch == epoch), None)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return (epoch, end offset) of the last epoch at or below `epoch`, (-1, -1) if that is not known."""
+        """Return (epoch, end offset) of the last epoch at or below `epoch`, (-1, -1) if that is unknown."""
         return self._epochs.end_offset_for(epoch, log_end_offset)
 
     def epoch_for_offset(self, offset: int) -> int | None:
@@ -115,18 +122,27 @@ class LeaderEpochCache:
         """Note the same in memory; the caller has `to_be_written` done."""
         self._version += self._epochs.assign(epoch, start_offset)
 
-    def to_be_written(self) -> Callable[[], None] | None:
-        """Return what brings the file up to date, on any thread; None if it is. It raises StorageError."""
+    def to_be_written(self) -> EpochsWrite | None:
+        """Return what brings the file up to date, on any thread; None if it is. It raises StorageError.
+
+        Other threads than the log's call it with the folder that they have held since then.
+        """
         self._is_waiting = False
         if not self.is_unwritten:
             return None
         epochs, path, version = LeaderEpochs(self._epochs.entries), self.path, self._version
 
-        def write() -> None:
+        def write(held: HeldDirectory | None = None) -> None:
             with self._guard:
-                if version > self._written and path.parent.is_dir():
+                if version <= self._written:
+                    return
+                if held is not None:
+                    held.replace_file(path.name, epochs.encode())
+                elif path.parent.is_dir():
                     epochs.write(path)
-                    self._written = version
+                else:
+                    return
+                self._written = version
 
         return write
 
@@ -139,6 +155,12 @@ class LeaderEpochCache:
         if self.is_unwritten:
             self._write()
         return is_new
+
+    def replace_all(self, entries: Iterable[EpochEntry]) -> None:
+        """Note these epochs in the place of all others, durably. Raises StorageError."""
+        self._epochs = LeaderEpochs(entries)
+        self._version += 1
+        self._write()
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Drop the epochs that start at or after `end_offset`; a negative one changes nothing. Raises StorageError."""
@@ -153,6 +175,14 @@ class LeaderEpochCache:
         earliest = self._epochs.earliest
         if earliest is not None and earliest.start_offset < start_offset:
             self._epochs.truncate_from_start(start_offset)
+            self._version += 1
+            self._write_soon()
+
+    def drop_above(self, epoch: int) -> None:
+        """Drop the epochs above `epoch`. Raises StorageError."""
+        kept = [entry for entry in self._epochs.entries if entry.epoch <= epoch]
+        if len(kept) < len(self._epochs.entries):
+            self._epochs = LeaderEpochs(kept)
             self._version += 1
             self._write_soon()
 

@@ -44,7 +44,7 @@ _SEGMENT_SUFFIXES = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFF
 
 INDEX_WRITE_BEHIND = 64
 INDEX_WRITE_DELAY_MS = 1000
-"""New index entries wait in memory for each other, so many or so long: a write costs as much as all the rest of an append.
+"""New index entries wait in memory for each other, so many or this long: a write costs as much as all the rest of an append.
 
 Look-ups go by memory; a crash rebuilds the index; whatever syncs, rolls or closes the segment writes them first."""
 
@@ -72,7 +72,7 @@ class LocalLog:
         self.last_flush_ms = clock.now_ms()
         self.is_closed = False
         self.has_failed = False
-        """Whether the disk has refused something: then nothing is written any more."""
+        """Whether the disk has refused something: then nothing more is written."""
         segments.active.index_write_behind = INDEX_WRITE_BEHIND
         budget = TimesBudget()
         for segment in segments:
@@ -138,13 +138,13 @@ class LocalLog:
         base_offset = max(expected_next_offset, self.log_end_offset)
         active = self.segments.active
         if base_offset == active.base_offset and active.size_bytes == 0:
-            logger.warning("%s: the empty segment %d is made again", self.directory, base_offset)
+            logger.warning("%s: the empty segment %d is recreated", self.directory, base_offset)
             segment = self.create_and_delete_segment(base_offset, active)
             self.update_log_end_offset(self.log_end_offset)
             return segment
         if base_offset <= active.base_offset:
             raise InvalidArgumentError(
-                "a new segment begins after the others",
+                "a new segment must begin after the others",
                 path=self.directory,
                 found=base_offset,
                 expected=f"above {active.base_offset}",
@@ -388,7 +388,7 @@ def _empty(metadata: LogOffsetMetadata, include_aborted: bool) -> LogSlice:
 
 
 def _max_position(segment: LogSegment, max_offset: LogOffsetMetadata) -> int | None:
-    """Return the byte of a segment that a read ends at; None where nobody knows (spec §5.4)."""
+    """Return the byte of a segment at which a read ends; None if unknown (spec §5.4)."""
     if segment.base_offset < max_offset.segment_base_offset:
         return segment.size_bytes
     if segment.base_offset == max_offset.segment_base_offset and not max_offset.is_message_offset_only:

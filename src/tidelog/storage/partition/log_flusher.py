@@ -19,6 +19,7 @@ from pathlib import Path
 from tidelog.errors import StorageError
 from tidelog.storage.partition.availability import Availability
 from tidelog.storage.partition.flush_job import FlushJob
+from tidelog.storage.partition.held_directory import HeldDirectory
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
 from tidelog.storage.partition.local_log import LocalLog
 from tidelog.storage.partition.partition_metadata_file import PartitionMetadataFile
@@ -123,14 +124,15 @@ class LogFlusher:
             self._metadata_file.maybe_flush()
             self._leader_epochs.flush()
         elif not self._is_writing:
-            self._is_writing = True
-            epochs = self._leader_epochs.to_be_written()
+            epochs, held = self._leader_epochs.to_be_written(), HeldDirectory(self._local.directory)
 
             def write() -> None:
-                self._metadata_file.maybe_flush()
-                if epochs is not None:
-                    epochs()
+                with held:
+                    self._metadata_file.maybe_flush(held)
+                    if epochs is not None:
+                        epochs(held)
 
+            self._is_writing = True
             self._scheduler.aside(write, self._files_written)
 
     def _within(self, up_to: int | None) -> int:

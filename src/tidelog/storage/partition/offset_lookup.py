@@ -2,7 +2,7 @@
 
 The targets are those of `reader.offset_targets`, the answers those of `reader.time_search`, which searches folders of anybody's;
 this goes by the segments in memory and their indexes. Both differ from Kafka in the same two things: where Kafka picks one
-segment and says "none" if that has no match, the search goes on to the next one; and a record below the log start is not the
+segment and says "none" if that has no match, the search continues to the next one; and a record below the log start is not the
 latest of the log. So "none" is said only where it is true.
 
 As a consumer sees it (`fetch_offset_for_timestamp`, spec §13.2), a record at or after the end of its reads is not there, and
@@ -139,7 +139,10 @@ def _first_with(segment: LogSegment, timestamp: int, headers: Iterator[BatchHead
 
 def _largest_in(segment: LogSegment, header: BatchHeader, start: int, at_least: int) -> TimestampAndOffset | None:
     """Return a batch's first record with its largest timestamp, of those at or above `start`."""
-    record = max_timestamp_record(header, segment.log.read_batch(header), start, path=segment.log.path)
+    batch = segment.log.read_batch(header)
+    record = segment.searched.find(
+        (header, start), lambda limit: max_timestamp_record(header, batch, start, path=segment.log.path, limit_bytes=limit)
+    )
     if record is None or record[1] < at_least:
         return None
     return TimestampAndOffset(record[1], record[0], header.leader_epoch)

@@ -25,11 +25,11 @@ class LogOffsetMetadata(NamedTuple):
 
     @property
     def is_message_offset_only(self) -> bool:
-        """Whether the place is not known."""
+        """Whether the place is unknown."""
         return self.segment_base_offset == UNKNOWN_BASE_OFFSET and self.relative_position == UNKNOWN_POSITION
 
     def on_older_segment(self, other: LogOffsetMetadata) -> bool:
-        """Whether this offset's segment comes before that of `other`; False where either is not known."""
+        """Whether this offset's segment comes before that of `other`; False if either is unknown."""
         if self.is_message_offset_only or other.is_message_offset_only:
             return False
         return self.segment_base_offset < other.segment_base_offset

@@ -17,7 +17,7 @@
 Invariants
     * What an append returned for is in the log, at the offsets that it told; nothing of a refused append is.
     * Offsets grow; log start ≤ last stable offset ≤ high watermark ≤ log end.
-    * After an I/O error nothing is written any more (LogOfflineError, with the reason); what is there is still read.
+    * After an I/O error nothing more is written (LogOfflineError, with the reason); what is there is still read.
 
 Made by `loader.load`. One thread at a time: nothing here locks, nothing runs by itself; what is to happen later waits in the
 scheduler for its owner's tick.
@@ -135,7 +135,7 @@ class PartitionLog:
 
     @property
     def topic_id(self) -> uuid.UUID | None:
-        """The topic's id, None as long as nobody has given it."""
+        """The topic's id, None until it is assigned."""
         return self.metadata_file.topic_id
 
     @property
@@ -220,13 +220,13 @@ class PartitionLog:
     def maybe_assign_epoch_start_offset(self, leader_epoch: int, start_offset: int) -> None:
         """Note that a leader's epoch begins at an offset, as it does when it becomes the leader. Raises LogOfflineError."""
         if self.config.magic >= 2:
-            with self.writing("note a leader epoch"):
+            with self.writing("store a leader epoch"):
                 self.leader_epochs.assign(leader_epoch, start_offset)
 
     def note_leader_epoch_soon(self, leader_epoch: int, start_offset: int) -> None:
         """Do the same at once in memory, and soon in the file: a crash loses an epoch without records, which is over then."""
         if self.config.magic >= 2:
-            with self.writing("note a leader epoch"):
+            with self.writing("store a leader epoch"):
                 self.leader_epochs.assign_soon(leader_epoch, start_offset)
                 self._flusher.write_soon()
 
@@ -269,7 +269,7 @@ class PartitionLog:
     legacy_fetch_offsets_before = offset_lookup.legacy_fetch_offsets_before
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int] | None:
-        """Return (epoch, end offset) of the last epoch at or below `leader_epoch`, None if that is not known (spec §14)."""
+        """Return (epoch, end offset) of the last epoch at or below `leader_epoch`, None if that is unknown (spec §14)."""
         found = self.leader_epochs.end_offset_for(leader_epoch, self.log_end_offset)
         return None if found[0] == UNDEFINED_EPOCH else found
 
@@ -359,7 +359,7 @@ class PartitionLog:
         return is_cut
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
-        """Remove everything and go on at `offset`; the log start becomes that, or `log_start_offset`. Raises LogOfflineError."""
+        """Remove everything and continue at `offset`; the log start is that, or `log_start_offset`. Raises LogOfflineError."""
         self._appends.append_time.forget()
         self.events.before_truncation(self)
         self._removals.truncate_fully_and_start_at(offset, log_start_offset)
@@ -370,7 +370,7 @@ class PartitionLog:
     ) -> Generator[Callable[[], object], None, None]:
         """Put cleaned segments (``….cleaned``) in the place of others, see `segment_replacement`. Raises LogOfflineError.
 
-        Yields what is to be called before it goes on, on any thread.
+        Yields what is to be called before it continues, on any thread.
         """
         coming = list(new)
         yield from self._removals.replacing_segments(coming, old)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from tidelog.errors import InconsistentTopicIdError
 from tidelog.formats.names import PARTITION_METADATA
-from tidelog.formats.partition_metadata import format_topic_id, read_topic_id, write_topic_id
+from tidelog.formats.partition_metadata import encode_topic_id, format_topic_id, read_topic_id, write_topic_id
+from tidelog.storage.partition.held_directory import HeldDirectory
 
 
 class PartitionMetadataFile:
@@ -37,10 +38,13 @@ class PartitionMetadataFile:
                 expected=format_topic_id(topic_id),
             )
 
-    def maybe_flush(self) -> None:
-        """Write the file if that is due. Raises StorageError."""
+    def maybe_flush(self, held: HeldDirectory | None = None) -> None:
+        """Write the file if that is due; another thread gives the folder that it `held` from the start. Raises StorageError."""
         if self.is_dirty and self.topic_id is not None:
-            write_topic_id(self.path, self.topic_id)
+            if held is None:
+                write_topic_id(self.path, self.topic_id)
+            else:
+                held.replace_file(self.path.name, encode_topic_id(self.topic_id))
             self.is_dirty = False
 
     def update_parent_dir(self, directory: Path) -> None:

@@ -79,7 +79,7 @@ class Removals:
         """See `PartitionLog.delete_records`."""
         if not self._local.config.is_deleted:
             raise InvalidArgumentError(
-                "records of a topic that is compacted only are not deleted",
+                "records of a topic that is only compacted cannot be deleted",
                 path=self._local.directory,
                 found=self._local.config.cleanup_policy,
             )
@@ -102,7 +102,7 @@ class Removals:
                 limit=limit,
             )
             for segment, reason in going:
-                logger.info("%s: segment %d goes (%s)", local.directory, segment.base_offset, reason.value)
+                logger.info("%s: segment %d is deleted (%s)", local.directory, segment.base_offset, reason.value)
             if going:
                 self._delete_first([segment for segment, _ in going])
             return len(going)
@@ -167,7 +167,7 @@ class Removals:
         if offset < 0:
             raise InvalidArgumentError("a negative offset to start at", path=local.directory, found=offset)
         with self._availability.writing("truncate"):
-            logger.info("%s: everything is removed, it goes on at %d", local.directory, offset)
+            logger.info("%s: everything is removed, it continues at %d", local.directory, offset)
             local.truncate_fully_and_start_at(offset)
             self._leader_epochs.clear_soon()
             self._producer_state.truncate_fully_and_start_at(offset)

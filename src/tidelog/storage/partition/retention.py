@@ -112,7 +112,7 @@ def facts_of(segments: Sequence[LogSegment], log_end_offset: int) -> list[Segmen
 def largest_timestamp_checked(segment: LogSegment, needed_ms: int) -> int:
     """Return a segment's largest timestamp (ms), or its file's time where no record has one.
 
-    What the time index says is believed if it reaches `needed_ms`; else the batches after its last entry are looked at as well.
+    What the time index says is believed if it reaches `needed_ms`; else the batches after its last entry are checked as well.
     """
     largest = segment.largest_record_timestamp
     if largest is not None and largest >= needed_ms:

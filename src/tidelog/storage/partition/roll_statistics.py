@@ -49,7 +49,7 @@ def warn_of_wide_limits(config: LogConfig, data_folder: Path, topic: str) -> Non
     if key not in _warned:
         _warned.add(key)
         logger.warning(
-            "topic %s takes timestamps that are %d ms off, more than segment.ms = %d: each of them may roll a segment",
+            "topic %s accepts timestamps that are %d ms off, more than segment.ms = %d: each of them may roll a segment",
             topic,
             limit_ms,
             config.segment_ms,

@@ -31,7 +31,7 @@ from tidelog.storage.segment.log_segments import LogSegments
 T = TypeVar("T")
 
 Replacing = Generator[Callable[[], object], None, list[LogSegment]]
-"""Yields what is to be called before it goes on, on any thread."""
+"""Yields what is to be called before it continues, on any thread."""
 
 
 def replacing_segments(
@@ -49,7 +49,7 @@ def replacing_segments(
     """
     coming = sorted(new, key=lambda segment: segment.base_offset)
     if not coming:
-        raise InvalidArgumentError("segments are replaced by at least one", path=directory)
+        raise InvalidArgumentError("segments must be replaced by at least one", path=directory)
     sync = partial(sync_files, [directory])
     for segment in reversed(coming):
         segment.change_file_suffixes(CLEANED_SUFFIX, SWAP_SUFFIX)

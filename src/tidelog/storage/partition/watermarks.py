@@ -8,7 +8,7 @@ log_end_offset       the local log's
 ===================  =====================================================================================================
 
 Invariant: log start ≤ high watermark ≤ log end, and last stable offset ≤ high watermark. Where the place of an offset in its
-segment is not known, it is looked up when a read asks for it, once.
+segment is unknown, it is looked up when a read asks for it, once.
 
 `PartitionLog` owns one. One thread at a time.
 """
@@ -61,7 +61,7 @@ class Watermarks:
         return mark if first is None else min(first.message_offset, mark)
 
     def fetch_high_watermark_metadata(self) -> LogOffsetMetadata:
-        """Return the high watermark with its place, which is looked up if it is not known."""
+        """Return the high watermark with its place, which is looked up if it is unknown."""
         if self._high_watermark.is_message_offset_only:
             self._set_high_watermark(self._with_place(self._high_watermark.message_offset))
         return self._high_watermark

@@ -67,12 +67,12 @@ class ProducerAppendInfo:
         origin: AppendOrigin,
         verification: VerificationStateEntry | None = None,
     ) -> None:
-        """`current` is not touched; with no epoch it stands for a producer that is not known."""
+        """`current` is not touched; with no epoch it stands for a producer that is unknown."""
         self.entry = current.copy()
         self.started_transactions: tuple[TxnMetadata, ...] = ()
         self.is_transactional = False
         self.is_marker = False
-        # Its records may all be deleted: then nobody knows which sequence comes next.
+        # Its records may all be deleted: then the next sequence is unknown.
         self._may_begin_anywhere = current.producer_epoch == NO_PRODUCER_EPOCH
         self._topic_partition = topic_partition
         self._origin = origin

@@ -1,7 +1,7 @@
 """Producer ids for the idempotent and transactional producers of one data folder (KIP-98, KIP-360).
 
 An id must never be handed out twice: a new producer would take over the sequences of an old one, and its records would be
-dropped as duplicates. Kafka counts up from 0, and a folder that Kafka has counted in goes on from there; in a new one counting
+dropped as duplicates. Kafka counts up from 0, and a folder that Kafka has counted in continues from there; in a new one counting
 starts at a random place above 2^40, so that a folder that is brought to a Kafka cluster, or beside another one, clashes with
 nobody.
 
@@ -48,7 +48,7 @@ class ProducerIds:
         return self._end - self._next >= count
 
     def reserving(self, count: int) -> Steps[None]:
-        """See to it that so many can. Raises StorageError. What is left of a smaller block is never handed out."""
+        """Ensure that so many can. Raises StorageError. What is left of a smaller block is never handed out."""
         if not self.has(count):
             start, end, record = self._block()
             yield self._store.append([record])

@@ -1,7 +1,7 @@
 """The ``.snapshot`` files of one partition: listed, written, read, removed (spec §9.1; format: `formats.producer_snapshot`).
 
-The folder is listed when a snapshot is first asked for. A file that is found damaged is the caller's to remove; one that
-somebody else removed meanwhile is simply gone. Owned by `ProducerStateManager`.
+The folder is listed when a snapshot is first asked for. The caller removes a damaged file; one removed by another process
+meanwhile is simply gone. Owned by `ProducerStateManager`.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class ProducerSnapshots:
             raise CorruptSnapshotError("a snapshot is gone", path=path) from None
 
     def delete(self, offset: int) -> None:
-        """Remove a snapshot, if it is there. Raises StorageError."""
+        """Remove a snapshot, if it exists. Raises StorageError."""
         self._forget(offset)
         path = self.path(offset)
         try:

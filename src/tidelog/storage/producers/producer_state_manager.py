@@ -135,7 +135,7 @@ class ProducerStateManager:
         """
         producer_id = info.entry.producer_id
         if producer_id == NO_PRODUCER_ID:
-            raise InvalidArgumentError("an update of no producer", found=producer_id, expected=">= 0")
+            raise InvalidArgumentError("an update without a producer", found=producer_id, expected=">= 0")
         self._producers[producer_id] = info.entry
         if info.is_transactional:
             verification = self._verifications.get(producer_id)
@@ -162,7 +162,7 @@ class ProducerStateManager:
         """
         txn = self._ongoing.pop(completed.first_offset)
         if txn is None:
-            raise InvalidArgumentError("a transaction ends that was not open", found=completed)
+            raise InvalidArgumentError("a transaction that was not open ends", found=completed)
         self._unreplicated.put(txn._replace(last_offset=completed.last_offset))
 
     def replay(self, header: BatchHeader, marker: EndTxnMarker | None = None) -> tuple[CompletedTxn, int] | None:
@@ -189,7 +189,7 @@ class ProducerStateManager:
             self._unreplicated.remove_ended_below(high_watermark)
 
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
-        """Forget the decided transactions below `log_start_offset` and go on from there at least. Producers stay."""
+        """Forget the decided transactions below `log_start_offset` and continue from there at least. Producers stay."""
         self._unreplicated.remove_ended_below(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
         latest = self._snapshots.latest
@@ -258,7 +258,7 @@ class ProducerStateManager:
         self.take_snapshot(sync=False)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Forget everything, delete all snapshots, go on at `offset`. Raises StorageError."""
+        """Forget everything, delete all snapshots, continue at `offset`. Raises StorageError."""
         self._clear()
         for snapshot in list(self._snapshots.offsets):
             self._snapshots.delete(snapshot)
@@ -282,7 +282,7 @@ class ProducerStateManager:
             try:
                 entries = self._snapshots.read(latest)
             except CorruptSnapshotError as error:
-                logger.warning("%s: it is deleted, the one before it is taken", error)
+                logger.warning("%s: it is deleted, the one before it is used", error)
                 self._snapshots.delete(latest)
                 continue
             self._load(entries, now_ms)
@@ -304,7 +304,7 @@ class ProducerStateManager:
     # Snapshots.
 
     def take_snapshot(self, *, sync: bool = True) -> Path | None:
-        """Write the state at `map_end_offset` and return the file; None where there is a snapshot at or above it.
+        """Write the state at `map_end_offset` and return the file; None if there is a snapshot at or above it.
 
         Without `sync` the caller makes it durable later (`FlushJob`). Raises StorageError.
         """

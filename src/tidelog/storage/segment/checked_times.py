@@ -6,7 +6,7 @@ the batch that an entry is about has its timestamp, and no batch before reaches 
 the entry, and up to the segment's end where the largest timestamp is asked for (`walked_headers`: once, and not on the thread
 that serves clients). An entry that was found true is not looked at again.
 
-So many bytes of one log are walked, `MAX_BYTES`. In segments beyond, the batches since the entry before are looked at, which
+So many bytes of one log are walked, `MAX_BYTES`. In segments beyond, the batches since the entry before are checked, which
 sees each single lie; a warning says so.
 
 An index that lies is no longer asked: the headers of the whole segment answer in its place.
@@ -49,8 +49,8 @@ class TimesBudget:
         if not self._is_noted:
             self._is_noted = True
             logger.warning(
-                "%s: the log is too large to look at every batch's time: from here on time index entries that agree with their "
-                "batches and with each other are believed; `tidelog index verify` looks at all",
+                "%s: the log is too large to check every batch's time: from here on time index entries that agree with their "
+                "batches and with each other are trusted; `tidelog index verify` checks all",
                 segment.log.path,
             )
         return False

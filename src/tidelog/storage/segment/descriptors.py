@@ -47,7 +47,7 @@ def close_on_shortage_by(giver: Giver) -> None:
 
 
 def forget_closer(giver: Giver) -> None:
-    """Forget a giver; no-op on another thread, or where it is not known."""
+    """Forget a giver; no-op on another thread, or where it is unknown."""
     if giver in _thread.givers:
         _thread.givers.remove(giver)
 

@@ -8,7 +8,7 @@ What the entries mean, and when one is accepted, is in `formats.offset_index` an
 | live | in memory | the same, then zeros up to what the index can hold | one |
 | at rest | in the file, read by bisection with `pread` when asked for (often: `index_cache`) | cut to its entries | none |
 
-An index is idle until somebody needs it: only then is its file created, in its full length (`segment.index.bytes`, rounded down
+An index is idle until it is needed: only then is its file created, in its full length (`segment.index.bytes`, rounded down
 to whole entries), or looked at. It becomes live with the first change, at rest at the roll.
 
 Invariants
@@ -218,7 +218,7 @@ class IndexFile(Generic[_Entries]):
                 raise self._refused("close", error) from error
 
     def close(self) -> None:
-        """Cut the file to its entries and give everything back; one that nobody asked for stays as it is. Raises StorageError.
+        """Truncate the file to its entries and release all resources; an unused one stays as it is. Raises StorageError.
 
         What was written is synced. Kafka does not: a clean end and a power cut, and the last entry may be lost.
         """
@@ -247,7 +247,7 @@ class IndexFile(Generic[_Entries]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody has asked for the index yet."""
+        """Whether the index was not used yet."""
         return self._live_entries is None and self._entries_at_rest is None
 
     # --- the file and its name
@@ -392,7 +392,7 @@ class IndexFile(Generic[_Entries]):
         return self._fd
 
     def _replace_link(self) -> int:
-        """Put a file of its own in the place of a symbolic link: what that leads to is another folder's. Raises StorageError."""
+        """Replace a symbolic link by a regular file: what that leads to is another folder's. Raises StorageError."""
         index = self._live_entries
         try:
             raw = self.path.read_bytes() if index is None else bytes(index.entries_from(0))

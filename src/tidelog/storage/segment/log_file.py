@@ -115,7 +115,7 @@ class LogFile(LogFileReader):
         size = self.size_bytes
         if not 0 <= target_bytes <= size:
             raise InvalidArgumentError(
-                "a log is cut to what is in it", path=self.path, found=target_bytes, expected=f"0 to {size}"
+                "a log can only be truncated to its size", path=self.path, found=target_bytes, expected=f"0 to {size}"
             )
         if target_bytes < max(size, self._preallocated_bytes) or self._is_torn:
             try:
@@ -210,7 +210,7 @@ class LogFile(LogFileReader):
             self._cut_back()
         except StorageError as second:
             return StorageError(
-                f"cannot write a file: {error.strerror or error}; nor could it be cut back to {self.size_bytes} bytes, "
+                f"cannot write a file: {error.strerror or error}; nor could it be truncated to {self.size_bytes} bytes, "
                 f"which will be tried again: {second.message}",
                 path=self.path,
                 position=self.size_bytes,

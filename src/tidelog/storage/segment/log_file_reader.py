@@ -45,7 +45,7 @@ class LogFileReader:
     @property
     def path(self) -> Path:
         """Where the file is."""
-        if isinstance(self._path, str):  # Made when somebody asks: a folder may have ten thousand segments.
+        if isinstance(self._path, str):  # Created on demand: a folder may have ten thousand segments.
             self._path = Path(self._path)
         return self._path
 

@@ -127,7 +127,7 @@ class LogSegment(SegmentReader):
     def max_timestamp_and_offset_so_far(self) -> TimestampOffset:
         """The largest timestamp (ms) and the last offset of the batch that first had it; (-1, base) without one.
 
-        Of a segment opened from disk, the time index's last entry (§3): a roll and a clean close see to it that this is right.
+        Of a segment opened from disk, the time index's last entry (§3): a roll and a clean close make it right.
         """
         return TimestampOffset(*self._largest())
 
@@ -310,7 +310,7 @@ class LogSegment(SegmentReader):
             self.log.take_back(size_bytes)
         except StorageError as second:
             raise StorageError(
-                f"{error}; nor could the log be cut back to {size_bytes} bytes, which will be tried again: {second.message}",
+                f"{error}; nor could the log be truncated to {size_bytes} bytes, which will be retried: {second.message}",
                 path=self.log.path,
             ) from error
 

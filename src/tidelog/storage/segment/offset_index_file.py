@@ -51,7 +51,7 @@ class OffsetIndexFile(IndexFile[OffsetIndex]):
         return self._at_rest_closed(entries.fetch_upper_bound_offset(start, size_bytes))
 
     def append(self, offset: int, position: int) -> None:
-        """Add an entry. Raises IndexFullError, InvalidOffsetError, OffsetOverflowError, StorageError; then it is not there."""
+        """Add an entry. Raises IndexFullError, InvalidOffsetError, OffsetOverflowError, StorageError; then it does not exist."""
         index = self.live()
         index.append(offset, position)
         try:

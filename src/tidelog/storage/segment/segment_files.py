@@ -34,7 +34,7 @@ class SegmentFiles:
         self.log = log
         self._max_index_bytes = max_index_bytes
 
-    # Not even objects before they are needed: a folder may have ten thousand segments that nobody asks.
+    # Not even objects before they are needed: a folder may have ten thousand unused segments.
 
     @cached_property
     def offset_index(self) -> OffsetIndexFile:
@@ -78,7 +78,7 @@ class SegmentFiles:
         self.time_index.grow_later()
 
     def flush(self) -> None:
-        """Wait until the files are on the disk; both indexes are created if nobody needed them yet. Raises StorageError."""
+        """Wait until the files are on the disk; both indexes are created if they were not used yet. Raises StorageError."""
         self.log.flush()
         self.offset_index.flush()
         self.time_index.flush()
@@ -89,7 +89,7 @@ class SegmentFiles:
         if not self.log.path.exists():
             return []  # Deleted meanwhile: indexes must not be made for it.
         found = [part.begin_sync() for part in (self.log, self.offset_index, self.time_index)]
-        # It is small, and seldom there: whether it is synced is not known.
+        # It is small, and seldom there: whether it is synced is unknown.
         return [path for path in found if path is not None] + [self.txn_index.path]
 
     def sync_failed(self) -> None:
@@ -132,7 +132,7 @@ class SegmentFiles:
         return self.log.path, self.offset_index.path, self.time_index.path, self.txn_index.path
 
     def change_file_suffixes(self, old_suffix: str, new_suffix: str) -> None:
-        """Rename the files that are there: `new_suffix` for `old_suffix` at the end of the names. Raises StorageError."""
+        """Rename the files that exist: `new_suffix` for `old_suffix` at the end of the names. Raises StorageError."""
         for part in (self.log, self.offset_index, self.time_index, self.txn_index):
             name = part.path.name
             if not name.endswith(old_suffix):
@@ -145,7 +145,7 @@ class SegmentFiles:
             part.update_parent_dir(directory)
 
     def delete_if_exists(self) -> None:
-        """Remove the files, each that is there. Raises StorageError, after all were tried."""
+        """Remove the files, each that exists. Raises StorageError, after all were tried."""
         with contextlib.ExitStack() as stack:
             for part in (self.txn_index, self.time_index, self.offset_index, self.log):
                 stack.callback(part.delete_if_exists)
@@ -156,7 +156,7 @@ class SegmentFiles:
         return self.log.modified_ms
 
     def set_last_modified(self, modified_ms: int) -> None:
-        """Give `.log`, `.index` and `.timeindex`, each that is there, a modification time (ms). Raises StorageError."""
+        """Give `.log`, `.index` and `.timeindex`, each that exists, a modification time (ms). Raises StorageError."""
         for path in self.paths[:3]:
             try:
                 os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))

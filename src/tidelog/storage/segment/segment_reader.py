@@ -21,11 +21,13 @@ from tidelog.formats.offset_index import OffsetPosition
 from tidelog.formats.txn_index import AbortedTxn, CollectedTxns
 from tidelog.model import NO_TIMESTAMP
 from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, BatchHeader, read_header
+from tidelog.records.compression import Bytes
 from tidelog.records.kernel import first_match
 from tidelog.records.records import first_record_at
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.segment.checked_times import CheckedTimes, LogOffsetPosition, TimesBudget
 from tidelog.storage.segment.log_file import LogFile
+from tidelog.storage.segment.searched_batches import SearchedBatches
 from tidelog.storage.segment.segment_files import SegmentFiles
 from tidelog.storage.segment.walked_headers import POINT_BATCHES, POINT_BYTES, WalkedHeaders, WalkedSegment, is_far
 
@@ -70,7 +72,7 @@ class LogSlice(NamedTuple):
 
     metadata: LogOffsetMetadata
     log: LogFile | None
-    """None where there are none."""
+    """None if there are none."""
     position: int
     length: int
     first_entry_incomplete: bool = False
@@ -93,6 +95,7 @@ class SegmentReader(SegmentFiles):
 
     _checked_times: CheckedTimes | None = None
     _walked: WalkedSegment | None = None
+    _searched: SearchedBatches | None = None
     _is_warned = False
 
     @property
@@ -110,7 +113,7 @@ class SegmentReader(SegmentFiles):
 
     def forget_what_was_checked(self) -> None:
         """Forget what is known of the log and of its indexes beside what they say: the log is no longer the same."""
-        self._checked_times = self._walked = None
+        self._checked_times = self._walked = self._searched = None
         self._is_warned = False
 
     def batches(self, position: int = 0, end_position: int | None = None) -> Iterator[BatchHeader]:
@@ -228,7 +231,7 @@ class SegmentReader(SegmentFiles):
     ) -> LogSlice | None:
         """Return where up to `max_size` bytes are, from the batch with `start_offset`, or the next one, on (§4.5).
 
-        None behind the last batch. `max_position` is the byte to stop at; None, if it is not known, gives no bytes but the place.
+        None behind the last batch. `max_position` is the byte to stop at; None, if it is unknown, gives no bytes but the place.
         With `min_one_message` the first batch comes whole, whatever its size. Raises InvalidArgumentError, CorruptBatchError,
         StorageError.
         """
@@ -284,11 +287,24 @@ class SegmentReader(SegmentFiles):
             if match is not None:
                 return TimestampAndOffset(match[1], match[0], match[2])
             header = read_header(data, 0, position, self.log.path)
-            record = first_record_at(header, data, timestamp, start, path=self.log.path)
+            record = self._first_in(header, data, timestamp, start)
             if record is not None:
                 return TimestampAndOffset(record[1], record[0], header.leader_epoch)
         found = self.translate_offset(offset)
         return None if found is None else self._first_record(found.position, timestamp, start)
+
+    def _first_in(self, header: BatchHeader, batch: Bytes, timestamp: int, start: int) -> tuple[int, int] | None:
+        return self.searched.find(
+            (header, timestamp, start),
+            lambda limit: first_record_at(header, batch, timestamp, start, path=self.log.path, limit_bytes=limit),
+        )
+
+    @property
+    def searched(self) -> SearchedBatches:
+        """Searches within its batches. Raises NotSearchedError within `non_blocking`."""
+        if self._searched is None:
+            self._searched = SearchedBatches()
+        return self._searched
 
     def _first_record(self, position: int, timestamp: int, start: int) -> TimestampAndOffset | None:
         """Return the first record from `start` on that reaches a time (ms), of the batches from `position` on."""
@@ -302,7 +318,7 @@ class SegmentReader(SegmentFiles):
             first, passed = position, 0
             for header in self.log.batches(position) if is_near else ():
                 if header.max_timestamp >= timestamp and header.last_offset >= start:
-                    record = first_record_at(header, self.log.read_batch(header), timestamp, start, path=self.log.path)
+                    record = self._first_in(header, self.log.read_batch(header), timestamp, start)
                     if record is not None:
                         return TimestampAndOffset(record[1], record[0], header.leader_epoch)
                     first, passed = header.position + header.size, 0

@@ -46,7 +46,7 @@ class TimeIndexFile(IndexFile[TimeIndex]):
         """Add an entry if `timestamp` is above the last one's; the same entry again is no error.
 
         Raises IndexFullError (unless `skip_full_check`: the entry of a roll or a close), InvalidOffsetError,
-        InvalidArgumentError, OffsetOverflowError, StorageError; then it is not there.
+        InvalidArgumentError, OffsetOverflowError, StorageError; then it does not exist.
         """
         if skip_full_check and self._live_entries is None and self.last_entry == (timestamp, offset):
             return  # A close reports it again.

@@ -71,7 +71,7 @@ class TxnIndexFile:
             self._cut(len(index.aborted) * ENTRY_BYTES)
 
     def reset(self) -> None:
-        """Remove every entry without reading any; a file that is there stays, empty."""
+        """Remove every entry without reading any; a file that exists stays, empty."""
         if self._fd >= 0 or self.path.exists():
             self._cut(0)
         self._index = TxnIndex(self.base_offset, path=self.path)

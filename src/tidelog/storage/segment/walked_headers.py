@@ -3,13 +3,13 @@
 Where no index can be asked, because it lies, ends too soon or was not checked yet, the headers answer: which batch holds an
 offset, which one is the first to reach a time, how late all batches before a place are. Of a gigabyte in batches of 16 KiB
 these are 69,000 reads, too many for a thread that serves clients. So within `non_blocking` no more than `POINT_BATCHES` or
-`POINT_BYTES` are followed at once; then `NotWalkedError` is raised, whose `prefetch` goes on for another `PIECE_S` on the
-thread for what waits for a disk. The caller tries again, until the headers are known. Nobody else waits for that.
+`POINT_BYTES` are followed at once; then `NotWalkedError` is raised, whose `prefetch` continues for another `PIECE_S` on the
+thread for what waits for a disk. The caller tries again, until the headers are known. Nothing else waits for that.
 
 Each point stands at a batch: its position, the offset after all batches before it, and the largest timestamp of these. So a
 gigabyte takes 96 KiB of memory, of the smallest batches 500 KiB; all that a thread has keep to `MAX_KEPT_BYTES` together.
 
-One thread at a time; what `prefetch` finds is handed over, and counts where it goes on from the last point.
+One thread at a time; what `prefetch` finds is handed over, and counts where it continues from the last point.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class WalkedHeaders:
     # --- walking
 
     def walk(self, goal: Goal) -> None:
-        """See to it that the headers are known up to `goal`, or to the end of the log."""
+        """Ensure that the headers are known up to `goal`, or to the end of the log."""
         self._take()
         end_position = self.log.size_bytes
         if _is_there(self.end, goal, end_position):

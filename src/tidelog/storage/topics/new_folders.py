@@ -35,7 +35,7 @@ class NewFolders:
         folder_of: Callable[[TopicPartition], PartitionFolder],
         refused: dict[TopicPartition, str] | None = None,
     ) -> Steps[list[PartitionLog]]:
-        """Make folders and return their logs, of which nobody knows yet: `publish` has them known.
+        """Make folders and return their logs, not yet published: `publish` does that.
 
         All or none, unless those that cannot be made may go into `refused`, with the reason. Raises StorageError.
         """

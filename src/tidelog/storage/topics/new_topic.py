@@ -139,7 +139,7 @@ class NewTopic:
         self._is_committed = True
         if is_kafkas:
             logger.warning(
-                "%s: an Apache Kafka owns this folder; it sets aside topics that its own metadata does not know",
+                "%s: an Apache Kafka owns this folder; it sets aside topics that its metadata does not have",
                 self.directory / META_PROPERTIES,
             )
 
@@ -159,7 +159,7 @@ class NewTopic:
         # Whatever bears a partition's name would be in the way in the end.
         own = (self.directory / names.log_dir_name(name, partition) for partition in range(self.topic.partitions))
         if name in there or any(path.exists() for path in own):
-            raise TopicExistsError(f"topic {name!r} is there already", path=self.directory)
+            raise TopicExistsError(f"topic {name!r} already exists", path=self.directory)
 
     def _stage(self, partition: int) -> None:
         tag = _OUR_MARK + uuid.uuid4().hex[: 32 - len(_OUR_MARK)]
@@ -242,7 +242,7 @@ def check_topic_name(topic: str) -> None:
     if not is_topic_name(topic):
         raise InvalidArgumentError("illegal topic name", found=repr(topic), expected="letters, digits, '.', '_' and '-'")
     if topic == METADATA_TOPIC:
-        raise InvalidArgumentError("illegal topic name: Kafka keeps it for its own metadata", found=repr(topic))
+        raise InvalidArgumentError("illegal topic name: Kafka reserves it for its own metadata", found=repr(topic))
 
 
 def finish_interrupted(directory: Path) -> None:

@@ -124,8 +124,8 @@ class ReplicaFolders:
         if isinstance(wanted, AssumedTopicId) or (topic_id is None and self.table.config.has_topics_without_ids):
             return None
         if topic_id is None:
-            return None if is_empty(directory) else "it does not say of which topic it is"
-        return None if topic_id == wanted else "it is of another topic of that name"
+            return None if is_empty(directory) else "it does not say which topic it belongs to"
+        return None if topic_id == wanted else "it belongs to another topic of that name"
 
     # --- changing
 
@@ -133,7 +133,7 @@ class ReplicaFolders:
         """Make replicas of partitions, each with its topic's id; return all their logs. Idempotent.
 
         A replica with another topic's id is deleted first, a stray set aside. One that cannot be made is offline, with the
-        reason, and not among those returned; so is one that is there and is offline without a log.
+        reason, and not among those returned; so is one that exists and is offline without a log.
         """
         partitions = self._partitions
         others = [key for key, topic_id in wanted.items() if self._is_of_another(key, topic_id)]
@@ -188,7 +188,9 @@ class ReplicaFolders:
             for removal in removals:
                 partitions.remove_later(*removal)
         if refused:
-            raise StorageError(f"{len(refused)} replicas are not gone: {partitions.failed[refused[0]]}", path=self._directory)
+            raise StorageError(
+                f"{len(refused)} replicas could not be deleted: {partitions.failed[refused[0]]}", path=self._directory
+            )
 
     # --- inside
 

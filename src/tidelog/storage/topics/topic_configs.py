@@ -13,11 +13,11 @@ from tidelog.storage.partitions import Partitions
 logger = logging.getLogger("tidelog.storage")
 
 KEEP_EVERYTHING: dict[str, PropertyValue] = {"cleanup.policy": "delete", "retention.ms": -1, "retention.bytes": -1}
-"""What a topic has that nobody has given us a configuration for, besides the folder's defaults."""
+"""Settings of a topic without a known configuration, besides the folder's defaults."""
 
 
 class TopicConfigs:
-    """The configuration of each topic's logs. `properties_of` returns a topic's own settings, None of one that nobody knows."""
+    """The configuration of each topic's logs. `properties_of` returns a topic's own settings, None for an unknown topic."""
 
     def __init__(
         self, config: ManagerConfig, partitions: Partitions, properties_of: Callable[[str], Mapping[str, str] | None]

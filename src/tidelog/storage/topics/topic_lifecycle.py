@@ -5,17 +5,17 @@ The metadata log (`metadata_store`) decides what is there. A change costs one ap
 | | 1 | 2 | 3 | a start after a crash |
 |---|---|---|---|---|
 | create | records are on the disk | folders are made | the data folder is synced | makes what is missing |
-| add partitions | folders are made | that is synced | records are on the disk | removes what nobody knows |
+| add partitions | folders are made | that is synced | records are on the disk | removes the unknown ones |
 | delete | folders become ``….<uuid>-delete`` | that is synced | the record is on the disk | goes on with 1 |
 | alter, adopt | records are on the disk | logs get the properties | | |
 
 A topic that is in the metadata while one of its folders bears a deletion's mark (`DELETION_MARK`) was being deleted. What fails
 without a crash is undone: a refused creation leaves nothing behind. Where the disk refuses that too, and where a deletion meets a
 folder that cannot be renamed or a metadata log that cannot be written, the topic stays one that is being deleted: `unfinished`
-names it, and the next try (a broker's by itself, see `broker.topic_changes`) or the next start goes on with it.
+names it, and the next try (a broker's by itself, see `broker.topic_changes`) or the next start continues with it.
 
 Changes are `Steps`: their caller may do others' in between, and wait for disks elsewhere. A topic is in `topics()` from its
-first step on, so that nobody takes its name; its partitions are there at its end.
+first step on, so that its name is reserved; its partitions are there at its end.
 
 Topics that the metadata does not know (a backup) have the configuration `KEEP_EVERYTHING` until someone adopts them.
 `log_manager` owns one.
@@ -110,7 +110,7 @@ class TopicLifecycle:
         return key.topic not in self._deleting
 
     def unfinished(self) -> list[str]:
-        """Return the topics whose deletion the disk has refused to finish: `delete` goes on with one."""
+        """Return the topics whose deletion the disk has refused to finish: `delete` continues with one."""
         return sorted(self._deleting - self._busy)
 
     def folder_of(self, key: TopicPartition, directory: Path | None = None) -> PartitionFolder:
@@ -167,7 +167,7 @@ class TopicLifecycle:
                     self._partitions.remove_later(*removal)
 
     def create_missing(self) -> None:
-        """Make the partitions of known topics that are not there; one that cannot be made is offline."""
+        """Make the partitions of known topics that do not exist; one that cannot be made is offline."""
         made = []
         for key in [key for topic in self.topics().values() for key in self._missing(topic)]:
             logger.warning("%s-%d is missing and begins empty", *key)
@@ -188,7 +188,7 @@ class TopicLifecycle:
         check_topic_name(name)
         _check_partitions(partitions)
         if self.is_known(name) or self._partitions.keys_of(name):
-            state = "is being deleted" if self.is_deleting(name) else "is there already"
+            state = "is being deleted" if self.is_deleting(name) else "already exists"
             raise TopicExistsError(f"topic {name!r} {state}", path=self._directory)
         self.table.refuse_collision(name)
         texts = self._checked(properties)
@@ -217,7 +217,7 @@ class TopicLifecycle:
         _check_partitions(partitions)
         if partitions <= before.partitions:
             raise InvalidArgumentError(
-                f"topic {name!r} gets no partitions that way", found=partitions, expected=f"more than {before.partitions}"
+                f"topic {name!r} needs a larger number of partitions", found=partitions, expected=f"more than {before.partitions}"
             )
         added = range(before.partitions, partitions)
         if name in self._busy:
@@ -278,7 +278,7 @@ class TopicLifecycle:
                     removals.append(removal)
             yield self._folders.sync
             if failed:
-                raise StorageError(f"topic {name!r} is not gone: {failed} partitions: {reason}", path=self._directory)
+                raise StorageError(f"topic {name!r} was not deleted: {failed} partitions: {reason}", path=self._directory)
             if topic is not None:
                 yield self._store.append([RemoveTopicRecord(topic.topic_id)])
             self._deleting.discard(name)
@@ -287,7 +287,7 @@ class TopicLifecycle:
                 self._partitions.remove_later(*removal)
         finally:
             self._busy.discard(name)
-        logger.info("topic %s: deleted, its folders go in a while", name)
+        logger.info("topic %s: deleted, its folders are removed later", name)
 
     def alter(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
         """Give a topic these properties instead of those that it had.
@@ -364,7 +364,7 @@ class TopicLifecycle:
             yield change
         except StorageError as error:
             self._deleting.add(topic.name)
-            logger.error("topic %s: not made, and the metadata still has it: %s", topic.name, error)
+            logger.error("topic %s: not created, but still in the metadata: %s", topic.name, error)
 
     def _drop_checkpoints(self, made: Iterable[TopicPartition]) -> None:
         """Have no checkpoint say of a partition that begins empty what was true of an old one. Raises StorageError.

@@ -45,7 +45,7 @@ class Source(Enum):
 class Settings(NamedTuple):
     """A topic's settings. `sources` names, by Kafka's name, where those come from that are not Kafka's defaults.
 
-    `is_known` is False where the folder knows nothing of the topic: then its own settings may have been any. `is_broker_known`:
+    `is_known` is False if the folder knows nothing of the topic: then its own settings may have been any. `is_broker_known`:
     whether a configuration of the broker's was given, or is noted in the folder.
     """
 

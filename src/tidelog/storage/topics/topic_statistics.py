@@ -14,7 +14,7 @@ from tidelog.model import TopicPartition
 from tidelog.storage.partition.partition_log import PartitionLog
 
 AT_ONCE = 250
-"""Logs that are looked at between two `yield`s: a millisecond."""
+"""Logs that are checked between two `yield`s: a millisecond."""
 
 
 class TopicStatistics(NamedTuple):

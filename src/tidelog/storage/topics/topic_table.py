@@ -76,7 +76,7 @@ def warn_of_unknown(directory: Path, topics: set[str]) -> None:
     if topics:
         shown = sorted(topics)[:SHOWN_TOPICS]
         logger.warning(
-            "%s: nothing is known of the configuration of %s%s: retention and compaction are off for %s",
+            "%s: the configuration of %s%s is unknown: retention and compaction are off for %s",
             directory,
             ", ".join(shown),
             f" and {len(topics) - len(shown)} more" if len(shown) < len(topics) else "",

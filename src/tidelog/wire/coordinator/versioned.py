@@ -26,7 +26,7 @@ def encode_versioned(message: Message, version: int) -> bytes:
 def version_of(data: Bytes) -> int:
     """Return the version of a stored message. Raises ProtocolError if there is none."""
     if len(data) < _VERSION.size:
-        raise ProtocolError("a stored message has no version", found=f"{len(data)} bytes", expected="2 bytes at least")
+        raise ProtocolError("a stored message has no version", found=f"{len(data)} bytes", expected="at least 2 bytes")
     version: int = _VERSION.unpack_from(data)[0]
     return version
 

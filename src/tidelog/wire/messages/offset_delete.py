@@ -1,6 +1,6 @@
 """OffsetDelete (key 47): a group forgets how far it has come in some partitions (KIP-496).
 
-The error code stands in front of the throttle time, as in no other response.
+The error code is in front of the throttle time, as in no other response.
 """
 
 from __future__ import annotations

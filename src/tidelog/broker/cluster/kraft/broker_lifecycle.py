@@ -44,7 +44,7 @@ LEFT_S = 30.0
 """So long at most a broker stays fenced whose disk has refused. After that it serves what it can."""
 
 PATIENCE_S = 3.0
-"""A broker that is ready and still fenced after so long says so."""
+"""A broker that is ready and still fenced after this time logs it."""
 
 
 class BrokerState(Enum):
@@ -61,19 +61,19 @@ TRANSITIONS: Transitions[BrokerState | None] = {
     None: {BrokerState.STARTING: "the broker is started"},
     BrokerState.STARTING: {
         BrokerState.RECOVERY: "it has replayed the metadata up to its own registration",
-        BrokerState.SHUTTING_DOWN: "it ends before that, or cannot be registered",
+        BrokerState.SHUTTING_DOWN: "it shuts down before that, or cannot register",
     },
     BrokerState.RECOVERY: {
         BrokerState.RUNNING: "its logs are loaded, and the controller has unfenced it",
-        BrokerState.PENDING_CONTROLLED_SHUTDOWN: "it ends before that",
+        BrokerState.PENDING_CONTROLLED_SHUTDOWN: "it shuts down before that",
         BrokerState.SHUTTING_DOWN: "it fails",
     },
     BrokerState.RUNNING: {
-        BrokerState.PENDING_CONTROLLED_SHUTDOWN: "it was asked to end: the controller moves its leaders",
-        BrokerState.SHUTTING_DOWN: "it fails, or was asked to end at once",
+        BrokerState.PENDING_CONTROLLED_SHUTDOWN: "it was asked to shut down: the controller moves its leaders",
+        BrokerState.SHUTTING_DOWN: "it fails, or was asked to stop at once",
     },
     BrokerState.PENDING_CONTROLLED_SHUTDOWN: {
-        BrokerState.SHUTTING_DOWN: "the controller has completed the controlled shutdown, or does not answer in time",
+        BrokerState.SHUTTING_DOWN: "the controller has completed the controlled shutdown, or does not respond in time",
     },
     BrokerState.SHUTTING_DOWN: {None: "it has ended"},
 }
@@ -182,7 +182,7 @@ class BrokerLifecycle:
         return True
 
     def end(self) -> None:
-        """Nothing is sent any more. Idempotent."""
+        """Nothing more is sent. Idempotent."""
         if self.state not in (BrokerState.SHUTTING_DOWN, None):
             self._move(BrokerState.SHUTTING_DOWN)
         if self.state is BrokerState.SHUTTING_DOWN:
@@ -220,7 +220,7 @@ class BrokerLifecycle:
             logger.info("registered as broker %d, epoch %d", self.node_id, self.broker_epoch)
             return None
         if code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
-            return f"another broker with node.id={self.node_id} runs, or one that has just ended and is not fenced yet"
+            return f"another broker with node.id={self.node_id} is running, or has just ended and is not fenced yet"
         if code in _FATAL:
             error = UnsupportedVersionError if code == ErrorCode.UNSUPPORTED_VERSION else InvalidArgumentError
             raise error(f"the broker cannot be registered: {_FATAL[ErrorCode(code)]}", found=ErrorCode(code).name)
@@ -241,9 +241,7 @@ class BrokerLifecycle:
         assert isinstance(response, BrokerHeartbeatResponse)
         code = response.error_code
         if code in _UNREGISTERED:
-            logger.warning(
-                "broker %d is not registered in epoch %d any more: %s", self.node_id, self.broker_epoch, code_name(code)
-            )
+            logger.warning("broker %d is no longer registered in epoch %d: %s", self.node_id, self.broker_epoch, code_name(code))
             self._set_fenced(True)
             if wants_shut_down:
                 self._release()
@@ -263,7 +261,7 @@ class BrokerLifecycle:
             self._left_until = 0.0
         elif not is_left:
             self._left_until = monotonic() + LEFT_S
-            logger.warning("%s-%d cannot be written: others are to lead what broker %d leads", *key, self.node_id)
+            logger.warning("%s-%d cannot be written: the controllers will move the leaders of broker %d", *key, self.node_id)
         return key is not None
 
     def _take(self, response: BrokerHeartbeatResponse) -> None:

@@ -36,7 +36,9 @@ class ControllerChannel:
 
     @property
     def offered(self) -> Mapping[int, tuple[int, int]] | None:
-        """What the active controller takes: see `Channel.offered`. None while it is not known, or no connection was made."""
+        """The versions that the active controller supports: see `Channel.offered`. None while it is unknown, or no connection
+        was made.
+        """
         leader = self._quorum.leader
         return None if leader is None else self._channels.to(leader).offered
 

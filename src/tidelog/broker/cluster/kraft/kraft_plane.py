@@ -64,9 +64,9 @@ class KraftPlane:
         self.image = MetadataImage()
         """Changes in place; it is one object for good."""
         self.publish: Publish | None = None
-        """Is called with what changed, and awaited: the next change comes after it. None: nobody wants to know yet."""
+        """Is called with what changed, and awaited: the next change comes after it. None: nothing waits for it yet."""
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Raises what has ended the plane; the broker cannot go on then."""
+        """Raises what has ended the plane; the broker cannot continue then."""
         self._config = config
         self._cluster_id = cluster_id
         self._directory_id = directory_id
@@ -159,7 +159,7 @@ class KraftPlane:
     def _fail(self, error: BaseException) -> None:
         if not self.failure.done():
             self.failure.set_exception(error)
-            self.failure.exception()  # Nobody may ask for it any more.
+            self.failure.exception()  # It may no longer be wanted.
 
     # --- MetadataPlane
 

@@ -49,7 +49,7 @@ class MetadataCopy:
         self._kept_changes = 0
 
     async def load(self) -> None:
-        """Begin with the newest snapshot that is there and can be read, if there is one."""
+        """Begin with the newest snapshot that exists and can be read, if there is one."""
         try:
             found = list_snapshots(self._folder) if self._folder.is_dir() else []
         except StorageError as error:
@@ -73,7 +73,7 @@ class MetadataCopy:
             wait_s = INTERVAL_S
 
     async def write(self) -> None:
-        """Write a snapshot, unless nothing has changed since the last one. What the disk refuses is logged."""
+        """Write a snapshot, unless nothing has changed since the last one. Disk errors are logged."""
         loader = self._loader
         async with self._fetcher.replaying:
             if loader.changes == self._kept_changes or loader.is_in_transaction or not self._fetcher.is_between_batches:

@@ -6,6 +6,7 @@
 | records | those below the high watermark are replayed; the others wait, and the leader is soon asked again |
 | a diverging epoch | what waits is cut off there; what was committed cannot be |
 | a snapshot's id | the leader's log begins above ours: the snapshot is fetched and takes the image's place |
+| … that is damaged, or that the disk refuses | it is fetched again: nothing is replayed of it |
 | none, in time | the leader is given up, and all controllers are asked in turn who leads |
 
 The first request is of epoch 0: it is refused, and the refusal names the leader and its epoch. (Epoch -1 is refused as well, as
@@ -21,6 +22,7 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
@@ -35,8 +37,10 @@ from tidelog.errors import (
     CorruptBatchError,
     CorruptDataError,
     InvalidArgumentError,
+    InvalidRecordError,
     ProtocolError,
     SecurityProtocolError,
+    StorageError,
     TidelogError,
     UnsupportedVersionError,
 )
@@ -50,7 +54,7 @@ logger = logging.getLogger("tidelog.broker")
 METADATA_TOPIC_ID = uuid.UUID(int=1)
 
 MAX_WAIT_MS = 500
-"""Kafka's: so long a leader that has nothing new may keep an answer."""
+"""Kafka's: how long a leader that has nothing new may keep an answer."""
 
 FIRST_WAIT_MS = 10
 """The same while records wait to be committed; doubled each time."""
@@ -70,7 +74,7 @@ _REFUSED = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""What a controller answers that does not lead, or knows another epoch, or is just starting."""
+"""Error codes of a controller that does not lead, knows another epoch, or is just starting."""
 
 
 class MetadataFetcher:
@@ -109,11 +113,13 @@ class MetadataFetcher:
         self._moved = moved
         self._next_offset = 0
         self._epoch = 0
-        """Where the log goes on, and the epoch of its last batch: fetched, committed or not."""
+        """Where the log continues, and the epoch of its last batch: fetched, committed or not."""
         self._begun = 0, 0
         """The same of what is replayed, or being replayed: that is never dropped, and never fetched again."""
         self._pending: deque[tuple[BatchHeader, memoryview]] = deque()
         self._pending_bytes = 0
+        self._fetched: tuple[Path, Snapshot] | None = None
+        """A snapshot that was fetched and is to be loaded."""
         self._has_committed = asyncio.Event()
         self.replaying = asyncio.Lock()
         """Held while the image changes."""
@@ -130,7 +136,7 @@ class MetadataFetcher:
         """Follow the log until it is cancelled.
 
         Raises InvalidArgumentError for controllers of another cluster, SecurityProtocolError, and what
-        `MetadataLoader` raises: all of them mean that this broker cannot go on.
+        `MetadataLoader` raises: all of them mean that this broker cannot continue.
         """
         applying = asyncio.ensure_future(self._apply())
         following = asyncio.ensure_future(self._follow())
@@ -148,9 +154,12 @@ class MetadataFetcher:
             address = self._quorum.leader or self._candidate()
             try:
                 is_answered = await self._ask(address)
-            except (BrokerUnreachableError, ProtocolError, BrokerError, UnsupportedVersionError) as error:
+            except (BrokerUnreachableError, ProtocolError, BrokerError, UnsupportedVersionError, StorageError) as error:
                 self._lost(address, error)
                 is_answered = False
+            if self._fetched is not None:
+                fetched, self._fetched = self._fetched, None
+                is_answered = await self._load(address, *fetched)
             if not is_answered:
                 await asyncio.sleep(self._retry_s)
 
@@ -250,7 +259,8 @@ class MetadataFetcher:
 
     async def _take(self, channel: Channel, data: PartitionData) -> None:
         if data.snapshot_id.end_offset >= 0:
-            await self._load(channel, Snapshot(data.snapshot_id.end_offset, data.snapshot_id.epoch))
+            snapshot = Snapshot(data.snapshot_id.end_offset, data.snapshot_id.epoch)
+            self._fetched = await self._snapshots.fetch(channel, self._quorum.epoch, snapshot), snapshot
             return
         if data.diverging_epoch.end_offset >= 0:
             self._cut(data.diverging_epoch.end_offset, data.diverging_epoch.epoch)
@@ -294,7 +304,7 @@ class MetadataFetcher:
         committed = max(self.high_watermark, self._begun[0])
         if end_offset < min(committed, self._next_offset):
             raise CorruptDataError(
-                "the controllers have lost metadata that was committed: this broker acted on it and cannot go on",
+                "the controllers have lost metadata that was committed: this broker acted on it and cannot continue",
                 found=f"offset {end_offset}",
                 expected=f"offset {committed} or more",
             )
@@ -305,15 +315,24 @@ class MetadataFetcher:
         else:
             self._next_offset, self._epoch = self._begun[0], min(epoch, self._epoch)
 
-    async def _load(self, channel: Channel, snapshot: Snapshot) -> None:
-        path = await self._snapshots.fetch(channel, self._quorum.epoch, snapshot)
-        await self.begin_with(path, snapshot)
+    async def _load(self, address: Address, path: Path, snapshot: Snapshot) -> bool:
+        """Take a snapshot that was fetched; False where it is to be fetched again. Raises what ends the broker."""
+        try:
+            await self.begin_with(path, snapshot)
+        except InvalidRecordError:
+            raise  # It is whole, and says what cannot be.
+        except (CorruptDataError, StorageError) as error:
+            with suppress(OSError):
+                path.unlink()
+            self._lost(address, error)
+            return False
         self.high_watermark = max(self.high_watermark, snapshot.end_offset)
         logger.info("metadata: snapshot at offset %d, %d topics", snapshot.end_offset, len(self._loader.image.topics))
         self._moved()
+        return True
 
     async def begin_with(self, path: Path, snapshot: Snapshot) -> None:
-        """Take a snapshot's state, and go on after it. Raises as `MetadataLoader.load_snapshot`; then all is as it was."""
+        """Take a snapshot's state, and continue after it. Raises as `MetadataLoader.load_snapshot`; then all is as it was."""
         async with self.replaying:
             await self._loader.load_snapshot(path)
             self._pending.clear()

@@ -105,7 +105,7 @@ class MetadataLoader:
                     image.replay(decode_record(value))
                     await self._turn()
         if not is_whole:
-            raise CorruptDataError("a metadata snapshot is not whole: it has no footer", path=path)
+            raise CorruptDataError("a metadata snapshot is incomplete: it has no footer", path=path)
         self._replay = Replay(self.image)
         delta = difference(self.image, image)
         # The image stays the same object: all who ask have it.

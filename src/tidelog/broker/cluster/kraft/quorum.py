@@ -29,7 +29,7 @@ class Address(NamedTuple):
 
 
 class Quorum:
-    """What is known of the controllers. Belongs to the loop's thread."""
+    """The known state of the controllers. Belongs to the loop's thread."""
 
     def __init__(self, voters: Mapping[int, tuple[str, int]], bootstrap_servers: Iterable[tuple[str, int]] = ()) -> None:
         self.leader_id = NO_LEADER

@@ -8,6 +8,7 @@ takes ``/controller`` itself.
 | `member` | a member's start and end |
 | `zookeeper_plane` | the parts, as one `MetadataPlane` |
 | `session` | ZooKeeper by kazoo, for the loop |
+| `znode_values` | what the znodes of others hold, checked |
 | `registration` | the broker's znode |
 | `controller_requests`, `controller_apis` | LeaderAndIsr, UpdateMetadata, StopReplica |
 | `cluster_state` | what they say, as changes of the image |

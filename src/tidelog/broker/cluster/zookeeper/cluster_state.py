@@ -1,4 +1,4 @@
-"""What a controller says, as changes of the image: which brokers there are, and each partition's leader and in-sync replicas.
+"""A controller's requests as changes of the image: the brokers, and each partition's leader and in-sync replicas.
 
 | request | brokers | partitions |
 |---|---|---|
@@ -8,20 +8,22 @@
 A topic whose id is not said keeps the one that it is known by, or gets one that stands for none (`AssumedTopicId`). A topic that
 has had none gets its id once the cluster speaks 2.8: it is the same topic. Another id in place of an id is another topic.
 
-Pure, but for the image that it changes.
+Pure, but for the image that it changes. A cluster has ten thousands of partitions, and a controller names all of them to a broker
+that starts: `take_led` and `take_metadata` yield after each `AT_ONCE` of them, where others may have their turn.
 """
 
 from __future__ import annotations
 
+import logging
 import uuid
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Generator, Iterable, Iterator
+from typing import NamedTuple, TypeAlias
 
 from tidelog.metadata import records as r
 from tidelog.metadata.assumed_topic_id import AssumedTopicId
 from tidelog.metadata.delta import MetadataDelta
 from tidelog.metadata.image import MetadataImage, TopicImage
-from tidelog.model import TopicPartition
+from tidelog.model import TopicPartition, is_topic_name
 from tidelog.wire.fields import ZERO_UUID
 from tidelog.wire.messages.leader_and_isr import LeaderAndIsrLiveLeader, LeaderAndIsrPartitionState, LeaderAndIsrRequest
 from tidelog.wire.messages.update_metadata import (
@@ -31,18 +33,30 @@ from tidelog.wire.messages.update_metadata import (
     UpdateMetadataRequest,
 )
 
+logger = logging.getLogger("tidelog.broker")
+
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """Security protocols by their ids: before listeners had names, these were theirs."""
 
 PLAINTEXT_ID = 0
 
+AT_ONCE = 128
+"""Partitions that are taken over in one go: a few milliseconds."""
+
+Taking: TypeAlias = Generator[None, None, MetadataDelta]
+
 
 class LedState(NamedTuple):
-    """A partition in a LeaderAndIsr request. `topic_id` is None where the request says none."""
+    """A partition in a LeaderAndIsr request. `topic_id` is None if the request says none."""
 
     key: TopicPartition
     topic_id: uuid.UUID | None
     state: LeaderAndIsrPartitionState
+
+
+def is_partition(key: TopicPartition) -> bool:
+    """Whether there can be such a partition: its folder has its name."""
+    return is_topic_name(key.topic) and key.partition >= 0
 
 
 def led_states(request: LeaderAndIsrRequest) -> Iterator[LedState]:
@@ -67,15 +81,17 @@ def known_states(request: UpdateMetadataRequest) -> Iterator[tuple[str, uuid.UUI
 
 def take_led(
     image: MetadataImage, states: Iterable[LedState], leaders: Iterable[LeaderAndIsrLiveLeader], listener: str
-) -> MetadataDelta:
+) -> Taking:
     """Have an image know what a LeaderAndIsr says; `listener` is the one between brokers."""
     delta = MetadataDelta(image)
     for broker in leaders:
         if broker.broker_id not in image.brokers:
             endpoint = r.BrokerEndpoint(listener, broker.host_name, broker.port, PLAINTEXT_ID)
             delta.replay(r.RegisterBrokerRecord(broker.broker_id, broker_epoch=-1, end_points=[endpoint], fenced=False))
-    for key, topic_id, state in states:
+    for count, (key, topic_id, state) in enumerate(states, 1):
         topic = _topic(image, delta, key.topic, topic_id)
+        if topic is None:
+            continue
         delta.replay(
             r.PartitionRecord(
                 key.partition,
@@ -90,18 +106,26 @@ def take_led(
                 partition_epoch=state.partition_epoch,
             )
         )
+        if not count % AT_ONCE:
+            yield None
     return delta
 
 
-def take_metadata(image: MetadataImage, request: UpdateMetadataRequest, listener: str) -> MetadataDelta:
+def take_metadata(image: MetadataImage, request: UpdateMetadataRequest, listener: str) -> Taking:
     """Have an image know what an UpdateMetadata says; `listener` is the one between brokers."""
     delta = MetadataDelta(image)
     _take_brokers(image, delta, request.live_brokers, listener)
-    for name, topic_id, state in known_states(request):
+    skipped: list[tuple[str, int, uuid.UUID | None]] = []
+    for count, (name, topic_id, state) in enumerate(known_states(request), 1):
+        if not count % AT_ONCE:
+            yield None
         if state.leader == LEADER_DURING_DELETE:
             _delete(image, delta, name, state.partition_index)
             continue
-        topic = _topic(image, delta, name, topic_id)
+        topic = _topic(image, delta, name, topic_id) if is_partition(TopicPartition(name, state.partition_index)) else None
+        if topic is None:
+            skipped.append((name, state.partition_index, topic_id))
+            continue
         known = topic.partitions.get(state.partition_index)
         delta.replay(
             r.PartitionRecord(
@@ -116,6 +140,8 @@ def take_metadata(image: MetadataImage, request: UpdateMetadataRequest, listener
                 partition_epoch=state.zk_version,
             )
         )
+    if skipped:
+        logger.warning("%d partitions that cannot be are skipped; the first is %r-%d with topic id %s", len(skipped), *skipped[0])
     return delta
 
 
@@ -145,14 +171,18 @@ def _registration(broker: UpdateMetadataBroker, listener: str) -> r.RegisterBrok
     return r.RegisterBrokerRecord(broker.id, broker_epoch=-1, end_points=endpoints, rack=broker.rack, fenced=False)
 
 
-def _topic(image: MetadataImage, delta: MetadataDelta, name: str, topic_id: uuid.UUID | None) -> TopicImage:
+def _topic(image: MetadataImage, delta: MetadataDelta, name: str, topic_id: uuid.UUID | None) -> TopicImage | None:
+    """Return the topic of a name, which has that id from now on; None where another topic has it."""
     topic = image.topics.get(name)
-    if topic is None or (topic_id is not None and topic.topic_id not in (topic_id,) and not _has_none(topic)):
-        delta.replay(r.TopicRecord(name, topic_id or AssumedTopicId.new()))
-        return image.topics[name]
-    if topic_id is not None and _has_none(topic):
+    if topic is not None and topic_id in (None, topic.topic_id):
+        return topic
+    if topic_id is not None and topic_id in image.topics_by_id:
+        return None
+    if topic is not None and topic_id is not None and _has_none(topic):
         _identify(image, delta, topic, topic_id)
-    return topic
+        return topic
+    delta.replay(r.TopicRecord(name, topic_id or AssumedTopicId.new()))
+    return image.topics[name]
 
 
 def _has_none(topic: TopicImage) -> bool:

@@ -103,7 +103,7 @@ def _json(data: bytes) -> Any:
     try:
         return json.loads(data) if data else {}
     except ValueError:
-        logger.warning("a znode of properties is no JSON: %r", data[:200])
+        logger.warning("a znode of properties is not JSON: %r", data[:200])
         return {}
 
 

@@ -6,15 +6,18 @@ turn like anybody.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import cluster, whole
 from tidelog.broker.cluster.zookeeper.zookeeper_plane import ZookeeperPlane
 from tidelog.broker.node import Node
-from tidelog.broker.server.request import Outcome, Request
+from tidelog.broker.server.request import Outcome, Request, Wide
+from tidelog.broker.server.slices import Until, Work
+from tidelog.errors import BrokerUnreachableError
 from tidelog.security.acl import Operation
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import RESPONSES, Message, Versions
@@ -25,21 +28,27 @@ from tidelog.wire.messages.update_metadata import UpdateMetadataRequest, UpdateM
 logger = logging.getLogger("tidelog.broker")
 
 
-def _handler(name: str) -> Callable[[Node, Any, Request], Outcome]:
-    def handle(node: Node, message: Message, request: Request) -> Outcome:
+def _handler(name: str) -> Callable[[Node, Any, Request], Work]:
+    def handle(node: Node, message: Message, request: Request) -> Work:
         plane = node.plane
         assert isinstance(plane, ZookeeperPlane)
-        work: Awaitable[Message] = getattr(plane.requests, name)(message, request.api_version)
+        doing = getattr(plane.requests, name)(message, request.api_version)
 
-        async def answered() -> None:
-            try:
-                request.respond(await work)
-            except Exception:
-                logger.exception("%s version %d failed", message.API_NAME, request.api_version)
-                request.respond(Outcome.CLOSE)
+        def begin(done: Callable[[object], None]) -> None:
+            plane.tasks.begin(doing, f"tidelog-{name}").add_done_callback(done)
 
-        plane.tasks.begin(answered(), f"tidelog-{name}")
-        return Outcome.LATER
+        # The message is the work's until it is over: one of many elements is taken apart then, by another thread.
+        task = yield Until(begin)
+        try:
+            return Wide(task.result())
+        except asyncio.CancelledError:
+            return Outcome.CLOSE  # The broker ends.
+        except BrokerUnreachableError as error:  # The controller asks again.
+            logger.warning("%s is not answered: %s", message.API_NAME, error)
+            return Outcome.CLOSE
+        except Exception:
+            logger.exception("%s version %d failed", message.API_NAME, request.api_version)
+            return Outcome.CLOSE
 
     return handle
 

@@ -48,7 +48,7 @@ class ControllerLink:
 
     @property
     def offered(self) -> Mapping[int, tuple[int, int]] | None:
-        """The versions that the controller takes, None while nobody has asked it."""
+        """The versions that the controller supports, None until it was asked."""
         return None if self._channel is None else self._channel.offered
 
     async def call(
@@ -60,7 +60,7 @@ class ControllerLink:
         `Channel.call` raises for good.
         """
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
-        reason = "there is no controller"
+        reason = "no controller"
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
@@ -76,7 +76,7 @@ class ControllerLink:
                         else:
                             if getattr(answer, "error_code", 0) != ErrorCode.NOT_CONTROLLER:
                                 return answer
-                            reason = f"{channel.place} is no controller any more"
+                            reason = f"{channel.place} is no longer the controller"
                     await asyncio.sleep(RETRY_S)
         except TimeoutError:
             raise BrokerUnreachableError(f"no answer of the controller: {reason}", path="controller") from None
@@ -86,7 +86,7 @@ class ControllerLink:
         header, position = read_request_header(frame)
         request = REQUESTS.get(header.api_key)
         if request is None:
-            raise UnsupportedVersionError("a request that is not known here", found=header.api_key)
+            raise UnsupportedVersionError("an unknown request", found=header.api_key)
         message = decoder(request, header.api_version, exact=False)(frame, position)
         answer = await self.call(message, version=header.api_version, timeout_s=timeout_s)
         return b"".join(response_chunks(answer, header.api_version, header.correlation_id))[4:]

@@ -1,11 +1,12 @@
-"""What the controller of a ZooKeeper cluster asks of this broker: done one after the other, in the order in which it comes.
+"""Requests of a ZooKeeper cluster's controller to this broker: handled one after the other, in order of arrival.
 
 | refused | why |
 |---|---|
 | STALE_CONTROLLER_EPOCH | a former controller asks, which has not noticed yet that another one was elected |
 | … of a partition | its leader epoch is not newer than the one that is known, and neither is its partition epoch |
 | STALE_BROKER_EPOCH | it is meant for a former session of this broker |
-| INCONSISTENT_TOPIC_ID | the replica here is of another topic of that name |
+| INVALID_TOPIC_EXCEPTION | no topic can have that name, or no partition that number |
+| INCONSISTENT_TOPIC_ID | the replica here is of another topic of that name, or another topic has that id |
 | FENCED_LEADER_EPOCH | StopReplica in an older leader epoch |
 | KAFKA_STORAGE_ERROR | the disk refuses the replica |
 
@@ -17,11 +18,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
-from tidelog.broker.cluster.zookeeper.cluster_state import LedState, known_states, led_states, take_led, take_metadata
+from tidelog.broker.cluster.zookeeper.cluster_state import (
+    AT_ONCE,
+    LedState,
+    is_partition,
+    known_states,
+    led_states,
+    take_led,
+    take_metadata,
+)
 from tidelog.broker.replicas.partition import ReplicaState
+from tidelog.broker.server.slices import slowly
 from tidelog.metadata.assumed_topic_id import known_topic_id
 from tidelog.metadata.delta import MetadataDelta
 from tidelog.metadata.image import MetadataImage
@@ -40,12 +50,14 @@ from tidelog.wire.messages.update_metadata import UpdateMetadataRequest, UpdateM
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
+T = TypeVar("T")
+
 logger = logging.getLogger("tidelog.broker")
 
 _FIRST_BY_TOPIC_ID = 5
 
 Learn = Callable[[list[str]], Awaitable[None]]
-"""Reads the properties of topics that nobody has known so far."""
+"""Reads the properties of new topics."""
 
 
 class ControllerRequests:
@@ -75,20 +87,19 @@ class ControllerRequests:
             if code:
                 return LeaderAndIsrResponse(code)
             node = self._node()
-            states = list(led_states(request))
-            codes = {one.key: self._partition_refusal(one) for one in states}
+            codes: dict[TopicPartition, ErrorCode] = {}
+            states = await _in_slices(slowly(self._judged(request, codes), AT_ONCE))
             wanted = [one for one in states if not codes[one.key]]
             await self._learn_new({one.key.topic for one in wanted})
-            delta = take_led(self._image, wanted, request.live_leaders, self._listener)
-            for one in wanted:
-                self.controller_epochs[one.key] = one.state.controller_epoch
+            delta = await _in_slices(take_led(self._image, wanted, request.live_leaders, self._listener))
+            self.controller_epochs.update((one.key, one.state.controller_epoch) for one in wanted)
             await self.publish(delta)
             assert node.replicas is not None
             for one in wanted:
                 partition = node.replicas.get(one.key)
                 if partition is None or partition.state is ReplicaState.OFFLINE:
                     codes[one.key] = ErrorCode.KAFKA_STORAGE_ERROR
-            return _led_response(states, codes, version)
+            return await _in_slices(_led_response(states, codes, version))
 
     async def update_metadata(self, request: UpdateMetadataRequest, version: int) -> UpdateMetadataResponse:
         """Take over what clients get to know."""
@@ -97,7 +108,7 @@ class ControllerRequests:
             if code:
                 return UpdateMetadataResponse(code)
             await self._learn_new({name for name, _, state in known_states(request) if state.leader >= -1})
-            delta = take_metadata(self._image, request, self._listener)
+            delta = await _in_slices(take_metadata(self._image, request, self._listener))
             node = self._node()
             node.metadata_changed(delta)
             if delta.brokers:
@@ -144,7 +155,7 @@ class ControllerRequests:
     # --- inside
 
     def _node(self) -> Node:
-        assert self.node is not None, "the controller asks a broker that does not serve yet"
+        assert self.node is not None, "a request from the controller before this broker serves"
         return self.node
 
     def _refusal(self, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest) -> ErrorCode:
@@ -164,16 +175,31 @@ class ControllerRequests:
         self.controller_epoch, self.controller_id = request.controller_epoch, request.controller_id
         return ErrorCode.NONE
 
+    def _judged(self, request: LeaderAndIsrRequest, codes: dict[TopicPartition, ErrorCode]) -> Iterator[LedState]:
+        """Yield what a request says of each partition, and put into `codes` why that is refused."""
+        for one in led_states(request):
+            codes[one.key] = self._partition_refusal(one)
+            yield one
+
     def _partition_refusal(self, one: LedState) -> ErrorCode:
         node = self._node()
         assert node.replicas is not None
         partition, state = node.replicas.get(one.key), one.state
         log = node.manager.logs.get(one.key)
+        if not is_partition(one.key):
+            logger.warning("%r-%d is no partition that could be led or followed here", *one.key)
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        namesake = None if one.topic_id is None else self._image.topics_by_id.get(one.topic_id)
+        if namesake is not None and namesake.name != one.key.topic:
+            logger.warning("%s-%d is to have the id of topic %s", *one.key, namesake.name)
+            return ErrorCode.INCONSISTENT_TOPIC_ID
         if log is not None and None not in (log.topic_id, one.topic_id) and log.topic_id != one.topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID
         if node.node_id not in state.replicas:
-            logger.warning("%s-%d is to be led or followed here, and has no replica here", *one.key)
+            logger.warning("%s-%d should be led or followed here, but has no replica here", *one.key)
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if state.leader_epoch < 0:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
         if partition is None or partition.state is ReplicaState.OFFLINE or state.leader_epoch > partition.leader_epoch:
             return ErrorCode.NONE
         is_identified = one.topic_id is not None and log is not None and log.topic_id is None
@@ -188,14 +214,29 @@ class ControllerRequests:
             await self._learn(new)
 
 
-def _led_response(states: list[LedState], codes: dict[TopicPartition, ErrorCode], version: int) -> LeaderAndIsrResponse:
+def _led_response(
+    states: list[LedState], codes: dict[TopicPartition, ErrorCode], version: int
+) -> Generator[None, None, LeaderAndIsrResponse]:
     if version < _FIRST_BY_TOPIC_ID:
-        return LeaderAndIsrResponse(partition_errors=[LeaderAndIsrPartitionError(*one.key, codes[one.key]) for one in states])
+        named = (LeaderAndIsrPartitionError(*one.key, codes[one.key]) for one in states)
+        return LeaderAndIsrResponse(partition_errors=(yield from slowly(named, AT_ONCE)))
     topics: dict[str, LeaderAndIsrTopicError] = {}
-    for one in states:
+    for count, one in enumerate(states, 1):
         topic = topics.setdefault(one.key.topic, LeaderAndIsrTopicError(known_topic_id(one.topic_id) or ZERO_UUID))
         topic.partition_errors.append(LeaderAndIsrPartitionError(partition_index=one.key.partition, error_code=codes[one.key]))
+        if not count % AT_ONCE:
+            yield None
     return LeaderAndIsrResponse(topics=list(topics.values()))
+
+
+async def _in_slices(work: Generator[None, None, T]) -> T:
+    """Return what a work returns; others have their turn where it yields."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        await asyncio.sleep(0)
 
 
 def _stopped(request: StopReplicaRequest) -> list[tuple[TopicPartition, int, bool]]:

@@ -5,7 +5,7 @@
 | ``/brokers/topics/<topic>/partitions/<number>/state`` | written only in the version that the leader knows: its partition epoch |
 | ``/isr_change_notification/isr_change_<number>`` | names what was changed; the controller tells all brokers, and removes it |
 
-A write whose answer was lost is found again: the znode is what was to be written. A znode that somebody else has changed is
+A write whose answer was lost is found again: the znode is what was to be written. A znode changed by another writer is
 INVALID_UPDATE_VERSION: the controller's next LeaderAndIsr has the current state.
 """
 
@@ -41,7 +41,7 @@ class IsrZnodes:
         self._controller_epoch = controller_epoch
 
     async def alter(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        """Change what a request asks for. Raises BrokerUnreachableError: then nobody knows whether it is done."""
+        """Change what a request asks for. Raises BrokerUnreachableError: then it is unknown whether it is done."""
         topics, changed = [], []
         for topic in request.topics:
             results = []
@@ -82,7 +82,7 @@ class IsrZnodes:
         found = await self._session.get(path)
         if found is not None and found.version == wanted.partition_epoch + 1 and _is(found.data, state):
             return found.version
-        logger.info("%s-%d: its znode was changed by somebody else; the controller will tell", *key)
+        logger.info("%s-%d: its znode was changed by another writer; waiting for the controller", *key)
         return None
 
 

@@ -1,6 +1,6 @@
 """ZooKeeper for the loop: kazoo's threads do the talking; what they receive is posted to the loop.
 
-kazoo makes connections again, and sessions where one has expired. What was asked for meanwhile raises BrokerUnreachableError;
+kazoo makes connections again, and sessions where one has expired. Calls made meanwhile raise BrokerUnreachableError;
 watches report each loss, so that a follower of a znode reads it again (`follow`). A session that has expired takes the
 broker's registration with it: `on_session` is called with each new one.
 """
@@ -35,13 +35,13 @@ RETRY_S = 0.2
 PATIENT_S = 1.0
 """A session that takes longer to be made is worth a word."""
 AGAIN_S = 30.0
-"""A znode that is followed is read again after so long, whatever its watch says."""
+"""A znode that is followed is read again after this time, whatever its watch says."""
 
 _LOST = (ConnectionLoss, SessionExpiredError, ConnectionClosedError, KazooTimeoutError)
 
 
 class Znode(NamedTuple):
-    """What a znode holds, how often it was changed, in which transaction it was made, and by whose session, 0 if by none."""
+    """A znode's content, its number of changes, the transaction that created it, and the owning session, 0 for none."""
 
     data: bytes
     version: int
@@ -105,7 +105,7 @@ class Session:
     # --- znodes
 
     async def get(self, path: str, watch: asyncio.Event | None = None) -> Znode | None:
-        """Return a znode, None where there is none. `watch` is set once it changes, or the connection is lost."""
+        """Return a znode, None if there is none. `watch` is set once it changes, or the connection is lost."""
         try:
             data, stat = await self._done(self._client.get_async(path, watch=self._watcher(watch)))
         except NoNodeError:
@@ -122,14 +122,14 @@ class Session:
             return []
 
     async def set(self, path: str, data: bytes, version: int) -> int | None:
-        """Change a znode that was changed so often; return its new version, None where it was changed meanwhile."""
+        """Change a znode that was changed so often; return its new version, None if it was changed meanwhile."""
         try:
             return int((await self._done(self._client.set_async(path, data, version=version))).version)
         except (BadVersionError, NoNodeError):
             return None
 
     async def create(self, path: str, data: bytes, *, is_ephemeral: bool = False, is_sequence: bool = False) -> bool:
-        """Make a znode, and those above it; False where it is there."""
+        """Make a znode, and those above it; False if it exists."""
         making = self._client.create_async(path, data, ephemeral=is_ephemeral, sequence=is_sequence, makepath=True)
         try:
             await self._done(making)
@@ -191,7 +191,7 @@ class Session:
             logger.warning("the session with ZooKeeper (%s) is lost: the broker is no longer registered", self.servers)
             self._on_loss()
         elif state == KazooState.SUSPENDED:
-            logger.warning("the connection to ZooKeeper (%s) is lost, it is made again", self.servers)
+            logger.warning("the connection to ZooKeeper (%s) is lost, reconnecting", self.servers)
         elif self._is_lost:
             self._is_lost = False
             logger.info("a new session with ZooKeeper (%s)", self.servers)

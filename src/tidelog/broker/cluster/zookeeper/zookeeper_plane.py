@@ -26,14 +26,21 @@ from tidelog.broker.cluster.zookeeper.controller_link import ControllerLink
 from tidelog.broker.cluster.zookeeper.controller_requests import ControllerRequests
 from tidelog.broker.cluster.zookeeper.isr_znodes import IsrZnodes
 from tidelog.broker.cluster.zookeeper.registration import IDS, broker_znode
-from tidelog.broker.cluster.zookeeper.session import RETRY_S, Session, Znode
+from tidelog.broker.cluster.zookeeper.session import RETRY_S, Session, Znode, ZookeeperError
+from tidelog.broker.cluster.zookeeper.znode_values import (
+    assignment_of,
+    cluster_id_of,
+    controller_of,
+    last_producer_id_of,
+    parsed,
+)
 from tidelog.broker.node import Node
 from tidelog.broker.server.listeners import Listener
 from tidelog.broker.settings.cluster_config import ClusterConfig
 from tidelog.broker.settings.zookeeper_config import ZookeeperConfig
 from tidelog.clock import Clock
 from tidelog.errors import BrokerUnreachableError, InvalidArgumentError, TidelogError, UnsupportedVersionError
-from tidelog.formats.partition_metadata import format_topic_id, parse_topic_id
+from tidelog.formats.partition_metadata import format_topic_id
 from tidelog.metadata.assumed_topic_id import AssumedTopicId, known_topic_id
 from tidelog.metadata.delta import MetadataDelta
 from tidelog.metadata.image import MetadataImage
@@ -67,7 +74,7 @@ class ZookeeperPlane:
         self.is_fenced = True
         """Whether the broker has no session, and so no registration."""
         self.waits_for = ""
-        """What the broker waits for, for people; "" once it is registered and knows the cluster."""
+        """A description of what the broker waits for; "" once it is registered and knows the cluster."""
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Raises what keeps the broker from going on."""
         self.tasks = OwnedTasks()
@@ -111,13 +118,13 @@ class ZookeeperPlane:
         servers = self._session.servers
         await self._session.start(
             timeout_s,
-            lambda: self._wait(f"no server of ZooKeeper ({servers}) answers yet; it ends after {timeout_s:g} s of that"),
+            lambda: self._wait(f"no server of ZooKeeper ({servers}) answers yet; giving up after {timeout_s:g} s"),
         )
         await self._session.create("/brokers/ids", b"")
         while True:
             znode = await self._session.get(CLUSTER_ID)
             if znode is not None:
-                self.cluster_id = str(json.loads(znode.data)["id"])
+                self.cluster_id = parsed(CLUSTER_ID, znode.data, cluster_id_of)
                 return
             fresh = json.dumps({"version": "1", "id": format_topic_id(uuid.uuid4())})
             await self._session.create(CLUSTER_ID, fresh.encode())
@@ -126,20 +133,18 @@ class ZookeeperPlane:
         """Learn all properties, and which replicas of these topics are here, by their assignments. Raises as `connect`."""
         await self._configs.load()
         delta = MetadataDelta(self.image)
-        found = await asyncio.gather(*(self._session.get(f"/brokers/topics/{name}") for name in topics))
-        for name, znode in zip(topics, found, strict=True):
+        paths = [f"/brokers/topics/{name}" for name in topics]
+        found = await asyncio.gather(*(self._session.get(path) for path in paths))
+        for name, path, znode in zip(topics, paths, found, strict=True):
             if znode is not None:
-                self._assign(delta, name, json.loads(znode.data))
-
-    def _assign(self, delta: MetadataDelta, name: str, value: dict[str, Any]) -> None:
-        text = value.get("topic_id")
-        topic_id = (parse_topic_id(text) if text else None) or AssumedTopicId.new()
-        delta.replay(TopicRecord(name, topic_id))
-        for number, replicas in value.get("partitions", {}).items():
-            delta.replay(PartitionRecord(int(number), topic_id, [int(one) for one in replicas]))
+                assignment = parsed(path, znode.data, assignment_of)
+                topic_id = assignment.topic_id or AssumedTopicId.new()
+                delta.replay(TopicRecord(name, topic_id))
+                for number, replicas in assignment.replicas.items():
+                    delta.replay(PartitionRecord(number, topic_id, replicas))
 
     async def begin(self, node: Node) -> None:
-        """Register, and wait until the controller has told which brokers and partitions there are; go on with changes."""
+        """Register, and wait until the controller has told which brokers and partitions there are; continue with changes."""
         self.requests.node = node
         self.tasks.begin(self._session.follow(CONTROLLER, self._controller_changed), "tidelog-controller-znode")
         self.tasks.begin(self._configs.follow(), "tidelog-configs")
@@ -151,9 +156,9 @@ class ZookeeperPlane:
                 said_at = loop.time()
                 who = self._named_controller
                 self._wait(
-                    "there is no controller: a broker of Apache Kafka has to be it"
+                    "no controller: it must be a broker of Apache Kafka"
                     if who < 0
-                    else f"broker {who} is the controller, and has not told yet which brokers and partitions there are"
+                    else f"broker {who} is the controller, but has not sent the brokers and partitions yet"
                 )
             await asyncio.wait({self.requests.has_metadata, self.failure}, timeout=RETRY_S, return_when="FIRST_COMPLETED")
             if self.failure.done():
@@ -174,7 +179,7 @@ class ZookeeperPlane:
                     request, version=protocol.controlled_shutdown, timeout_s=self._config.controller_socket_timeout_ms / 1000
                 )
             except TidelogError as error:
-                logger.warning("the controller does not let the broker go: %s", error)
+                logger.warning("the controller refuses the controlled shutdown: %s", error)
                 continue
             left = answer.remaining_partitions
             if not answer.error_code and not left:
@@ -210,7 +215,7 @@ class ZookeeperPlane:
             if znode is not None and znode.owner == self._session.session_id:
                 break
             if znode is not None:
-                self._wait(f"another broker with broker.id={self.node_id} runs, or one whose session is not over yet")
+                self._wait(f"another broker with broker.id={self.node_id} is running, or its session has not expired yet")
             await asyncio.sleep(RETRY_S)
         self.broker_epoch = znode.czxid
         self.is_fenced = False
@@ -235,8 +240,9 @@ class ZookeeperPlane:
 
     def _controller_changed(self, znode: Znode | None) -> None:
         try:
-            controller = -1 if znode is None else int(json.loads(znode.data)["brokerid"])
-        except (ValueError, KeyError, TypeError):
+            controller = -1 if znode is None else parsed(CONTROLLER, znode.data, controller_of)
+        except ZookeeperError as error:
+            logger.warning("%s", error)
             controller = -1
         if controller != self._named_controller:
             logger.info("the controller is %s", "nobody" if controller < 0 else f"broker {controller}")
@@ -263,7 +269,7 @@ class ZookeeperPlane:
 
     @property
     def controller_versions(self) -> Mapping[int, tuple[int, int]] | None:
-        """The versions that the controller takes; None while nobody has asked it."""
+        """The versions that the controller supports; None until it was asked."""
         return self._controller.offered or self._forwards.offered
 
     @property
@@ -276,7 +282,7 @@ class ZookeeperPlane:
         return broker_id in self.image.brokers
 
     def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether a broker may be added to an ISR: alive; the epochs of others are not known in these clusters."""
+        """Whether a broker may be added to an ISR: alive; the epochs of others are unknown in these clusters."""
         return broker_id in self.image.brokers
 
     def endpoint(self, broker_id: int, listener_name: str | None = None) -> tuple[str, int] | None:
@@ -327,7 +333,7 @@ class ZookeeperPlane:
         """Return a block of producer ids that no other broker has. Raises BrokerUnreachableError."""
         while True:
             znode = await self._session.get(PRODUCER_IDS)
-            first = 0 if znode is None or not znode.data else int(json.loads(znode.data)["block_end"]) + 1
+            first = 0 if znode is None else parsed(PRODUCER_IDS, znode.data, last_producer_id_of) + 1
             block = range(first, first + PRODUCER_ID_BLOCK)
             value = {"version": 1, "broker": self.node_id, "block_start": str(block[0]), "block_end": str(block[-1])}
             data = json.dumps(value).encode()

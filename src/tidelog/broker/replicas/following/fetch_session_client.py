@@ -9,7 +9,7 @@
 From version 13 on topics are named by their ids (KIP-516). A topic that was created again under its name is forgotten by its
 old id and named by its new one. Where a partition has no id, all go by name; a session does not change between the two.
 
-What it costs is what changed, not how many partitions there are. The leader's end of it is `broker.fetch.fetch_sessions`.
+Its cost depends on what changed, not on the number of partitions. The leader's end of it is `broker.fetch.fetch_sessions`.
 Kafka's FetchSessionHandler. Pure.
 """
 
@@ -33,18 +33,18 @@ _Name: TypeAlias = tuple[str | uuid.UUID, int]
 
 
 class WantedFetch(NamedTuple):
-    """What is asked for of one partition; the leader is sent it again where it differs from the last time."""
+    """The fetch parameters of one partition; sent to the leader again only if they changed."""
 
     topic_id: uuid.UUID | None
     fetch_offset: int
     leader_epoch: int
     last_fetched_epoch: int
-    """-1 where it is not known: then the leader does not look for where the logs part."""
+    """-1 where it is unknown: then the leader does not look for where the logs part."""
     log_start_offset: int
 
 
 class SessionRequest(NamedTuple):
-    """What the next request says of its session, and of its partitions."""
+    """The session fields and partitions of the next request."""
 
     session_id: int
     session_epoch: int
@@ -124,7 +124,7 @@ class FetchSessionClient:
         return SessionRequest(self._session_id, self._epoch, self._topics(named), self._forgotten(forgotten), is_empty)
 
     def answered(self, response: FetchResponse) -> list[tuple[TopicPartition, PartitionData]] | None:
-        """Take an answer in; return its partitions, None where they are of no use: an error, or a delay that was asked for."""
+        """Take an answer in; return its partitions, None if they are of no use: an error, or a delay that was asked for."""
         if response.error_code:
             code = response.error_code
             logger.info("%s ends fetch session %d, epoch %d: error %d", self._leader, self._session_id, self._epoch, code)
@@ -158,7 +158,7 @@ class FetchSessionClient:
         return list(found.items())
 
     def failed(self) -> None:
-        """Note that the last request got no answer: nobody knows what the leader has made of it."""
+        """Note that the last request got no response: the leader may or may not have processed it."""
         self._begin_again(keep_id=True)
 
     # --- inside

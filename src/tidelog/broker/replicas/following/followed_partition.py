@@ -13,6 +13,7 @@
 | FENCED_LEADER_EPOCH for the current epoch | Failed: the metadata will have a newer one |
 | NOT_LEADER_OR_FOLLOWER, UNKNOWN_LEADER_EPOCH, | the leader does not know yet what this broker knows: |
 | UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID | fetched again soon, then after longer pauses |
+| none: by its epochs, the leader has not what it has sent | again after replica.fetch.backoff.ms, then truncated |
 | any other: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE, INCONSISTENT_TOPIC_ID, … | again after replica.fetch.backoff.ms |
 
 Kafka waits for the whole ``replica.fetch.backoff.ms`` after each of them; here a leader that was just elected is asked sooner,
@@ -47,7 +48,7 @@ TRANSIENT = frozenset(
 
 
 class FollowerState(enum.Enum):
-    """What a followed partition is waiting for."""
+    """The states of a followed partition, by what it waits for."""
 
     TRUNCATING = "Truncating"
     FETCHING = "Fetching"
@@ -58,26 +59,26 @@ class FollowerState(enum.Enum):
 TRANSITIONS: Transitions[FollowerState | None] = {
     None: {FollowerState.TRUNCATING: "it is followed, or followed in a newer epoch"},
     FollowerState.TRUNCATING: {
-        FollowerState.FETCHING: "its log continues the leader's, or the leader's answer to a fetch will tell",
-        FollowerState.FAILED: "its disk refuses; the leader fences its epoch",
-        None: "it is no longer followed, or in a newer epoch",
+        FollowerState.FETCHING: "its log continues the leader's, or the leader's fetch response will show whether it does",
+        FollowerState.FAILED: "its disk fails; the leader fences its epoch",
+        None: "it is no longer followed, or is followed in a newer epoch",
     },
     FollowerState.FETCHING: {
         FollowerState.OUT_OF_RANGE: "the leader has no such offset",
-        FollowerState.FAILED: "its disk refuses; the leader fences its epoch, or sends what contradicts committed records",
-        None: "it is no longer followed, or in a newer epoch",
+        FollowerState.FAILED: "its disk fails; the leader fences its epoch, or sends records that contradict committed ones",
+        None: "it is no longer followed, or is followed in a newer epoch",
     },
     FollowerState.OUT_OF_RANGE: {
-        FollowerState.FETCHING: "it is cut, or started over, where the leader's log is",
-        FollowerState.FAILED: "its disk refuses; the leader fences its epoch",
-        None: "it is no longer followed, or in a newer epoch",
+        FollowerState.FETCHING: "it is truncated, or restarted at the leader's log start",
+        FollowerState.FAILED: "its disk fails; the leader fences its epoch",
+        None: "it is no longer followed, or is followed in a newer epoch",
     },
-    FollowerState.FAILED: {None: "it is no longer followed, or again"},
+    FollowerState.FAILED: {None: "it is no longer followed, or is followed again"},
 }
 
 
 class Followed(NamedTuple):
-    """A partition to be followed in `leader_epoch`. `topic_id` is None where topics have no ids."""
+    """A partition to be followed in `leader_epoch`. `topic_id` is None if topics have no ids."""
 
     key: TopicPartition
     topic_id: uuid.UUID | None
@@ -92,6 +93,8 @@ class FollowedPartition:
         "_state",
         "delayed_until_s",
         "failure",
+        "has_appended",
+        "is_contradicted",
         "key",
         "lag",
         "leader_epoch",
@@ -105,6 +108,10 @@ class FollowedPartition:
         self.delayed_until_s = 0.0
         self.failure = ""
         """Why it has failed."""
+        self.has_appended = False
+        """Whether it has records of this leader since it follows it in this epoch, or since it was truncated last."""
+        self.is_contradicted = False
+        """Whether the leader's last answer was that these are not its records."""
         self.lag: int | None = None
         """Offsets below the leader's high watermark that are not here, by the last answer; throttles let 0 pass."""
         self.retries = 0
@@ -116,7 +123,7 @@ class FollowedPartition:
 
     @property
     def state(self) -> FollowerState | None:
-        """What it is waiting for, None once it was left. Moved by the methods below."""
+        """Its state; None once it is no longer followed. Moved by the methods below."""
         return self._state
 
     def move(self, state: FollowerState) -> None:
@@ -159,6 +166,7 @@ class FollowedPartition:
     def succeeded(self, leader_high_watermark: int) -> None:
         """Note an answer that was appended."""
         self.retries = 0
+        self.is_contradicted = False
         self.lag = max(leader_high_watermark - self.log.log_end_offset, 0)
 
     def delay(self, now_s: float, backoff_s: float, error_code: int = ErrorCode.UNKNOWN_SERVER_ERROR) -> float:

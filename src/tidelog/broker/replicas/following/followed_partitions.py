@@ -19,7 +19,7 @@ from tidelog.wire.error_codes import ErrorCode
 logger = logging.getLogger("tidelog.broker")
 
 HELD_S = 0.1
-"""How soon a partition that a throttle holds up is looked at again, where nothing else is to be done."""
+"""How soon a partition that a throttle holds up is checked again, where nothing else is to be done."""
 
 
 class FollowedPartitions:

@@ -1,4 +1,4 @@
-"""What a leader has sent, into a follower's log: batches as they come, then the high watermark, then the log start.
+"""Applies a leader's response to a follower's log: batches as they arrive, then the high watermark, then the log start.
 
 | | |
 |---|---|
@@ -30,7 +30,7 @@ _LENGTH = Struct(">i")
 def append_fetched(log: PartitionLog, data: PartitionData, leader_epoch: int) -> Iterator[None]:
     """Append an answer of the leader of `leader_epoch` to a log, a piece at each step. Raises what an append raises.
 
-    What was appended before an error stays: it is the leader's.
+    Batches appended before an error stay: they are the leader's.
     """
     for piece in pieces(data.records, min(AT_ONCE_BYTES, log.config.segment_bytes)):
         end = log.log_end_offset
@@ -54,7 +54,7 @@ def append_fetched(log: PartitionLog, data: PartitionData, leader_epoch: int) ->
 def pieces(records: memoryview | bytes | None, most_bytes: int) -> Iterator[memoryview]:
     """Yield records in pieces of whole batches, of `most_bytes` at most where a single batch is not larger.
 
-    Bytes of a partial batch at the end are left out. What is no batch is left to the append: it says what is wrong.
+    Bytes of a partial batch at the end are left out. Bytes that are not a batch are left to the append, which reports the fault.
     """
     view = memoryview(records or b"")
     if len(view) <= most_bytes:

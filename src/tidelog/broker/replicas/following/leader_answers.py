@@ -1,7 +1,7 @@
-"""What a leader answers, done to the partitions that follow it: cut, started over, appended, delayed, given up.
+"""Applies a leader's responses to the partitions that follow it: truncate, start over, append, delay, fail.
 
 Each function is a generator with a step for each partition, or for each piece that is appended; others have their turn between
-two steps, and partitions come and go meanwhile: each is looked at again before it changes. What goes wrong stays with one:
+two steps, and partitions come and go meanwhile: each is checked again before it changes. An error affects only one partition:
 
 | error | |
 |---|---|
@@ -9,6 +9,8 @@ two steps, and partitions come and go meanwhile: each is looked at again before 
 | too many open files | again after the backoff |
 | bytes that are no batch, fail their checksum, or are out of order | not appended; again after the backoff |
 | a batch that begins before the log's end | the log is cut there; given up where that is committed |
+| epochs that end before records that the leader has sent itself | nothing is cut at first; asked again after the backoff |
+| offsets that no log has: negative ones, an end before the start | nothing is cut; asked again after the backoff |
 | any other | given up, logged with its trace |
 
 Belongs to the loop's thread.
@@ -25,7 +27,13 @@ from tidelog.broker.replicas.following.followed_partition import FollowedPartiti
 from tidelog.broker.replicas.following.followed_partitions import FollowedPartitions
 from tidelog.broker.replicas.following.follower_append import append_fetched
 from tidelog.broker.replicas.following.leader_ends import Ends, EpochEnd
-from tidelog.broker.replicas.following.truncation_rules import Truncation, out_of_range, start_of_batch, truncation_by_epoch
+from tidelog.broker.replicas.following.truncation_rules import (
+    UNDEFINED,
+    Truncation,
+    out_of_range,
+    start_of_batch,
+    truncation_by_epoch,
+)
 from tidelog.broker.replicas.replication_quota import ReplicationQuota
 from tidelog.broker.server.rate_limited_log import RateLimitedLog
 from tidelog.errors import CorruptDataError, InvalidOffsetError, StorageError, UnexpectedAppendOffsetError
@@ -82,7 +90,7 @@ class LeaderAnswers:
                         asking.append((one, latest.epoch))
                         continue
                     if latest is None or not fetch_tells:
-                        yield from self._cut(one, Truncation(one.log.high_watermark, True), "there are no epochs to go by")
+                        yield from self._cut(one, Truncation(one.log.high_watermark, True), "no leader epochs are known")
                     if one.state is FollowerState.TRUNCATING:
                         self._followed.fetch(one)
             yield
@@ -95,19 +103,21 @@ class LeaderAnswers:
                 with self._guarded(one):
                     if error_code:
                         self._refused(one, error_code, "OffsetForLeaderEpoch")
+                    elif self._is_nonsense(one, end_offset < UNDEFINED, f"an end of epoch {epoch} at {end_offset}"):
+                        pass
                     elif (yield from self._cut_by_epoch(one, epoch, end_offset)) and one.state is FollowerState.TRUNCATING:
                         self._followed.fetch(one)
             yield
 
     def find_range(self, partitions: Iterable[FollowedPartition], ends: dict[TopicPartition, Ends]) -> Iterator[None]:
-        """Let partitions go on where the leader's log is."""
+        """Let partitions continue where the leader's log is."""
         for one in partitions:
             if one.state is FollowerState.OUT_OF_RANGE:
                 error_code, start, end = ends[one.key]
                 with self._guarded(one):
                     if error_code:
                         self._refused(one, error_code, "ListOffsets")
-                    else:
+                    elif not self._is_nonsense(one, not 0 <= start <= end, f"a log from {start} to {end}"):
                         yield from self._go_to(one, start, end)
                         if one.state is FollowerState.OUT_OF_RANGE:
                             self._followed.fetch(one)
@@ -123,9 +133,23 @@ class LeaderAnswers:
             logger.warning("%s: ends at %d, %s: it starts over there", log.directory, own_end, why)
             log.truncate_fully_and_start_at(action.start_over_at)
             self._moved(one.key)
+        elif log.leader_epochs.latest is not None and log.leader_epochs.latest.epoch > one.leader_epoch:
+            yield from self._forget_future(one, log.leader_epochs.latest.epoch)
         else:
             self._log.warning("%s: ends at %d, which is out of range, but %s", log.directory, own_end, why)
             self._followed.delay(one, self._now_s())
+
+    def _forget_future(self, one: FollowedPartition, epoch: int) -> Iterator[None]:
+        """A leader cannot say where an epoch ends that is above its own: the high watermark is what both are known to have.
+
+        Such an epoch comes from a checkpoint or a batch that is damaged, or from another cluster. Kafka asks forever.
+        """
+        why = f"it has leader epoch {epoch}, and its leader's is {one.leader_epoch}"
+        self._log.error("%s: %s: what is above is forgotten, and the log truncated to its high watermark", one.log.directory, why)
+        yield from self._cut(one, Truncation(one.log.high_watermark, True), why)
+        if one.state is FollowerState.OUT_OF_RANGE:
+            with one.log.writing("store a leader epoch"):
+                one.log.leader_epochs.drop_above(one.leader_epoch)
 
     # --- after a fetch
 
@@ -150,6 +174,11 @@ class LeaderAnswers:
             return
         log, parted = one.log, data.diverging_epoch
         if parted.epoch >= 0:
+            if self._is_nonsense(one, parted.end_offset < UNDEFINED, f"an end of epoch {parted.epoch} at {parted.end_offset}"):
+                return
+            if one.has_appended and not one.is_contradicted:
+                self._contradicted(one, parted.epoch, parted.end_offset)
+                return
             yield from self._cut_by_epoch(one, parted.epoch, parted.end_offset)
             return
         end, high_watermark = log.log_end_offset, log.high_watermark
@@ -165,6 +194,7 @@ class LeaderAnswers:
             self._followed.delay(one, self._now_s())  # All of it is of an epoch that is not followed yet.
             return
         size_bytes = len(data.records or b"")
+        one.has_appended |= log.log_end_offset > end
         self.appended_bytes += size_bytes
         one.succeeded(data.high_watermark)
         if size_bytes and self._followed.is_throttled(one):
@@ -191,14 +221,35 @@ class LeaderAnswers:
             return
         before = log.log_end_offset, log.leader_epochs.latest
         if offset < log.high_watermark:
-            logger.warning("%s: cut at %d, below its high watermark %d: %s", log.directory, offset, log.high_watermark, why)
+            logger.error("%s: truncated to %d, below its high watermark %d: %s", log.directory, offset, log.high_watermark, why)
         elif offset < log.log_end_offset:
-            logger.info("%s: cut at %d: %s", log.directory, offset, why)
+            logger.info("%s: truncated to %d: %s", log.directory, offset, why)
         log.truncate_to(offset, known)
+        one.has_appended = one.is_contradicted = False
         if (log.log_end_offset, log.leader_epochs.latest) != before:
             self._moved(one.key)
         elif one.state is FollowerState.FETCHING:
             self._followed.delay(one, self._now_s())
+
+    def _contradicted(self, one: FollowedPartition, epoch: int, end_offset: int) -> None:
+        """Ask a leader again later whose epochs say that what it has sent itself is not its: nothing is cut before.
+
+        Its epochs are wrong, or it has lost records in the middle of its epoch. If it insists, its log is what counts, as in
+        Kafka; who truncates and fetches the same again and again does so once in a backoff, and has the records meanwhile.
+        """
+        one.is_contradicted = True
+        self._log.error(
+            "%s: broker %d says that its epoch %d ends at %d, and has sent records up to %d: asked again",
+            *(one.log.directory, self._leader_id, epoch, end_offset, one.log.log_end_offset - 1),
+        )
+        self._followed.delay(one, self._now_s())
+
+    def _is_nonsense(self, one: FollowedPartition, is_nonsense: bool, what: str) -> bool:
+        """Ask again later where an answer is nonsense; whether it is."""
+        if is_nonsense:
+            self._log.warning("%s: broker %d has answered %s", one.log.directory, self._leader_id, what)
+            self._followed.delay(one, self._now_s())
+        return is_nonsense
 
     def _refused(self, one: FollowedPartition, error_code: int, what: str) -> None:
         if error_code == ErrorCode.FENCED_LEADER_EPOCH:
@@ -221,7 +272,7 @@ class LeaderAnswers:
                 self._log.warning("%s: %s", log.directory, error)
                 self._followed.delay(one, self._now_s())
         except (CorruptDataError, InvalidOffsetError) as error:
-            self._log.warning("%s: broker %d has sent what is not appended: %s", log.directory, self._leader_id, error)
+            self._log.warning("%s: broker %d sent records that cannot be appended: %s", log.directory, self._leader_id, error)
             self._followed.delay(one, self._now_s())
         except Exception as error:
             logger.exception("%s: following broker %d failed", log.directory, self._leader_id)

@@ -1,4 +1,4 @@
-"""What a follower asks its leader besides records: where its log starts and ends, and where an epoch ends in it.
+"""A follower's questions to its leader besides records: where the log starts and ends, and where an epoch ends in it.
 
 One request each for all partitions at once; errors come back partition by partition. Raises what `Channel.call` raises.
 """
@@ -26,7 +26,7 @@ P = TypeVar("P")
 
 
 class Ends(NamedTuple):
-    """Where a leader's log starts and ends, or why that is not known."""
+    """Where a leader's log starts and ends, or why that is unknown."""
 
     error_code: int
     start_offset: int = -1

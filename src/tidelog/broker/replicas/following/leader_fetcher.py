@@ -55,7 +55,7 @@ SESSION_ERRORS = (
 
 
 class Shared(NamedTuple):
-    """What all fetchers of a broker have in common."""
+    """State shared by all fetchers of a broker."""
 
     plane: MetadataPlane
     config: ClusterConfig
@@ -89,7 +89,7 @@ class LeaderFetcher:
 
     @property
     def partitions(self) -> dict[TopicPartition, FollowedPartition]:
-        """What is followed."""
+        """The followed partitions."""
         return self._followed.by_key
 
     @property
@@ -172,7 +172,7 @@ class LeaderFetcher:
             raise
         answers = self._session.answered(response)
         if answers is None:
-            # A leader that was started again does not know the session: that is no failure.
+            # A leader that was started again does not know the session: that is not a failure.
             is_usual = response.error_code in SESSION_ERRORS and not self._failures
             await self._failed(f"error {response.error_code} for all", response.throttle_time_ms / 1000, is_usual=is_usual)
             return
@@ -180,10 +180,10 @@ class LeaderFetcher:
         self._failures = 0
         if self._is_reported:
             self._is_reported = False
-            logger.info("fetching from broker %d goes on", self.leader_id)
+            logger.info("fetching from broker %d continues", self.leader_id)
 
     def _reachable(self) -> Channel | None:
-        """Return the way to the leader, another one where it has moved; None as long as nobody knows where it is."""
+        """Return the channel to the leader, another one if it has moved; None while its address is unknown."""
         place = self._shared.plane.endpoint(self.leader_id)
         channel = self._channel
         if channel is not None and place != (channel.host, channel.port):
@@ -204,7 +204,7 @@ class LeaderFetcher:
         await asyncio.sleep(max(wait_s, at_least_s))
 
     async def _pause(self, wait_s: float | None) -> None:
-        """Wait until partitions come or go, so long at most."""
+        """Wait until partitions come or go, at most that long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await self._wake.wait()
@@ -218,7 +218,7 @@ class LeaderFetcher:
     # --- before a fetch
 
     async def _truncate(self, channel: Channel, version: int) -> None:
-        """Let partitions that are new go on where the logs part."""
+        """Let partitions that are new continue where the logs part."""
         asking: list[tuple[FollowedPartition, int]] = []
         begin = self._answers.begin(
             self._followed.waiting(FollowerState.TRUNCATING, _now_s()),
@@ -232,7 +232,7 @@ class LeaderFetcher:
             await self._shared.turns.run(self._answers.truncate(asking, ends))
 
     async def _find_range(self, channel: Channel) -> None:
-        """Let partitions whose offset the leader does not have go on where its log is."""
+        """Let partitions whose offset the leader does not have continue where its log is."""
         found = self._followed.waiting(FollowerState.OUT_OF_RANGE, _now_s())
         if found:
             ends = await ask_ends(channel, self._shared.plane.node_id, found)

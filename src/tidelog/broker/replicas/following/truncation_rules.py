@@ -20,6 +20,7 @@ cuts to its high watermark.
 |---|---|
 | leader's end < own end | cut to the leader's end: another leader was elected that has less (unclean) |
 | leader's start > own end | the log is emptied, and starts over at the leader's start: the leader has deleted what is between |
+| the follower's last epoch is above the leader's | that epoch is forgotten, and the log cut to its high watermark |
 | else | kept: asked again |
 
 `start_of_batch`: a log is never cut within a batch. The records before the offset in that batch would be removed too, and never
@@ -40,7 +41,7 @@ UNDEFINED = -1
 
 
 class EpochEnds(Protocol):
-    """What is asked of a follower's log."""
+    """The part of a follower's log that the rules need."""
 
     @property
     def high_watermark(self) -> int: ...
@@ -70,7 +71,7 @@ def truncation_by_epoch(log: EpochEnds, epoch: int, end_offset: int) -> Truncati
 
 
 class OutOfRange(NamedTuple):
-    """What to do about an offset that the leader does not have: at most one of the two."""
+    """The action for an offset that the leader does not have: at most one of the two."""
 
     truncate_to: int | None = None
     start_over_at: int | None = None

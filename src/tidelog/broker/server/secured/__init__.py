@@ -1,1 +1,1 @@
-"""Listeners with TLS and SASL: how each is secured, what stands before requests until somebody has authenticated, TLS sockets."""
+"""Listeners with TLS and SASL: how each is secured, authentication before the first request, TLS sockets."""

@@ -1,4 +1,4 @@
-"""SASL on a broker's connection: what stands before `Dispatcher` until somebody has authenticated.
+"""SASL on a broker's connection: runs before `Dispatcher` until a client has authenticated.
 
 | until then | gets |
 |---|---|
@@ -8,7 +8,7 @@
 | a wrong message, password, token | SASL_AUTHENTICATION_FAILED, a tenth of a second later, and the end |
 | anything else, or more than `MAX_BYTES` at once | the end, without a word |
 
-Where sessions have an end (`connections.max.reauth.ms`, KIP-368) this goes on to look at requests: a client authenticates again
+Where sessions have an end (`connections.max.reauth.ms`, KIP-368) this continues to look at requests: a client authenticates again
 in the midst of them, as the same principal; one that does not is closed at its first request after the end.
 """
 
@@ -38,13 +38,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 MAX_HELD_BYTES: Final = 64 * 1024
-"""What is kept of a connection's bytes, until somebody has authenticated on it."""
+"""The most bytes kept for a connection before it authenticates."""
 
 MAX_BYTES: Final = MAX_HELD_BYTES - 4
 """Of one request, without its size in front. Kafka's `sasl.server.max.receive.size` is 512 KiB."""
 
 FAILED_S: Final = 0.1
 """Kafka's `connection.failed.authentication.delay.ms`: guessing takes its time."""
+
+MAX_LIFETIME_MS: Final = (1 << 63) - 1
+"""Of a session: a token may be good for longer than the field of the answer can say."""
 
 _SHORT = Struct(">h")
 _SIZE = Struct(">i")
@@ -64,7 +67,7 @@ class GuardedRequest(FramedRequest, Protocol):
         """Send a last answer in a while, and close; nothing is read until then."""
 
     def count_refusal(self, why: str) -> None:
-        """Somebody could not authenticate."""
+        """An authentication failed."""
 
 
 class Authentication:
@@ -82,7 +85,7 @@ class Authentication:
         """Whether requests go to `Dispatcher`."""
 
     def handle(self, connection: GuardedRequest, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
-        """Answer a frame, in place of `Dispatcher`. What fails here by a bug of ours ends the connection, and lets nobody in."""
+        """Answer a frame, in place of `Dispatcher`. A failure here by a bug of ours ends the connection, and admits no client."""
         try:
             return self._handle(connection, data, position, end)
         except Exception:
@@ -99,12 +102,12 @@ class Authentication:
             if key not in _VERSIONS:
                 if monotonic() < self._ends_at:
                     return connection.dispatch(data, position, end)
-                logger.info("%s was closed: its session is over, it did not authenticate again", connection)
+                logger.info("%s was closed: its session expired without re-authentication", connection)
                 return Outcome.CLOSE
         elif key == ApiVersionsRequest.API_KEY and self._server is None:
             return connection.dispatch(data, position, end)
         if key not in _VERSIONS:
-            logger.debug("%s was closed: API %d before it authenticated", connection, key)
+            logger.debug("%s was closed: API %d before authentication", connection, key)
             return Outcome.CLOSE
         try:
             header, body = read_request_header(data, position, end)
@@ -139,7 +142,7 @@ class Authentication:
 
     def _authenticate(self, message: bytes, version: int) -> list[Bytes] | Outcome:
         if self._is_other:
-            self._note("another mechanism for authenticating again")  # Nothing is answered: so does Kafka.
+            self._note("another mechanism for re-authentication")  # Nothing is answered: so does Kafka.
             return Outcome.CLOSE
         if self._server is None:
             answer = SaslAuthenticateResponse(
@@ -154,7 +157,7 @@ class Authentication:
             return self._refuse(answer, version, error.message)
         lifetime_ms = 0
         if is_complete and self._ends_at != float("inf"):
-            lifetime_ms = max(int((self._ends_at - monotonic()) * 1000), 1)
+            lifetime_ms = min(max(int((self._ends_at - monotonic()) * 1000), 1), MAX_LIFETIME_MS)
         answer = SaslAuthenticateResponse(ErrorCode.NONE, None, challenge, lifetime_ms)
         return response_chunks(answer, version, self._connection.correlation_id)
 

@@ -1,6 +1,6 @@
-"""How one listener is secured: its protocol, the context of TLS, mechanisms of SASL, who has which password.
+"""How one listener is secured: its protocol, the context of TLS, mechanisms of SASL, users and their passwords.
 
-A property is looked for as `listener.name.<name>.<property>`, then without it, as by Kafka. Login modules have no default:
+A property is looked for as `listener.name.<name>.<property>`, then without it, as in Kafka. Login modules have no default:
 
 | property | |
 |---|---|
@@ -10,7 +10,7 @@ A property is looked for as `listener.name.<name>.<property>`, then without it, 
 | `sasl.enabled.mechanisms` | PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER |
 | `sasl.oauthbearer.…` | who signs tokens (`security.signed_tokens`); without it unsecured ones are taken |
 | `listener.name.<name>.<mechanism>.sasl.jaas.config` | the module; PLAIN's has the users: `user_alice="…"` |
-| `connections.max.reauth.ms` | how long a session lasts; 0: for ever. A mechanism may have its own |
+| `connections.max.reauth.ms` | how long a session lasts; 0: forever. A mechanism may have its own |
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ class SaslServer(Protocol):
 
 
 class ListenerSecurity:
-    """What a listener's connections need. Raises InvalidArgumentError for what would not work, before anybody connects."""
+    """The security settings of a listener's connections. Raises InvalidArgumentError for what would not work, before anybody
+    connects.
+    """
 
     def __init__(
         self,
@@ -103,7 +105,7 @@ class ListenerSecurity:
             if bare == f"{OAUTHBEARER.lower()}.{REFUSED[0]}" and _VALIDATOR.fullmatch(value) and self._tokens_text(URL):
                 continue
             if value and (bare.endswith(REFUSED) and not bare.startswith("listener.name.")):
-                raise InvalidArgumentError(f"listener {listener.name} cannot be secured by {name}: nothing here does its work")
+                raise InvalidArgumentError(f"listener {listener.name} cannot be secured by {name}, which is not supported here")
 
     def _text(self, name: str) -> str:
         return self._given.get(self._prefix + name, self._given.get(name, "")).strip()
@@ -115,7 +117,7 @@ class ListenerSecurity:
         return self._number(own if f"{self._prefix}{own}" in self._given else name)
 
     def _tokens_text(self, name: str) -> str:
-        """What a property of OAUTHBEARER says: it may have the mechanism in front, too."""
+        """The value of an OAUTHBEARER property, with or without the mechanism as prefix."""
         return self._given.get(f"{self._prefix}{OAUTHBEARER.lower()}.{name}", "").strip() or self._text(name)
 
     def _number(self, name: str) -> int:
@@ -139,7 +141,7 @@ class ListenerSecurity:
         words = [word.strip().upper() for word in self._text("sasl.enabled.mechanisms").split(",") if word.strip()]
         if not words:
             raise InvalidArgumentError(
-                f"listener {listener.name} has no mechanism of SASL",
+                f"listener {listener.name} has no SASL mechanism",
                 expected=f"sasl.enabled.mechanisms, of {', '.join(MECHANISMS)}",
             )
         for word in words:

@@ -67,7 +67,7 @@ class QuickSecurity:
             raise InvalidArgumentError("users of a broker", found="none", expected='{"name": "password", …}')
         for name, password in self._users.items():
             if not name or not password:
-                raise InvalidArgumentError("a user has a name and a password", found=repr(name))
+                raise InvalidArgumentError("a user needs a name and a password", found=repr(name))
         self._keys: Path | None = None
         if tls:
             self._keys = Path(tempfile.mkdtemp(prefix="tidelog-keys-"))
@@ -117,11 +117,11 @@ class QuickSecurity:
     def client_config(self, client: str, bootstrap_servers: str, user: str | None, mechanism: str | None) -> dict[str, Any]:
         """Return what a client is given, by its own names. Raises InvalidArgumentError for an unknown one, or user."""
         if client not in CLIENTS:
-            raise InvalidArgumentError("no client whose settings are known", found=client, expected=", ".join(CLIENTS))
+            raise InvalidArgumentError("not a client with known settings", found=client, expected=", ".join(CLIENTS))
         mechanism = mechanism or (DEFAULT_MECHANISM if DEFAULT_MECHANISM in self._mechanisms else PLAIN)
         name = user or next(iter(self._users), None)
         if (user is not None or self._users) and name not in self._users:
-            raise InvalidArgumentError("no user of this broker", found=repr(name), expected=", ".join(self._users) or "none")
+            raise InvalidArgumentError("not a user of this broker", found=repr(name), expected=", ".join(self._users) or "none")
         if self._users and mechanism not in self._mechanisms:
             raise InvalidArgumentError("mechanism", found=mechanism, expected=", ".join(self._mechanisms))
         ca = self.ca
@@ -173,9 +173,9 @@ def _make_keys(folder: Path) -> None:
         raise InvalidArgumentError("tls=True needs the program openssl", found="none on the PATH") from None
     except subprocess.CalledProcessError as error:
         said = error.stderr.decode(errors="replace").strip().splitlines()
-        raise InvalidArgumentError("openssl made no certificate", found=said[-1] if said else "no reason") from None
+        raise InvalidArgumentError("openssl failed to make a certificate", found=said[-1] if said else "no reason") from None
     except OSError as error:
-        raise StorageError(f"no certificate can be made: {error.strerror}", path=folder) from error
+        raise StorageError(f"cannot make a certificate: {error.strerror}", path=folder) from error
 
 
 def _remove(folder: Path, process: int) -> None:

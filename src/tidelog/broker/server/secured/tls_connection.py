@@ -1,6 +1,6 @@
 """A connection with TLS: the handshake on other threads, step by step, and what is decrypted already is not forgotten.
 
-The loop waits for the socket, not for what OpenSSL has of it. So after each read, and whenever reading may go on, it is asked
+The loop waits for the socket, not for what OpenSSL has of it. So after each read, and whenever reading may continue, it is asked
 whether something is left (`_look_again`).
 """
 
@@ -67,7 +67,7 @@ class TlsConnection(Connection):
         if isinstance(result, BaseException):
             if isinstance(result, ssl.SSLError | TidelogError):
                 reason = getattr(result, "reason", None) or str(result)
-                self.count_refusal(f"the handshake of TLS failed: {reason}")
+                self.count_refusal(f"the TLS handshake failed: {reason}")
             self._tls.fail()
             self._leave_with_the_alert()
         elif result == "write":
@@ -76,7 +76,8 @@ class TlsConnection(Connection):
             self._loop.add_reader(self.fd, self._on_readable)
         else:
             self._is_shaken = True
-            certificate = self._tls.peer_certificate()
+            # Where SASL says who it is, the rules about certificates' names are asked nothing: as with Kafka.
+            certificate = self._tls.peer_certificate() if self._guard is None else None
             if certificate is not None:
                 try:
                     self.principal = self._rules.principal(subject_name(certificate))

@@ -1,1 +1,1 @@
-"""The program for spark-submit. It has a folder of its own, because a script's folder is searched first for every import."""
+"""The program for spark-submit. It has its own folder, because a script's folder is searched first for every import."""

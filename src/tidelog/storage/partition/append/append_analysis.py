@@ -55,7 +55,7 @@ def analyze_as_leader(records: memoryview, origin: AppendOrigin, max_message_byt
         if not is_v2 or crc32c(records[position + 21 : position + size]) != header.crc:
             check_crc(header, records[position : position + size])
         if header.attributes & CODEC_MASK > Codec.ZSTD:
-            raise DecompressionError("no codec has this number", position=position, found=header.attributes & CODEC_MASK)
+            raise DecompressionError("unknown codec number", position=position, found=header.attributes & CODEC_MASK)
     return headers
 
 
@@ -69,7 +69,7 @@ def analyze_as_follower(records: memoryview, leader_epoch: int | None) -> list[B
     last_offset = -1
     for header in iter_headers(records):
         if leader_epoch is not None and header.leader_epoch > leader_epoch:
-            logger.info("batches from offset %d on are of epoch %d: left out", header.base_offset, header.leader_epoch)
+            logger.info("batches from offset %d on are of epoch %d: dropped", header.base_offset, header.leader_epoch)
             break
         if (header.base_offset if header.magic == 2 else header.last_offset) <= last_offset:
             raise OffsetsOutOfOrderError(

@@ -36,7 +36,7 @@ class AppendInfo(NamedTuple):
     is_duplicate: bool = False
     """Whether a producer repeated one of its last batches: nothing was appended, the offsets are the old ones."""
     work: AppendWork | None = None
-    """None where the records were stored as they came, uncompressed."""
+    """None if the records were stored as they came, uncompressed."""
 
     @classmethod
     def nothing(cls, log_start_offset: int) -> AppendInfo:

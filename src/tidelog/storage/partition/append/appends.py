@@ -25,14 +25,16 @@ from struct import Struct
 from typing import NamedTuple, TypeAlias
 
 from tidelog.clock import Clock
-from tidelog.config import INT32_MAX, LogConfig
+from tidelog.config import INT32_MAX, INT64_MAX, LogConfig
 from tidelog.errors import (
     DecompressedTooLargeError,
+    InvalidOffsetError,
     LogOfflineError,
     RecordBatchTooLargeError,
     StorageError,
     UnexpectedAppendOffsetError,
 )
+from tidelog.formats.non_blocking_read import blocking
 from tidelog.model import NO_LEADER_EPOCH, NO_TIMESTAMP, UNKNOWN_OFFSET
 from tidelog.records.batch import LOG_APPEND_TIME, BatchHeader, iter_headers
 from tidelog.records.compression import Bytes, Codec
@@ -239,7 +241,8 @@ class Appends:
         """Append batches as they come from the leader of `leader_epoch`: offsets, epochs, timestamps, bytes stay.
 
         Batches of a newer epoch, and all after them, are left out (KAFKA-18723); None takes all. Raises CorruptBatchError,
-        OffsetsOutOfOrderError, UnexpectedAppendOffsetError below the log end, RecordBatchTooLargeError; LogOfflineError.
+        OffsetsOutOfOrderError, UnexpectedAppendOffsetError below the log end, InvalidOffsetError for offsets that no segment can
+        hold, RecordBatchTooLargeError; LogOfflineError.
         """
         local = self._local
         self._availability.check_writable()
@@ -260,6 +263,13 @@ class Appends:
                 expected=f"at least {local.log_end_offset}",
                 first_offset=first.base_offset,
                 last_offset=last.last_offset,
+            )
+        if last.last_offset - lowest > INT32_MAX or last.last_offset == INT64_MAX:
+            raise InvalidOffsetError(
+                "a follower's append that no segment can hold",
+                path=local.directory,
+                found=last.last_offset,
+                expected=f"at most {min(lowest + INT32_MAX, INT64_MAX - 1)}",
             )
         max_timestamp = max(header.max_timestamp for header in headers)
         info = append_info_fast(
@@ -282,7 +292,17 @@ class Appends:
     def _write(
         self, headers: Sequence[BatchHeader], data: Bytes, info: AppendInfo, origin: AppendOrigin, now_ms: int
     ) -> AppendInfo:
-        """Steps 3 to 7; returns `info`, or what a duplicate has instead."""
+        """Steps 3 to 7; returns `info`, or what a duplicate has instead.
+
+        An append that has begun is not given up for what is not in memory: an index's end, or a segment's first batch, once
+        after a start. It waits.
+        """
+        with blocking():
+            return self._written(headers, data, info, origin, now_ms)
+
+    def _written(
+        self, headers: Sequence[BatchHeader], data: Bytes, info: AppendInfo, origin: AppendOrigin, now_ms: int
+    ) -> AppendInfo:
         local, watermarks, producer_state = self._local, self._watermarks, self._producer_state
         config = local.config
         size = info.size_bytes
@@ -371,10 +391,10 @@ class Appends:
         return self._roll_log(expected, by_time=by_time)
 
     def _refused(self, error: OSError) -> StorageError:
-        """Return what is raised for a step that changes nothing where it fails: without descriptors the log stays online."""
+        """Return what is raised for a step that changes nothing if it fails: without descriptors the log stays online."""
         if not is_shortage(error):
             return self._availability.go_offline("append", error)
-        text = "append: the process has too many open files, it is to be tried again"
+        text = "append: the process has too many open files, retry later"
         return _OutOfFilesError(text, path=self._local.directory)
 
 

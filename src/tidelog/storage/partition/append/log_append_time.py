@@ -52,7 +52,7 @@ class LogAppendTime:
         if last_ms - now_ms > FAR_BEHIND_MS and not self._is_reported:
             self._is_reported = True
             logger.warning(
-                "%s: the clock is %d s behind the last append; that time, %d, is given until it has caught up",
+                "%s: the clock is %d s behind the last append; that time, %d, is used until the clock catches up",
                 self._name(),
                 (last_ms - now_ms) // 1000,
                 last_ms,
@@ -79,7 +79,7 @@ class LogAppendTime:
 def last_append_time(segments: LogSegments, now_ms: int) -> int | None:
     """Return the time of the last batch with the LogAppendTime flag (ms).
 
-    None where there is no such batch, and where it was not looked for because it cannot be later than `now_ms`. The log is read
+    None if there is no such batch, and where it was not looked for because it cannot be later than `now_ms`. The log is read
     backward, segment by segment; at the end of a LogAppendTime log lies the answer, and beyond that nothing is read unless some
     segment reaches past `now_ms`.
     """

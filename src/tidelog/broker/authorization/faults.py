@@ -1,0 +1,98 @@
+"""Requests that fail on demand, for tests of clients: `tidelog.Broker.fail` adds what is to fail, and how often.
+
+A fault refuses what a missing right would refuse, with any of Kafka's codes: nothing of it is done. What it does not concern is
+answered as usual. `faulty_handler` applies it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from tidelog.errors import InvalidArgumentError
+from tidelog.wire.error_codes import ErrorCode
+
+
+class Fault:
+    """A kind of request that fails. `count` says how often it did; `stop` ends it. Any thread may ask."""
+
+    def __init__(self, api: str, code: ErrorCode | None, topic: str | None, times: int | None, ended: Callable[[], None]) -> None:
+        self.api = api
+        self.code = code
+        """None: the connection is closed, without an answer."""
+        self.topic = topic
+        """None: whatever the request names."""
+        self.count = 0
+        self._left = times
+        self._ended = ended
+
+    def __repr__(self) -> str:
+        about = "" if self.topic is None else f" of {self.topic!r}"
+        left = "until it is stopped" if self._left is None else f"{self._left} times more"
+        return f"<Fault {self.api}{about}: {'closed' if self.code is None else self.code.name}, {left}>"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing fails any more."""
+        return self._left == 0
+
+    def concerns(self, topic: str | None) -> bool:
+        """Whether a topic of a request fails."""
+        return self._left != 0 and (self.topic is None or topic == self.topic)
+
+    def happened(self) -> None:
+        """Count a request that has failed."""
+        self.count += 1
+        if self._left is not None and self._left > 1:
+            self._left -= 1
+        elif self._left:
+            self.stop()
+
+    def stop(self) -> None:
+        """Answer as usual from the next request on. Idempotent."""
+        self._left = 0
+        self._ended()
+
+
+class Faults:
+    """What is to fail, by API. Belongs to the loop's thread, but for `Fault.stop`, which empties the dispatcher's table."""
+
+    def __init__(self) -> None:
+        self._by_api: dict[str, tuple[Fault, ...]] = {}
+        self._with_topics: Mapping[str, bool] = {}
+        self._changed: Callable[[], None] = dict[str, str]().clear
+
+    def serve(self, with_topics: Mapping[str, bool], changed: Callable[[], None]) -> None:
+        """Have the APIs that are answered, and whether they can fail for one topic; `changed` is called for each change."""
+        self._with_topics, self._changed = with_topics, changed
+
+    def of(self, api: str) -> tuple[Fault, ...]:
+        """Return what is to fail of an API, the oldest first."""
+        return tuple(one for one in self._by_api.get(api, ()) if not one.is_over)
+
+    def add(self, api: str, error: str | int | None, topic: str | None, times: int | None) -> Fault:
+        """Have requests fail from now on. Raises InvalidArgumentError for what can never happen."""
+        if api not in self._with_topics:
+            raise InvalidArgumentError("no API that this broker answers", found=api, expected=_some(self._with_topics))
+        if topic is not None and not self._with_topics[api]:
+            able = _some(name for name, is_able in self._with_topics.items() if is_able)
+            raise InvalidArgumentError(f"{api} fails as a whole, not for a topic", found=topic, expected=able)
+        if times is not None and times < 1:
+            raise InvalidArgumentError("how often it fails", found=times, expected="1 or more, or None: until it is stopped")
+        fault = Fault(api, None if error is None else _code(error), topic, times, self._changed)
+        self._by_api[api] = (*self.of(api), fault)
+        self._changed()
+        return fault
+
+
+def _code(error: str | int) -> ErrorCode:
+    try:
+        code = ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
+    except (KeyError, ValueError):
+        raise InvalidArgumentError("no error of Kafka's", found=error, expected="NOT_LEADER_OR_FOLLOWER, or another") from None
+    if code == ErrorCode.NONE:
+        raise InvalidArgumentError("no error of Kafka's", found=code.name)
+    return code
+
+
+def _some(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))

@@ -1,0 +1,126 @@
+"""A handler with faults in front: what they concern is refused as a missing right would be, by their own codes.
+
+| API | how it is refused |
+|---|---|
+| with a gate (`access`) | by its gate, to which an asker without rights comes |
+| Metadata, DescribeTopicPartitions | the topics in the answer get the code, and lose their partitions |
+| Fetch | partition by partition (`fetch_access`): a session has more of them than a request names |
+| all others | by the code at the top of the response |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.broker.authorization.access import Amend, Asker
+from tidelog.broker.authorization.authorized_handler import amending
+from tidelog.broker.server.request import Outcome
+from tidelog.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tidelog.broker.api import Api, Handler
+    from tidelog.broker.authorization.faults import Fault
+    from tidelog.broker.node import Node
+    from tidelog.broker.server.request import Answer, Request
+    from tidelog.broker.server.slices import Work
+    from tidelog.security.acl import Operation, ResourceType
+
+_BY_ANSWER = frozenset({"Metadata", "DescribeTopicPartitions"})
+_BY_ITSELF = "Fetch"
+_WHOLE = frozenset({"AddPartitionsToTxn", "OffsetDelete", "OffsetFetch"})
+"""Their answers about topics depend on more than each topic."""
+
+
+def fails_by_topic(api: Api) -> bool:
+    """Whether requests of an API can fail for one topic alone."""
+    return api.name not in _WHOLE and ("each TOPIC" in api.access.what or api.name in _BY_ANSWER)
+
+
+class FaultyHandler:
+    """Handles requests of an API, but for those that are to fail."""
+
+    def __init__(self, api: Api, handle: Handler, faults: tuple[Fault, ...]) -> None:
+        self._api = api
+        self._handle = handle
+        self._faults = faults
+
+    @classmethod
+    def of(cls, api: Api, handle: Handler, faults: tuple[Fault, ...]) -> Handler:
+        """Return what handles an API's requests: the bare handler where nothing is to fail in front of it."""
+        return cls(api, handle, faults) if faults and api.name != _BY_ITSELF else handle
+
+    def __call__(self, node: Node, message: Any, request: Request) -> Answer | Work:
+        """Handle a request, or have it fail. Of several faults the oldest that concerns it counts."""
+        if self._api.name in _BY_ANSWER:
+            return amending(self._handle, node, message, request, _by_answer(self._faults))
+        for fault in self._faults:
+            verdict = None if fault.is_over else self._verdict(fault, node, message, request)
+            if verdict is not None:
+                fault.happened()
+                if fault.code is None:
+                    return Outcome.CLOSE
+                return amending(self._handle, node, message, request, verdict) if callable(verdict) else verdict
+        return self._handle(node, message, request)
+
+    def _verdict(self, fault: Fault, node: Node, message: Any, request: Request) -> Any:
+        """Return the response, or what amends it; None if the request is not concerned."""
+        gate = self._api.access.gate
+        if gate is None:
+            return self._api.response(error_code=fault.code or ErrorCode.NONE)
+        asker = _FaultyAsker(fault, node, request)
+        verdict = gate(asker, message)
+        return verdict if asker.has_denied else None
+
+
+class _FaultyAsker(Asker):
+    """Somebody to whom a fault denies what it concerns."""
+
+    def __init__(self, fault: Fault, node: Node, request: Request) -> None:
+        super().__init__(node, node.permissions, request)  # type: ignore[arg-type]
+        self._fault = fault
+        self.has_denied = False
+
+    def may(self, operation: Operation, kind: ResourceType, name: str, **_: Any) -> bool:
+        """Whether the fault lets it pass."""
+        is_concerned = self._fault.topic is None or (kind is kind.TOPIC and self._fault.concerns(name))
+        self.has_denied |= is_concerned
+        return not is_concerned
+
+    def may_cluster(self, operation: Operation, *, log_denied: bool = True) -> bool:
+        """No: then topics are looked at one by one. That alone is no fault."""
+        self.has_denied |= self._fault.topic is None
+        return False
+
+    def may_any(self, operation: Operation, kind: ResourceType) -> bool:
+        """Whether a fault for some topic lets others pass."""
+        return self._fault.topic is not None
+
+    def code(self, kind: ResourceType) -> ErrorCode:
+        """Return the fault's own."""
+        return self._fault.code or ErrorCode.NONE
+
+
+def _by_answer(faults: Iterable[Fault]) -> Amend:
+    """Return what gives topics of an answer their errors."""
+
+    def amend(response: Any) -> Any:
+        if isinstance(response, Outcome):
+            return response
+        for fault in faults:
+            found = {id(one) for one in response.topics if fault.concerns(one.name)}
+            if found:
+                fault.happened()
+                if fault.code is None:
+                    return Outcome.CLOSE
+                code = fault.code
+                # Topics of an answer may be kept for the next one: they are not changed, but replaced.
+                response.topics = [
+                    type(one)(error_code=code, name=one.name, topic_id=one.topic_id) if id(one) in found else one
+                    for one in response.topics
+                ]
+                break
+        return response
+
+    return amend

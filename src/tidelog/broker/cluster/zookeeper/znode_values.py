@@ -1,0 +1,75 @@
+"""What znodes hold that are not this broker's own: JSON, which others have written. What is none of it is refused, by its path.
+
+| znode | |
+|---|---|
+| ``/cluster/id`` | ``{"version":"1","id":"…"}`` |
+| ``/controller`` | ``{"version":1,"brokerid":1,…}`` |
+| ``/brokers/topics/<topic>`` | ``{"version":3,"topic_id":"…","partitions":{"0":[1,2]},…}``; without an id before 2.8 |
+| ``/latest_producer_id_block`` | ``{"version":1,"broker":1,"block_start":"0","block_end":"999"}`` |
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from tidelog.broker.cluster.zookeeper.session import ZookeeperError
+from tidelog.formats.partition_metadata import parse_topic_id
+
+T = TypeVar("T")
+
+SHOWN = 100
+
+
+class Assignment(NamedTuple):
+    """A topic's id, None where it has none, and the replicas of each partition."""
+
+    topic_id: uuid.UUID | None
+    replicas: dict[int, list[int]]
+
+
+def parsed(path: str, data: bytes, read: Callable[[dict[str, Any]], T]) -> T:
+    """Return what `read` finds in a znode. Raises ZookeeperError, with the path, where it is something else."""
+    try:
+        value = json.loads(data)
+        if not isinstance(value, dict):
+            raise TypeError
+        return read(value)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ZookeeperError("a znode holds something else than expected", path=path, found=data[:SHOWN]) from None
+
+
+def cluster_id_of(value: dict[str, Any]) -> str:
+    """Return the cluster's id."""
+    found = value["id"]
+    if not isinstance(found, str) or not found.strip():
+        raise ValueError
+    return found
+
+
+def controller_of(value: dict[str, Any]) -> int:
+    """Return the broker that is the controller."""
+    return int(value["brokerid"])
+
+
+def assignment_of(value: dict[str, Any]) -> Assignment:
+    """Return which replicas a topic has."""
+    text = value.get("topic_id")
+    topic_id = None
+    if text:
+        topic_id = parse_topic_id(text)
+        if topic_id is None:
+            raise ValueError
+    replicas = {}
+    for number, brokers in value["partitions"].items():
+        if not isinstance(brokers, list):
+            raise TypeError
+        replicas[int(number)] = [int(one) for one in brokers]
+    return Assignment(topic_id, replicas)
+
+
+def last_producer_id_of(value: dict[str, Any]) -> int:
+    """Return the last producer id of the block that was taken last."""
+    return int(value["block_end"])

@@ -1,0 +1,78 @@
+"""A fetch's answer for fetchers of older versions: refused, or in a message format that they know. See `down_conversion`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, cast
+
+from tidelog.broker.fetch.down_conversion import Converted, down_converting, newest_magic
+from tidelog.broker.fetch.fetch_reader import PartitionRead, by_topic, error_answer
+from tidelog.broker.fetch.fetch_sessions import FetchedPartition
+from tidelog.broker.server.slices import Elsewhere, Work
+from tidelog.errors import TidelogError
+from tidelog.wire.error_codes import ErrorCode, error_code_of
+from tidelog.wire.messages.fetch import FetchResponse
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+INLINE_CONVERSION_BYTES = 4096
+"""More than this is converted on another thread."""
+
+TURN_S = 0.02
+"""So long one answer is converted there, or as long as one batch takes; then others have their turn."""
+
+
+def as_known(node: Node, version: int, wanted: FetchedPartition, read: PartitionRead) -> PartitionRead:
+    """Refuse what a fetcher of this version cannot be given, whatever is stored: zstd; formats if none is converted."""
+    log = node.manager.logs.get(wanted.key) if wanted.key is not None else None
+    if log is None:
+        return read
+    if log.config.compression_type == "zstd":
+        return _refused(wanted, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+    if log.config.magic > newest_magic(version) and not log.config.message_downconversion_enable:
+        return _refused(wanted, ErrorCode.UNSUPPORTED_VERSION)
+    return read
+
+
+def converted(node: Node, version: int, answered: list[tuple[FetchedPartition, PartitionRead]]) -> Work:
+    """Return the answer with its records in a format that the fetcher knows."""
+    magic = newest_magic(version)
+    work = [(wanted, read, read.log.config.magic) for wanted, read in answered if read.size_bytes and read.log is not None]
+    is_little = sum(read.size_bytes for _, read, _ in work) <= INLINE_CONVERSION_BYTES
+    done = {}
+    for wanted, read, configured in work:
+        some = partial(_some, down_converting(read.answer.records, configured, magic, wanted.fetch_offset))
+        result: Converted | ErrorCode | None = None
+        while result is None:
+            result = some() if is_little else (yield Elsewhere(some))
+        if isinstance(result, ErrorCode):
+            done[wanted.name] = _refused(wanted, result)
+        else:
+            read.answer.records = result.records
+            node.metrics.counters.down_converted_batches += result.batches
+    shown = [(wanted, done.get(wanted.name, read)) for wanted, read in answered]
+    return FetchResponse(responses=(yield from by_topic(shown)))
+
+
+def _refused(wanted: FetchedPartition, code: int) -> PartitionRead:
+    """Return the answer to who was read for, but cannot be given it: an error, and null for records."""
+    answer = error_answer(wanted, code)
+    answer.records = None
+    return PartitionRead(answer, 0, None, None)
+
+
+def _some(conversion: Generator[None, None, Converted]) -> Converted | ErrorCode | None:
+    """Convert for a while: others wait for the thread. None if there is more to do."""
+    until = perf_counter() + TURN_S
+    try:
+        while True:
+            next(conversion)
+            if perf_counter() >= until:
+                return None
+    except StopIteration as end:
+        return cast("Converted", end.value)
+    except TidelogError as error:
+        return error_code_of(error)

@@ -1,0 +1,43 @@
+"""Many numbers of a batch, looked at piece by piece: no other thread runs during one call, and a batch may have millions.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable
+from operator import ge
+
+PIECE = 1 << 16
+"""So many numbers take a millisecond."""
+
+
+def extreme(of: Callable[[Iterable[int]], int], numbers: memoryview) -> int:
+    """Return the largest, or the smallest, of some numbers: `of` is `max`, or `min`."""
+    return of(of(numbers[index : index + PIECE]) for index in range(0, len(numbers), PIECE))
+
+
+def index_of(number: int, numbers: memoryview) -> int:
+    """Return where a number is for the first time. Raises ValueError where it is not."""
+    for index in range(0, len(numbers), PIECE):
+        piece = numbers[index : index + PIECE].tolist()
+        if number in piece:
+            return index + piece.index(number)
+    raise ValueError(f"{number} is not there")
+
+
+def increase(numbers: memoryview) -> bool:
+    """Return whether each number is larger than the one before."""
+    return not any(
+        any(map(ge, numbers[index : index + PIECE], numbers[index + 1 : index + 1 + PIECE]))
+        for index in range(0, len(numbers), PIECE)
+    )
+
+
+def numbered(first: int, count: int) -> memoryview:
+    """Return `first` and the numbers that follow it."""
+    numbers = array("q")
+    for index in range(0, count, PIECE):
+        numbers.extend(range(first + index, first + min(index + PIECE, count)))
+    return memoryview(numbers)

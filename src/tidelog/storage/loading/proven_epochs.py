@@ -1,0 +1,215 @@
+"""Whether a ``leader-epoch-checkpoint`` says what the batches say; if it does not, the epochs are taken from them (spec §14).
+
+A follower with wrong epochs truncates what is committed, or never finds where its log and its leader's diverge. The file has no
+checksum, but each batch of v2 has its leader's epoch. Where epochs never go back from batch to batch, an entry (epoch, start) is
+right if the first batch from `start` on has that epoch, and the one before it that of the entry before: what lies between two
+such places needs no look.
+
+| read of each partition | |
+|---|---|
+| the newest batch | known already after a clean shutdown |
+| the batches on both sides of each entry's start | found by the offset index; of the newest `MAX_ENTRIES` entries |
+| the headers of all batches | only if one of these contradicts the file, or the file is lost or empty |
+
+What Kafka leaves must stay as it is, so no batch contradicts the file that
+
+* has no epoch: format v0 or v1, or -1. After such messages Kafka begins with an empty file again;
+* lies below the first entry: deleting records moves that, and a crash may lose the log start;
+* is missing: compaction may remove every batch of an epoch.
+
+And in a log whose batches' epochs go back the file stays as it is, too. Kafka's own depends on what was appended, truncated and
+recovered in which order: batches do not tell it.
+
+The index is a hint, and batches may be damaged: what contradicts counts only once all headers have been read. Used by `loader`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tidelog.errors import CorruptBatchError
+from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
+from tidelog.formats.offset_index import OffsetPosition
+from tidelog.records.batch import BatchHeader
+from tidelog.storage.loading.clean_end import batches_from, floor_entry, last_batch
+from tidelog.storage.loading.loading_log import LoadingLog
+from tidelog.storage.segment.log_segment import LogSegment
+
+logger = logging.getLogger("tidelog.storage")
+
+MAX_ENTRIES = 64
+"""So many entries are compared with the log, the newest ones: a leader answers of older ones only to a follower that was away
+for as many elections."""
+
+
+class _Contradiction(NamedTuple):
+    """An offset, its leader epoch by the file (None: by the file it has none), and by its batch."""
+
+    offset: int
+    found: int | None
+    expected: int
+
+
+def prove_epochs(log: LoadingLog, end_offset: int, *, had_entries: bool) -> None:
+    """Compare a loaded log's epochs, which are cut to it, with its batches; replace them, with a warning, where those differ.
+
+    `had_entries`: whether the file had any. Raises StorageError.
+    """
+    newest = log.newest if log.newest is not None and log.newest.next_offset == end_offset else None
+    try:
+        contradiction = _EpochProof(log).find_contradiction(newest, had_entries=had_entries)
+        if contradiction is None:
+            return
+        reread = reread_epochs(log, while_they_rise=True)
+    finally:
+        for segment in log.segments:
+            segment.log.release()
+    known = list(log.leader_epochs.entries)
+    is_confirmed = bool(known) and had_entries and reread.contradiction is None
+    # Without a file recovery may have found all of them: a crash came before the first file.
+    if is_confirmed or reread.goes_back or not reread.is_whole or reread.entries == known:
+        return
+    offset, found, expected = reread.contradiction or contradiction
+    logger.warning(
+        "%s: found leader epoch %s for offset %d, expected %d as in its batch: all epochs are taken from the log",
+        *(log.leader_epochs.path, "none" if found is None else found, offset, expected),
+    )
+    log.leader_epochs.replace_all(reread.entries)
+
+
+class RereadEpochs(NamedTuple):
+    """What all batches say."""
+
+    entries: list[EpochEntry]
+    contradiction: _Contradiction | None
+    """The first batch that contradicts the epochs so far."""
+    goes_back: bool
+    """Whether a batch has a lower epoch than one before it."""
+    is_whole: bool
+    """Whether no header was damaged."""
+
+
+def reread_epochs(log: LoadingLog, *, while_they_rise: bool = False) -> RereadEpochs:
+    """Read the headers of all batches from the log start on, or up to where epochs go back.
+
+    An entry's start stays where no batch contradicts it: compaction may have removed the first batch of an epoch.
+    """
+    proof = _EpochProof(log)
+    starts = {entry.epoch: entry.start_offset for entry in log.leader_epochs.entries}
+    found = LeaderEpochs()
+    latest, end, goes_back, is_whole = -1, 0, False, True
+    contradiction = None
+    try:
+        for header in proof.batches():
+            if _has_epoch(header):
+                contradiction = contradiction or proof.contradiction_of(header)
+                goes_back |= header.leader_epoch < latest
+                if goes_back and while_they_rise:
+                    break
+                latest = max(latest, header.leader_epoch)
+                if found.latest is None or header.leader_epoch > found.latest.epoch:
+                    start = starts.get(header.leader_epoch, -1)
+                    found.assign(header.leader_epoch, start if end <= start <= header.base_offset else header.base_offset)
+            elif header.magic < 2:
+                found.clear()  # As in an append: what such a batch's epoch was nobody knows.
+            end = header.next_offset
+    except CorruptBatchError:
+        is_whole = False
+    found.truncate_from_start(log.log_start_offset)
+    return RereadEpochs(found.entries, contradiction, goes_back, is_whole)
+
+
+class _EpochProof:
+    """Looks up batches of a log that is being loaded."""
+
+    def __init__(self, log: LoadingLog) -> None:
+        first = log.segments.first
+        self._segments = log.segments
+        self._epochs = log.leader_epochs
+        self._start = log.log_start_offset if first is None else max(log.log_start_offset, first.base_offset)
+
+    def find_contradiction(self, newest: BatchHeader | None, *, had_entries: bool) -> _Contradiction | None:
+        try:
+            if newest is None:
+                newest = self._last_batch(self._segments.last)
+            earliest = self._epochs.earliest
+            if earliest is None:
+                return self._without_epoch(newest)
+            if not had_entries:
+                # All entries are of batches that were recovered: those before may have lost theirs.
+                lost = self._without_epoch(self._around(earliest.start_offset)[0])
+                if lost is not None:
+                    return lost
+            return self.contradiction_of(newest) or self._at_entries()
+        except CorruptBatchError:
+            return None
+
+    def contradiction_of(self, header: BatchHeader | None) -> _Contradiction | None:
+        """Return what of a batch contradicts the epochs: a batch is of one epoch from end to end."""
+        earliest = self._epochs.earliest
+        if header is None or earliest is None or not _has_epoch(header):
+            return None
+        first, last = max(header.base_offset, self._start, earliest.start_offset), header.last_offset
+        for offset in (first, last) if first <= last else ():
+            known = self._epochs.epoch_for_offset(offset)
+            if known != header.leader_epoch:
+                return _Contradiction(offset, known, header.leader_epoch)
+        return None
+
+    def _without_epoch(self, header: BatchHeader | None) -> _Contradiction | None:
+        if header is None or not _has_epoch(header) or header.last_offset < self._start:
+            return None
+        return _Contradiction(max(header.base_offset, self._start), None, header.leader_epoch)
+
+    def batches(self) -> Iterator[BatchHeader]:
+        """Yield the headers from the log start on."""
+        for segment in self._segments.values(self._start):
+            for header in segment.batches():
+                if header.last_offset >= self._start:
+                    yield header
+            segment.log.release()
+
+    def _at_entries(self) -> _Contradiction | None:
+        for entry in self._epochs.entries[: -MAX_ENTRIES - 1 : -1]:
+            for header in self._around(entry.start_offset):
+                contradiction = self.contradiction_of(header)
+                if contradiction is not None:
+                    return contradiction
+        return None
+
+    def _around(self, offset: int) -> tuple[BatchHeader | None, BatchHeader | None]:
+        """Return the last batch that ends below `offset`, and the first one that does not."""
+        before = at = None
+        segment = self._segments.floor(offset)
+        if segment is not None:
+            base = segment.base_offset
+            entry = floor_entry(segment, offset - 1) if offset > base else OffsetPosition(base, 0)
+            for header in batches_from(segment, entry):
+                if header.last_offset >= offset:
+                    at = header
+                    break
+                before = header
+        lower = None if segment is None else self._segments.lower(segment.base_offset)
+        if before is None and offset > self._start:
+            before = self._last_batch(lower)
+        while at is None:
+            segment = self._segments.first if segment is None else self._segments.higher(segment.base_offset)
+            if segment is None:
+                break
+            at = segment.log.first_batch()
+        return before, at
+
+    def _last_batch(self, segment: LogSegment | None) -> BatchHeader | None:
+        """Return the last batch of a segment, or of the next one below it that has any."""
+        while segment is not None:
+            found = last_batch(segment)
+            if found is not None:
+                return found
+            segment = self._segments.lower(segment.base_offset)
+        return None
+
+
+def _has_epoch(header: BatchHeader) -> bool:
+    return header.magic >= 2 and header.leader_epoch >= 0

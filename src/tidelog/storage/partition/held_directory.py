@@ -1,0 +1,60 @@
+"""A partition's folder, held by a descriptor: what is written through it stays with that folder, whatever becomes of its name.
+
+Other threads write small files of a log. Meanwhile the topic may be deleted, which renames its folder, and a topic of the
+same name may be created, which makes a new folder of the old name. A write by path would then give the new topic the old topic's
+id and leader epochs. `LogFlusher` makes one on the log's thread for each such write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from pathlib import Path
+from types import TracebackType
+
+from tidelog.errors import StorageError
+from tidelog.storage.segment.descriptors import open_file
+
+
+class HeldDirectory:
+    """The folder that `path` names now. A context manager that closes the descriptor; so does its end as an object."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises StorageError if the folder cannot be opened."""
+        self.path = path
+        try:
+            self._fd = open_file(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise StorageError(f"cannot open a partition's folder: {error.strerror}", path=path) from error
+        self._close = weakref.finalize(self, os.close, self._fd)
+        self._close.atexit = False  # At a program's end a broker may still write: another file would have the number by then.
+
+    def replace_file(self, name: str, data: bytes) -> None:
+        """Write `data` to ``<name>.tmp``, sync it and rename it to `name`, as `formats.checkpoints.replace_file` does by path.
+
+        On any thread. Raises StorageError.
+        """
+        temporary = f"{name}.tmp"
+        try:
+            try:
+                fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666, dir_fd=self._fd)
+                with os.fdopen(fd, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            except OSError:
+                # On a full disk, an incomplete file must not stay.
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary, dir_fd=self._fd)
+                raise
+            os.fsync(self._fd)
+        except OSError as error:
+            raise StorageError(f"cannot write a file: {error.strerror}", path=self.path / name) from error
+
+    def __enter__(self) -> HeldDirectory:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._close()

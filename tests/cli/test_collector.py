@@ -1,0 +1,62 @@
+"""Young objects are looked at when they are said to be, and Python's own looks at all objects come no sooner for it."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tidelog.cli.commands import serving
+from tidelog.cli.commands.serving import YOUNG_LOOKS, Collector
+
+THRESHOLDS = (1_000_000, 5, 800)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The generations that this thread looks at: a broker of another test may still run in one of its own."""
+    monkeypatch.setattr(serving, "GC_THRESHOLDS", THRESHOLDS)
+    found: list[int] = []
+    own = threading.get_ident()
+
+    def noted(phase: str, info: dict[str, int]) -> None:
+        if phase == "stop" and threading.get_ident() == own:
+            found.append(info["generation"])
+
+    before = gc.get_threshold()
+    gc.callbacks.append(noted)
+    yield found
+    gc.callbacks.remove(noted)
+    gc.set_threshold(*before)
+
+
+def started(looks: list[int]) -> Collector:
+    """Return a collector, and forget what Python looked at of itself before that was made."""
+    collect = Collector()
+    gc.collect()
+    looks.clear()
+    return collect
+
+
+def test_some_looks_at_the_youngest_then_one_at_what_is_left(looks: list[int]) -> None:
+    collect = started(looks)
+    for _ in range(2 * YOUNG_LOOKS + 2):
+        collect()
+    assert looks == [*[0] * YOUNG_LOOKS, 1] * 2
+    assert gc.get_threshold() == (*THRESHOLDS[:2], THRESHOLDS[2] + 2)
+    gc.collect()  # After a look at all objects Python counts from nothing again.
+    for _ in range(YOUNG_LOOKS + 1):
+        collect()
+    assert gc.get_threshold() == (*THRESHOLDS[:2], THRESHOLDS[2] + 1)
+
+
+def test_nothing_is_looked_at_while_a_wide_request_is_in_memory(looks: list[int]) -> None:
+    collect = started(looks)
+    gc.disable()
+    try:
+        collect()
+    finally:
+        gc.enable()
+    assert looks == []
