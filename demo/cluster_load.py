@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from tests.kafka.clients import make_topics
 
 TOPIC = "orders"
 PARTITIONS = 6
@@ -108,12 +109,13 @@ class Watch:
     """Who leads and who is in sync, as the cluster's brokers say."""
 
     def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
     def create(self, replicas: int) -> None:
         """Create the topic, and wait until all of its partitions have leaders and all replicas are in sync."""
         wanted = NewTopic(TOPIC, PARTITIONS, replicas, config={"min.insync.replicas": "2"})
-        self._admin.create_topics([wanted], request_timeout=60)[TOPIC].result(60)
+        make_topics(self._bootstrap, [wanted])
         self.wait_in_sync(replicas)
 
     def wait_in_sync(self, replicas: int) -> float:

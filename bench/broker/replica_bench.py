@@ -24,6 +24,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from tests.kafka.clients import make_topics
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import wait_until
 from tests.kafka.members import TidelogMember
@@ -69,7 +70,7 @@ def measure(folder: Path, megabytes: int, rounds: int) -> dict[str, list[Figures
         admin = AdminClient({"bootstrap.servers": leader.bootstrap, "log_level": 0})
         try:
             topic = NewTopic(TOPIC, PARTITIONS, replica_assignment=[[LEADER, THEIRS, OURS]] * PARTITIONS)
-            admin.create_topics([topic])[TOPIC].result(PATIENCE_S)
+            make_topics(leader.bootstrap, [topic])
             for node_id, _ in nodes.values():
                 wait_until(lambda node_id=node_id: in_sync(admin, node_id), "all in sync", PATIENCE_S)  # type: ignore[misc]
             for _ in range(rounds):

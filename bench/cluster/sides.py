@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.kafka.clients import make_topics
 from tests.kafka.clusters import KafkaCluster, KafkaNode
 from tests.kafka.java import free_port, wait_until
 from tests.kafka.tidelog_node import TidelogNode
@@ -88,8 +89,7 @@ class Side:
         """Create a topic. `assignment` are the brokers of each partition, by their places here: 0, 1, 2."""
         brokers = [[self.ids[place] for place in places] for places in assignment]
         wanted = NewTopic(topic, len(brokers), replica_assignment=brokers, config=dict(config or {}))
-        admin = self.admin()
-        admin.create_topics([wanted], request_timeout=PATIENCE_S)[topic].result(PATIENCE_S)
+        make_topics(self.bootstrap, [wanted])
         wait_until(lambda: self.in_sync(topic, len(brokers)) == len(assignment[0]), f"replicas of {topic}", PATIENCE_S)
 
     def delete(self, topic: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from tests.cluster_soak import judge
 from tests.cluster_soak.group_reader import GroupReader
@@ -22,6 +22,7 @@ from tests.cluster_soak.senders import IdempotentSender, TransactionalSender
 from tests.cluster_soak.soak_cluster import SoakCluster, log_of
 from tests.cluster_soak.time_answers import asked_times, compare_leaders, expected, settled_answers
 from tests.cluster_soak.topics import CONFIGS, HISTORY, PARTITIONS, SENT, TRANSACTED, time_of
+from tests.kafka.clients import make_topics
 from tests.kafka.java import wait_until
 
 HISTORY_RECORDS = 9000
@@ -101,10 +102,9 @@ class Soak:
         return self.outcome
 
     def _create(self) -> None:
-        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap, "log_level": 0})
+        self.cluster.wait_for_brokers()
         topics = [NewTopic(name, PARTITIONS[name], 3, config=config) for name, config in CONFIGS.items()]
-        for created in admin.create_topics(topics, request_timeout=PATIENCE_S).values():
-            created.result(PATIENCE_S)
+        make_topics(self.cluster.bootstrap, topics)
         self.cluster.wait_in_sync()
 
     def _write_history(self) -> None:

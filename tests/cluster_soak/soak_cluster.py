@@ -171,11 +171,21 @@ class SoakCluster:
             raise OSError("not all brokers are there")
         return {(topic.name, one.partition_index): one for topic in found.topics for one in topic.partitions}
 
+    def wait_for_brokers(self) -> None:
+        """Wait until each broker knows all of them."""
+        wait_until(lambda: self._seen() is not None, "all brokers to know each other", SYNC_S)
+
+    def _seen(self) -> list[dict[tuple[str, int], Any]] | None:
+        """Return the partitions as each broker knows them; None where one does not answer, or does not see all brokers."""
+        try:
+            return [self.partitions(node_id) for node_id in self.brokers]
+        except (OSError, AssertionError):
+            return None
+
     def is_in_sync(self) -> bool:
         """Whether each broker says that all replicas of all partitions are in sync, and names the same leaders."""
-        try:
-            seen = [self.partitions(node_id) for node_id in self.brokers]
-        except (OSError, AssertionError):
+        seen = self._seen()
+        if seen is None:
             return False
         leaders = [{place: (one.leader_id, one.leader_epoch) for place, one in found.items()} for found in seen]
         everyone = set(self.brokers)

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from tests.kafka.clients import make_topics
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import wait_until
 from tests.kafka.members import TidelogMember
@@ -43,7 +44,7 @@ class Cluster:
         replicas = [[leader, THEIRS + OURS - leader] for leader in leaders]
         settings = {key.replace("_", "."): value for key, value in config.items()}
         topic = NewTopic(name, len(leaders), replica_assignment=replicas, config=settings)
-        self.admin.create_topics([topic])[name].result(PATIENCE_S)
+        make_topics(self.bootstrap, [topic])
         self.wait(name, lambda leader, isr: len(isr) == 2)
 
     def wait(self, topic: str, condition: Callable[[int, list[int]], bool]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from tests.kafka.clients import make_topics
 from tests.kafka.clusters import KafkaCluster, KafkaNode
 from tests.kafka.java import free_port, wait_until
 from tests.kafka.members import TidelogMember
@@ -36,7 +37,7 @@ class Cluster:
 
     def create(self, name: str, assignment: list[list[int]], **config: str) -> None:
         topic = NewTopic(name, len(assignment), replica_assignment=assignment, config=config)
-        self.admin.create_topics([topic])[name].result(PATIENCE_S)
+        make_topics(self.bootstrap, [topic])
 
     def partitions(self, topic: str) -> dict[int, tuple[int, list[int]]]:
         """Leader and in-sync replicas of each partition."""

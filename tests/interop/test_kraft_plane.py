@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from tests.kafka.clients import make_topics
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import free_port, wait_until
 from tests.patience import PATIENCE_S
@@ -88,11 +89,8 @@ async def unfenced(plane: KraftPlane) -> None:
 
 
 def create(cluster: KafkaCluster, *names: str, partitions: int = 3) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.brokers[1].bootstrap})
-    for created in admin.create_topics(
-        [NewTopic(name, partitions, 1, config={"retention.ms": "1234"}) for name in names]
-    ).values():
-        created.result(PATIENCE_S)
+    topics = [NewTopic(name, partitions, 1, config={"retention.ms": "1234"}) for name in names]
+    make_topics(cluster.brokers[1].bootstrap, topics)
 
 
 def check_topics(cluster: KafkaCluster, plane: KraftPlane) -> None:

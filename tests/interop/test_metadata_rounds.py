@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from tests.interop.test_dynamic_settings import DELETE, SET, Change, Side
 from tests.kafka import Kafka391
+from tests.kafka.clients import make_topics
 from tests.kafka.java import wait_until
 from tidelog import Broker
 from tidelog.storage.topics.topic_settings import TopicSettings
@@ -56,8 +57,7 @@ def change(bootstrap: str, model: Model, rng: random.Random, mark: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     created = [f"{mark}-{i}" for i in range(3)]
     wanted = [NewTopic(name, 2, 1, config={"retention.ms": "-1", "segment.bytes": "1048576"}) for name in created]
-    for one in admin.create_topics(wanted, request_timeout=CONFIRMED_S).values():
-        one.result(CONFIRMED_S)
+    make_topics(bootstrap, wanted)
     for name in created:
         model.settings[name] = {"retention.ms": "-1", "segment.bytes": "1048576"}
         model.values[name] = [[], []]

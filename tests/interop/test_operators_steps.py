@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from tests.cli.conftest import run
+from tests.kafka.clients import make_topics
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.jars import classpath
 from tests.kafka.java import run_java, wait_until
@@ -48,7 +49,7 @@ class _Clients:
 
     def create(self) -> None:
         wait_until(lambda: len(self.admin.list_topics(timeout=5).brokers) == 2, "two brokers")
-        self.admin.create_topics([NewTopic(TOPIC, PARTITIONS, 2)], request_timeout=60)[TOPIC].result(TIMEOUT_S)
+        make_topics(self.bootstrap, [NewTopic(TOPIC, PARTITIONS, 2)])
 
     def produce(self, count: int = 500) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap, "acks": "all", "enable.idempotence": True, "log_level": 0})

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from tests.check.replicas.laying import flip
 from tests.cli.conftest import run
+from tests.kafka.clients import make_topics
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import wait_until
 from tidelog.check.replicas.partition_comparison import PartitionComparison
@@ -48,8 +49,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         wanted = [NewTopic(name, PARTITIONS, 2, config=config) for name, config in TOPICS.items()]
         wait_until(lambda: len(admin.list_topics(timeout=5).brokers) == 2, "two brokers")
-        for created in admin.create_topics(wanted, request_timeout=60).values():
-            created.result(60)
+        make_topics(cluster.bootstrap, wanted)
         yield cluster
 
 

@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 import tidelog
 from tests.certificates import PASSWORD, Authority
+from tests.kafka.clients import make_topics
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import free_port, wait_until
 from tests.kafka.members import TidelogMember
@@ -58,7 +59,7 @@ def test_joins_follows_and_leads(tmp_path: Path) -> None:
             everyone = f"{theirs.bootstrap},{ours.bootstrap}"
             admin = AdminClient({"bootstrap.servers": everyone, "log_level": 0})
             topic = NewTopic("orders", 2, replica_assignment=[[1, 2], [2, 1]])
-            admin.create_topics([topic])["orders"].result(PATIENCE_S)
+            make_topics(everyone, [topic])
 
             def partitions() -> list[tuple[int, list[int]]]:
                 found = admin.list_topics("orders", timeout=PATIENCE_S).topics["orders"].partitions

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic  # type: ignore[attr-defined]
 
 from tests.broker.raw import RawClient
+from tests.kafka.clients import make_topics
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import wait_until
 from tests.kafka.members import TidelogMember
@@ -65,9 +66,7 @@ class Cluster:
 
     def create(self, name: str, *replicas: list[int], **config: str) -> None:
         settings = {key.replace("_", "."): value for key, value in config.items()}
-        self.admin.create_topics([NewTopic(name, len(replicas), replica_assignment=list(replicas), config=settings)])[
-            name
-        ].result(PATIENCE_S)
+        make_topics(self.bootstrap, [NewTopic(name, len(replicas), replica_assignment=list(replicas), config=settings)])
         self.wait(name, lambda number, leader, isr: leader == replicas[number][0] and isr == set(replicas[number]))
 
     def wait(self, topic: str, condition: Callable[[int, int, set[int]], bool]) -> None:

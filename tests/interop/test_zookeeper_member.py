@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from tests.kafka.clients import make_topics
 from tests.kafka.java import wait_until
 from tests.kafka.members import TidelogMember
 from tests.kafka.zookeepers import ROOT, ZookeeperCluster
@@ -40,7 +41,7 @@ class Mixed:
 
     def create(self, name: str, assignment: list[list[int]], **config: str) -> None:
         topic = NewTopic(name, len(assignment), replica_assignment=assignment, config=config)
-        self.admin.create_topics([topic])[name].result(TIMEOUT_S)
+        make_topics(self.bootstrap, [topic])
 
     def alter(self, name: str, **config: str) -> None:
         """Set a topic's properties, all of them, as Kafka's tools did: by ZooKeeper."""

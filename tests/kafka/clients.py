@@ -108,11 +108,41 @@ def wait_until_ended(bootstrap: str, *transactional_ids: str) -> None:
 
 def create_topics(bootstrap: str, configs: Mapping[str, Mapping[str, str]], partitions: int = 1, replicas: int = 1) -> None:
     """Create topics with these settings, and wait for their leaders."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    wanted = [NewTopic(name, partitions, replicas, config=dict(config)) for name, config in configs.items()]
-    for created in admin.create_topics(wanted, request_timeout=PATIENCE_S).values():
-        created.result(PATIENCE_S)
-    wait_for_leaders(admin, dict.fromkeys(configs, partitions))
+    make_topics(bootstrap, [NewTopic(name, partitions, replicas, config=dict(config)) for name, config in configs.items()])
+    wait_for_leaders(AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}), dict.fromkeys(configs, partitions))
+
+
+def make_topics(bootstrap: str, wanted: Iterable[NewTopic]) -> None:
+    """Create topics; asked for again where the broker that was asked has left the cluster's metadata, as a slow one does."""
+    left = {topic.topic: topic for topic in wanted}
+    maybe_made: set[str] = set()
+
+    def are_made() -> bool:
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        for name, created in admin.create_topics(list(left.values()), request_timeout=PATIENCE_S).items():
+            try:
+                created.result(PATIENCE_S)
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code in _UNANSWERED:
+                    maybe_made.add(name)
+                    continue
+                if code != KafkaError.TOPIC_ALREADY_EXISTS or name not in maybe_made:
+                    raise
+            del left[name]
+        return not left
+
+    wait_until(are_made, f"topics {', '.join(left)}", PATIENCE_S)
+
+
+_UNANSWERED = {
+    KafkaError._DESTROY_BROKER,  # type: ignore[attr-defined]
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.INVALID_REPLICATION_FACTOR,
+}
+"""librdkafka's own codes begin with an underscore. The last one: a broker is fenced."""
 
 
 def wait_for_leaders(admin: AdminClient, topics: Mapping[str, int]) -> None:

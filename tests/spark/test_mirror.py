@@ -17,10 +17,12 @@ from tests.storage.known_topics import forget
 from tidelog import NewRecord
 from tidelog.client.client import connect
 from tidelog.client.consumer_groups.groups import commit_offsets, committed_offsets
+from tidelog.client.produce.batch_appender import BatchAppender
 from tidelog.clock import ManualClock
 from tidelog.copying.mirror_folder import read_groups
 from tidelog.copying.offset_map import OffsetMap
 from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from tidelog.groups.positions import source_position
 from tidelog.model import TopicPartition
 from tidelog.spark.jobs.mirror import MirrorOptions
 
@@ -191,6 +193,42 @@ def test_what_is_refused(start_broker: StartBroker, tmp_path: Path, monkeypatch:
     source.create_topic("orders", 1)
     with pytest.raises(OffsetOutOfRangeError, match="was the topic recreated"):
         mirror_here(monkeypatch, wanted)
+
+
+def test_what_a_killed_run_has_open(start_broker: StartBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its transaction, which has a position, is not waited for: its brokers would end it two minutes later."""
+    source, target = start_broker(**KEPT), start_broker(**KEPT)
+    source.create_topic("orders", 1)
+    produce(source, "orders", 10)
+    wanted = options(source, target, tmp_path / "map", job_id="copies")
+    mirror_here(monkeypatch, wanted)
+    place = TopicPartition("orders", 0)
+
+    def killed(position: int) -> BatchAppender:
+        appender = BatchAppender(cluster, transactional_id="copies-orders-0", transaction_timeout_ms=600_000)
+        appender.init()
+        appender.begin()
+        appender.send_offsets("copies", {place: (position, source_position(*place))})
+        return appender
+
+    with connect(target.bootstrap_servers) as client:
+        cluster = client.cluster
+        produce(source, "orders", 10, first=10)
+        killed(20)
+        (row,) = mirror_here(monkeypatch, wanted).rows
+        assert (row["from_offset"], row["records"], row["next_offset"]) == (10, 10, 20)
+        # What it was about is gone in the source.
+        produce(source, "orders", 10, first=20)
+        source.on_loop(lambda: source.node.manager.log("orders", 0).maybe_increment_log_start_offset(25))
+        killed(25)
+        with pytest.raises(OffsetOutOfRangeError, match="orders-0: 5 offsets were deleted"):
+            mirror_here(monkeypatch, wanted)
+        # What was committed is not lost.
+        former = killed(25)
+        former.commit()
+        (row,) = mirror_here(monkeypatch, wanted).rows
+        assert (row["lost"], row["records"], row["next_offset"]) == (0, 5, 30)
+    assert [row[2] for row in rows(target, "orders")] == [b"v%d" % at for at in (*range(20), *range(25, 30))]
 
 
 @pytest.mark.spark

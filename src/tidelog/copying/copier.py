@@ -76,7 +76,7 @@ class CopyTask:
 
     @property
     def transactional_id(self) -> str:
-        return f"{self.job_id}-{self.source.topic}-{self.source.partition}"
+        return _transactional_id(self.job_id, self.source)
 
     @property
     def size_bytes(self) -> int:
@@ -172,6 +172,8 @@ def committed_positions(
 ) -> dict[TopicPartition, int]:
     """Return how far each source partition of `targets` (source: target) was copied by a job; those never copied are left out.
 
+    A killed copier leaves its transaction open until that times out. Plans are made with `require_stable=False`, which does not
+    wait for that: `copy_partition` aborts it, and reads its partition's position again.
     Raises InvalidArgumentError where the target partition got another source's records, and what `committed_offsets` raises.
     """
     found = committed_offsets(cluster, job_id, targets.values(), require_stable=require_stable)
@@ -189,6 +191,23 @@ def committed_positions(
             )
         positions[source] = offset
     return positions
+
+
+def settled_position(cluster: Cluster, job_id: str, source: TopicPartition, target: TopicPartition) -> int | None:
+    """Return how far a source partition was copied by a job, once nobody can change that any more; None for never.
+
+    A copier of the job that still runs is fenced, the transaction that a killed one has left open is aborted.
+    Raises what `committed_positions` and `BatchAppender.init` raise.
+    """
+    if transactions_supported(cluster):
+        transactional_id = _transactional_id(job_id, source)
+        with BatchAppender(cluster, transactional_id=transactional_id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS) as appender:
+            appender.init()
+    return committed_positions(cluster, job_id, {source: target}).get(source)
+
+
+def _transactional_id(job_id: str, source: TopicPartition) -> str:
+    return f"{job_id}-{source.topic}-{source.partition}"
 
 
 class _Copier:

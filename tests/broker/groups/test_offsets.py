@@ -339,6 +339,10 @@ def test_what_expires(start_broker: StartBroker) -> None:
             assert isinstance(found, dict)
             return set(found)
 
+        def become(group: str, expected: set[tuple[str, int]]) -> None:
+            """Groups are looked at in turns with requests: on a slow machine one of these may come between two of them."""
+            wait_until(lambda: offsets(group) == expected, f"{group} to have {expected}")
+
         with member(broker, "subscribed", ["events"], session_timeout_ms=1_800_000) as reader:
             who: dict[str, Any] = {"member_id": reader.member_id, "generation_id_or_member_epoch": reader.generation_id}
             commit(client, "subscribed", {("events", 0): Offset(1), ("other", 0): Offset(1)}, **who)
@@ -350,21 +354,21 @@ def test_what_expires(start_broker: StartBroker) -> None:
                 assert not reader.heartbeat()
                 if clock.now_ms() < NOW_MS + DAY_MS - 3_600_000:
                     assert offsets("alone") == {("events", 0), ("events", 1), ("events", 2)}
-            assert offsets("alone") == {("events", 0), ("events", 2)}
+            become("alone", {("events", 0), ("events", 2)})
             assert offsets("subscribed") == {("events", 0), ("other", 0)}
             pass_by(1_700_000)
             assert not reader.heartbeat()
             pass_by(1_000_000)
-            assert offsets("alone") == {("events", 2)}
+            become("alone", {("events", 2)})
             # What nobody subscribes to goes by its commit, what the group reads stays.
-            assert offsets("subscribed") == {("events", 0)}
+            become("subscribed", {("events", 0)})
             reader.leave()
         pass_by(3 * DAY_MS)
-        assert groups_of(client) == {"subscribed"}
+        wait_until(lambda: groups_of(client) == {"subscribed"}, "offsets with their own time to expire")
         pass_by(4 * DAY_MS - 1_000_000)
         assert offsets("subscribed") == {("events", 0)}
         pass_by(2_000_000)
-        assert groups_of(client) == set()
+        wait_until(lambda: not groups_of(client), "the last group to expire")
     broker.stop()
     broker.start()
     assert loaded(broker).all() == []

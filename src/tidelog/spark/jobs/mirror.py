@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.client.connections.cluster import Cluster
 from tidelog.clock import Clock, SystemClock
-from tidelog.copying.copier import CLIENT_ID, CopyResult, CopyTask, committed_positions, copy_partition
+from tidelog.copying.copier import CLIENT_ID, CopyResult, CopyTask, committed_positions, copy_partition, settled_position
 from tidelog.copying.copy_plan import PlannedPartition, plan_copy
 from tidelog.copying.mirror_folder import MirrorIdentity, SeenGroups, claim_folder, write_groups
 from tidelog.copying.mirror_groups import JOB_PREFIX, offsets_of_groups, sync_group
@@ -256,7 +256,7 @@ class _Mirror:
         """Yield what is to be copied of a topic now."""
         options = self._options
         targets = {TopicPartition(topic, number): TopicPartition(options.prefix + topic, number) for number in numbers}
-        positions = committed_positions(self._target, self._job_id, targets)
+        positions = committed_positions(self._target, self._job_id, targets, require_stable=False)
         maps = OffsetMap.open(options.map_dir)
         for source in targets.keys() - positions.keys():
             with contextlib.suppress(NotFoundError):
@@ -267,6 +267,9 @@ class _Mirror:
         ends = self._source.ends(targets)
         for planned in plan_copy(self._source, topic, offsets=offsets):
             source, position = planned.source, positions.get(planned.source)
+            if position is not None and position < planned.start_offset:
+                # Gone in the source. An open transaction of a run that was killed may have the records in between.
+                position = max(position, settled_position(self._target, self._job_id, source, targets[source]) or 0)
             self._note(planned, targets[source], position, ends[source].log_start_offset, ends[source].log_end_offset)
             if position is None:
                 OffsetMapWriter(options.map_dir, source, options.prefix + topic, start_offset=planned.start_offset).close()
