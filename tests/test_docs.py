@@ -153,7 +153,7 @@ def test_the_architecture_names_each_room() -> None:
 
 def test_threads_of_the_architecture_exist() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    table = text.partition("## Who runs where")[2].partition("**A start**")[0]
+    table = text.partition("## Who runs where")[2].partition("**Startup**")[0]
     named = [name for row in re.findall(r"^\| (`[^|]*)\|", table, re.MULTILINE) for name in re.findall(r"`([\w-]+)`", row)]
     assert len(named) > 8
     code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))

@@ -41,7 +41,7 @@ _SIGN: Final = 0x80
 
 
 class HeaderCheck(NamedTuple):
-    """The first look at a folder that a broker serves."""
+    """What the headers of a partition's batches say, at the first look."""
 
     error_code: int = _NONE
     is_transactional: bool = False

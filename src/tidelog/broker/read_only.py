@@ -10,8 +10,8 @@
 | OffsetCommit, OffsetDelete, DeleteGroups | GROUP_AUTHORIZATION_FAILED |
 | AddPartitionsToTxn, TxnOffsetCommit, WriteTxnMarkers | is not served: without InitProducerId nobody comes so far |
 
-All else is answered as usual, from the folder as it was at the start (`storage.read_only_view`). Groups are joined, and forgotten
-at the end. A commit is refused rather than forgotten: consumers turn `enable.auto.commit` off.
+All else is answered as usual, from the folder as it was at the start (`storage.folder.read_only_view`). Groups are joined, and
+forgotten at the end. A commit is refused rather than forgotten: consumers turn `enable.auto.commit` off.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 | start | the properties are sorted, the folder is loaded (and recovered after a crash), the listeners open |
 | end | the listeners close, begun requests are answered, logs are flushed and closed, the clean-shutdown file is written |
 
-`serve` is for those who bring an event loop: `tidelog serve` and `embedded`.
+`serve` is for those who bring an event loop: `tidelog serve` and `broker_thread`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
         columns.add(header, buffer, header.position)
     offsets, values = columns.offsets(), columns.values()
 
-What comes out are buffers in Arrow's layouts (native byte order), which `scan/` wraps without a copy; nothing here knows
+What comes out are buffers in Arrow's layouts (native byte order), which `sources/` wraps without a copy; nothing here knows
 Arrow. Each buffer is a fresh one that later calls leave alone, except that views point into the buffers that were added.
 
 A batch is validated whole before any of its rows count. One `Columns` belongs to one thread; the kernel releases the GIL.

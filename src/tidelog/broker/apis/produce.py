@@ -109,7 +109,7 @@ _NOT_KNOWN_YET: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""Log contents that older clients do not expect."""
+"""A coordinator that answers so does not say whether the partition is part of the transaction."""
 
 
 def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResponse | Outcome:

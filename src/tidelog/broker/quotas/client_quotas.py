@@ -8,7 +8,7 @@
 | `controller_mutation_rate` | partitions created and deleted | refused where the version knows that (code 89), muted |
 | `connection_creation_rate` | connections of an address: see `connection_quotas` | |
 
-Muted is a connection of which nothing is read (`Connection.mute`): its answer is sent at once, with `throttle_time_ms`, so that
+Muted is a connection of which nothing is read (`AnswerWriter.mute`): its answer is sent at once, with `throttle_time_ms`, so that
 clients wait by themselves (KIP-219). No other connection waits for it. Followers' fetches and markers of transactions are exempt.
 
 A client names itself. So counters that are as new ones are dropped (`SWEEP_MS`), and there are no more than `MAX_COUNTERS` at a

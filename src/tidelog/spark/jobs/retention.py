@@ -103,8 +103,9 @@ def retention(
 ) -> JobResult:
     """Forecast what goes when; the module's docstring has the rows.
 
-    The settings are those that the folder knows of each topic (`storage.topic_settings`), then those of `broker_properties`, a
-    server's, then Kafka's defaults; `retention_ms` and `retention_bytes` (-1: no limit) go before them. Nothing is deleted.
+    The settings are those that the folder knows of each topic (`storage.topics.topic_settings`), then those of
+    `broker_properties`, a server's, then Kafka's defaults; `retention_ms` and `retention_bytes` (-1: no limit) go before them.
+    Nothing is deleted.
     Raises NotFoundError, CorruptDataError, SegmentChangedError.
     """
     now_ms = (SystemClock() if clock is None else clock).now_ms()

@@ -29,7 +29,7 @@ Invariants
   - Nothing is read beyond the buffer; nothing that a batch says is trusted before it is checked.
   - The walk runs without the GIL and raises nothing: tables that are full end it, are enlarged, and it goes on.
 
-`storage.recovery` calls this, as does all that walks whole segments.
+`storage.loading.recovery` calls this, as does all that walks whole segments.
 """
 
 from __future__ import annotations

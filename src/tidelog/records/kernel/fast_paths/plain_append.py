@@ -1,7 +1,7 @@
 """An ordinary producer's batch checked and put into its place, in one call.
 
 Nearly everything that a leader is sent is of one kind: a single v2 batch, not compressed, whose records pass. `take_plain_batch`
-does for it what `storage.append_analysis` and `records.validation` do for any records, and nothing for all others: it returns
+does for it what `storage.partition.append.append_analysis` and `records.validation` do for any records, or nothing: it returns
 None, and they say what is wrong, or do what has to be done. So every rule has one place that reports, and this one only has to
 recognise what no rule objects to:
 
@@ -16,7 +16,7 @@ records         `record_check` refuses none, and their offset deltas are 0, 1, 2
 Then base offset and leader epoch are written, the largest timestamp where it was wrong, or the append time; the checksum only
 if what it covers has changed. Until all is checked nothing is changed.
 
-Interpreted it takes nothing, as it would be no faster than the others. `storage.partition.appending` calls it.
+Interpreted it takes nothing, as it would be no faster than the others. `storage.partition.append.appends` calls it.
 """
 
 from __future__ import annotations
