@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.kafka import Kafka391
+from tests.patience import PATIENCE_S
 
 T = 1_600_000_000_000
 
@@ -97,7 +98,7 @@ def run_import(data_dir: Path, topic: str, source: Path, options: dict[str, obje
     """Run the command; it must succeed."""
     command = [sys.executable, "-m", "tidelog", "import", str(data_dir), topic, str(source)]
     command += [text for name, value in options.items() for text in (f"--{name}", str(value))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE_S)
     assert done.returncode == 0, done.stderr
 
 

@@ -17,6 +17,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from tests.kafka import Kafka391
 from tests.kafka.clients import Row
+from tests.kafka.java import wait_until
 from tests.patience import PATIENCE_S
 
 T = 1_600_000_000_000
@@ -133,6 +134,8 @@ class Writer:
         self._failure: BaseException | None = None
 
     def __enter__(self) -> Writer:
+        # A broker that has just started may not know its topics yet, and the client takes no partitions for an answer.
+        wait_until(self._knows_topics, "the topics' partitions", PATIENCE_S)
         self._thread.start()
         return self
 
@@ -145,6 +148,13 @@ class Writer:
         if left:
             raise TimeoutError(f"{left} records unacknowledged")
         assert not any(topic.errors for topic in self._topics), [topic.errors[:1] for topic in self._topics]
+
+    def _knows_topics(self) -> bool:
+        names = [topic.name for topic in self._topics]
+        try:
+            return all(self._producer.list_topics(name, timeout=PATIENCE_S).topics[name].partitions for name in names)
+        except KafkaException:
+            return False
 
     def _run(self) -> None:
         try:

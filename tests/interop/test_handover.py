@@ -16,6 +16,7 @@ from tests.crash.history import Writer
 from tests.interop.seen import Seen, differences, see, serve
 from tests.kafka import Kafka391
 from tests.kafka.clients import NewRow, consume, produce
+from tests.patience import PATIENCE_S
 from tidelog import Broker
 from tidelog.clock import SystemClock
 from tidelog.records.builder import build_batch_v2
@@ -137,7 +138,7 @@ def build(value: bytes) -> bytearray:
 
 def tidelog(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tidelog", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE_S)
 
 
 DAY_MS = 86_400_000

@@ -17,6 +17,7 @@ from tests.interop.rows import rows_of
 from tests.kafka import Kafka391, dump_log_segments
 from tests.kafka.clients import NewRow, consume, offset_for_time, offset_of_max_timestamp, produce
 from tests.kafka.tools import complaints
+from tests.patience import PATIENCE_S
 
 each_import = pytest.mark.parametrize("one", IMPORTS, ids=lambda one: one.topic)
 
@@ -111,7 +112,7 @@ def test_nothing_is_imported_into_a_folder_that_a_broker_uses(serving: Kafka391,
 
     before = there()
     command = [sys.executable, "-m", "tidelog", "import", str(serving.data), "more", str(source), "--timestamp", "at"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE_S)
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
     assert there() == before

@@ -48,8 +48,8 @@ SHARE = 400
 """Records that each partition of a source grows by right before each disturbance."""
 BATCH = "160"
 """Offsets of a micro-batch: some five of them in a share of both partitions."""
-START_TIMEOUT_S = 180.0
-SETTLE_TIMEOUT_S = 180.0
+START_TIMEOUT_S = 600.0
+SETTLE_TIMEOUT_S = 600.0
 SOURCE = "source"
 PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",

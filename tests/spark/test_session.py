@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.spark.golden import log_dir, rows
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def test_without_java_on_the_machine_and_without_registration(tmp_path: Path) ->
     environment = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "SPARK_HOME", "XDG_CACHE_HOME")}
     environment |= {"PATH": str(tools), "HOME": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
     command = [sys.executable, "-c", PROGRAM, log_dir()]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=2 * PATIENCE_S)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout.splitlines()[-1])
     assert answer["rows"] == len(rows("v2-zstd-ct"))

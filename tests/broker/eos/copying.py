@@ -108,6 +108,8 @@ class Copying:
         for each in self.copiers.values():
             each.kill()
         self.watcher.close()
+        # librdkafka may abort the process where the coordinator of a producer that lives leaves the cluster for good.
+        del self.writer
 
     def run(self, disturbances: Sequence[str]) -> None:
         """Copy everything; the disturbances come one after the other, at random moments of their share of the way."""
