@@ -44,3 +44,14 @@ def test_a_head_that_is_gone_is_told_as_a_hole_is(tmp_path: Path, caplog: pytest
     search._thread.join(PATIENCE_S)
     (warned,) = [record.getMessage() for record in caplog.records]
     assert f"two-partitions-0: offsets [0, {int(second.stem)}) missing: leader epoch 0 begins at offset 0" in warned
+
+
+def test_a_segment_whose_name_does_not_fit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A start looks at the names of the first and the last only."""
+    shutil.copytree(KAFKA_3 / "two-partitions-0", tmp_path / "two-partitions-0")
+    _, second = sorted((tmp_path / "two-partitions-0").glob("*.log"))
+    second.rename(second.with_name(f"{100:020d}.log"))
+    search = HoleSearch(tmp_path)
+    search.start()
+    search._thread.join(PATIENCE_S)
+    assert any("who goes by that name misses records" in record.getMessage() for record in caplog.records)

@@ -305,12 +305,6 @@ class TestFolders:
         log = open_log(tmp_path)
         assert (bases(log), log.log_end_offset) == ([0], 0)
 
-    def test_a_log_whose_name_is_no_offset(self, tmp_path: Path) -> None:
-        folder = closed(tmp_path)
-        (folder / "notes.log").touch()
-        with pytest.raises(InvalidArgumentError, match="no offset"):
-            reopened(tmp_path)
-
     def test_other_files_are_left_alone(self, tmp_path: Path) -> None:
         folder = closed(tmp_path)
         strangers = [folder / name for name in ("README", "notes.txt", "leader-epoch-checkpoint.tmp")]

@@ -310,6 +310,10 @@ class _Look:
         """Yield what is wrong beside the indexes. `walked` is what the walk for these told, None: the headers are read again."""
         claims = self._log_dir.claims(key)
         directory = log.directory
+        try:
+            log.check_names()
+        except CorruptBatchError as error:
+            yield Finding.of_error(error, directory, *key)
         for one in log.missing():
             yield Finding.of_missing(one, directory)
         yield from self._check_snapshots(key, log, has_topic_id)

@@ -19,8 +19,9 @@ from __future__ import annotations
 import re
 import uuid
 from functools import lru_cache
+from pathlib import Path
 
-from tidelog.errors import InvalidArgumentError
+from tidelog.errors import CorruptDataError, InvalidArgumentError
 from tidelog.model import MAX_OFFSET, TopicPartition
 
 LOG_SUFFIX = ".log"
@@ -48,6 +49,7 @@ CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 MAX_NAME_LENGTH = 255
 _SUFFIXED_DIR = re.compile(r"^(\S+)-(\S+)\.(\S+)(-delete|-stray|-future)$")
 _OFFSET = re.compile(r"[+-]?[0-9]+")
+_DIGITS = 20
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -64,6 +66,19 @@ def offset_from_file_name(name: str) -> int:
     if not _OFFSET.fullmatch(text) or not -MAX_OFFSET - 1 <= int(text) <= MAX_OFFSET:
         raise InvalidArgumentError("no offset in a file's name", found=repr(name), expected="digits before the first dot")
     return int(text)
+
+
+def base_offset_of_log(path: Path, ending: str = LOG_SUFFIX) -> int:
+    """Return the base offset that the name of a segment's file says. `ending` is what follows the offset.
+
+    Raises CorruptDataError where Kafka writes no such name. It pads to 20 digits, and opens the padded name whatever the folder
+    has: a file of another name would be read by some, and not by others, or stand beside the segment whose offset it claims.
+    """
+    text = path.name.removesuffix(ending)
+    if len(text) == _DIGITS and text.isascii() and text.isdigit() and int(text) <= MAX_OFFSET:
+        return int(text)
+    expected = f"an offset of {_DIGITS} digits before {ending!r}"
+    raise CorruptDataError("not the name of a segment", path=path, found=path.name, expected=expected)
 
 
 def is_suffixed_dir(name: str) -> bool:

@@ -145,15 +145,15 @@ class Log(LogSegments):
     def check_names(self) -> None:
         """Make sure that what is skipped because of a segment's name is not there: that batches and names fit each other.
 
-        Of each segment the first header is read, and where a hole precedes it, what the segment before ends with. Then the log
-        start is compared with the leader epochs: that it hides too much, `missing` says. Raises CorruptBatchError.
+        Of each segment the first header is read, and where a hole precedes it, or it is empty, what the one before ends with.
+        Then the log start is compared with the leader epochs: that it hides too much, `missing` says. Raises CorruptBatchError.
         """
         if self._names_are_checked:
             return
         before: Segment | None = None
         for segment in self.segments:
             try:
-                if segment.size_bytes and not segment.check_name() and before is not None:
+                if not (segment.size_bytes and segment.check_name()) and before is not None:
                     before.valid_end()  # which raises if it reaches beyond this one's base
             except SegmentChangedError:
                 pass  # The next reader reports it.
@@ -260,6 +260,8 @@ class Log(LogSegments):
 
 def _swap_end(file: SegmentFile, notices: Notices) -> int:
     """Return the offset after a ``.log.swap``: the segments below it are those that it stands for."""
+    if not file.stat.st_size:
+        notices.note(file.path, "it is empty, and stands for the segment of its base: that one is not read")
     segment = Segment(file, MAX_OFFSET, notices)
     try:
         return segment.next_offset

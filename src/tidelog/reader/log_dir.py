@@ -32,6 +32,7 @@ from tidelog.errors import (
 )
 from tidelog.formats import names
 from tidelog.formats.checkpoints import read_offset_checkpoint
+from tidelog.formats.dir_lock import is_locked
 from tidelog.formats.files import Notices
 from tidelog.formats.names import MAX_NAME_LENGTH
 from tidelog.model import METADATA_TOPIC, TopicPartition
@@ -113,7 +114,7 @@ class LogDir:
     def is_there(self, key: TopicPartition) -> bool:
         """Return whether a partition's folder is there at this moment, or on its way in or out."""
         name, there = names.log_dir_name(*key), self._list()
-        return (name in there and self._holds_a_log(name)) or _is_moving(name, there)
+        return (name in there and self._holds_a_log(name)) or self._is_moving(name, there)
 
     def claims(self, key: TopicPartition) -> Claims:
         """Return what the folder's checkpoints say of a partition."""
@@ -181,7 +182,7 @@ class LogDir:
         found = []
         for key in sorted(keys):
             name = names.log_dir_name(*key)
-            if key.topic == METADATA_TOPIC or (name in there and self._holds_a_log(name)) or _is_moving(name, there):
+            if key.topic == METADATA_TOPIC or (name in there and self._holds_a_log(name)) or self._is_moving(name, there):
                 continue
             says = next(checkpoint for checkpoint, offsets in named.items() if key in offsets)
             claims = self.claims(key)
@@ -264,14 +265,22 @@ class LogDir:
             return False  # No folder, or gone since it was listed.
         return names.PARTITION_METADATA in files or any(file.endswith(_FILES_OF_A_LOG) for file in files)
 
+    def _is_moving(self, name: str, there: list[str]) -> bool:
+        """Return whether a partition's folder is going, unclaimed or arriving. Kafka cuts the topics of very long names.
 
-def _is_moving(name: str, there: list[str]) -> bool:
-    """Return whether a partition's folder is going, unclaimed or arriving. Kafka cuts the topics of very long names."""
-    for other in there:
-        if names.is_suffixed_dir(other):
-            stem = other.rpartition(".")[0]
-            topic, _, partition = stem.rpartition("-")
-            cut = len(other) >= MAX_NAME_LENGTH and name.startswith(topic) and name.endswith(f"-{partition}")
-            if stem == name or cut:
-                return True
-    return False
+        An empty one is what an earlier topic of the name has left, unless its owner is about to remove it.
+        """
+        for other in there:
+            if names.is_suffixed_dir(other):
+                stem = other.rpartition(".")[0]
+                topic, _, partition = stem.rpartition("-")
+                cut = len(other) >= MAX_NAME_LENGTH and name.startswith(topic) and name.endswith(f"-{partition}")
+                if (stem == name or cut) and (is_locked(self.path) or self._has_files(other)):
+                    return True
+        return False
+
+    def _has_files(self, name: str) -> bool:
+        try:
+            return any((self.path / name).iterdir())
+        except OSError:
+            return False

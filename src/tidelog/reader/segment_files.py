@@ -4,7 +4,7 @@ A listing is read until two in a row agree, and each segment is then held by its
 listed together is read together. The names mean:
 
 =========================  ======================================================================================
-``N.log``                  a segment
+``N.log``                  a segment; N is padded to 20 digits, any other name that ends so is an error
 ``….deleted``              on its way out: not listed (but a segment listed before is still found there)
 ``N.log.cleaned``          the cleaner's unfinished work: ignored, and every ``.swap`` at or above it with it
 ``N.log.swap``             finished work about to take its place: stands for every segment whose base lies in
@@ -52,7 +52,8 @@ class Listing(NamedTuple):
 def list_partition(directory: Path, next_offset: Callable[[SegmentFile], int]) -> Listing:
     """List a partition's folder. `next_offset` says where a ``.log.swap`` ends; it is asked only if there is one.
 
-    Raises NotFoundError where there is no such folder, SegmentChangedError if it keeps changing, StorageError.
+    Raises NotFoundError where there is no such folder, SegmentChangedError if it keeps changing, StorageError (also for a link
+    that leads nowhere), CorruptDataError for a ``.log`` whose name is not a segment's.
     """
     previous = None
     for _ in range(MAX_LISTINGS):
@@ -74,10 +75,12 @@ def _scan(directory: Path) -> dict[str, SegmentFile | None]:
                 name = entry.name
                 if name.endswith((names.SNAPSHOT_SUFFIX, names.CLEANED_SUFFIX)):
                     found[name] = None
-                elif name.endswith((names.LOG_SUFFIX, _LOG_SWAP_SUFFIX)) and _offset(name) is not None:
+                elif name.endswith((names.LOG_SUFFIX, _LOG_SWAP_SUFFIX)):
                     try:
-                        found[name] = segment_file(directory / name)
+                        found[name] = _look_at(directory / name)
                     except NotFoundError:
+                        if entry.is_symlink():
+                            raise StorageError("a link to a segment that is not there", path=directory / name) from None
                         found[name] = None  # Renamed since: the next listing shows it, and differs from this one.
     except StorageError:
         raise  # An OSError too; it names the file.
@@ -94,7 +97,14 @@ def segment_file(path: Path) -> SegmentFile:
     """Look at one ``.log`` by its path. Raises NotFoundError, InvalidArgumentError for a name that is not an offset,
     StorageError.
     """
-    base_offset = names.offset_from_file_name(path.name)
+    return _look_at(path, names.offset_from_file_name(path.name))
+
+
+def _look_at(path: Path, base_offset: int | None = None) -> SegmentFile:
+    if base_offset is None:
+        base_offset = names.base_offset_of_log(
+            path, _LOG_SWAP_SUFFIX if path.name.endswith(names.SWAP_SUFFIX) else names.LOG_SUFFIX
+        )
     try:
         return SegmentFile(base_offset, path, path.stat())
     except (FileNotFoundError, NotADirectoryError):

@@ -1,8 +1,10 @@
-"""What a broker logs soon after its start: which offsets no segment holds, in the middle of a log or before its first segment.
+"""What a broker logs soon after its start: which offsets no segment holds, in the middle of a log or before its first segment,
+and which segments' names do not fit their batches.
 
 A broker serves such a log as Kafka does, without an error: consumers continue after the hole. So a warning names the offsets. One
-thread looks once, with the reader of folders (`Log.missing`): at the ends of segments alone, but for a log that has a hole and
-of which no setting says that it is compacted: its headers are read. It rests after each log. Neither the start nor clients wait.
+thread looks once, with the reader of folders (`Log.missing`, `Log.check_names`): at the ends and first headers of segments alone,
+but for a log that has a hole and of which no setting says that it is compacted: its headers are read. It rests after each log.
+Neither the start nor clients wait.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.errors import TidelogError
+from tidelog.errors import CorruptBatchError, TidelogError
 from tidelog.formats.files import Notices
 
 if TYPE_CHECKING:
@@ -71,6 +73,11 @@ class HoleSearch:
                 log.notices = notices = _NoticesOf(self._stopping)
                 for segment in log.segments:
                     segment.notices = notices
+                try:
+                    log.check_names()
+                except CorruptBatchError as error:
+                    if not self._stopping.is_set():
+                        logger.error("%s: who goes by that name misses records", error)
                 # What checkpoints say of a log's end is of before the start: the broker goes on from where the log ends.
                 found = [one for one in log.missing() if one.kind in ("segment", "head")]
         except (TidelogError, OSError):

@@ -143,13 +143,16 @@ def _all_missing(
     segments = log.segments
     if segments and (end_offset is None or start_offset < segments[0].base_offset):
         yield from _head(log, claims, orphans)
+    is_known = True
     for before, behind in pairwise(segments):
         if end_offset is not None and before.base_offset >= end_offset:
             return
         if behind.base_offset <= start_offset:
             continue
         end = _end_of(before)
-        if end is None or end.next_offset >= behind.base_offset:
+        # An empty one ends where its name says: that is nothing to go by where the one before it is damaged, or reaches beyond.
+        is_known = end is not None and (is_known or before.size_bytes > 0)
+        if end is None or not is_known or end.next_offset >= behind.base_offset:
             continue
         lost = orphans.between(end.next_offset, behind.base_offset - 1)
         if lost is not None:

@@ -40,6 +40,7 @@ from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.producers.producer_state_manager import PRODUCER_ID_EXPIRATION_MS, ProducerStateManager
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.segment.log_segment import LogSegment
+from tidelog.storage.segment.segment_names import check_name
 
 __all__ = ["LOST_END", "Progress", "RecoveryProgress", "load"]
 
@@ -123,6 +124,7 @@ def _load(
         return _without_looking(log)
     recovery = LogRecovery(log, progress)
     clean_end = recovery.recover(broken)
+    _check_names(log)
     _build_missing_time_indexes(log, found)
     end_offset = _find_end(log, producer_state, clean_end)
     _warn_of_a_lost_end(log, end_offset)
@@ -196,6 +198,20 @@ def _without_looking(log: LoadingLog) -> LoadedLogOffsets:
         log.begin_segment(0)
     active = log.segments.active
     return LoadedLogOffsets(0, 0, LogOffsetMetadata(0, active.base_offset, active.size_bytes))
+
+
+def _check_names(log: LoadingLog) -> None:
+    """Check the names that are relied on before anything is read: those of the first segment, of the one where the log starts,
+    of the last, and of empty ones.
+
+    The others are checked after the start (`HoleSearch`), and when a read meets a hole before them (`LocalLog.locate`).
+    Raises CorruptBatchError, StorageError.
+    """
+    start = log.segments.floor(log.log_start_offset)
+    for segment in log.segments:
+        if segment in (log.segments.first, start, log.segments.last) or not segment.size_bytes:
+            check_name(log.segments, segment)
+            segment.log.release()
 
 
 # --- steps 4 and 5: the indexes of time, and the end

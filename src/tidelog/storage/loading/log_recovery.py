@@ -36,6 +36,7 @@ from tidelog.storage.loading.overflow import split_overflowed_segment
 from tidelog.storage.loading.recovery import recover_segment, scan_segment
 from tidelog.storage.segment.log_segment import LogSegment
 from tidelog.storage.segment.log_segments import LogSegments
+from tidelog.storage.segment.segment_names import are_in_place, begins_below, first_offset, unfit
 
 logger = logging.getLogger("tidelog.storage")
 
@@ -114,7 +115,8 @@ class LogRecovery:
                 segment.flush()
                 _put_to_rest(segment)
         for index, segment in enumerate(unflushed):
-            if segment.base_offset not in self._done and self._recover_segment(segment, unflushed[index + 1 :]):
+            is_waiting = segment.base_offset not in self._done and segment.base_offset in log.segments
+            if is_waiting and self._recover_segment(segment, unflushed[index + 1 :]):
                 return
 
     def _recover_segment(self, segment: LogSegment, behind: list[LogSegment]) -> bool:
@@ -123,6 +125,10 @@ class LogRecovery:
         They go first: were the start interrupted after the cut, the next one would find nothing to cut, and leave a hole.
         """
         scanned = scan_segment(segment, self._progress.on_bytes)
+        if segment.size_bytes and not scanned.valid_bytes:
+            _check_begins(segment)
+        self._remove_empty_within(segment, scanned)
+        behind = [one for one in behind if one.base_offset in self._log.segments]
         scanned = _in_its_place(segment, scanned, self._log.segments.higher(segment.base_offset))
         if scanned.overflows:
             raise _OverflowedSegmentError(segment)
@@ -138,6 +144,19 @@ class LogRecovery:
         self._done.add(segment.base_offset)
         self._progress.on_segment()
         return truncated_bytes > 0
+
+    def _remove_empty_within(self, segment: LogSegment, scanned: ScannedLog) -> None:
+        """Remove the empty segments whose names lie among the offsets of this one: its batches are sound, and in their place."""
+        segments = self._log.segments
+        following = segments.higher(segment.base_offset)
+        while following is not None and not following.size_bytes and following.base_offset <= scanned.last_offset:
+            if not are_in_place(segment, following.base_offset):
+                return
+            logger.warning(
+                "%s: is empty, and %s reaches offset %d: removed", following.log.path, segment.log.path.name, scanned.last_offset
+            )
+            self._log.delete_segments([following])
+            following = segments.higher(segment.base_offset)
 
     def _rebuild(self, segment: LogSegment, scanned: ScannedLog) -> int:
         log = self._log
@@ -171,14 +190,32 @@ class LogRecovery:
         bases.update(part.base_offset for part in result.new)
 
 
+def _check_begins(segment: LogSegment) -> None:
+    """Raise CorruptBatchError where a segment is one, but for its name: the first batch is below it, and the second follows."""
+    first = _batch_at(segment, 0)
+    begins_at = None if first is None else first_offset(segment, first)
+    if first is None or begins_at is None or begins_at >= segment.base_offset:
+        return
+    after = _batch_at(segment, first.end_position)
+    if after is None or first_offset(segment, after) == first.next_offset:
+        raise begins_below(segment, begins_at)
+
+
 def _in_its_place(segment: LogSegment, scanned: ScannedLog, following: LogSegment | None) -> ScannedLog:
     """Take a batch for damaged whose offset is the next segment's, or out of reach with no batch after it that confirms that.
 
     No checksum covers a base offset: bits that flipped there would end the log at any offset. Segments that must be split come
     from compaction of Kafka before 2.1: others follow them, or at least other batches.
+
+    Where the next segment does not begin at its name, it is that which is wrong. Raises CorruptBatchError then.
     """
     limit = INT64_MAX if following is None else following.base_offset
     if scanned.last_offset >= limit:
+        assert following is not None
+        first = _batch_at(following, 0)
+        begins_at = None if first is None else first_offset(following, first)
+        if begins_at is not None and begins_at != limit and are_in_place(segment, limit):
+            raise unfit(following, f"{segment.log.path.name} reaches offset {scanned.last_offset}")
         end = next(header.position for header in segment.batches() if header.last_offset >= limit)
         shorter = scan_log(segment.log, end, segment.base_offset, segment.index_interval_bytes)
         return shorter._replace(size_bytes=scanned.size_bytes, fault="batch offset belongs to the next segment")

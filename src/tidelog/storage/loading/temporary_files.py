@@ -86,13 +86,25 @@ def remove_orphan_indexes(directory: Path, found: set[str]) -> set[str]:
 
 
 def list_files(directory: Path) -> set[str]:
-    """Return the names of the regular files in a partition's folder. Raises StorageError, also for a log that may not be read."""
+    """Return the names of the regular files in a partition's folder.
+
+    Raises StorageError, also for a log that may not be read, or is a link that leads nowhere; CorruptDataError for a ``.log``
+    whose name is not a segment's, but in a folder that is going.
+    """
+    found = set()
     try:
         with os.scandir(directory) as entries:
-            found = {entry.name for entry in entries if entry.is_file()}
+            for entry in entries:
+                if entry.is_file():
+                    found.add(entry.name)
+                elif entry.name.endswith(names.LOG_SUFFIX) and entry.is_symlink():
+                    raise StorageError("a link to a segment that is not there", path=directory / entry.name)
         for name in found:
-            if name.endswith(names.LOG_SUFFIX) and not os.access(f"{directory}/{name}", os.R_OK):
-                raise StorageError("a log that may not be read", path=directory / name)
+            if name.endswith(names.LOG_SUFFIX):
+                if not os.access(f"{directory}/{name}", os.R_OK):
+                    raise StorageError("a log that may not be read", path=directory / name)
+                if not directory.name.endswith(names.DELETE_DIR_SUFFIX):
+                    names.base_offset_of_log(directory / name)
     except StorageError:
         raise
     except OSError as error:

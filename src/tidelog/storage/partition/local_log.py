@@ -36,6 +36,7 @@ from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.segment.checked_times import TimesBudget
 from tidelog.storage.segment.log_segment import LogSegment, LogSlice
 from tidelog.storage.segment.log_segments import LogSegments
+from tidelog.storage.segment.segment_names import check_names_between
 
 logger = logging.getLogger("tidelog.storage")
 
@@ -214,6 +215,8 @@ class LocalLog:
         while segment is not None:
             found = segment.locate(start_offset, max_length, _max_position(segment, max_offset), min_one_message)
             if found is not None:
+                if not found.metadata.relative_position:
+                    check_names_between(self.segments, start_offset, segment)  # There may be a hole before it.
                 return self._with_aborted(start_offset, segment, found) if include_aborted else found
             segment = self.segments.higher(segment.base_offset)
         # Every record from there on was deleted.

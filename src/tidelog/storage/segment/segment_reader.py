@@ -93,6 +93,9 @@ class SegmentReader(SegmentFiles):
     times_budget: TimesBudget | None = None
     """That of its log, shared with its other segments; None: one of its own."""
 
+    is_name_checked = False
+    """Whether what lies before this segment is known to end where its name says, or below: `segment_names`."""
+
     _checked_times: CheckedTimes | None = None
     _walked: WalkedSegment | None = None
     _searched: SearchedBatches | None = None
