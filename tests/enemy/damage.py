@@ -272,6 +272,23 @@ def rename_segment(folder: Folder, rng: random.Random) -> Damage | None:
     return Damage(f"rename {log.parent.name}/{log.name} to {new}, {len(suffixes)} files", "lost")
 
 
+def stray_segment(folder: Folder, rng: random.Random) -> Damage | None:
+    """A segment that is none beside the others: empty, among the offsets of one; or one of them, named as Kafka names none."""
+    log = _a_log(folder, rng)
+    if log is None:
+        return None
+    base, last = int(log.stem), hint_damage.headers_of(log)[-1].last_offset
+    if last > base and rng.random() < 0.5:
+        name = names.file_name(rng.randint(base + 1, last), names.LOG_SUFFIX)
+        if not (log.parent / name).exists():
+            (log.parent / name).touch()
+            return Damage(f"empty {log.parent.name}/{name}", "lost")
+    name = rng.choice([f"{base}.log", f"+{log.name}", f"0{log.name}", f"{log.stem}.bak.log", f"old-{log.name}"])
+    move = rng.choice([shutil.copy, shutil.move])
+    move(log, log.parent / name)
+    return Damage(f"{move.__name__} {log.parent.name}/{log.name} to {name}", "lost")
+
+
 def delete_logs(folder: Folder, rng: random.Random) -> Damage | None:
     """A `.log`, or a segment with all its files: the first, one in the middle, the last."""
     log = _a_log(folder, rng)
@@ -380,6 +397,7 @@ REST: tuple[Make, ...] = (
     change_checkpoint,
     change_checkpoint,
     rename_segment,
+    stray_segment,
     delete_logs,
     delete_partition,
     cut_log,
