@@ -201,6 +201,42 @@ def test_oauth_bearer() -> None:
         assert not server.is_complete
 
 
+def test_oauth_bearer_of_other_clients() -> None:
+    """Messages that Kafka's `OAuthBearerClientInitialResponse` takes, and some that it does not."""
+    token = unsecured_token("ann", 990.0, 60).reveal()
+    taken = (
+        f"n,a=ann,\x01auth=Bearer {token}\x01\x01",
+        f"n,,\x01auth=bEARER   {token}\x01\x01",
+        f"n,,\x01host=a.example\x01auth=Bearer {token}\x01port=9092\x01\x01",
+        f"n,,\x01auth=Bearer x\x01auth=Bearer {token}\x01\x01",
+    )
+    for text in taken:
+        server = OAuthBearerServer(lambda: 1000.0)
+        assert server.evaluate(text.encode()) == b"", text
+        assert server.name == "ann"
+    refused = (
+        "",
+        "n,,",
+        "n,,\x01\x01",
+        "n,,\x01host=a.example\x01\x01",
+        f"n,,auth=Bearer {token}\x01\x01",
+        f"n,,\x01auth=Bearer {token}\x01",
+        f"n,,\x01auth=Bearer {token}\x01\x01\x01",
+        f"n,,\x01auth=Basic {token}\x01\x01",
+        f"n,,\x01auth=Bearer {token} \x01\x01",
+        f"n,,\x01auth=Bearer {token}\x01port=\x01\x01",
+        f"n,,\x01auth=Bearer {token}\x01x1=y\x01\x01",
+        f"n,,\x01auth=Bearer {token}\x01x=\xe9\x01\x01",
+        f"y,,\x01auth=Bearer {token}\x01\x01",
+        f"n,a=bob,\x01auth=Bearer {token}\x01\x01",
+    )
+    for text in refused:
+        server = OAuthBearerServer(lambda: 1000.0)
+        with pytest.raises(AuthenticationError):
+            server.evaluate(text.encode())
+        assert not server.is_complete
+
+
 def test_a_signed_token_is_refused() -> None:
     """It is not looked at whether the signature is right: so it must not pass."""
     head, claims = (

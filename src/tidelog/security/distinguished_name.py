@@ -37,6 +37,9 @@ _STRINGS: Final = (0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E)
 
 So a BMPString has a NUL before each letter of ASCII, in Kafka's entries, too. NumericString and UniversalString are no text.
 """
+_MAX_OID_BYTES: Final = 4096
+"""As in Java: all of them may be one number."""
+
 _SPECIAL = re.compile(r'([,=+<>#;"\\])')
 _SPACES = " \r"
 
@@ -80,6 +83,8 @@ def _escaped(text: str) -> str:
 
 
 def _dotted(content: bytes) -> str:
+    if len(content) > _MAX_OID_BYTES:
+        raise ValueError(len(content))
     numbers: list[int] = []
     number = 0
     for byte in content:

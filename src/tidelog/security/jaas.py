@@ -24,7 +24,7 @@ FLAGS = ("required", "requisite", "sufficient", "optional")
 
 _EXPECTED = 'a module, a flag, options and a semicolon: …PlainLoginModule required username="…" password="…";'
 _TOKEN = re.compile(
-    r"""\s+|//[^\n]*|/\*.*?\*/|(?P<quoted>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|(?P<sign>[=;])|(?P<word>[^\s=;"']+)""",
+    r"""\s+|//[^\n]*|/\*(?:.*?\*/|.*)|(?P<quoted>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|(?P<sign>[=;])|(?P<word>[^\s=;"']+)""",
     re.DOTALL,
 )
 _ESCAPED = re.compile(r"\\([0-7]{1,3}|.)", re.DOTALL)

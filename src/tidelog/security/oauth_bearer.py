@@ -33,8 +33,9 @@ MAX_TOKEN_RESPONSE_BYTES: Final = 1 << 16
 UNSECURED_LIFETIME_S: Final = 3600
 CLOCK_SKEW_S: Final = 0
 
-_KEYS = r"(?:[A-Za-z]+=[^\x01]*\x01)*?"
-_FIRST = re.compile(rf"n,(?:a=(?P<authzid>[^,]*))?,\x01{_KEYS}auth=[Bb]earer +(?P<token>[-\w.~+/]+=*)\x01{_KEYS}\x01")
+_HEADER = re.compile(r"n,(?:a=(?P<authzid>[^,]*))?,")
+_PAIR = re.compile(r"[A-Za-z]+=[\x21-\x7e \t\r\n]+")
+_AUTH = re.compile(r"(?P<scheme>\w+) +(?P<token>[-\w.~+/]+=*)", re.ASCII)
 
 
 Judge = Callable[[str], tuple[str, float] | None]
@@ -88,15 +89,13 @@ class OAuthBearerServer:
         """Return the answer to a client's message: empty, or why the token is refused. Raises AuthenticationError."""
         if self._is_refused or self.is_complete:
             raise AuthenticationError('{"status":"invalid_token"}')
-        match = _FIRST.fullmatch(response.decode("utf-8", "replace"))
-        if match is None:
-            raise AuthenticationError("Invalid OAUTHBEARER client first message")
-        found = self._judge(match["token"])
+        token, authzid = _first_message(response.decode("utf-8", "replace"))
+        found = self._judge(token)
         if found is None:
             self._is_refused = True
             return b'{"status":"invalid_token"}'
         name, expires = found
-        if match["authzid"] and match["authzid"] != name:
+        if authzid and authzid != name:
             raise AuthenticationError(
                 "Authentication failed: Client requested an authorization id that is different from the token's"
             )
@@ -109,6 +108,26 @@ class OAuthBearerServer:
         if not isinstance(name, str) or not name or not isinstance(expires, int | float):
             return None
         return (name, as_time(expires)) if expires > self._now_s() - CLOCK_SKEW_S else None
+
+
+def _first_message(text: str) -> tuple[str, str | None]:
+    """Return a client's token, and whom it asks to act as. Raises AuthenticationError.
+
+    Each pair is looked at once: it comes from a client that has not authenticated. Of two of a name the last counts, as in Kafka.
+    """
+    header, *pairs = text.split("\x01")
+    found = _HEADER.fullmatch(header)
+    if found is None or pairs[-2:] != ["", ""] or not all(map(_PAIR.fullmatch, pairs[:-2])):
+        raise AuthenticationError("Invalid OAUTHBEARER client first message")
+    auth = dict(pair.split("=", 1) for pair in pairs[:-2]).get("auth")
+    if auth is None:
+        raise AuthenticationError("Invalid OAUTHBEARER client first message: 'auth' not specified")
+    match = _AUTH.fullmatch(auth)
+    if match is None:
+        raise AuthenticationError("Invalid OAUTHBEARER client first message: invalid 'auth' format")
+    if match["scheme"].lower() != "bearer":
+        raise AuthenticationError("Invalid scheme in OAUTHBEARER client first message")
+    return match["token"], found["authzid"]
 
 
 def unsecured_token(name: str, now_s: float, lifetime_s: int = UNSECURED_LIFETIME_S, scope: str | None = None) -> Secret:
