@@ -77,7 +77,7 @@ def handle(node: Node, message: FindCoordinatorRequest, request: Request) -> Wor
         code = yield from log.ensuring()
     if request.api_version >= _FIRST_BATCHED:
         found = (_coordinator(node, request, log, key, code, reason) for key in message.coordinator_keys)
-        return FindCoordinatorResponse(coordinators=(yield from slowly(found, 64)))
+        return FindCoordinatorResponse(coordinators=(yield from slowly(found, 8)))
     one = _coordinator(node, request, log, message.key, code, reason)
     return FindCoordinatorResponse(
         error_code=one.error_code,
