@@ -10,7 +10,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.broker.groups.members import NO_TOPICS, RANGE, Coordinator, Member, assign
+from tests.broker.loop_turns import LoopTurns
+from tests.broker.test_widest import LONGEST_S
 from tests.fields import check_fields
+from tidelog.broker.apis.join_group import MAX_PROTOCOLS
 from tidelog.broker.groups.group import GroupState
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.leave_group import MemberIdentity
@@ -104,6 +107,20 @@ class TestJoin:
         assert one.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
         one.join()
         assert (one.joined().protocol_name, other.joined().protocol_name) == ("range", "range")
+
+    def test_too_many_protocols(self, coordinator: Coordinator, name: str) -> None:
+        """300,000 of one member were gone through in one turn of the loop, with each generation."""
+        most = {str(number): NO_TOPICS for number in range(MAX_PROTOCOLS)}
+        one = coordinator.member(name, protocols=most)
+        one.enter()
+        assert one.joined().protocol_name == "0"
+        one.join(protocols=most | RANGE)
+        answer = one.joined()
+        assert (answer.error_code, answer.member_id) == (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, one.member_id)
+        many = {str(number): b"" for number in range(100_000)}
+        assert refusal(coordinator.member(name), protocols=many) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        one.sync()
+        assert one.synced().error_code == ErrorCode.NONE
 
     def test_the_protocol_that_most_like_best(self, coordinator: Coordinator, name: str) -> None:
         first, *others = [coordinator.member(name, protocols=protocols) for protocols in (BOTH, *[ROUND_ROBIN | RANGE] * 2)]
@@ -226,6 +243,15 @@ class TestSync:
         late.sync()
         assert (late.synced().assignment, coordinator.state(name)) == (b"", GroupState.STABLE)
         assert all(member.heartbeat() == 0 for member in members)
+
+    def test_assignments_of_very_many(self, coordinator: Coordinator, name: str) -> None:
+        """All but one are of ids that are no members: they are passed over, in slices."""
+        (one,) = coordinator.joined(name)
+        with LoopTurns(coordinator.broker) as turns:
+            one.sync({one.member_id: b"all"} | {str(number): b"" for number in range(600_000)})
+            assert one.synced().assignment == b"all"
+            assert turns.longest.seconds < 4 * LONGEST_S, turns.turns
+        assert coordinator.state(name) is GroupState.STABLE
 
     def test_a_rebalance_meanwhile(self, coordinator: Coordinator, name: str) -> None:
         """testHeartbeatDuringRebalanceCausesRebalanceInProgress, testHeartbeatRebalanceInProgress."""

@@ -1,6 +1,7 @@
 """JoinGroup (11): become a member of a group, or stay one in its next generation.
 
-The rules, and who waits: `groups.joining`. Only the leader gets the members and their metadata.
+The rules, and who waits: `groups.joining`. Only the leader gets the members and their metadata. More than `MAX_PROTOCOLS` are
+INCONSISTENT_GROUP_PROTOCOL: those of all members are gone through whenever a generation begins.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 SERVED = Versions(0, 9)
 """Changes by version: the table of `tidelog.wire.messages.join_group`."""
 
+MAX_PROTOCOLS = 100
+"""Of a member. Clients bring one for each of their assignors: seldom more than three."""
+
 _FIRST_WITH_MEMBER_ID = 4
 _FIRST_WITH_NO_PROTOCOL = 7
 _FIRST_WITH_SKIPPING = 9
@@ -47,6 +51,8 @@ def handle(node: Node, message: JoinGroupRequest, request: Request) -> JoinGroup
     code = node.groups.code_for(message.group_id) if message.group_id else ErrorCode.INVALID_GROUP_ID
     if code:
         return _response(version, JoinResult(message.member_id, code))
+    if len(message.protocols) > MAX_PROTOCOLS:
+        return _response(version, JoinResult(message.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     protocols: dict[str, bytes] = {}
     for protocol in message.protocols:
         protocols.setdefault(protocol.name, protocol.metadata)

@@ -17,6 +17,8 @@ from tidelog.broker.groups.delayed_response import DelayedResponse
 from tidelog.broker.groups.group import SyncResult
 from tidelog.broker.groups.joining import Syncing, sync
 from tidelog.broker.server.request import Outcome, Request
+from tidelog.broker.server.slices import Work
+from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
@@ -33,8 +35,27 @@ ACCESS = whole(Right(Operation.READ, ResourceType.GROUP, "group_id"), refused=at
 _FIRST_WITH_PROTOCOL = 5
 
 
-def handle(node: Node, message: SyncGroupRequest, request: Request) -> SyncGroupResponse | Outcome:
+def handle(node: Node, message: SyncGroupRequest, request: Request) -> SyncGroupResponse | Outcome | Work:
     """Answer with the member's assignment, once the leader has sent it."""
+    if len(message.assignments) > AT_ONCE:
+        return _slowly(node, message, request)
+    return _handle(node, message, request, {one.member_id: one.assignment for one in message.assignments})
+
+
+def _slowly(node: Node, message: SyncGroupRequest, request: Request) -> Work:
+    assignments: dict[str, bytes] = {}
+    for count, one in enumerate(message.assignments):
+        assignments[one.member_id] = one.assignment
+        if count % 128 == 127:
+            yield None
+    answer = _handle(node, message, request, assignments)
+    yield from discarded(None, assignments)
+    return answer
+
+
+def _handle(
+    node: Node, message: SyncGroupRequest, request: Request, assignments: dict[str, bytes]
+) -> SyncGroupResponse | Outcome:
     if request.api_version >= _FIRST_WITH_PROTOCOL and (message.protocol_type is None or message.protocol_name is None):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     code = node.groups.code_for(message.group_id) if message.group_id else ErrorCode.INVALID_GROUP_ID
@@ -52,7 +73,7 @@ def handle(node: Node, message: SyncGroupRequest, request: Request) -> SyncGroup
         generation_id=message.generation_id,
         protocol_type=message.protocol_type,
         protocol_name=message.protocol_name,
-        assignments={one.member_id: one.assignment for one in message.assignments},
+        assignments=assignments,
         answer=waiting.answer,
     )
     result = sync(node, group, syncing)
