@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.broker.conftest import RunningBroker, StartBroker
+from tests.broker.loop_turns import LoopTurns
 from tests.broker.raw import RawClient
 from tests.broker.test_topic_admin import fill, topics_of
 from tests.storage.known_topics import forget
@@ -344,6 +345,73 @@ def test_a_found_topic_keeps_everything_until_it_is_told_otherwise(start_broker:
         "segment.bytes": "9000",
     }
     assert topic.partitions == 2
+
+
+# --- lists that grow
+
+
+THROTTLED = "leader.replication.throttled.replicas"
+
+
+def parts(first: int) -> str:
+    return ",".join(f"{number}:{number}" for number in range(first, first + 2500))
+
+
+def test_a_value_that_appending_makes_too_long_is_refused_alone(start_broker: StartBroker, tmp_path: Path) -> None:
+    broker = start_broker(tmp_path / "data")
+    for name in "tu":
+        broker.create_topic(name)
+    long = parts(10_000)
+    with broker.client() as client:
+        assert change(client, "t", (THROTTLED, APPEND, long), ("retention.ms", SET, "1")) == ErrorCode.NONE
+        changes = [("t", THROTTLED, APPEND, parts(20_000)), ("t", "retention.ms", SET, "2"), ("u", "retention.ms", SET, "3")]
+        request = incremental_messages.IncrementalAlterConfigsRequest(
+            resources=[
+                incremental_messages.AlterConfigsResource(
+                    TOPIC, name, [incremental_messages.AlterableConfig(*one[1:]) for one in changes if one[0] == name]
+                )
+                for name in "tu"
+            ]
+        )
+        of_t, of_u = client.ask(request, 1).responses
+        assert (of_t.error_code, of_u.error_code) == (ErrorCode.INVALID_CONFIG, ErrorCode.NONE)
+        assert of_t.error_message == f"{THROTTLED}: the value cannot be set, because it exceeds the maximum size of 32767 bytes"
+        reporters = ",".join(f"{number:05}" for number in range(4000))
+        assert change(client, "1", ("metric.reporters", APPEND, reporters), resource_type=BROKER) == ErrorCode.NONE
+        more = reporters.replace("0", "a")
+        refused = change(client, "1", ("metric.reporters", APPEND, more), resource_type=BROKER)
+        assert refused == ErrorCode.INVALID_CONFIG
+    for _ in range(2):  # Now, and after another start.
+        with broker.client() as client:
+            told = [{key: one.value for key, one in describe(client, name).items()} for name in "tu"]
+            assert [(one[THROTTLED], one["retention.ms"]) for one in told] == [(long, "1"), ("", "3")]
+            assert describe(client, "1", BROKER)["metric.reporters"].value == reporters
+        broker.stop()
+        broker = start_broker(tmp_path / "data")
+
+
+def test_lists_are_changed_part_by_part(client: RawClient, broker: RunningBroker) -> None:
+    broker.create_topic("a")
+    for operation, value, expected in (
+        (SET, "1:1,2:1,1:1,3:1,1:1", "1:1,2:1,1:1,3:1,1:1"),
+        (APPEND, "3:1,4:1,4:1,5:1", "1:1,2:1,1:1,3:1,1:1,4:1,5:1"),
+        (SUBTRACT, "1:1,9:9,4:1,1:1", "2:1,3:1,1:1,5:1"),
+        (SUBTRACT, "1:1,2:1,3:1,5:1", ""),
+    ):
+        assert change(client, "a", (THROTTLED, operation, value)) == ErrorCode.NONE
+        assert describe(client, "a")[THROTTLED].value == expected
+
+
+def test_long_lists_are_changed_in_time_that_grows_as_they_do(client: RawClient, broker: RunningBroker) -> None:
+    # Of 4,096 parts each: comparing each with each took 0.3 s.
+    some, others = (",".join(f"{a}{b}{c}{d}" for a in x for b in x for c in x for d in x) for x in ("abcdefgh", "ijklmnop"))
+    took = {}
+    with LoopTurns(broker) as turns:
+        for operation, value in ((SET, some), (SUBTRACT, others), (APPEND, some), (SUBTRACT, some)):
+            turns.clear()
+            assert change(client, "1", ("metric.reporters", operation, value), resource_type=BROKER) == ErrorCode.NONE
+            took[operation.name, value[:1]] = turns.longest
+    assert max(one.seconds for one in took.values()) < 0.1, took
 
 
 # --- loggers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from pathlib import Path
@@ -15,6 +16,11 @@ from tests.patience import PATIENCE_S
 from tidelog.broker.settings.dynamic_settings import FOLLOWER_RATE, LEADER_RATE
 from tidelog.metadata.records import BROKER_RESOURCE
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 
 DYNAMIC_BROKER, DYNAMIC_DEFAULT = 2, 3
 LONG = 5
@@ -79,6 +85,21 @@ def test_sources(start_broker: StartBroker) -> None:
         True,
         None,
     )
+
+
+def test_a_log_does_not_tell_what_may_be_a_secret(client: RawClient, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    set_on(client, "1", my_reporter_sasl_jaas_config='x required password="hunter2";', log_retention_ms="5000")
+    set_on(client, "", of_a_plugin="hunter2")
+    resource = AlterConfigsResource(
+        BROKER, "1", [AlterableConfig("other.secret", SET, "hunter2"), AlterableConfig("log.retention.ms", SET, "many")]
+    )
+    (refused,) = client.ask(IncrementalAlterConfigsRequest([resource]), 1).responses
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert "log.retention.ms=many" in (refused.error_message or "")
+    assert "hunter2" not in caplog.text + (refused.error_message or "")
+    assert "broker 1: settings changed log.retention.ms=5000 my.reporter.sasl.jaas.config=[hidden]" in caplog.text
+    assert "broker (all): settings changed of.a.plugin=[hidden]" in caplog.text
 
 
 def test_a_start_knows_them(start_broker: StartBroker, tmp_path: Path) -> None:

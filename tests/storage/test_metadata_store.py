@@ -20,8 +20,16 @@ from tests.storage.known_topics import write_old_file
 from tests.storage.managers import files, fill, managed, started
 from tests.storage.partition_logs import NOW_MS
 from tidelog.clock import ManualClock
-from tidelog.errors import CorruptDataError, InvalidArgumentError, StorageError
-from tidelog.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigRecord, RegisterBrokerRecord
+from tidelog.errors import CorruptDataError, InvalidArgumentError, InvalidRecordError, StorageError
+from tidelog.metadata.records import (
+    BROKER_RESOURCE,
+    TOPIC_RESOURCE,
+    ClientQuotaRecord,
+    ConfigRecord,
+    EntityData,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+)
 from tidelog.reader.metadata_log import METADATA_DIR, MetadataLog, list_segments, list_snapshots, metadata_dir, read_metadata_log
 from tidelog.storage.metadata import metadata_store
 from tidelog.storage.metadata.leading import leading_records
@@ -128,6 +136,53 @@ class TestRefusals:
         assert store.image.topic_config("t") == config(tmp_path) == {"x": "0"}
         assert list_segments(metadata_dir(tmp_path))[0].read_bytes() == before
         assert restored == [1]
+        store.commit([setting(3)])
+        assert config(tmp_path) == {"x": "3"}
+
+    def test_a_record_that_cannot_be_written_changes_nothing(self, tmp_path: Path) -> None:
+        store = opened(tmp_path)
+        store.commit([setting(0)])
+        store.append([setting(1, "y")])
+        for value in ("x" * 32_768, "\u00e9" * 16_384, "\ud800"):
+            with pytest.raises(InvalidArgumentError, match="ConfigRecord v0 cannot be written"):
+                store.append([setting(2), setting(value)])
+        user = EntityData("user", "u" * 32_768)
+        with pytest.raises(InvalidArgumentError, match="ClientQuotaRecord v0 cannot be written"):
+            store.append([ClientQuotaRecord([user], "producer_byte_rate", 1.0, remove=False)])
+        store.commit([setting("\u00e9" * 16_383, "z")])
+        assert store.image.topic_config("t") == config(tmp_path) == {"x": "0", "y": "1", "z": "\u00e9" * 16_383}
+        assert not store.image.quotas
+
+    def test_a_change_that_does_not_fit_changes_nothing(self, tmp_path: Path) -> None:
+        store = opened(tmp_path)
+        store.commit([setting(0)])
+        waiting = store.append([setting(1)])
+        with pytest.raises(InvalidRecordError, match="an unknown topic"):
+            store.append([setting(2), RemoveTopicRecord(uuid.uuid4())])
+        # What the image no longer has must not be written either.
+        with pytest.raises(StorageError, match="cannot write the metadata log: RemoveTopicRecord of an unknown topic"):
+            store.settle(waiting)
+        assert store.image.topic_config("t") == config(tmp_path) == {"x": "0"}
+        store.commit([setting(3)])
+        assert store.image.topic_config("t") == config(tmp_path) == {"x": "3"}
+
+    @pytest.mark.parametrize("error", [RuntimeError("unforeseen"), MemoryError(), KeyboardInterrupt()])
+    def test_whatever_fails_each_change_has_its_error(self, tmp_path: Path, error: BaseException) -> None:
+        store = opened(tmp_path)
+        store.commit([setting(0)])
+        first, second = store.append([setting(1)]), store.append([setting(2, "y")])
+
+        def fail(*_: object) -> bytes:
+            raise error
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(metadata_store, "build_batch", fail)
+            with pytest.raises(StorageError if isinstance(error, Exception) else KeyboardInterrupt):
+                store.flush()
+        for change in (first, second):
+            with pytest.raises(StorageError, match=f"cannot write the metadata log: {str(error) or type(error).__name__}"):
+                store.settle(change)
+        assert store.image.topic_config("t") == config(tmp_path) == {"x": "0"}
         store.commit([setting(3)])
         assert config(tmp_path) == {"x": "3"}
 

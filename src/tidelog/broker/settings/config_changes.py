@@ -28,10 +28,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tidelog.broker.api_error import ApiError, api_error_of
 from tidelog.broker.server.slices import Elsewhere, Until
 from tidelog.broker.server.wide_requests import discarded
+from tidelog.broker.settings.dynamic_settings import HIDDEN, is_sensitive
 from tidelog.broker.topic_changes import Job
 from tidelog.broker.topics import why_invalid
 from tidelog.config import LogConfig
 from tidelog.storage.steps import Steps
+from tidelog.wire.decoder_source import MAX_STRING_BYTES
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.alter_configs import AlterConfigsResourceResponse
 
@@ -179,6 +181,7 @@ def _change_topic(node: Node, resource: Resource, *, incremental: bool, validate
         properties = {one.name: one.value or "" for one in resource.changes}
         if view is not None and not node.manager.is_configuration_known(name):
             properties = {**before, **properties}
+    _check_sizes(properties)
     if not name:
         raise ApiError(ErrorCode.INVALID_REQUEST, "topics have no common properties; set the broker's defaults")
     reason = why_invalid(name)
@@ -189,6 +192,14 @@ def _change_topic(node: Node, resource: Resource, *, incremental: bool, validate
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
     if not validate_only and properties != before:
         yield from node.topics.configuration(name, properties)
+
+
+def _check_sizes(properties: Mapping[str, str]) -> None:
+    """Raise ApiError for a value that is too long for the metadata, and for an answer: appending may have made it so."""
+    for name, value in properties.items():
+        if len(value) * 4 > MAX_STRING_BYTES and len(value.encode()) > MAX_STRING_BYTES:
+            reason = f"{name}: the value cannot be set, because it exceeds the maximum size of {MAX_STRING_BYTES} bytes"
+            raise ApiError(ErrorCode.INVALID_CONFIG, reason)
 
 
 def _apply(properties: dict[str, str], change: Change, lists: Mapping[str, str]) -> None:
@@ -202,11 +213,17 @@ def _apply(properties: dict[str, str], change: Change, lists: Mapping[str, str])
         if name not in lists:
             raise ApiError(ErrorCode.INVALID_CONFIG, f"{name} is not a list: nothing can be appended to it or subtracted from it")
         has = [part for part in properties.get(name, lists[name]).split(",") if part]
-        for part in value.split(","):
-            if change.operation == Operation.SUBTRACT and part in has:
-                has.remove(part)
-            elif change.operation == Operation.APPEND and part not in has:
-                has.append(part)
+        if change.operation == Operation.APPEND:
+            known = set(has)
+            has += [part for part in dict.fromkeys(value.split(",")) if part not in known]
+        else:
+            going = Counter(value.split(","))  # Each takes one away, the first of several that are equal.
+            everything, has = has, []
+            for part in everything:
+                if going[part]:
+                    going[part] -= 1
+                else:
+                    has.append(part)
         properties[name] = ",".join(has)
 
 
@@ -227,10 +244,12 @@ def _change_broker(node: Node, resource: Resource, *, incremental: bool, validat
     after = dict(before) if incremental else {}
     for one in resource.changes:
         _apply(after, one, _BROKER_LISTS)
+    _check_sizes(after)
     settings.check(after, for_all=not name)
     if not validate_only and after != before:
         yield from settings.change(name, after)
-        logger.info("broker %s: settings changed%s", name or "(all)", "".join(f" {key}={after[key]}" for key in sorted(after)))
+        shown = "".join(f" {key}={HIDDEN if is_sensitive(key) else after[key]}" for key in sorted(after))
+        logger.info("broker %s: settings changed%s", name or "(all)", shown)
 
 
 # --- loggers

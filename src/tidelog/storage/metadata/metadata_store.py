@@ -39,7 +39,7 @@ from tidelog.formats.checkpoints import sync_directory
 from tidelog.formats.files import Notices
 from tidelog.metadata.batches import build_batch, build_control_batch, build_snapshot
 from tidelog.metadata.control_records import KRaftVersionRecord, LeaderChangeMessage, Voter
-from tidelog.metadata.frame import encode_record
+from tidelog.metadata.frame import check_record, encode_record
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.records import (
     AbortTransactionRecord,
@@ -153,14 +153,24 @@ class MetadataStore:
     def append(self, records: Sequence[Message]) -> Change:
         """Apply records to the image, and have the next flush write them. They are not to be changed before that.
 
-        Raises StorageError where the image is not what is on the disk, and cannot be brought back to it.
+        Raises InvalidArgumentError for a record that cannot be written, with nothing changed. StorageError where the image is not
+        what is on the disk, and cannot be brought back to it.
         """
         change = Change(records)
         while True:
             if self._is_stale:
                 self.restore()
+            level = self.image.metadata_version
             for record in records:
-                self.image.replay(record)
+                check_record(record, record_version(type(record), level))
+            try:
+                for record in records:
+                    self.image.replay(record)
+            except BaseException as error:  # The image may have a part of the change, below what others wait with.
+                self._refuse([], error)
+                with suppress(TidelogError):  # It is tried again before the next change.
+                    self.restore()
+                raise
             with self._guard:
                 if not self._is_stale:  # Else a flush on another thread has failed since: this stands on what is not there.
                     self._waiting.append(change)
@@ -210,7 +220,9 @@ class MetadataStore:
         return bool(self._waiting)
 
     def flush(self) -> None:
-        """Write and sync all changes that wait; all of them are settled then. On any thread. Raises StorageError."""
+        """Write and sync all changes that wait; all of them are settled then, whatever fails. On any thread. Raises
+        StorageError.
+        """
         with self._writing:
             with self._guard:
                 changes, self._waiting = self._waiting, []
@@ -218,14 +230,10 @@ class MetadataStore:
                 return
             try:
                 self._write(changes)
-            except OSError as error:
-                refusal = error if isinstance(error, StorageError) else self._refused(error)
-                with self._guard:  # What came since stands on what is not there.
-                    changes += self._waiting
-                    self._waiting = []
-                    self._is_stale = True
-                for change in changes:
-                    change.error = refusal
+            except BaseException as error:
+                refusal = self._refuse(changes, error)
+                if not isinstance(error, Exception):
+                    raise
                 raise refusal from error
             for change in changes:
                 change.is_durable = True
@@ -301,6 +309,16 @@ class MetadataStore:
 
     # --- inside
 
+    def _refuse(self, changes: Sequence[Change], error: BaseException) -> StorageError:
+        """Have `changes`, and all that wait, refused: those that came later stand on what is not there. The image is stale."""
+        refusal = error if isinstance(error, StorageError) else self._refused(error)
+        with self._guard:
+            later, self._waiting = self._waiting, []
+            self._is_stale = True
+        for change in (*changes, *later):
+            change.error = refusal
+        return refusal
+
     def _write(self, changes: Sequence[Change]) -> None:
         if self._path is None:
             self._begin_epoch()
@@ -331,7 +349,7 @@ class MetadataStore:
             yield batch
 
     def _append(self, batches: Iterable[bytes]) -> None:
-        """Write batches after what is durable, and sync. Raises OSError; the file is cut back then, if that can be done.
+        """Write batches after what is durable, and sync. Raises OSError. Whatever fails, the file is cut back, if it can be.
 
         Each is on the disk before the next is written: after a power failure no sound batch stands after one that is not.
         """
@@ -345,7 +363,7 @@ class MetadataStore:
                     written = os.pwrite(fd, rest, position)
                     rest, position = rest[written:], position + written
                 os.fsync(fd)
-        except OSError:
+        except BaseException:
             # What may have arrived must not count: the next append writes over it, and so does the next start.
             with suppress(OSError):
                 os.ftruncate(fd, self._size)
@@ -416,5 +434,6 @@ class MetadataStore:
             # What a formatted node begins with no longer counts once the log has a record.
             self._preamble = list(log.image.to_values())
 
-    def _refused(self, error: OSError) -> StorageError:
-        return StorageError(f"cannot write the metadata log: {error.strerror or error}", path=self._folder)
+    def _refused(self, error: BaseException) -> StorageError:
+        reason = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+        return StorageError(f"cannot write the metadata log: {reason}", path=self._folder)

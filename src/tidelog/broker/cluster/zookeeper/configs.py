@@ -103,7 +103,8 @@ def _json(data: bytes) -> Any:
     try:
         return json.loads(data) if data else {}
     except ValueError:
-        logger.warning("a znode of properties is not JSON: %r", data[:200])
+        # A part of it may be a password, or a user's keys.
+        logger.warning("a znode of properties is not JSON (%d bytes)", len(data))
         return {}
 
 
