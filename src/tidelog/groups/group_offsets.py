@@ -140,22 +140,14 @@ class GroupOffsets:
             keys.update((key, None) for key in pending if topic is None or key.topic == topic)
         return list(keys)
 
-    def expired(
-        self,
-        now_ms: int,
-        retention_ms: int,
-        *,
-        since_ms: Callable[[CommittedOffset], int],
-        kept_topics: Collection[str] = (),
-    ) -> list[TopicPartition]:
-        """Return what is to go now: `retention_ms` after `since_ms`, or by its own time; nothing of `kept_topics`.
+    def expired(self, now_ms: int, retention_ms: int, *, since_ms: Callable[[CommittedOffset], int]) -> list[TopicPartition]:
+        """Return what is to go now: `retention_ms` after `since_ms`, or by its own time.
 
         Offsets pending in an open transaction stay, too: they would be lost with the offset that they replace.
         """
         old = [
             TopicPartition(topic, partition)
             for topic, of_topic in self._committed.items()
-            if topic not in kept_topics
             for partition, committed in of_topic.items()
             if (
                 now_ms >= committed.expire_timestamp_ms

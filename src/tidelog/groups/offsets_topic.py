@@ -46,7 +46,8 @@ def _hash_by_rows(units: bytes) -> int:
     columns = 0
     for start in range(0, len(wide), 8 * _LANES):
         columns = (columns * _NEXT_ROW & _LOW_HALVES) + int.from_bytes(wide[start : start + 8 * _LANES])
-    return sum(map(mul, _unpack_lanes(columns.to_bytes(8 * _LANES)), _POWERS)) & 0xFFFFFFFF
+    value: int = sum(map(mul, _unpack_lanes(columns.to_bytes(8 * _LANES)), _POWERS))
+    return value & 0xFFFFFFFF
 
 
 def _signed(value: int) -> int:

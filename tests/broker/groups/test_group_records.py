@@ -18,7 +18,7 @@ from tests.broker.groups.offset_requests import Offset, commit, fetch, loaded
 from tests.fields import check_fields
 from tidelog.broker.groups.group import Group, GroupState, Member
 from tidelog.broker.groups.group_records import group_entry, read_groups
-from tidelog.broker.groups.subscriptions import subscribed_topics
+from tidelog.broker.groups.subscriptions import subscriptions, topics_in
 from tidelog.errors import InvalidArgumentError, ProtocolError
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.groups.offset_records import group_key, offset_entries, offset_entry, offset_key
@@ -180,11 +180,12 @@ def test_every_version_of_a_group() -> None:
         assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (30, 20 if version else 30)
         assert (member.client_id, member.client_host, member.assignment) == ("c", "/h", b"assigned")
         assert group.static_members == ({"i": "m"} if version >= 3 else {})
-        assert subscribed_topics(group) == frozenset({"events"})
+        metadata = subscriptions(group)
+        assert metadata == [one.subscription]
+        assert topics_in(metadata) == frozenset({"events"})
         empty = members(GroupMetadataValue("consumer", 6, None, None, NOW_MS), version)
-        assert (empty.state, empty.generation_id, empty.leader_id, subscribed_topics(empty)) == (GroupState.EMPTY, 6, None, None)
-    one.subscription = b"no subscription"
-    assert subscribed_topics(members(value, 3)) is None
+        assert (empty.state, empty.generation_id, empty.leader_id, subscriptions(empty)) == (GroupState.EMPTY, 6, None, None)
+    assert topics_in([one.subscription, b"no subscription"]) is None
     simple = members(GroupMetadataValue("", 0, None, None, NOW_MS), 3)
     assert simple.protocol_type is None
 

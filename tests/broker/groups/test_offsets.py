@@ -19,7 +19,9 @@ from tests.broker.groups.offset_requests import (
     fetch_many,
     loaded,
 )
+from tests.broker.loop_turns import LoopTurns
 from tests.broker.raw import RawClient
+from tests.broker.test_widest import LONGEST_S
 from tests.kafka.java import wait_until
 from tests.storage.known_topics import forget
 from tidelog.clock import ManualClock
@@ -32,6 +34,8 @@ from tidelog.wire.messages.list_groups import ListGroupsRequest
 NOW_MS = 1_373_450_400_000
 DAY_MS = 24 * 3600 * 1000
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+MANY_TOPICS = ["events", *(f"another topic, number {number}" for number in range(1000))]
+"""More than are read on the loop."""
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +213,8 @@ def test_a_commit_is_a_sign_of_life(start_broker: StartBroker) -> None:
             broker.on_loop(broker.running.tick)
 
 
-def test_offsets_are_deleted(broker: RunningBroker, client: RawClient) -> None:
+@pytest.mark.parametrize("topics", [["events"], MANY_TOPICS], ids=["one topic", "many topics"])
+def test_offsets_are_deleted(broker: RunningBroker, client: RawClient, topics: list[str]) -> None:
     all_of_it = {("events", p): Offset(p) for p in range(3)} | {("other", 0): Offset(8)}
     group = "to be forgotten"
     assert delete_offsets(client, group, [("events", 0)]) == ErrorCode.GROUP_ID_NOT_FOUND
@@ -221,7 +226,7 @@ def test_offsets_are_deleted(broker: RunningBroker, client: RawClient) -> None:
     }
     del all_of_it["events", 0]
     assert fetch(client, group) == all_of_it
-    with member(broker, group, ["events"]) as reader:
+    with member(broker, group, topics) as reader:
         assert delete_offsets(client, group, [("events", 1), ("other", 0)]) == {
             ("events", 1): ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
             ("other", 0): 0,
@@ -234,6 +239,18 @@ def test_offsets_are_deleted(broker: RunningBroker, client: RawClient) -> None:
     assert fetch(client, group) == all_of_it
     assert delete_offsets(client, group, all_of_it) == dict.fromkeys(all_of_it, 0)
     assert group not in groups_of(client)
+
+
+def test_a_long_subscription_is_not_read_on_the_loop(broker: RunningBroker, client: RawClient) -> None:
+    """960 KB of one member, which were read at each request."""
+    group = "of many topics"
+    commit(client, group, {("other", 0): Offset(1), ("events", 0): Offset(1)})
+    with member(broker, group, ["a"] * 320_000 + ["events"]) as reader, LoopTurns(broker) as turns:
+        turns.clear()
+        answer = delete_offsets(client, group, [("other", 0), ("events", 0)])
+        assert answer == {("other", 0): 0, ("events", 0): ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
+        assert turns.longest.seconds < 4 * LONGEST_S, turns.turns
+        reader.leave()
 
 
 def test_all_of_it_is_there_after_a_start(start_broker: StartBroker) -> None:
@@ -322,7 +339,8 @@ def test_a_broker_that_loads_says_so(start_broker: StartBroker) -> None:
     broker.on_loop(groups.log._loads.clear)
 
 
-def test_what_expires(start_broker: StartBroker) -> None:
+@pytest.mark.parametrize("topics", [["events"], MANY_TOPICS], ids=["one topic", "many topics"])
+def test_what_expires(start_broker: StartBroker, topics: list[str]) -> None:
     """A week after the group became empty, or after the commit where there never was a member; what has its own time, then."""
     clock = ManualClock(NOW_MS)
     broker = start_broker(clock=clock, offsets_topic_num_partitions=2, group_initial_rebalance_delay_ms=0)
@@ -343,7 +361,7 @@ def test_what_expires(start_broker: StartBroker) -> None:
             """Groups are looked at in turns with requests: on a slow machine one of these may come between two of them."""
             wait_until(lambda: offsets(group) == expected, f"{group} to have {expected}")
 
-        with member(broker, "subscribed", ["events"], session_timeout_ms=1_800_000) as reader:
+        with member(broker, "subscribed", topics, session_timeout_ms=1_800_000) as reader:
             who: dict[str, Any] = {"member_id": reader.member_id, "generation_id_or_member_epoch": reader.generation_id}
             commit(client, "subscribed", {("events", 0): Offset(1), ("other", 0): Offset(1)}, **who)
             commit(client, "alone", {("events", 0): Offset(1)})

@@ -13,6 +13,8 @@ offset.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
@@ -20,9 +22,9 @@ from tidelog.broker.authorization.access import Right, at_top, each, first, whol
 from tidelog.broker.coordinator_handlers import by_groups
 from tidelog.broker.groups.group import GroupState
 from tidelog.broker.groups.offset_commits import Codes, by_topic, unknown_partitions
-from tidelog.broker.groups.subscriptions import subscribed_topics
+from tidelog.broker.groups.subscriptions import is_short, subscriptions, topics_in
 from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Work, elements, slowly
+from tidelog.broker.server.slices import Elsewhere, Work, elements, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.model import TopicPartition
 from tidelog.security.acl import Operation, ResourceType
@@ -66,8 +68,13 @@ def handle(node: Node, message: OffsetDeleteRequest, request: Request) -> Work:
     named = (TopicPartition(topic.name, one.partition_index) for topic, one in elements(message.topics))
     keys = yield from slowly(named, 128)
     codes = yield from unknown_partitions(node, keys)
-    known = (yield from slowly((key for key in keys if key not in codes), 128)) if len(codes) < len(keys) else []
-    code = _delete(node, message.group_id, known, codes)
+    known: dict[TopicPartition, None] = {}
+    for count, key in enumerate(keys):
+        if key not in codes:
+            known[key] = None
+        if count % 128 == 127:
+            yield None
+    code = yield from _delete(node, message.group_id, known, codes)
     if code:
         return OffsetDeleteResponse(error_code=code)
     topics = yield from by_topic(codes, OffsetDeleteResponseTopic, OffsetDeleteResponsePartition)
@@ -75,23 +82,35 @@ def handle(node: Node, message: OffsetDeleteRequest, request: Request) -> Work:
     return OffsetDeleteResponse(topics=topics)
 
 
-def _delete(node: Node, group_id: str, keys: list[TopicPartition], codes: Codes) -> ErrorCode:
-    """Forget partitions, and say in `codes` what became of each; the code of the request as a whole."""
-    if not group_id:
-        return ErrorCode.INVALID_GROUP_ID
-    code = node.groups.code_for(group_id)
-    if code:
-        return code
-    group = node.groups.get(group_id)
-    if group is None or group.state is GroupState.DEAD:
-        return ErrorCode.GROUP_ID_NOT_FOUND
-    going = keys
-    if group.state is not GroupState.EMPTY:
+def _delete(
+    node: Node, group_id: str, keys: Iterable[TopicPartition], codes: Codes
+) -> Generator[Elsewhere, frozenset[str] | None, ErrorCode]:
+    """Forget partitions, and say in `codes` what became of each; the code of the request as a whole. A part of a work."""
+    read: list[bytes] | None = None
+    topics: frozenset[str] | None = None
+    while True:
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        code = node.groups.code_for(group_id)
+        if code:
+            return code
+        group = node.groups.get(group_id)
+        if group is None or group.state is GroupState.DEAD:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if group.state is GroupState.EMPTY:
+            going = list(keys)
+            break
         if group.protocol_type != PROTOCOL_TYPE:
             return ErrorCode.NON_EMPTY_GROUP
-        topics = subscribed_topics(group)
-        going = [key for key in keys if topics is not None and key.topic not in topics]
-        codes.update((key, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC) for key in keys)
+        metadata = subscriptions(group)
+        if metadata is None or metadata == read or is_short(metadata):
+            if metadata != read:
+                topics = None if metadata is None else topics_in(metadata)
+            going = [key for key in keys if topics is not None and key.topic not in topics]
+            codes.update((key, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC) for key in keys)
+            break
+        read = metadata
+        topics = yield Elsewhere(partial(topics_in, metadata))  # The group may change meanwhile: it is looked at again.
     if going:
         codes.update(dict.fromkeys(going, node.groups.remove_offsets(group, going)))
     return ErrorCode.NONE

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tidelog.broker.groups.group import Group, GroupState
 from tidelog.broker.groups.group_records import group_entry, least_bytes, read_groups
 from tidelog.broker.groups.rebalance import Rebalance, give_up
-from tidelog.broker.groups.subscriptions import subscribed_topics
+from tidelog.broker.groups.subscriptions import is_short, subscriptions, topics_in
 from tidelog.broker.server.slices import in_turns
 from tidelog.broker.state_log import TOMBSTONES_AT_ONCE, InternalTopic, StateLog, refusal
 from tidelog.errors import TidelogError
@@ -247,13 +247,32 @@ class Groups:
         if group is None or self.log.readiness(self.log.partition_of(group_id)) is not ErrorCode.NONE:
             return
         keys = _expired(group, self._core.clock.now_ms(), self._core.config.offsets_retention_minutes * 60_000)
+        metadata = subscriptions(group) if keys else None
+        if group.state is not GroupState.STABLE or not keys:
+            self._remove_expired(group, keys)
+        elif metadata is None or is_short(metadata):
+            self._remove_unread(group, keys, None if metadata is None else topics_in(metadata))
+        else:
+            self._core.heavy.run(partial(topics_in, metadata), partial(self._subscribed, group, metadata))
+
+    def _subscribed(self, group: Group, metadata: list[bytes], topics: frozenset[str] | BaseException | None) -> None:
+        """Go on once it is known what a group reads, unless that has changed meanwhile."""
+        if self.get(group.group_id) is group and group.state is GroupState.STABLE and subscriptions(group) == metadata:
+            keys = _expired(group, self._core.clock.now_ms(), self._core.config.offsets_retention_minutes * 60_000)
+            self._remove_unread(group, keys, None if isinstance(topics, BaseException) else topics)
+
+    def _remove_unread(self, group: Group, keys: list[TopicPartition], topics: frozenset[str] | None) -> None:
+        if topics is not None:
+            self._remove_expired(group, [key for key in keys if key.topic not in topics])
+
+    def _remove_expired(self, group: Group, keys: list[TopicPartition]) -> None:
         is_over = group.state is GroupState.EMPTY and group.offsets.is_empty
         if (keys or is_over) and self.remove_offsets(group, keys) is ErrorCode.NONE and keys:
-            logger.info("group %r: %d committed offsets have expired", group_id, len(keys))
+            logger.info("group %r: %d committed offsets have expired", group.group_id, len(keys))
 
 
 def _expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-    """Return the partitions whose offsets are to go, as the table in `group_offsets` says."""
+    """Return the partitions whose offsets are to go, by the table in `group_offsets`; of a stable group also those it reads."""
     offsets = group.offsets
     if group.protocol_type is None:
         return offsets.expired(now_ms, retention_ms, since_ms=_commit_time)
@@ -263,9 +282,7 @@ def _expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartitio
             return offsets.expired(now_ms, retention_ms, since_ms=_commit_time)
         return offsets.expired(now_ms, retention_ms, since_ms=lambda committed: since_ms)
     if group.state is GroupState.STABLE and group.protocol_type == PROTOCOL_TYPE:
-        topics = subscribed_topics(group)
-        if topics is not None:
-            return offsets.expired(now_ms, retention_ms, since_ms=_commit_time, kept_topics=topics)
+        return offsets.expired(now_ms, retention_ms, since_ms=_commit_time)
     return []
 
 
