@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import struct
 import tracemalloc
 
 import pytest
@@ -156,13 +157,34 @@ def test_tagged_fields_are_elements(cls: type[Message]) -> None:
 def test_long_names_are_many_elements(version: int) -> None:
     """Bytes of names that are no UTF-8 are replaced one by one: two thousand of 32 KB took 0.8 s."""
     count = 100
-    frame = b"".join(encode(ProduceRequest(topic_data=[TopicProduceData("x" * 32_000)] * count), version)).replace(b"x", b"\xff")
+    frame = b"".join(encode(ProduceRequest(topic_data=[TopicProduceData("x" * 10_900)] * count), version)).replace(b"x", b"\xff")
     read = decoder(ProduceRequest, version)
     with pytest.raises(TooManyElementsError):
-        read(frame, room=count * 200)
-    assert read(frame, room=count * 260).topic_data[-1].name == "\ufffd" * 32_000
+        read(frame, room=count * 80)
+    assert read(frame, room=count * 90).topic_data[-1].name == "\ufffd" * 10_900
     short = b"".join(encode(ProduceRequest(topic_data=[TopicProduceData("x" * 100)] * count), version))
     assert len(read(short, room=count).topic_data) == count
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_names_that_no_answer_could_carry(version: int) -> None:
+    """A byte that is no UTF-8 becomes three: a name that is read must not be longer than one that can be written."""
+    for letter, length, is_taken in (
+        (b"x", 32_767, True),
+        (b"\xff", 10_922, True),
+        (b"\xff", 10_923, False),
+        (b"\xff", 32_767, False),
+    ):
+        frame = b"".join(encode(ProduceRequest(topic_data=[TopicProduceData("x" * length)]), version)).replace(b"x", letter)
+        header = struct.pack(">hhih", ProduceRequest.API_KEY, 3, 1, length) + letter * length
+        if is_taken:
+            assert encode(decode(ProduceRequest, version, frame), version)
+            assert read_request_header(header)[0].client_id == (letter * length).decode("utf-8", "replace")
+        else:
+            with pytest.raises(ProtocolError, match=r"TopicProduceData.name is too long"):
+                decode(ProduceRequest, version, frame)
+            with pytest.raises(ProtocolError, match="client_id is too long"):
+                read_request_header(header)
 
 
 def test_memory_of_the_worst_frame() -> None:

@@ -238,9 +238,6 @@ class DecoderSource:
             if kind == "string":
                 self._line(f"    if {length} > {MAX_STRING_BYTES + 1}:")
                 self._line(f"        fail('{self.where}.{field.name} is too long', pos)")
-                self.depth += 1
-                self._spend(f"{length} >> {BITS_OF_A_PIECE}")
-                self.depth -= 1
             self._line(f"{length} -= 1")
         # As Kafka reads it, any negative length is null. The elements of an array never are.
         self._line(f"if {length} < 0:")
@@ -256,11 +253,6 @@ class DecoderSource:
             self._line(f"{stop} = pos + {length}")
             self._line(f"if {stop} > end:")
             self._line(f"    fail('{what} is longer than what is left', pos)")
-            if kind == "string" and self.is_request and not self.flexible:
-                self._line(f"if {length} > 127:")
-                self.depth += 1
-                self._spend(f"{length} >> {BITS_OF_A_PIECE}")
-                self.depth -= 1
             span = f"buf[pos:{stop}]"
             read = {
                 "string": f"str({span}, 'utf-8', 'replace')",
@@ -269,8 +261,19 @@ class DecoderSource:
             }
             self._line(f"{target} = {read[kind]}")
             self._line(f"pos = {stop}")
+            if kind == "string" and self.is_request:
+                self._long_string(target, length, what)
         self.depth -= 1
         return target
+
+    def _long_string(self, target: str, length: str, what: str) -> None:
+        """Count the pieces of a string, and refuse one that no answer could carry: others that ask for it would get none."""
+        self._line(f"if {length} > 127:")
+        self.depth += 1
+        self._spend(f"{length} >> {BITS_OF_A_PIECE}")
+        self._line(f"if {length} > {MAX_STRING_BYTES // 3} and len({target}.encode()) > {MAX_STRING_BYTES}:")
+        self._line(f"    fail('{what} is too long once what is no UTF-8 is replaced', pos)")
+        self.depth -= 1
 
     def _elements(self, target: str, count: str, of: Any, field: Field) -> None:
         kind = kind_of(of)

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 
 from tidelog.errors import ProtocolError
 from tidelog.wire.codec import Bytes, Message, decoder, encoder
-from tidelog.wire.decoder_source import skip_tagged_fields
+from tidelog.wire.decoder_source import MAX_STRING_BYTES, skip_tagged_fields
 from tidelog.wire.fields import REQUESTS
 
 M = TypeVar("M", bound=Message)
@@ -66,6 +66,8 @@ def read_request_header(frame: Bytes, position: int = 0, end: int | None = None)
             if stop > end:
                 raise ProtocolError("request header: client_id is longer than what is left", position=position)
             client_id = str(frame[position:stop], "utf-8", "replace")
+            if length > MAX_STRING_BYTES // 3 and len(client_id.encode()) > MAX_STRING_BYTES:
+                raise ProtocolError("request header: client_id is too long once what is no UTF-8 is replaced", position=position)
             position = stop
         request = REQUESTS.get(api_key)
         if request is not None and api_version >= request.FIRST_FLEXIBLE:

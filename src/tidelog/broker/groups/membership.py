@@ -25,10 +25,14 @@ from collections.abc import Callable, Iterable
 from tidelog.broker.groups.group import Group, GroupState, JoinResult, Member, SyncResult
 from tidelog.wire.error_codes import ErrorCode
 
+MAX_PREFIX = 249
+"""Characters of a client's name in its member id, which other members get: no string of the protocol has more than 32,767 bytes,
+and a client's name may have as many."""
+
 
 def new_member_id(client_id: str, group_instance_id: str | None) -> str:
     """Return an unused id."""
-    return f"{client_id if group_instance_id is None else group_instance_id}-{uuid.uuid4()}"
+    return f"{(client_id if group_instance_id is None else group_instance_id)[:MAX_PREFIX]}-{uuid.uuid4()}"
 
 
 def check_member(group: Group, member_id: str, group_instance_id: str | None) -> ErrorCode:
