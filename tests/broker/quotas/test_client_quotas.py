@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from tidelog.broker.api_error import ApiError
 from tidelog.broker.quotas import client_quotas
-from tidelog.broker.quotas.client_quotas import ClientQuotas
+from tidelog.broker.quotas.client_quotas import LONGEST_NAME, ClientQuotas
 from tidelog.broker.quotas.quota_limits import Limit, QuotaLimits
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.metadata.image import QuotaKey
@@ -121,3 +123,31 @@ def test_counters_of_clients_that_are_gone_are_dropped(monkeypatch: pytest.Monke
     for number in range(500):
         quotas.produced(Client("ann", f"client-{number}"), 1)
     assert len(quotas) == 100
+
+
+@pytest.mark.parametrize("length", [LONGEST_NAME - 1, LONGEST_NAME, 4_000])
+def test_memory_of_a_counter(length: int) -> None:
+    """A client names itself, by 32 KB if it likes: with a quota for all, 20,000 such names were gigabytes."""
+    quotas, time = made({(entity(user=None, client_id=None), "request_percentage"): 100.0})
+    count = 300
+    tracemalloc.start()
+    try:
+        for _ in range(20):
+            time.ms += 1000
+            for number in range(count):
+                name = f"{number:08}" + "\U0001f600" * (length - 8)
+                quotas.spent(Client(name, f"{name}."), 1)
+        size = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert len(quotas) == count
+    assert size < count * 2048, size / count
+
+
+def test_long_names_have_a_counter_each() -> None:
+    quotas, _ = made({(entity(client_id=None), "producer_byte_rate"): 100.0})
+    one, other = Client("ann", "x" * 30_000 + "1"), Client("ann", "x" * 30_000 + "2")
+    assert quotas.produced(one, 10_000) > 0
+    assert quotas.produced(other, 1) == 0
+    assert quotas.produced(one, 1) > 0
+    assert len(quotas) == 2

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
@@ -44,6 +45,9 @@ CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
 
 MAX_COUNTERS: Final = 20_000
 """A counter takes two KiB at most: of each kind, 40 MiB."""
+
+LONGEST_NAME: Final = 100
+"""Characters of a name that a counter is found by. A client may call itself by 32,767: of a longer name it is the digest."""
 
 SWEEP_MS: Final = 10_000
 
@@ -78,7 +82,7 @@ class _Counters(Generic[T]):
     def __init__(self, make: Callable[[], T], is_new: Callable[[T, float, int], bool]) -> None:
         self._make = make
         self._is_new = is_new
-        self._found: OrderedDict[tuple[str, str], tuple[T, float]] = OrderedDict()
+        self._found: OrderedDict[tuple[str | bytes, str | bytes], tuple[T, float]] = OrderedDict()
         self._swept_ms = 0
 
     def __len__(self) -> int:
@@ -88,7 +92,7 @@ class _Counters(Generic[T]):
         found = self._found
         if now_ms - self._swept_ms >= SWEEP_MS or len(found) >= MAX_COUNTERS:
             self._sweep(now_ms)
-        key = limit.user, limit.client_id
+        key = _short(limit.user), _short(limit.client_id)
         known = found.get(key)
         counter = self._make() if known is None else known[0]
         found[key] = counter, limit.value
@@ -104,6 +108,10 @@ class _Counters(Generic[T]):
             if not self._is_new(counter, limit, now_ms) and len(found) < MAX_COUNTERS:
                 break
             found.popitem(last=False)
+
+
+def _short(name: str) -> str | bytes:
+    return name if len(name) <= LONGEST_NAME else blake2b(name.encode("utf-8", "surrogatepass"), digest_size=32).digest()
 
 
 class ClientQuotas:
