@@ -141,7 +141,7 @@ def test_memory_of_a_counter(length: int) -> None:
     finally:
         tracemalloc.stop()
     assert len(quotas) == count
-    assert size < count * 2048, size / count
+    assert size < count * 3072, size / count
 
 
 def test_long_names_have_a_counter_each() -> None:

@@ -44,7 +44,7 @@ REQUEST_PERCENTAGE: Final = "request_percentage"
 CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
 
 MAX_COUNTERS: Final = 20_000
-"""A counter takes two KiB at most: of each kind, 40 MiB."""
+"""A counter takes three KiB at most: of each kind, 60 MiB."""
 
 LONGEST_NAME: Final = 100
 """Characters of a name that a counter is found by. A client may call itself by 32,767: of a longer name it is the digest."""
