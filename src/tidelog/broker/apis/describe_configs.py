@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from tidelog.broker.api import Api
 from tidelog.broker.api_error import ApiError, api_error_of
 from tidelog.broker.authorization.config_access import of_configs
+from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import AT_ONCE
@@ -55,6 +56,9 @@ ACCESS = of_configs(Operation.DESCRIBE_CONFIGS, refused=DescribeConfigsResult, r
 
 KINDS = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS)
 
+UNCOUNTED = 64
+"""So few resources are answered without a look at how large that is."""
+
 UNKNOWN = 0
 """No type of a property's."""
 
@@ -69,13 +73,23 @@ def handle(node: Node, message: DescribeConfigsRequest, request: Request) -> Wor
         if count % 256 == 255:
             yield None
     results = []
+    room = AnswerRoom()
+    is_counted = len(message.resources) > UNCOUNTED
     for count, one in enumerate(message.resources):
+        if room.is_used_up:
+            results.append(_refused(one, no_room()))
+            if count % 64 == 63:
+                yield None
+            continue
         wanted: set[str] = set()
         keys = one.configuration_keys or ()
         for at in range(0, len(keys), AT_ONCE):
             wanted.update(keys[at : at + AT_ONCE])
             yield None
-        results.append(_describe(node, one, wanted, message))
+        result = _describe(node, one, wanted, message)
+        results.append(result)
+        if is_counted:
+            room.use(sum(map(_size, result.configs)))
         if count % 4 == 3:
             yield None
     return DescribeConfigsResponse(results=results)
@@ -143,6 +157,14 @@ def _reported(entry: ConfigEntry, *, has_synonyms: bool, has_documentation: bool
         config_type=entry.config_type,
         documentation=meanings().get(entry.name, "") if has_documentation else None,
     )
+
+
+def _size(one: DescribeConfigsResourceResult) -> int:
+    """Return how large a property is, without a few bytes."""
+    size = len(one.name) + len(one.value or "") + len(one.documentation or "")
+    for synonym in one.synonyms:
+        size += len(synonym.name) + len(synonym.value or "")
+    return size
 
 
 def _refused(resource: DescribeConfigsResource, refusal: ApiError) -> DescribeConfigsResult:

@@ -12,6 +12,7 @@ from tidelog.broker.apis.metadata import NOT_ASKED_FOR
 from tidelog.broker.authorization.access import each, operations_of
 from tidelog.broker.coordinator_handlers import by_groups
 from tidelog.broker.groups.group import GroupState, Member
+from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
@@ -41,8 +42,12 @@ ACCESS = each(
 )
 
 
+MEMBER_BYTES = 100
+"""What a member takes besides: client, host."""
+
+
 def handle(node: Node, message: DescribeGroupsRequest, request: Request) -> Work:
-    """Describe each group, as often as it is named."""
+    """Describe each group, as often as it is named and there is room."""
     return _work(node, message, request)
 
 
@@ -52,7 +57,17 @@ def _work(node: Node, message: DescribeGroupsRequest, request: Request) -> Work:
             return NOT_ASKED_FOR
         return operations_of(node, request, ResourceType.GROUP, group_id)
 
-    groups = yield from slowly((_described(node, group_id, operations(group_id)) for group_id in message.groups), 4)
+    room = AnswerRoom()
+
+    def described(group_id: str) -> DescribedGroup:
+        if room.is_used_up:
+            refusal = no_room()
+            return DescribedGroup(error_code=refusal.code, error_message=refusal.reason, group_id=group_id)
+        group = _described(node, group_id, operations(group_id))
+        room.use(sum(map(_size, group.members)))
+        return group
+
+    groups = yield from slowly(map(described, message.groups), 4)
     yield from discarded(message)
     return DescribeGroupsResponse(groups=groups)
 
@@ -74,6 +89,11 @@ def _described(node: Node, group_id: str, operations: int) -> DescribedGroup:
         members=[_member(member, protocol) for member in group.members.values()],
         authorized_operations=operations,
     )
+
+
+def _size(member: DescribedGroupMember) -> int:
+    """Return how large a member is, without a few bytes; only of its own strings some are long."""
+    return len(member.member_id) + len(member.member_metadata) + len(member.member_assignment) + MEMBER_BYTES
 
 
 def _member(member: Member, protocol: str | None) -> DescribedGroupMember:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import each, why
+from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
@@ -43,6 +44,10 @@ ACCESS = each(
 )
 
 
+PRODUCER_BYTES = 200
+"""In memory: of 40 on the wire."""
+
+
 def handle(node: Node, message: DescribeProducersRequest, request: Request) -> Work:
     """Describe each partition's producers."""
     return _work(node, message)
@@ -50,6 +55,7 @@ def handle(node: Node, message: DescribeProducersRequest, request: Request) -> W
 
 def _work(node: Node, message: DescribeProducersRequest) -> Work:
     answers = []
+    room = AnswerRoom()
     for topic in message.topics:
         code, why = ErrorCode.NONE, why_invalid(topic.name)
         if why is not None:
@@ -59,7 +65,13 @@ def _work(node: Node, message: DescribeProducersRequest) -> Work:
         if code is ErrorCode.NONE:
             partitions = []
             for one in topic.partition_indexes:
-                partitions.append((yield from _described(node, topic.name, one)))
+                if room.is_used_up:
+                    refusal = no_room()
+                    partitions.append(PartitionResponse(one, refusal.code, refusal.reason))
+                else:
+                    described = yield from _described(node, topic.name, one)
+                    room.use(PRODUCER_BYTES * len(described.active_producers))
+                    partitions.append(described)
                 yield None
         else:
             partitions = yield from slowly((PartitionResponse(one, code, why) for one in topic.partition_indexes), 64)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import each
+from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.security.acl import Operation, ResourceType
@@ -36,8 +37,18 @@ ACCESS = each(
 
 
 def handle(node: Node, message: DescribeTransactionsRequest, request: Request) -> Work:
-    """Describe each id."""
-    states = yield from slowly((_describe(node, one, request) for one in message.transactional_ids), 4)
+    """Describe each id, as often as it is named and there is room."""
+    room = AnswerRoom()
+
+    def described(transactional_id: str) -> TransactionState:
+        if room.is_used_up:
+            return TransactionState(no_room().code, transactional_id)
+        state = _describe(node, transactional_id, request)
+        for one in state.topics:
+            room.use(len(one.topic) + 4 * len(one.partitions))
+        return state
+
+    states = yield from slowly(map(described, message.transactional_ids), 4)
     return DescribeTransactionsResponse(transaction_states=states)
 
 

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import each
 from tidelog.broker.node import Node
+from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
 from tidelog.broker.server.request import Outcome, Request
 from tidelog.broker.server.slices import Elsewhere, Work
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded
@@ -88,6 +89,9 @@ DEBUGGER = -2
 """Asks a replica that does not lead, too."""
 _FIRST_WITH_EPOCHS = 4
 _FIRST_WITH_NOT_AVAILABLE = 5
+OFFSET_BYTES = 40
+"""What an offset of version 0's lists takes in memory."""
+
 _SOON_SEEN = 1024
 """So many partitions are looked through at once."""
 
@@ -115,6 +119,7 @@ class _Lookups:
             self._isolation = FetchIsolation.TXN_COMMITTED
         else:
             self._isolation = FetchIsolation.HIGH_WATERMARK
+        self._room = AnswerRoom()
         self._twice: Container[tuple[str, int]] = ()
 
     def work(self) -> Work:
@@ -186,8 +191,12 @@ class _Lookups:
                 refusal = self._refusal(key, wanted.current_leader_epoch)
                 if refusal:
                     answer.error_code = refusal
+                elif self._version == 0 and self._room.is_used_up:
+                    answer.error_code = no_room().code
                 elif self._version == 0:
-                    answer.old_style_offsets = self._legacy_offsets(logs[key], timestamp, wanted.max_num_offsets)
+                    offsets = self._legacy_offsets(logs[key], timestamp, wanted.max_num_offsets)
+                    answer.old_style_offsets = offsets
+                    self._room.use(OFFSET_BYTES * len(offsets))
                 else:
                     answer.error_code = self._look_up(logs[key], timestamp, answer)
             except NotCachedError:

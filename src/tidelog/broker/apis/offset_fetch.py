@@ -16,8 +16,9 @@ from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import Access, Amend, Asker, refusals
 from tidelog.broker.coordinator_handlers import by_groups
 from tidelog.broker.groups.group import Group
+from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
 from tidelog.broker.server.request import Outcome, Request
-from tidelog.broker.server.slices import Work
+from tidelog.broker.server.slices import Work, slowly
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.model import NO_LEADER_EPOCH, TopicPartition
 from tidelog.security.acl import Operation, ResourceType
@@ -42,6 +43,9 @@ SERVED = Versions(0, 9)
 """Changes by version: the table of `tidelog.wire.messages.offset_fetch`."""
 
 NO_OFFSET: Final = CommittedOffset(-1, NO_LEADER_EPOCH, "", -1)
+
+OFFSET_BYTES: Final = 100
+"""What an offset takes in memory, its metadata left out."""
 
 _FIRST_WITH_GROUP_ERROR: Final = 2
 _FIRST_WITH_GROUPS: Final = 8
@@ -152,10 +156,16 @@ def handle(node: Node, message: OffsetFetchRequest, request: Request) -> Work:
     version, is_stable = request.api_version, message.require_stable
     if version >= _FIRST_WITH_GROUPS:
         groups = []
+        room = AnswerRoom()
         for one in message.groups:
-            code, group = _group(node, one.group_id)
-            found = () if code else (yield from _found(group, _wanted(one.topics), is_stable, code, _LATER))
-            groups.append(OffsetFetchResponseGroup(one.group_id, list(found), code))
+            code, group = (no_room().code, None) if room.is_used_up else _group(node, one.group_id)
+            found = [] if code else (yield from _found(group, _wanted(one.topics), is_stable, code, _LATER))
+            groups.append(OffsetFetchResponseGroup(one.group_id, found, code))
+            if len(message.groups) > 1:  # In one group's answer nothing is twice.
+                for count, topic in enumerate(found):
+                    room.use(len(topic.name) + sum(len(each.metadata) + OFFSET_BYTES for each in topic.partitions))
+                    if count % 64 == 63:
+                        yield None
             if len(groups) % 4 == 0:  # The hash of a long id takes half a millisecond.
                 yield None
         return OffsetFetchResponse(groups=groups)
@@ -183,25 +193,22 @@ def _found(
     if wanted is None:
         wanted = [] if group is None else [(topic, list(inner)) for topic, inner in group.offsets.by_topic().items()]
     must_be_stable = require_stable and group is not None and group.offsets.has_pending
-    topics: dict[str, Any] = {}
+    topics: dict[str, dict[int, Any]] = {}
     for number, (topic, partitions) in enumerate(wanted):
         if number % 64 == 63:
             yield None
-        found = {}
-        for partition in partitions:
+        found = topics.setdefault(topic, {})
+        for count, partition in enumerate(partitions):
             one, its_code = NO_OFFSET, code
             if must_be_stable and group is not None and group.offsets.is_pending(TopicPartition(topic, partition)):
                 its_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
             elif group is not None:
                 one = group.offsets.get(topic, partition) or NO_OFFSET
             found[partition] = of_partition(partition, one.offset, one.leader_epoch, one.metadata, its_code)
-            if len(found) % 128 == 127:
+            if count % 128 == 127:
                 yield None
-        if topic in topics:
-            topics[topic].partitions += found.values()
-        elif found:
-            topics[topic] = of_topic(name=topic, partitions=list(found.values()))
-    return list(topics.values())
+    answers = (of_topic(name=topic, partitions=list(found.values())) for topic, found in topics.items() if found)
+    return (yield from slowly(answers, 64))
 
 
 API = Api(OffsetFetchRequest, OffsetFetchResponse, SERVED, ACCESS, by_groups(handle))
