@@ -14,6 +14,7 @@ from tests.fields import check_fields
 from tidelog.broker.apis.metadata import NOT_ASKED_FOR
 from tidelog.broker.groups.delayed_response import DelayedResponse
 from tidelog.broker.groups.group import GroupState
+from tidelog.broker.groups.membership import MAX_PREFIX
 from tidelog.broker.server.listeners import java_address
 from tidelog.broker.server.request import Outcome
 from tidelog.security.acl import ALL_OPERATIONS, ResourceType
@@ -350,12 +351,12 @@ class TestKept:
         assert sent == ["waits", failed]
 
 
-def test_a_member_id_that_is_too_long(coordinator: Coordinator, name: str) -> None:
-    """It is made of the client's, and no string has room for it: the client is reported so. Its session ends like any other."""
+def test_a_client_id_that_fills_its_string(coordinator: Coordinator, name: str) -> None:
+    """A member id is made of it, and of a uuid, which no string would have room for."""
     one = coordinator.member(name, client_id="x" * 32_767, version=3)
     one.join()
     coordinator.pass_time(DELAY_MS)
     answer = one.joined()
-    assert (answer.error_code, answer.member_id) == (ErrorCode.UNKNOWN_SERVER_ERROR, "")
-    coordinator.pass_time(SESSION_MS)
-    assert coordinator.state(name) is GroupState.EMPTY
+    assert answer.error_code == ErrorCode.NONE
+    prefix, _, unique = answer.member_id.partition("-")
+    assert (prefix, len(unique)) == ("x" * MAX_PREFIX, 36)

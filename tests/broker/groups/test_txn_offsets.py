@@ -21,6 +21,7 @@ from tests.broker.groups.offset_requests import (
     loaded,
 )
 from tests.broker.raw import RawClient
+from tests.kafka.java import wait_until
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
 from tidelog.wire.error_codes import ErrorCode
@@ -189,6 +190,7 @@ def test_a_start_in_between(broker: RunningBroker) -> None:
     broker.stop()
     broker.start()
     groups = loaded(broker)
+    wait_until(lambda: not broker.on_loop(lambda: broker.node.transactions.log.is_loading), "the transactions to be loaded")
     with broker.client() as client:
         copier.client = client
         assert fetch_many(client, dict.fromkeys(before)) == before
