@@ -19,13 +19,18 @@ things.
 """
 
 
+def shortened(reason: str) -> str:
+    """Return a reason that fits into an answer, whatever of the request it repeats."""
+    return reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]} …"
+
+
 class ApiError(Exception):
     """An error code for the answer, and why."""
 
     def __init__(self, code: ErrorCode, reason: str | None = None) -> None:
         super().__init__(code, reason)
         self.code = code
-        self.reason = reason if reason is None or len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]} …"
+        self.reason = None if reason is None else shortened(reason)
 
 
 MAX_CHANGED = 10_000

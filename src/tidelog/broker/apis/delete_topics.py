@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
-from tidelog.broker.api_error import api_error_of
+from tidelog.broker.api_error import api_error_of, shortened
 from tidelog.broker.authorization.access import Access, Amend, Asker, appending, why
 from tidelog.broker.quotas.client_quotas import Mutations
 from tidelog.broker.server.request import Request
@@ -125,7 +125,7 @@ def _work(node: Node, message: DeleteTopicsRequest, request: Request) -> Work:
         if count > 1:
             refuse(name, NO_TOPIC_ID, ErrorCode.INVALID_REQUEST, "named more than once")
         elif view is None:
-            refuse(name, NO_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
+            refuse(name, NO_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, shortened(f"no topic {name!r}"))
         elif view.topic_id in ids:
             going.pop(name, None)
             refuse(name, view.topic_id, ErrorCode.INVALID_REQUEST, "named by its id as well")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.broker.api import Api
+from tidelog.broker.api_error import shortened
 from tidelog.broker.authorization.access import cluster, whole
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work
@@ -57,7 +58,7 @@ def _work(node: Node, message: DescribeClientQuotasRequest) -> Work:
     wanted, refused = _filter(message.components[: len(TYPES) + 1])
     yield from discarded(message)
     if refused is not None:
-        return DescribeClientQuotasResponse(error_code=refused.code, error_message=refused.message, entries=None)
+        return DescribeClientQuotasResponse(error_code=refused.code, error_message=shortened(refused.message), entries=None)
     found: dict[Entity, EntryData] = {}
     for count, ((entity, key), value) in enumerate(list(node.image.quotas.items())):
         if _matches(entity, wanted, strict=message.strict):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.api_error import shortened
 from tidelog.broker.authorization.access import cluster, whole
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work
@@ -61,10 +62,10 @@ def _work(node: Node, message: DescribeUserScramCredentialsRequest) -> Work:
 def _result(user: str, times: int, found: list[CredentialInfo] | None) -> DescribeUserScramCredentialsResult:
     if times > 1:
         why = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
-        return DescribeUserScramCredentialsResult(user, ErrorCode.DUPLICATE_RESOURCE, why)
+        return DescribeUserScramCredentialsResult(user, ErrorCode.DUPLICATE_RESOURCE, shortened(why))
     if found is None:
         why = f"Attempt to describe a user credential that does not exist: {user}"
-        return DescribeUserScramCredentialsResult(user, ErrorCode.RESOURCE_NOT_FOUND, why)
+        return DescribeUserScramCredentialsResult(user, ErrorCode.RESOURCE_NOT_FOUND, shortened(why))
     return DescribeUserScramCredentialsResult(user, credential_infos=found)
 
 
