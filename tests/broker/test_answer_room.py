@@ -68,6 +68,30 @@ def test_configs(client: RawClient) -> None:
         assert {one.resource_name for one in results} == {name}
 
 
+def test_configs_of_many_things_by_turns(client: RawClient) -> None:
+    """What was described once already is the same again, for its own keys and nothing else."""
+    asked = [
+        DescribeConfigsResource(TOPIC, "t", ["retention.ms"]),
+        DescribeConfigsResource(BROKER, "1", ["node.id"]),
+        DescribeConfigsResource(TOPIC, "missing", None),
+    ] * 30
+    results = client.ask(DescribeConfigsRequest(asked), 4).results
+    assert [(one.resource_name, one.error_code, [each.name for each in one.configs]) for one in results] == [
+        ("t", ErrorCode.NONE, ["retention.ms"]),
+        ("1", ErrorCode.NONE, ["node.id"]),
+        ("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []),
+    ] * 30
+    asked = [DescribeConfigsResource(kind, name, None) for kind, name in ((TOPIC, "t"), (BROKER, "1"), (TOPIC, "missing"))] * 30
+    asked.append(DescribeConfigsResource(TOPIC, "t", ["retention.ms"]))
+    alone = [client.ask(DescribeConfigsRequest([one]), 4).results[0] for one in (*asked[:3], asked[-1])]
+    count = 0
+    for number, one in enumerate(client.ask(DescribeConfigsRequest(asked), 4).results):
+        if one.error_code != ErrorCode.POLICY_VIOLATION:
+            assert one == (alone[3] if number == 90 else alone[number % 3])
+            count += 1
+    assert 6 < count < 90
+
+
 def test_a_few_configs_are_answered_whatever_they_take(client: RawClient) -> None:
     asked = [DescribeConfigsResource(TOPIC, "t", None)] * 30
     results = client.ask(DescribeConfigsRequest(asked, include_synonyms=True, include_documentation=True), 4).results

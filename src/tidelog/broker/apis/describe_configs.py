@@ -75,6 +75,7 @@ def handle(node: Node, message: DescribeConfigsRequest, request: Request) -> Wor
     results = []
     room = AnswerRoom()
     is_counted = len(message.resources) > UNCOUNTED
+    described: dict[tuple[int, str], tuple[DescribeConfigsResult, int]] = {}
     for count, one in enumerate(message.resources):
         if room.is_used_up:
             results.append(_refused(one, no_room()))
@@ -86,10 +87,16 @@ def handle(node: Node, message: DescribeConfigsRequest, request: Request) -> Wor
         for at in range(0, len(keys), AT_ONCE):
             wanted.update(keys[at : at + AT_ONCE])
             yield None
-        result = _describe(node, one, wanted, message)
+        key = (one.resource_type, one.resource_name)
+        result, size = (None, 0) if wanted else described.get(key, (None, 0))
+        if result is None:
+            result = _describe(node, one, wanted, message)
+            if is_counted:
+                size = sum(map(_size, result.configs))
+                if not wanted:
+                    described[key] = result, size  # Named again, it costs neither time nor memory.
         results.append(result)
-        if is_counted:
-            room.use(sum(map(_size, result.configs)))
+        room.use(size)
         if count % 4 == 3:
             yield None
     return DescribeConfigsResponse(results=results)
