@@ -81,6 +81,15 @@ class TestGarbage:
             log = one.node.manager.logs[TopicPartition("t", 0)]
             wait_until(lambda: one.on_loop(lambda: log.config.retention_ms) == 7, "the properties", PATIENCE_S)
 
+    def test_of_properties_that_may_be_secrets(self, tmp_path, zookeeper, caplog):
+        """The log says where something is wrong with them, not what they are."""
+        data = b'{"version":1,"config":{"a.password":"hunter2"'
+        with controlled(tmp_path, zookeeper):
+            zookeeper.put("/config/brokers/1", data)
+            zookeeper.put("/config/changes/config_change_1", {"entity_path": "brokers/1"})
+            wait_until(lambda: f"is not JSON ({len(data)} bytes)" in caplog.text, "the warning", PATIENCE_S)
+        assert "hunter2" not in caplog.text
+
     @pytest.mark.parametrize("data", GARBAGE)
     def test_of_producers_ids(self, tmp_path, zookeeper, data):
         with controlled(tmp_path, zookeeper) as one:
