@@ -102,6 +102,14 @@ def test_a_log_does_not_tell_what_may_be_a_secret(client: RawClient, caplog: pyt
     assert "broker (all): settings changed of.a.plugin=[hidden]" in caplog.text
 
 
+def test_a_name_writes_no_line_of_its_own(client: RawClient, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    resource = AlterConfigsResource(BROKER, "1", [AlterableConfig("of.a.plugin\nall is well", SET, "x")])
+    client.ask(IncrementalAlterConfigsRequest([resource]), 1)
+    assert any("all is well" in record.getMessage() for record in caplog.records)
+    assert not any("\n" in record.getMessage() for record in caplog.records)
+
+
 def test_a_start_knows_them(start_broker: StartBroker, tmp_path: Path) -> None:
     broker = start_broker(tmp_path / "kept")
     broker.create_topic("a")

@@ -249,7 +249,8 @@ def _change_broker(node: Node, resource: Resource, *, incremental: bool, validat
     if not validate_only and after != before:
         yield from settings.change(name, after)
         shown = "".join(f" {key}={HIDDEN if is_sensitive(key) else after[key]}" for key in sorted(after))
-        logger.info("broker %s: settings changed%s", name or "(all)", shown)
+        # A client has chosen the names: with a line's end in one it could write lines of its own.
+        logger.info("broker %s: settings changed%s", name or "(all)", shown if shown.isprintable() else repr(shown))
 
 
 # --- loggers
