@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import struct
 import threading
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
+from tests.kafka.java import wait_until
 from tidelog.broker.server import connection
 from tidelog.broker.server.read_buffers import ROUND_BYTES, SHARED_BYTES, TURNS_A_ROUND, ReadBuffers
 from tidelog.broker.server.wide_requests import SLOTS
@@ -132,6 +134,30 @@ def test_a_wide_request_counts_until_it_is_answered(
         client.receive_frame()
         while used_bytes(broker):
             pass
+
+
+def test_clients_that_leave_give_their_slots_back(start_broker: StartBroker) -> None:
+    asked = [ListOffsetsPartition(partition_index=i, timestamp=-1) for i in range(20_000)]
+    message = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="missing", partitions=asked)])
+    frame = b"".join(request_chunks(message, 7, 1, "raw"))
+    broker = start_broker()
+    wide = broker.node.wide_requests
+    for _ in range(3 * SLOTS):
+        with broker.client() as client:
+            client.send_bytes(frame)
+    with broker.client() as client:
+        client.ask(message, 7)
+    wait_until(lambda: broker.on_loop(lambda: not wide._used and not wide.waiting), "all slots to be free")
+    assert gc.isenabled()
+
+
+def test_a_broker_that_ends_within_a_wide_request_gives_the_collector_back(start_broker: StartBroker) -> None:
+    """The program that it runs in goes on, and would keep each cycle of objects for ever."""
+    broker = start_broker()
+    broker.on_loop(lambda: broker.node.wide_requests.enter(lambda: None))
+    assert not gc.isenabled()
+    broker.stop()
+    assert gc.isenabled()
 
 
 def test_large_requests_take_turns() -> None:

@@ -134,6 +134,7 @@ async def running(
         threads.close()
         heavy.close()
         syncing.close()
+        node.wide_requests.close()
         node.topic_changes.stop()
         if node.peers is not None:
             node.peers.close()

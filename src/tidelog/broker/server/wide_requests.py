@@ -70,7 +70,12 @@ class WideRequests:
             self._waiting.popleft()()
             return
         self._used -= 1
-        if not self._used and self._has_stopped_collector:
+        if not self._used:
+            self.close()
+
+    def close(self) -> None:
+        """Have the collector work again: a broker that ends in the middle of a request may be part of a program that goes on."""
+        if self._has_stopped_collector:
             self._has_stopped_collector = False
             gc.enable()
 
