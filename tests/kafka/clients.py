@@ -180,14 +180,20 @@ def wait_until_decided(bootstrap: str, topic: str, partitions: int) -> None:
 def commit_offsets(bootstrap: str, group: str, offsets: Iterable[TopicPartition]) -> None:
     """Commit for a group without members, until all of it is: a Kafka that has just made its offsets topic is NOT_COORDINATOR.
 
-    librdkafka does not ask again then, and its future does not raise what each partition is reported.
+    librdkafka does not ask again then, nor where its coordinator has left the metadata for a moment, and its future does
+    not raise what each partition is reported.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     wanted = ConsumerGroupTopicPartitions(group, list(offsets))
 
     def is_committed() -> bool:
-        (answer,) = admin.alter_consumer_group_offsets([wanted], request_timeout=PATIENCE_S).values()
-        return all(place.error is None for place in answer.result(PATIENCE_S).topic_partitions)
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        (answer,) = admin.alter_consumer_group_offsets([wanted], request_timeout=30).values()
+        try:
+            return all(place.error is None for place in answer.result(PATIENCE_S).topic_partitions)
+        except KafkaException as error:
+            if error.args[0].code() not in _UNANSWERED:
+                raise
+            return False
 
     wait_until(is_committed, f"offsets of {group}, as committed")
 
