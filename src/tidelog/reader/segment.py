@@ -34,7 +34,7 @@ from tidelog.reader.segment_files import SegmentFile, segment_file
 from tidelog.reader.trace import OffsetIndexStep, TimestampSource, Trace
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
 from tidelog.records.control import ControlType, EndTxnMarker, parse_control_type, parse_end_txn_marker
-from tidelog.records.records import iter_records
+from tidelog.records.records import first_offset, iter_records
 
 SILENT_WITHOUT_INDEX_BYTES = 2 * 1024 * 1024
 """Kafka makes a live segment's index with its first entry; up to this size a last segment may well have none."""
@@ -165,10 +165,8 @@ class Segment:
         """
         try:
             header = read_header(self._file.read(0, min(HEADER_BYTES, self.size_bytes)), 0, 0, self.log_path)
-            first = header.base_offset
-            if header.magic < 2 and header.is_compressed:  # Its header has the last offset.
-                first = next(iter_records(header, self.read_batch(header), path=self.log_path)).offset
-        except (CorruptDataError, StopIteration):
+            first = first_offset(header, self.read_batch, self.log_path)
+        except CorruptDataError:
             return False
         next_base_offset = MAX_OFFSET if self.next_base_offset is None else self.next_base_offset
         if first < self.base_offset:
@@ -394,13 +392,12 @@ class Segment:
             header = next(self._walk(entry.position, end_position, crc=True))
         except (CorruptBatchError, StopIteration):
             return None
-        first_offset = header.base_offset
-        if header.magic < 2 and header.is_compressed and header.last_offset > entry.offset:
-            try:
-                first_offset = next(iter_records(header, self.read_batch(header), path=self.log_path)).offset
-            except (CorruptDataError, StopIteration):
-                return None
-        return header if first_offset <= entry.offset else None
+        if header.last_offset <= entry.offset:
+            return header
+        try:
+            return header if first_offset(header, self.read_batch, self.log_path) <= entry.offset else None
+        except CorruptDataError:
+            return None
 
     def _last_true_entry(self) -> tuple[BatchHeader | None, list[tuple[int, OffsetPosition]]]:
         """Return the batch of the last offset index entry that is true, and the entries after it that are not (yet)."""

@@ -1,15 +1,16 @@
 """Single records, as objects: for people, tests and the last step of a time search. Bulk reading is `columns`' work.
 
-Three questions about one batch: which records does it hold (`iter_records`), which is the first that reaches a timestamp
-(`first_record_at`, spec §4.9), which carries the largest timestamp (`max_timestamp_record`).
+Questions about one batch: which records does it hold (`iter_records`), where does it begin (`first_offset`), which record is the
+first that reaches a timestamp (`first_record_at`, spec §4.9), which carries the largest timestamp (`max_timestamp_record`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from tidelog.errors import CorruptBatchError
 from tidelog.model import NO_TIMESTAMP
 from tidelog.records import batch, kernel
 from tidelog.records.batch import LOG_APPEND_TIME, BatchHeader, PathLike
@@ -77,6 +78,20 @@ def iter_records(
             None if value_length < 0 else bytes(view[value_at : value_at + value_length]),
             _headers(view, headers_at, header_count) if header_count else (),
         )
+
+
+def first_offset(header: BatchHeader, read: Callable[[BatchHeader], Bytes], path: PathLike = None) -> int:
+    """Return the offset of a batch's first record. The header of a compressed message before v2 has the last one's: that batch
+    is read, by `read`.
+
+    Raises what `iter_records` raises, and CorruptBatchError where it has no record.
+    """
+    if header.magic >= 2 or not header.is_compressed:
+        return header.base_offset
+    record = next(iter_records(header, read(header), path=path), None)
+    if record is None:
+        raise CorruptBatchError("a compressed message without messages in it", path=path, position=header.position)
+    return record.offset
 
 
 _COLUMNS = (

@@ -25,7 +25,7 @@ from tidelog.formats.index_entries import MAX_RELATIVE_OFFSET
 from tidelog.model import MAX_OFFSET
 from tidelog.reader.segment_end import candidates, last_nonzero, may_be_torn
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
-from tidelog.records.records import iter_records
+from tidelog.records.records import first_offset
 from tidelog.records.scanner import scan_batch
 from tidelog.times import format_time
 
@@ -125,7 +125,7 @@ class _Salvage:
                 break  # What checkpoints say of it is `missing`.
             end = self._size if behind is None else behind.position
             before, claimed = self._sound[-1] if self._sound else None, self._header_at(position)
-            first_behind = self._offset_after(claimed) if behind is None else self._first_offset(behind)
+            first_behind = self._offset_after(claimed) if behind is None else first_offset(behind, self._read, self._file.path)
             self._damages.append(Damage(position, end, fault, before, behind, first_behind, claimed))
             position = end
         return Sound(self._sound, self._damages)
@@ -137,12 +137,8 @@ class _Salvage:
         is_near = claimed is not None and 0 <= claimed.last_offset - self._next_offset <= MAX_RELATIVE_OFFSET
         return claimed.next_offset if claimed is not None and is_near else self._next_offset + 1
 
-    def _first_offset(self, header: BatchHeader) -> int:
-        """Return a batch's first offset; of a compressed v0 or v1 message only its records say."""
-        if header.magic == 2 or not header.is_compressed:
-            return header.base_offset
-        batch = memoryview(self._file.read(header.position, header.size))
-        return next(iter_records(header, batch, path=self._file.path)).offset
+    def _read(self, header: BatchHeader) -> memoryview:
+        return memoryview(self._file.read(header.position, header.size))
 
     @property
     def _next_offset(self) -> int:

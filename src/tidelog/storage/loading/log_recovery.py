@@ -36,7 +36,7 @@ from tidelog.storage.loading.overflow import split_overflowed_segment
 from tidelog.storage.loading.recovery import recover_segment, scan_segment
 from tidelog.storage.segment.log_segment import LogSegment
 from tidelog.storage.segment.log_segments import LogSegments
-from tidelog.storage.segment.segment_names import are_in_place, begins_below, first_offset, unfit
+from tidelog.storage.segment.segment_names import are_in_place, begins_at, begins_below, unfit
 
 logger = logging.getLogger("tidelog.storage")
 
@@ -193,12 +193,12 @@ class LogRecovery:
 def _check_begins(segment: LogSegment) -> None:
     """Raise CorruptBatchError where a segment is one, but for its name: the first batch is below it, and the second follows."""
     first = _batch_at(segment, 0)
-    begins_at = None if first is None else first_offset(segment, first)
-    if first is None or begins_at is None or begins_at >= segment.base_offset:
+    found = None if first is None else begins_at(segment, first)
+    if first is None or found is None or found >= segment.base_offset:
         return
     after = _batch_at(segment, first.end_position)
-    if after is None or first_offset(segment, after) == first.next_offset:
-        raise begins_below(segment, begins_at)
+    if after is None or begins_at(segment, after) == first.next_offset:
+        raise begins_below(segment, found)
 
 
 def _in_its_place(segment: LogSegment, scanned: ScannedLog, following: LogSegment | None) -> ScannedLog:
@@ -213,8 +213,8 @@ def _in_its_place(segment: LogSegment, scanned: ScannedLog, following: LogSegmen
     if scanned.last_offset >= limit:
         assert following is not None
         first = _batch_at(following, 0)
-        begins_at = None if first is None else first_offset(following, first)
-        if begins_at is not None and begins_at != limit and are_in_place(segment, limit):
+        found = None if first is None else begins_at(following, first)
+        if found is not None and found != limit and are_in_place(segment, limit):
             raise unfit(following, f"{segment.log.path.name} reaches offset {scanned.last_offset}")
         end = next(header.position for header in segment.batches() if header.last_offset >= limit)
         shorter = scan_log(segment.log, end, segment.base_offset, segment.index_interval_bytes)

@@ -21,7 +21,7 @@ from tidelog.config import LogConfig
 from tidelog.errors import CorruptBatchError, CorruptIndexError, InvalidArgumentError, InvalidOffsetError, OffsetOverflowError
 from tidelog.formats import names
 from tidelog.records.batch import BatchHeader
-from tidelog.records.records import iter_records
+from tidelog.records.records import first_offset
 from tidelog.storage.partition.segment_replacement import replace_segments
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.segment.log_file import LogFile, delete_file
@@ -84,7 +84,7 @@ def _copy(segment: LogSegment, new: list[LogSegment], directory: Path, config: L
     log, position = segment.log, 0
     header = log.first_batch()
     while header is not None:
-        part = _open_cleaned(directory, _first_offset(log, header), config, clock)
+        part = _open_cleaned(directory, first_offset(header, log.read_batch, log.path), config, clock)
         new.append(part)
         try:
             append_from_file(part, log, position)
@@ -108,13 +108,6 @@ def _first_batch(log: LogFile, position: int) -> BatchHeader | None:
         return log.first_batch(position)
     except CorruptBatchError:
         return None
-
-
-def _first_offset(log: LogFile, header: BatchHeader) -> int:
-    """Return a batch's first offset; that of compressed messages before v2 lies inside."""
-    if header.magic == 2 or not header.is_compressed:
-        return header.base_offset
-    return next(iter_records(header, log.read_batch(header), path=log.path)).offset
 
 
 def _open_cleaned(directory: Path, base_offset: int, config: LogConfig, clock: Clock) -> LogSegment:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from tidelog.errors import CorruptBatchError, CorruptDataError
 from tidelog.records.batch import BatchHeader
-from tidelog.records.records import iter_records
+from tidelog.records.records import first_offset
 from tidelog.storage.segment.log_segment import LogSegment
 from tidelog.storage.segment.log_segments import LogSegments
 
@@ -73,17 +73,15 @@ def are_in_place(segment: LogSegment, limit: int) -> bool:
     for header in headers:
         if header.last_offset >= limit:
             after = next(headers, None)
-            return first_offset(segment, header) == next_offset if after is None else after.base_offset > header.last_offset
+            return begins_at(segment, header) == next_offset if after is None else after.base_offset > header.last_offset
         next_offset = header.next_offset
     return False
 
 
-def first_offset(segment: LogSegment, header: BatchHeader) -> int | None:
-    """Return the offset of a batch's first record; None if that cannot be read. Old compressed messages have the last one's."""
-    if header.magic >= 2 or not header.is_compressed:
-        return header.base_offset
-    with contextlib.suppress(CorruptDataError, StopIteration):
-        return next(iter_records(header, segment.log.read_batch(header), path=segment.log.path)).offset
+def begins_at(segment: LogSegment, header: BatchHeader) -> int | None:
+    """Return the offset of a batch's first record; None if that cannot be read."""
+    with contextlib.suppress(CorruptDataError):
+        return first_offset(header, segment.log.read_batch, segment.log.path)
     return None
 
 
