@@ -7,11 +7,11 @@ Checks that only filter a response or list operations are not logged.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from tidelog.broker.server.listeners import java_address
+from tidelog.broker.server.rate_limited_log import one_line
 from tidelog.broker.settings.authorizer_properties import super_users
 from tidelog.security.acl import CLUSTER_NAME, RESOURCE_NAMES, Acl, Operation, ResourceType
 from tidelog.security.standard_authorizer import NOWHERE, Decision, StandardAuthorizer
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tidelog.authorizer")
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _LONGEST_NAME: Final = 1000
 
 
@@ -123,5 +122,4 @@ def _said(decision: Decision, request: Request, operation: Operation, kind: Reso
         f"from host = {_host(request)} on resource = {RESOURCE_NAMES[kind]}:LITERAL:{name[:_LONGEST_NAME]} "
         f"for request = {request.api_name} with resourceRefCount = {count} based on rule {decision}"
     )
-    # Names are a stranger's: they write no lines of their own.
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return one_line(text)

@@ -1,12 +1,20 @@
-"""Log lines that strangers can cause: some of them, and how many were left out."""
+"""Log lines that strangers can cause: some of them, and how many were left out; and none that they have written themselves."""
 
 from __future__ import annotations
 
 import logging
+import re
 from time import monotonic
 
 LINES = 20
 PERIOD_S = 60.0
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def one_line(text: str) -> str:
+    """Return a text with names of a client's in it as one line, whatever handles the log: they write no lines of their own."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class RateLimitedLog:

@@ -26,12 +26,14 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.broker.api_error import ApiError, api_error_of
+from tidelog.broker.server.rate_limited_log import one_line
 from tidelog.broker.server.slices import Elsewhere, Until
 from tidelog.broker.server.wide_requests import discarded
-from tidelog.broker.settings.dynamic_settings import HIDDEN, is_sensitive
+from tidelog.broker.settings.dynamic_settings import is_sensitive
 from tidelog.broker.topic_changes import Job
 from tidelog.broker.topics import why_invalid
 from tidelog.config import LogConfig
+from tidelog.security.secret import HIDDEN
 from tidelog.storage.steps import Steps
 from tidelog.wire.decoder_source import MAX_STRING_BYTES
 from tidelog.wire.error_codes import ErrorCode
@@ -249,8 +251,7 @@ def _change_broker(node: Node, resource: Resource, *, incremental: bool, validat
     if not validate_only and after != before:
         yield from settings.change(name, after)
         shown = "".join(f" {key}={HIDDEN if is_sensitive(key) else after[key]}" for key in sorted(after))
-        # A client has chosen the names: with a line's end in one it could write lines of its own.
-        logger.info("broker %s: settings changed%s", name or "(all)", shown if shown.isprintable() else repr(shown))
+        logger.info("broker %s: settings changed%s", name or "(all)", one_line(shown))
 
 
 # --- loggers

@@ -30,7 +30,7 @@ from tidelog.broker.server.listeners import joined
 from tidelog.broker.settings import broker_config, cluster_config
 from tidelog.broker.settings.broker_config import BROKER_PROPERTIES, OTHER_PROPERTIES
 from tidelog.broker.settings.cluster_config import CLUSTER_DEFAULTS, CLUSTER_NUMBERS, CLUSTER_PROPERTIES
-from tidelog.broker.settings.dynamic_settings import DYNAMIC, kind_and_default
+from tidelog.broker.settings.dynamic_settings import DYNAMIC, is_sensitive, kind_and_default
 from tidelog.config import LogConfig, PropertyValue, did_you_mean
 from tidelog.errors import InvalidArgumentError
 from tidelog.storage import manager_config
@@ -288,9 +288,8 @@ class ConfigEntries:
 
     def _kept(self, name: str) -> ConfigEntry:
         """Return what was set while the broker runs, and is only kept."""
-        known = kind_and_default(name)
-        entry = self._own(name, *(known or ("UNKNOWN", None)))
-        if known is None:
+        entry = self._own(name, *(kind_and_default(name) or ("UNKNOWN", None)))
+        if is_sensitive(name):
             hidden = [synonym._replace(value=None) for synonym in entry.synonyms]
             return entry._replace(value=None, synonyms=hidden, is_sensitive=True)
         return entry

@@ -68,9 +68,6 @@ _THROTTLES = frozenset({LEADER_RATE, FOLLOWER_RATE, "replica.alter.log.dirs.io.m
 DYNAMIC = DYNAMIC_DEFAULTS | DYNAMIC_NUMBERS | DYNAMIC_PROPERTIES | _UNUSED.keys() | _THROTTLES
 """All that change while the broker runs."""
 
-HIDDEN = "[hidden]"
-"""Stands for a sensitive value in logs and reasons."""
-
 _OF_LISTENERS = re.compile(r"(?:advertised\.)?listeners$|listener\.|ssl\.|sasl\.|principal\.builder\.|connections\.max\.reauth\.")
 
 _MIN_DEDUPE_BYTES = 1 << 20
@@ -105,9 +102,8 @@ class DynamicSettings:
             try:
                 _check_value(name, value)
             except InvalidArgumentError as error:
-                # An error says what it has found, too: of a secret only the name is reported.
-                reason = f"{name}={HIDDEN}" if is_sensitive(name) else f"{name}={value}: {error}"
-                raise ApiError(ErrorCode.INVALID_REQUEST, reason) from None
+                # It has no secret: those of sensitive settings are not looked at.
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"{name}={value}: {error}") from None
         merged = {**self.of_all, **settings} if for_all else {**self.of_all, **self.own, **settings}
         defaults = {name: value for name, value in merged.items() if name in DYNAMIC_DEFAULTS}
         try:
