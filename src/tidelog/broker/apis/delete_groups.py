@@ -45,12 +45,9 @@ def handle(node: Node, message: DeleteGroupsRequest, request: Request) -> Work:
 
 
 def _delete(node: Node, group_id: str) -> ErrorCode:
-    code = node.groups.code_for(group_id)
-    if code:
-        return code
-    group = node.groups.get(group_id)
-    if group is None or group.state is GroupState.DEAD:
-        return ErrorCode.GROUP_ID_NOT_FOUND
+    group = node.groups.existing(group_id)
+    if isinstance(group, ErrorCode):
+        return group
     if group.state is not GroupState.EMPTY:
         return ErrorCode.NON_EMPTY_GROUP
     return node.groups.remove(group)

@@ -86,17 +86,14 @@ def _delete(
     node: Node, group_id: str, keys: Iterable[TopicPartition], codes: Codes
 ) -> Generator[Elsewhere, frozenset[str] | None, ErrorCode]:
     """Forget partitions, and say in `codes` what became of each; the code of the request as a whole. A part of a work."""
+    if not group_id:
+        return ErrorCode.INVALID_GROUP_ID
     read: list[bytes] | None = None
     topics: frozenset[str] | None = None
     while True:
-        if not group_id:
-            return ErrorCode.INVALID_GROUP_ID
-        code = node.groups.code_for(group_id)
-        if code:
-            return code
-        group = node.groups.get(group_id)
-        if group is None or group.state is GroupState.DEAD:
-            return ErrorCode.GROUP_ID_NOT_FOUND
+        group = node.groups.existing(group_id)
+        if isinstance(group, ErrorCode):
+            return group
         if group.state is GroupState.EMPTY:
             going = list(keys)
             break

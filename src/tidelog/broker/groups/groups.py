@@ -151,6 +151,14 @@ class Groups:
         if not group_ids:
             self._open.pop(producer_id, None)
 
+    def existing(self, group_id: str) -> Group | ErrorCode:
+        """Return a group that is there, or why there is none to ask: what `code_for` says, or GROUP_ID_NOT_FOUND."""
+        code = self.code_for(group_id)
+        if code:
+            return code
+        group = self.get(group_id)
+        return ErrorCode.GROUP_ID_NOT_FOUND if group is None or group.state is GroupState.DEAD else group
+
     def remove(self, group: Group) -> ErrorCode:
         """Forget a group and its offsets, in the log as well; it is DEAD then. NONE, or why it stays."""
         code = self._forget(group, group.offsets.partitions(), with_group=True)
