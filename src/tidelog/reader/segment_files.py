@@ -77,7 +77,7 @@ def _scan(directory: Path) -> dict[str, SegmentFile | None]:
                     found[name] = None
                 elif name.endswith((names.LOG_SUFFIX, _LOG_SWAP_SUFFIX)):
                     try:
-                        found[name] = _look_at(directory / name)
+                        found[name] = _listed(directory / name)
                     except NotFoundError:
                         if entry.is_symlink():
                             raise StorageError("a link to a segment that is not there", path=directory / name) from None
@@ -100,11 +100,12 @@ def segment_file(path: Path) -> SegmentFile:
     return _look_at(path, names.offset_from_file_name(path.name))
 
 
-def _look_at(path: Path, base_offset: int | None = None) -> SegmentFile:
-    if base_offset is None:
-        base_offset = names.base_offset_of_log(
-            path, _LOG_SWAP_SUFFIX if path.name.endswith(names.SWAP_SUFFIX) else names.LOG_SUFFIX
-        )
+def _listed(path: Path) -> SegmentFile:
+    ending = _LOG_SWAP_SUFFIX if path.name.endswith(_LOG_SWAP_SUFFIX) else names.LOG_SUFFIX
+    return _look_at(path, names.base_offset_of_log(path, ending))
+
+
+def _look_at(path: Path, base_offset: int) -> SegmentFile:
     try:
         return SegmentFile(base_offset, path, path.stat())
     except (FileNotFoundError, NotADirectoryError):
