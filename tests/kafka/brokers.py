@@ -32,6 +32,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     OffsetSpec,
 )
 
+from tests.kafka.clients import make_topics
 from tests.kafka.jars import class_archive, classpath, made_once
 from tests.kafka.java import JavaProcess, free_port, is_listening, run_java, wait_until
 from tests.patience import PATIENCE_S
@@ -154,9 +155,8 @@ class _Broker(abc.ABC):
     def create_topics(self, configs: Mapping[str, Mapping[str, str]], partitions: int = 1) -> None:
         """Create topics with these settings, all at once, and wait for their leaders."""
         wanted = [NewTopic(name, partitions, 1, config=dict(config)) for name, config in configs.items()]
-        for name, created in self.admin.create_topics(wanted, request_timeout=ADMIN_TIMEOUT_S).items():
-            created.result(ADMIN_TIMEOUT_S)
-            self.topics[name] = partitions
+        make_topics(self.bootstrap, wanted)
+        self.topics |= dict.fromkeys(configs, partitions)
         wait_until(self._serves, f"the leaders of {', '.join(configs)}", ADMIN_TIMEOUT_S)
 
     def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
