@@ -35,22 +35,24 @@ class RunningBroker:
         self.clock = clock or SystemClock()
         self.properties = {"listeners": "PLAINTEXT://127.0.0.1:0"} | {k.replace("_", "."): v for k, v in properties.items()}
         self.is_clean: bool | None = None
+        self.is_started = threading.Event()
         self._thread: threading.Thread | None = None
         self.start()
 
     def start(self) -> None:
-        started = threading.Event()
+        self._run_thread()
+        assert self.is_started.wait(PATIENCE_S)
+        self._raise_failure()
+
+    def _run_thread(self) -> None:
+        """Have a thread serve, with a loop of its own; `is_started` is set once it does, or has failed."""
         self._failure: BaseException | None = None
+        self.is_started.clear()
 
         async def main() -> None:
             self._loop = asyncio.get_running_loop()
             self._stop = asyncio.Event()
-
-            def tell(running: ServingBroker) -> None:
-                self.running = running
-                started.set()
-
-            self.is_clean = await serve(self.data_dir, self.properties, self.clock, stop=self._stop, started=tell, apis=self.apis)
+            await self._serve()
 
         def run() -> None:
             try:
@@ -58,12 +60,19 @@ class RunningBroker:
             except BaseException as error:
                 self._failure = error
             finally:
-                started.set()
+                self.is_started.set()
 
         self._thread = threading.Thread(target=run, name="broker")
         self._thread.start()
-        assert started.wait(PATIENCE_S)
-        self._raise_failure()
+
+    async def _serve(self) -> None:
+        """Serve until `_stop` is set."""
+
+        def tell(running: ServingBroker) -> None:
+            self.running = running
+            self.is_started.set()
+
+        self.is_clean = await serve(self.data_dir, self.properties, self.clock, stop=self._stop, started=tell, apis=self.apis)
 
     def _raise_failure(self) -> None:
         failure, self._failure = self._failure, None

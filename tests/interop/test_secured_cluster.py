@@ -11,40 +11,28 @@ import tidelog
 from tests.certificates import PASSWORD, Authority
 from tests.kafka.clients import make_topics
 from tests.kafka.clusters import KafkaCluster
-from tests.kafka.java import free_port, wait_until
+from tests.kafka.java import wait_until
 from tests.kafka.members import TidelogMember
+from tests.kafka.secured_nodes import LOGIN, inside_properties, two_listeners
 from tests.patience import PATIENCE_S
 
-PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SESSION_MS = 3_000
 
 
 def secured_properties(authority: Authority) -> dict[str, str]:
-    """What all nodes have in common: each authenticates as the same user, and knows it."""
-    login = f'{PLAIN} required username="node" password="{PASSWORD}" user_node="{PASSWORD}";'
-    return {
+    """What all nodes have in common."""
+    return inside_properties(authority, SESSION_MS) | {
         "listener.security.protocol.map": "CONTROLLER:SASL_SSL,INSIDE:SASL_SSL,PLAINTEXT:PLAINTEXT",
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(authority.folder / "broker.pem"),
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(authority.ca),
-        "listener.name.inside.ssl.client.auth": "required",
-        "sasl.enabled.mechanisms": "PLAIN",
         "sasl.mechanism.controller.protocol": "PLAIN",
-        "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "listener.name.controller.plain.sasl.jaas.config": login,
-        "listener.name.inside.plain.sasl.jaas.config": login,
-        "connections.max.reauth.ms": str(SESSION_MS),
+        "listener.name.controller.plain.sasl.jaas.config": LOGIN,
     }
 
 
 class SecuredCluster(KafkaCluster):
-    """Brokers have two listeners: one for the test, in plain text, and INSIDE."""
+    """Brokers have two listeners."""
 
     def member_properties(self, node_id: int, port: int, data: Path) -> dict[str, str]:
-        both = f"PLAINTEXT://127.0.0.1:{port},INSIDE://127.0.0.1:{free_port()}"
-        more = {"inter.broker.listener.name": "INSIDE", "listeners": both, "advertised.listeners": both}
-        return super().member_properties(node_id, port, data) | more
+        return super().member_properties(node_id, port, data) | two_listeners(port)
 
 
 def test_joins_follows_and_leads(tmp_path: Path) -> None:

@@ -10,45 +10,32 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tests.certificates import PASSWORD, Authority
+from tests.certificates import Authority
 from tests.examples import IS_SOAK
 from tests.kafka import old_wire
-from tests.kafka.java import free_port, wait_until
+from tests.kafka.java import wait_until
 from tests.kafka.members import TidelogMember
+from tests.kafka.secured_nodes import inside_properties, two_listeners
 from tests.kafka.zookeeper_admin import ZookeeperAdmin
 from tests.kafka.zookeepers import ZookeeperCluster
 from tests.migration import judge
 from tests.patience import PATIENCE_S
 
-PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 KAFKAS, OURS = 1, 2
 TOPIC = "orders"
 
 
 def secured_properties(authority: Authority) -> dict[str, str]:
-    """What all brokers have in common: each authenticates as the same user, and knows it."""
-    login = f'{PLAIN} required username="node" password="{PASSWORD}" user_node="{PASSWORD}";'
-    return {
-        "listener.security.protocol.map": "INSIDE:SASL_SSL,PLAINTEXT:PLAINTEXT",
-        "inter.broker.listener.name": "INSIDE",
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(authority.folder / "broker.pem"),
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(authority.ca),
-        "listener.name.inside.ssl.client.auth": "required",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "listener.name.inside.plain.sasl.jaas.config": login,
-        "connections.max.reauth.ms": "3000",
-    }
+    """What all brokers have in common."""
+    names = {"listener.security.protocol.map": "INSIDE:SASL_SSL,PLAINTEXT:PLAINTEXT"}
+    return inside_properties(authority, session_ms=3000) | names
 
 
 class SecuredCluster(ZookeeperCluster):
-    """Brokers have two listeners: one for the test, in plain text, and INSIDE."""
+    """Brokers have two listeners."""
 
     def member_properties(self, node_id: int, port: int, data: Path) -> dict[str, str]:
-        both = f"PLAINTEXT://127.0.0.1:{port},INSIDE://127.0.0.1:{free_port()}"
-        return super().member_properties(node_id, port, data) | {"listeners": both, "advertised.listeners": both}
+        return super().member_properties(node_id, port, data) | two_listeners(port)
 
 
 PROTOCOLS = ["2.4", "3.9"]

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 
 from tests.broker.conftest import RunningBroker
-from tests.patience import PATIENCE_S
 from tidelog.broker.cluster.metadata_plane import ANONYMOUS
 from tidelog.broker.serving_broker import running
 from tidelog.broker.settings.server_properties import sort_properties
@@ -86,36 +84,17 @@ class Member(RunningBroker):
         self.plane = FakePlane()
         super().__init__(*args, **properties)
 
-    def start(self) -> None:
-        started = threading.Event()
-        self._failure: BaseException | None = None
-
-        async def main() -> None:
-            self._loop = asyncio.get_running_loop()
-            self._stop = asyncio.Event()
-            sorted_ones = sort_properties(self.properties, topic_names=True)
-            manager = LogManager(self.data_dir, self.clock, properties=sorted_ones.manager)
-            manager.startup()
-            try:
-                async with running(manager, sorted_ones.config, self.clock, apis=self.apis, plane=self.plane) as broker:
-                    self.running = broker
-                    started.set()
-                    await self._stop.wait()
-            finally:
-                self.is_clean = manager.shutdown()
-
-        def run() -> None:
-            try:
-                asyncio.run(main())
-            except BaseException as error:
-                self._failure = error
-            finally:
-                started.set()
-
-        self._thread = threading.Thread(target=run, name="member")
-        self._thread.start()
-        assert started.wait(PATIENCE_S)
-        self._raise_failure()
+    async def _serve(self) -> None:
+        sorted_ones = sort_properties(self.properties, topic_names=True)
+        manager = LogManager(self.data_dir, self.clock, properties=sorted_ones.manager)
+        manager.startup()
+        try:
+            async with running(manager, sorted_ones.config, self.clock, apis=self.apis, plane=self.plane) as broker:
+                self.running = broker
+                self.is_started.set()
+                await self._stop.wait()
+        finally:
+            self.is_clean = manager.shutdown()
 
     def replay(self, *records: Message) -> MetadataDelta:
         """Let the cluster's metadata change."""

@@ -151,42 +151,27 @@ class ControlledBroker(RunningBroker):
 
     def __init__(self, data_dir: Path, zookeeper: FakeZookeeper, clock: Clock, **properties: Any) -> None:
         self.zookeeper = zookeeper
-        self.is_started = threading.Event()
         given = {"broker.id": str(NODE_ID), "zookeeper.connect": "zk:2181", "inter.broker.protocol.version": "2.4"}
         super().__init__(data_dir, clock, **{**given, **properties})
 
     def start(self) -> None:
-        self._failure: BaseException | None = None
-        self.is_started.clear()
+        self._run_thread()
 
+    async def _serve(self) -> None:
         def session(connect: str, timeout_s: float, on_session: Callable[[], None], on_loss: object) -> FakeSession:
             self.session = FakeSession(self.zookeeper, connect, on_session)
             return self.session
 
-        async def main() -> None:
-            self._loop = asyncio.get_running_loop()
-            self._stop = asyncio.Event()
-            sorted_ones = sort_properties(self.properties, topic_names=True)
-            manager = manager_of(self.data_dir, self.clock, sorted_ones.config, sorted_ones.manager)
-            try:
-                with patch.object(zookeeper_plane, "Session", session):
-                    entered = serving(manager, sorted_ones.config, self.clock, apis=self.apis)
-                    async with entered as self.running:
-                        self.is_started.set()
-                        await self._stop.wait()
-            finally:
-                self.is_clean = manager.shutdown()
-
-        def run() -> None:
-            try:
-                asyncio.run(main())
-            except BaseException as error:
-                self._failure = error
-            finally:
-                self.is_started.set()
-
-        self._thread = threading.Thread(target=run, name="controlled")
-        self._thread.start()
+        sorted_ones = sort_properties(self.properties, topic_names=True)
+        manager = manager_of(self.data_dir, self.clock, sorted_ones.config, sorted_ones.manager)
+        try:
+            with patch.object(zookeeper_plane, "Session", session):
+                entered = serving(manager, sorted_ones.config, self.clock, apis=self.apis)
+                async with entered as self.running:
+                    self.is_started.set()
+                    await self._stop.wait()
+        finally:
+            self.is_clean = manager.shutdown()
 
     @property
     def port(self) -> int:
