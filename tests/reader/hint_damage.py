@@ -1,12 +1,14 @@
 """Random logs whose hints mislead easily, and damage to these hints: for tests that no such damage changes an answer.
 
 A log here has few, coarse times (so that many batches have the same largest timestamp, which lets a wrong index entry agree with
-the batch that it names), times out of order, holes as compaction leaves them, small and large batches, all formats.
+the batch that it names), times out of order, holes as compaction leaves them, small and large batches, all formats, and values
+that are batches themselves, with offsets that this log has.
 """
 
 from __future__ import annotations
 
 import random
+import re
 import struct
 from collections.abc import Iterator
 from itertools import accumulate
@@ -15,13 +17,16 @@ from typing import NamedTuple
 
 from tests.reader import build
 from tests.reader.build import LogBuilder
+from tidelog.errors import CorruptDataError
 from tidelog.formats import names
-from tidelog.records.batch import BatchHeader, iter_headers
+from tidelog.records.batch import BatchHeader, check_crc, iter_headers, read_header
 from tidelog.records.compression import Codec
 
 TOPIC = "hints"
 SECOND = 1000
 FIRST_MS = 1_700_000_000_000
+NESTED = b"a batch: "
+"""What stands before a batch in a value."""
 OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
 
@@ -57,6 +62,8 @@ def write_log(data_dir: Path, rng: random.Random, *, large: bool = False) -> Sam
         codec = rng.choice([Codec.NONE, Codec.NONE, Codec.LZ4, Codec.GZIP, Codec.ZSTD if magic == 2 else Codec.NONE])
         step = rng.choice([1, 1, 1, 2]) if magic == 2 else 1
         value = rng.randbytes(size // len(times))
+        if rng.random() < 0.15:
+            value = NESTED + build.batch(rng.randrange(offset + 1), times, magic=magic)
         builder.append(build.batch(offset, times, magic=magic, codec=codec, step=step, value=value))
         records += [(offset + i * step, -1 if magic == 0 else time) for i, time in enumerate(times)]
         offset = builder.next_offset + rng.choice([0, 0, 0, 0, 1, 9])
@@ -78,6 +85,21 @@ def headers_of(log: Path) -> list[BatchHeader]:
     return list(iter_headers(log.read_bytes()))
 
 
+def nested_in(log: Path) -> list[int]:
+    """Return where batches begin that are within values: whole, which those in compressed batches are not."""
+    data = log.read_bytes()
+    return [found.end() for found in re.finditer(NESTED, data) if _is_sound(data, found.end())]
+
+
+def _is_sound(data: bytes, position: int) -> bool:
+    try:
+        header = read_header(data, position, position)
+        check_crc(header, memoryview(data)[position : header.end_position])
+    except CorruptDataError:
+        return False
+    return True
+
+
 def single_lies(directory: Path, rng: random.Random) -> Iterator[str]:
     """Damage one entry of one index, or the file's length, again and again; the file is put back each time. Yields what."""
     while True:
@@ -93,6 +115,14 @@ def any_lies(directory: Path, rng: random.Random) -> Iterator[str]:
         log = rng.choice(logs_of(directory))
         path = log.with_suffix(rng.choice([names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX]))
         yield from _damaged(path, rng.choice(kinds), log, rng)
+
+
+def nested_lies(directory: Path, rng: random.Random) -> Iterator[str]:
+    """Have one entry of an offset index lead into a value that is a batch, again and again; never in a log without one."""
+    logs = [log for log in logs_of(directory) if nested_in(log)]
+    while logs:
+        log = rng.choice(logs)
+        yield from _damaged(log.with_suffix(names.INDEX_SUFFIX), _nest, log, rng)
 
 
 def _damaged(path: Path, damage: object, log: Path, rng: random.Random) -> Iterator[str]:
@@ -127,7 +157,8 @@ def _lie(path: Path, log: Path, rng: random.Random) -> bytes:
     header = rng.choice(late if late and rng.random() < 0.8 else headers)
     offset = rng.choice([header.last_offset] * 4 + [header.base_offset, header.last_offset + 1, header.base_offset - 1])
     if path.suffix == names.INDEX_SUFFIX:
-        return OFFSET_ENTRY.pack(max(0, offset - base), rng.choice([header, rng.choice(headers_of(log))]).position)
+        positions = [header.position, rng.choice(headers).position, *rng.sample(nested := nested_in(log), min(1, len(nested)))]
+        return OFFSET_ENTRY.pack(max(0, offset - base), rng.choice(positions))
     time = rng.choice([header.max_timestamp] * 5 + [header.max_timestamp + 1, header.max_timestamp - 1, FIRST_MS * 2])
     return TIME_ENTRY.pack(time, max(0, offset - base))
 
@@ -143,6 +174,14 @@ def _forge(path: Path, data: bytearray, log: Path, rng: random.Random) -> bytear
     lie, slots = _lie(path, log, rng), _slots(path, data)
     slot = rng.choice([slots - 2, slots - 1, rng.randrange(slots)]) if slots > 1 else 0
     data[slot * len(lie) : (slot + 1) * len(lie)] = lie
+    return data
+
+
+def _nest(path: Path, data: bytearray, log: Path, rng: random.Random) -> bytearray:
+    base, position, slots = int(log.stem), rng.choice(nested_in(log)), _slots(path, data)
+    (first,) = struct.unpack_from(">q", log.read_bytes(), position)
+    slot = rng.randrange(slots) if slots else 0
+    data[slot * 8 : slot * 8 + 8] = OFFSET_ENTRY.pack(max(0, first - base) + rng.randrange(4), position)
     return data
 
 

@@ -117,6 +117,11 @@ def test_any_damage_where_the_head_is_walked(tmp_path: Path) -> None:
         run(tmp_path, seed, hint_damage.any_lies)
 
 
+def test_an_entry_that_leads_into_a_value(tmp_path: Path) -> None:
+    for seed in range(30_000, 30_000 + 4 * LOGS):
+        run(tmp_path, seed, hint_damage.nested_lies)
+
+
 def test_any_damage_where_time_maps_say_how_late_the_head_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_time, "MAPPED_BYTES", 0)
     told = Counter[bool]()

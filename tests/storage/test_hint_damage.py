@@ -141,6 +141,11 @@ def test_any_damage(tmp_path: Path, ask: Asker) -> None:
         run(tmp_path, seed, hint_damage.any_lies, ask)
 
 
+def test_an_entry_that_leads_into_a_value(tmp_path: Path, ask: Asker) -> None:
+    for seed in range(60_000, 60_000 + 4 * LOGS):
+        run(tmp_path, seed, hint_damage.nested_lies, ask)
+
+
 def test_a_wrong_entry_where_all_headers_are_too_many(tmp_path: Path, ask: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checked_times, "MAX_BYTES", 0)
     for seed in range(50_000, 50_000 + LOGS):

@@ -25,6 +25,9 @@ from tests.storage.partition_logs import (
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.formats.names import file_name
+from tidelog.records.batch import CREATE_TIME
+from tidelog.records.builder import build_batch_v2
+from tidelog.records.records import Record
 from tidelog.storage.loading import time_index_rebuild
 from tidelog.storage.loading.clean_end import find_clean_end
 from tidelog.storage.loading.loader import load
@@ -154,6 +157,18 @@ class TestTheEnd:
         (folder / file_name(20, ".index")).write_bytes(b"".join(one.to_bytes(4, "big", signed=True) for one in entry))
         log = reopened(tmp_path)
         assert (log.log_end_offset, offsets(log)) == (30, list(range(30)))
+
+    def test_an_index_that_leads_into_a_record(self, tmp_path: Path) -> None:
+        """A header's value that is a batch ends where its record does: so a log may seem to end with it."""
+        log = open_log(tmp_path, index_interval_bytes=1)
+        last = Record(0, NOW_MS, CREATE_TIME, b"key", b"value", (("batch", bytes(batch(offset=1))),))
+        for data in (batch(), batch(), batch(), build_batch_v2([last])):
+            log.append_as_leader(data, 0)
+        inside = log.size_bytes - SIZE
+        log.close()
+        entries = (1, SIZE, 3, inside)
+        (log.directory / file_name(0, ".index")).write_bytes(b"".join(number.to_bytes(4, "big") for number in entries))
+        assert reopened(tmp_path).log_end_offset == 4
 
     def test_an_empty_index(self, tmp_path: Path) -> None:
         folder = closed(tmp_path)

@@ -238,7 +238,7 @@ class Segment:
         except SegmentChangedError as error:
             self._distrust(names.INDEX_SUFFIX, error.message)
             return 0
-        if slot >= 0 and self._batch_at(entry, end_position) is None:
+        if slot >= 0 and self._batch_of(index, slot, end_position) is None:
             self._distrust(names.INDEX_SUFFIX, _no_such_batch(slot, entry))
             return 0
         if trace is not None and index.path is not None:
@@ -380,24 +380,29 @@ class Segment:
             self.notices.note(index.path or self.index_path(suffix), f"{reason}, the log is read instead")
         self._indexes[suffix] = None
 
-    def _batch_at(self, entry: OffsetPosition, end_position: int) -> BatchHeader | None:
+    def _batch_of(self, index: OffsetIndex, slot: int, end_position: int) -> BatchHeader | None:
         """Return the batch that an offset index entry points to, if there is one with a right checksum that may bear it.
 
         Look-ups need every batch before the position to be below the entry's offset: so the batch must not start above it. That
-        it ends at it is not asked (older releases wrote other offsets of the batch, or of several).
+        it ends at it is not asked (older releases wrote other offsets of the batch, or of several). A batch within a record's
+        value may pass for it, but the headers from the entry before on do not lead there.
         """
-        if not (0 <= entry.position < end_position and entry.offset >= self.base_offset):
+        try:
+            entry, before = index.entry(slot), 0 if slot == 0 else index.entry(slot - 1).position
+        except SegmentChangedError:
+            return None
+        is_after = 0 <= before < entry.position or before == entry.position == slot
+        if not (is_after and entry.position < end_position and entry.offset >= self.base_offset):
             return None
         try:
+            deque(self.times(before, entry.position), maxlen=0)
             header = next(self._walk(entry.position, end_position, crc=True))
-        except (CorruptBatchError, StopIteration):
+            first = header.last_offset
+            if first > entry.offset:
+                first = first_offset(header, self.read_batch, self.log_path)
+        except (CorruptDataError, StopIteration):
             return None
-        if header.last_offset <= entry.offset:
-            return header
-        try:
-            return header if first_offset(header, self.read_batch, self.log_path) <= entry.offset else None
-        except CorruptDataError:
-            return None
+        return header if first <= entry.offset else None
 
     def _last_true_entry(self) -> tuple[BatchHeader | None, list[tuple[int, OffsetPosition]]]:
         """Return the batch of the last offset index entry that is true, and the entries after it that are not (yet)."""
@@ -413,7 +418,7 @@ class Segment:
                     continue
             except SegmentChangedError:
                 break
-            header = self._batch_at(entry, self.size_bytes)
+            header = self._batch_of(index, slot, self.size_bytes)
             if header is not None:
                 return header, lies
             lies.append((slot, entry))

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from tidelog.config import INT64_MAX
 from tidelog.errors import CorruptBatchError, StorageError
 from tidelog.formats import names
+from tidelog.formats.batch_walk import iter_times
 from tidelog.formats.offset_index import OffsetPosition
 from tidelog.records.batch import BatchHeader
 from tidelog.storage.segment.log_segment import LogSegment
@@ -41,74 +42,85 @@ def find_clean_end(segment: LogSegment) -> CleanEnd | None:
     size = segment.size_bytes
     if size == 0:
         return CleanEnd(segment.base_offset, None)
-    entry = floor_entry(segment)
-    if not 0 <= entry.position < size:
-        return None
-    last = None
     try:
-        for header in segment.batches(entry.position):
-            if last is None and entry.position and not _may_mean(entry, header):
-                return None
-            last = header
+        position = _floor_position(segment, INT64_MAX)
+        last = None if position is None else deque(segment.batches(position), maxlen=1)
     except CorruptBatchError:
         return None
     finally:
         segment.log.release()
-    return CleanEnd(last.next_offset, last) if last is not None and last.end_position == size else None
+    return CleanEnd(last[0].next_offset, last[0]) if last and last[0].end_position == size else None
 
 
 def last_batch(segment: LogSegment) -> BatchHeader | None:
     """Return the last whole batch of a segment, None without one. Raises CorruptBatchError, StorageError."""
     try:
-        last = deque(batches_from(segment, floor_entry(segment)), maxlen=1)
+        last = deque(batches_from(segment, INT64_MAX), maxlen=1)
     except CorruptBatchError:  # Of the log, or of where the entry leads.
         last = deque(segment.batches(), maxlen=1)
     return last[0] if last else None
 
 
-def batches_from(segment: LogSegment, entry: OffsetPosition) -> Iterator[BatchHeader]:
-    """Yield the headers from an index entry on, or from the segment's start where the entry means no batch."""
-    if 0 < entry.position < segment.size_bytes:
-        headers = segment.batches(entry.position)
-        try:
-            first = next(headers, None)
-        except CorruptBatchError:
-            first = None
-        if first is not None and _may_mean(entry, first):
-            yield first
-            yield from headers
-            return
-    yield from segment.batches()
+def batches_from(segment: LogSegment, offset: int) -> Iterator[BatchHeader]:
+    """Yield the headers from a place on before which every offset is below `offset`: by the index, or the segment's start.
+
+    Raises CorruptBatchError, StorageError.
+    """
+    return segment.batches(_floor_position(segment, offset) or 0)
 
 
-def floor_entry(segment: LogSegment, offset: int = INT64_MAX) -> OffsetPosition:
-    """Return the last entry at or below `offset` of a segment's offset index; (base, 0) without one. Raises StorageError."""
+def _floor_position(segment: LogSegment, offset: int) -> int | None:
+    """Return where the batch of the last index entry at or below `offset` begins; 0 without one, None if the log contradicts it.
+
+    Such a batch is there, and the headers from the entry before on lead to it. Raises StorageError.
+    """
+    if offset < segment.base_offset:
+        return 0
+    before, entry = _floor_entries(segment, offset)
+    position = entry.position
+    if position == 0:
+        return 0
+    if not 0 <= before.position < position < segment.size_bytes:
+        return None
+    try:
+        deque(iter_times(segment.log, before.position, position, segment.base_offset), maxlen=0)
+        header = segment.log.first_batch(position)
+    except CorruptBatchError:
+        return None
+    # That the batch ends at the entry's offset is not asked, releases differ.
+    return position if header is not None and (header.magic < 2 or header.base_offset <= entry.offset) else None
+
+
+def _floor_entries(segment: LogSegment, offset: int) -> tuple[OffsetPosition, OffsetPosition]:
+    """Return the last two entries at or below `offset` of a segment's offset index; (base, 0) for each that there is not.
+
+    Raises StorageError.
+    """
     path = str(segment.log.path).removesuffix(names.LOG_SUFFIX) + names.INDEX_SUFFIX
     base = segment.base_offset
+    none = OffsetPosition(base, 0)
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             # An index of a live one's length ends in zeros: they count as beyond any offset.
             low, high = 0, os.fstat(fd).st_size // _ENTRY.size
-            found = OffsetPosition(base, 0)
             middle = high - 1
             while low < high:
                 raw = os.pread(fd, _ENTRY.size, middle * _ENTRY.size)
-                relative, position = _ENTRY.unpack(raw) if len(raw) == _ENTRY.size else (0, 0)
+                relative, _ = _ENTRY.unpack(raw) if len(raw) == _ENTRY.size else (0, 0)
                 if raw != _NO_ENTRY and base + relative <= offset:
-                    low, found = middle + 1, OffsetPosition(base + relative, position)
+                    low = middle + 1
                 else:
                     high = middle
                 middle = (low + high) // 2
+            raw = os.pread(fd, _ENTRY.size * min(2, low), _ENTRY.size * max(0, low - 2))
         finally:
             os.close(fd)
     except FileNotFoundError:
-        return OffsetPosition(base, 0)
+        return none, none
     except OSError as error:
         raise StorageError(f"cannot read an index: {error.strerror}", path=path) from error
-    return found
-
-
-def _may_mean(entry: OffsetPosition, header: BatchHeader) -> bool:
-    """Whether an index entry can be about the batch at its position; that it ends there is not asked, releases differ."""
-    return header.magic < 2 or header.base_offset <= entry.offset
+    whole = raw[: len(raw) // _ENTRY.size * _ENTRY.size]
+    found = (OffsetPosition(base + relative, position) for relative, position in _ENTRY.iter_unpack(whole))
+    before, entry = [none, none, *found][-2:]
+    return before, entry

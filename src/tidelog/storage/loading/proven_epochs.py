@@ -31,9 +31,8 @@ from typing import NamedTuple
 
 from tidelog.errors import CorruptBatchError
 from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
-from tidelog.formats.offset_index import OffsetPosition
 from tidelog.records.batch import BatchHeader
-from tidelog.storage.loading.clean_end import batches_from, floor_entry, last_batch
+from tidelog.storage.loading.clean_end import batches_from, last_batch
 from tidelog.storage.loading.loading_log import LoadingLog
 from tidelog.storage.segment.log_segment import LogSegment
 
@@ -184,9 +183,7 @@ class _EpochProof:
         before = at = None
         segment = self._segments.floor(offset)
         if segment is not None:
-            base = segment.base_offset
-            entry = floor_entry(segment, offset - 1) if offset > base else OffsetPosition(base, 0)
-            for header in batches_from(segment, entry):
+            for header in batches_from(segment, offset - 1):
                 if header.last_offset >= offset:
                     at = header
                     break

@@ -11,12 +11,15 @@ goes from batch to batch for long: where an index leaves it far from its place, 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from struct import Struct
 from typing import NamedTuple
 
 from tidelog.config import INT32_MAX
 from tidelog.errors import CorruptBatchError, InvalidArgumentError
+from tidelog.formats.batch_walk import iter_times
 from tidelog.formats.offset_index import OffsetPosition
 from tidelog.formats.txn_index import AbortedTxn, CollectedTxns
 from tidelog.model import NO_TIMESTAMP
@@ -42,6 +45,9 @@ WALK_READ_BYTES = 4096
 _read_place = Struct(">qi4xb6xi8xq").unpack_from
 """Base offset, length, magic, last offset delta and largest timestamp of a batch of format v2."""
 _WALK_BYTES = 43
+
+NEAR_BATCHES = 64
+"""As many of the smallest lie between two entries, unless configured otherwise."""
 
 UP_TO_SIZE = -1
 """`max_position` of a read that may go to the segment's end."""
@@ -146,18 +152,38 @@ class SegmentReader(SegmentFiles):
                 return True
         except CorruptBatchError:
             pass
+        self._warn(entry)
+        return False
+
+    def _warn(self, entry: OffsetPosition) -> None:
         if not self._is_warned:
             self._is_warned = True
             logger.warning(
                 "%s: entry (offset %d, byte %d) points to no such batch, the log is read instead", self.offset_index.path, *entry
             )
-        return False
 
     def _floor(self, offset: int) -> OffsetPosition:
         """Return what the offset index says, or the segment's start where that cannot be."""
-        entry = self.offset_index.lookup(offset)
-        can_be = entry.offset >= self.base_offset and entry.position >= 0
-        return entry if can_be else OffsetPosition(self.base_offset, 0)
+        index = self.offset_index
+        entry = index.lookup(offset)
+        if index.is_own or entry.position == 0 or self._is_reached(entry):
+            return entry
+        self._warn(entry)
+        return OffsetPosition(self.base_offset, 0)
+
+    def _is_reached(self, entry: OffsetPosition) -> bool:
+        """Whether the headers from the entry before on lead to an entry's batch; not to one that is within a record's value."""
+        before = self.offset_index.lookup(entry.offset - 1)
+        if not (self.base_offset <= before.offset < entry.offset and 0 <= before.position < entry.position < self.log.size_bytes):
+            return False
+        near = islice(iter_times(self.log, before.position, entry.position, self.base_offset), NEAR_BATCHES)
+        try:
+            (end, _, _), *_ = deque(near, maxlen=1)
+            if end < entry.position:
+                self.headers_from(before.position).largest_before(entry.position)
+        except CorruptBatchError:
+            return False
+        return True
 
     def translate_offset(self, offset: int, start: int = 0) -> LogOffsetPosition | None:
         """Return the first batch whose last offset is at or above `offset`, None after the last one (§4.4).
@@ -343,7 +369,7 @@ class SegmentReader(SegmentFiles):
         if entry is None or self.offset_index.is_own:
             return None if entry is None else entry.offset
         try:
-            header = self.log.first_batch(entry.position) if entry.position < self.log.size_bytes else None
+            header = self.log.first_batch(entry.position) if self._is_reached(entry) else None
         except CorruptBatchError:
             header = None
         # An entry that is too low would hide aborted transactions: what the fetch gives lies below this batch.
