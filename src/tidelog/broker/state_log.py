@@ -34,7 +34,7 @@ from tidelog.broker.topics import Topics
 from tidelog.config import PropertyValue
 from tidelog.errors import RecordTooLargeError, TidelogError
 from tidelog.groups.offsets_topic import java_hash
-from tidelog.model import TopicPartition
+from tidelog.model import MAX_OFFSET, TopicPartition
 from tidelog.records.batch import iter_headers
 from tidelog.records.builder import NO_PRODUCER, Producer, binary_column, build_batch_v2_from_columns
 from tidelog.records.compression import Codec
@@ -242,6 +242,11 @@ class StateLog:
             logger.error("%s is not created: %s", self.topic, error)
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.NONE
+
+    def end_offset(self, partition: int) -> int:
+        """Return the offset that the next record gets; the largest there is where none can be appended."""
+        log = self._log(partition)
+        return MAX_OFFSET if log is None else log.log_end_offset
 
     def check_size(self, partition: int, size_bytes: int) -> None:
         """Raise RecordTooLargeError, UnknownTopicOrPartitionError, where so many bytes are refused anyway."""

@@ -85,7 +85,8 @@ class GroupOffsets:
 
     def pending_among(self, keys: Collection[TopicPartition]) -> dict[int, list[TopicPartition]]:
         """Return those of `keys` that open transactions are about to commit, by producer id."""
-        found = {producer_id: [key for key in keys if key in pending] for producer_id, pending in self._pending.items()}
+        wanted = dict.fromkeys(keys)
+        found = {producer_id: _in_both(wanted, pending) for producer_id, pending in self._pending.items()}
         return {producer_id: theirs for producer_id, theirs in found.items() if theirs}
 
     # --- changing
@@ -112,22 +113,31 @@ class GroupOffsets:
 
     def remove(self, keys: Iterable[TopicPartition]) -> None:
         """Forget partitions; open transactions do not commit them any more."""
-        for key in keys:
+        going = dict.fromkeys(keys)
+        for key in going:
             of_topic = self._committed.get(key.topic)
             if of_topic is not None:
                 of_topic.pop(key.partition, None)
                 if not of_topic:
                     del self._committed[key.topic]
-            for pending in self._pending.values():
-                pending.pop(key, None)
+        for pending in self._pending.values():
+            for key in _in_both(going, pending):
+                del pending[key]
         if not all(self._pending.values()):
             self._pending = {producer_id: pending for producer_id, pending in self._pending.items() if pending}
 
     # --- what is to be removed
 
-    def known(self, keys: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Return those of `keys` that have an offset, or are about to get one."""
-        return [key for key in dict.fromkeys(keys) if self.get(*key) is not None or self.is_pending(key)]
+    def known(self, keys: Iterable[TopicPartition], end_offset: int) -> list[TopicPartition]:
+        """Return those of `keys` that have an offset, or are about to get one: by records below `end_offset`."""
+        pending = self._pending_keys()
+        found = ((key, self.get(*key)) for key in dict.fromkeys(keys))
+        return [key for key, one in found if (key in pending if one is None else one.record_offset < end_offset)]
+
+    def are_all(self, keys: Collection[TopicPartition]) -> bool:
+        """Whether nothing was committed, or is about to be, but of `keys`, which are known."""
+        committed = sum(self.get(*key) is not None for key in keys)
+        return committed == sum(map(len, self._committed.values())) and self._pending_keys() <= set(keys)
 
     def partitions(self, topic: str | None = None) -> list[TopicPartition]:
         """Return all partitions, or those of a topic, that have an offset or are about to get one."""
@@ -155,4 +165,15 @@ class GroupOffsets:
                 else now_ms - since_ms(committed) >= retention_ms
             )
         ]
-        return [key for key in old if not self.is_pending(key)] if self._pending else old
+        pending = self._pending_keys()
+        return [key for key in old if key not in pending]
+
+    def _pending_keys(self) -> set[TopicPartition]:
+        """Return all that open transactions are about to commit, so that not each of them is asked for each partition."""
+        return set().union(*self._pending.values())
+
+
+def _in_both(some: Collection[TopicPartition], pending: Collection[TopicPartition]) -> list[TopicPartition]:
+    """Return the partitions that are in both of two dictionaries, in no more steps than the smaller one has."""
+    smaller, larger = (some, pending) if len(some) <= len(pending) else (pending, some)
+    return [key for key in smaller if key in larger]

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from tests.broker import topics_now
+from tests.broker.works import done
 from tests.examples import IS_SOAK, examples
 from tests.groups.histories import known
 from tests.patience import PATIENCE_S
-from tidelog.broker.groups.offset_commits import Codes, Committer, Committing, Transaction, commit, commit_in_transaction
+from tidelog.broker.groups.offset_commits import Committer, Transaction, commit, commit_in_transaction
 from tidelog.broker.node import Node
 from tidelog.broker.server import slices
 from tidelog.broker.settings.broker_config import BrokerConfig
@@ -42,16 +43,6 @@ topics = st.sampled_from(["events", "other"])
 keys = st.builds(TopicPartition, topics, st.integers(0, 1))
 producers = st.sampled_from([7, 8])
 offsets = st.dictionaries(keys, st.integers(0, 999), min_size=1, max_size=3)
-
-
-def done(work: Committing) -> Codes:
-    """Do a work of few offsets to its end: it asks for nothing."""
-    try:
-        while True:
-            next(work)
-    except StopIteration as end:
-        codes: Codes = end.value
-        return codes
 
 
 class Forgotten:
@@ -169,14 +160,14 @@ class Offsets(RuleBasedStateMachine):
     def delete_offsets(self, group_id: str, keys: list[TopicPartition]) -> None:
         group = self.node.groups.get(group_id)
         if group is not None:
-            assert self.node.groups.remove_offsets(group, keys) is ErrorCode.NONE
+            assert done(self.node.groups.remove_offsets(group, keys)) is ErrorCode.NONE
             self.forget(lambda place: place[0] == group_id and place[1] in keys)
 
     @rule(group_id=group_ids)
     def delete_group(self, group_id: str) -> None:
         group = self.node.groups.get(group_id)
         if group is not None:
-            assert self.node.groups.remove(group) is ErrorCode.NONE
+            assert done(self.node.groups.remove(group)) is ErrorCode.NONE
             self.forget(lambda place: place[0] == group_id)
 
     @rule(topic=topics)

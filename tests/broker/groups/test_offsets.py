@@ -22,6 +22,7 @@ from tests.broker.groups.offset_requests import (
 from tests.broker.loop_turns import LoopTurns
 from tests.broker.raw import RawClient
 from tests.broker.test_widest import LONGEST_S
+from tests.broker.works import done
 from tests.kafka.java import wait_until
 from tests.storage.known_topics import forget
 from tidelog.clock import ManualClock
@@ -418,7 +419,7 @@ def test_a_disk_that_refuses(start_broker: StartBroker, caplog: pytest.LogCaptur
             delete_groups(client, "group")["group"],
             delete_offsets(client, "group", one),
             broker.on_loop(lambda: groups.store(group)),
-            broker.on_loop(lambda: groups.remove(group)),
+            broker.on_loop(lambda: done(groups.remove(group))),
         ):
             assert code == ErrorCode.NOT_COORDINATOR
         assert groups.all() == [group]

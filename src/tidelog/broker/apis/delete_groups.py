@@ -11,6 +11,7 @@ from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import each
 from tidelog.broker.coordinator_handlers import by_groups
 from tidelog.broker.groups.group import GroupState
+from tidelog.broker.groups.groups import Removal
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work
 from tidelog.security.acl import Operation, ResourceType
@@ -38,19 +39,20 @@ def handle(node: Node, message: DeleteGroupsRequest, request: Request) -> Work:
     results: dict[str, DeletableGroupResult] = {}
     for count, group_id in enumerate(message.groups_names):
         if group_id not in results:
-            results[group_id] = DeletableGroupResult(group_id, _delete(node, group_id))
+            code = yield from _delete(node, group_id)
+            results[group_id] = DeletableGroupResult(group_id, code)
         if count % 4 == 3:
             yield None
     return DeleteGroupsResponse(results=list(results.values()))
 
 
-def _delete(node: Node, group_id: str) -> ErrorCode:
+def _delete(node: Node, group_id: str) -> Removal:
     group = node.groups.existing(group_id)
     if isinstance(group, ErrorCode):
         return group
     if group.state is not GroupState.EMPTY:
         return ErrorCode.NON_EMPTY_GROUP
-    return node.groups.remove(group)
+    return (yield from node.groups.remove(group))
 
 
 API = Api(DeleteGroupsRequest, DeleteGroupsResponse, SERVED, ACCESS, by_groups(handle))

@@ -84,7 +84,7 @@ def handle(node: Node, message: OffsetDeleteRequest, request: Request) -> Work:
 
 def _delete(
     node: Node, group_id: str, keys: Iterable[TopicPartition], codes: Codes
-) -> Generator[Elsewhere, frozenset[str] | None, ErrorCode]:
+) -> Generator[Elsewhere | None, frozenset[str] | None, ErrorCode]:
     """Forget partitions, and say in `codes` what became of each; the code of the request as a whole. A part of a work."""
     if not group_id:
         return ErrorCode.INVALID_GROUP_ID
@@ -109,7 +109,8 @@ def _delete(
         read = metadata
         topics = yield Elsewhere(partial(topics_in, metadata))  # The group may change meanwhile: it is looked at again.
     if going:
-        codes.update(dict.fromkeys(going, node.groups.remove_offsets(group, going)))
+        code = yield from node.groups.remove_offsets(group, going)
+        codes.update(dict.fromkeys(going, code))
     return ErrorCode.NONE
 
 

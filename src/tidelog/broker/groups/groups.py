@@ -11,16 +11,17 @@ is loaded.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, TypeAlias
 
 from tidelog.broker.groups.group import Group, GroupState
 from tidelog.broker.groups.group_records import group_entry, least_bytes, read_groups
 from tidelog.broker.groups.rebalance import Rebalance, give_up
 from tidelog.broker.groups.subscriptions import is_short, subscriptions, topics_in
-from tidelog.broker.server.slices import in_turns
-from tidelog.broker.state_log import TOMBSTONES_AT_ONCE, InternalTopic, StateLog, refusal
+from tidelog.broker.server.slices import step_by_step
+from tidelog.broker.state_log import InternalTopic, StateLog, refusal
 from tidelog.errors import TidelogError
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.groups.offset_records import GROUP_VALUE_VERSION, OFFSET_VALUE_VERSION, group_key, offset_key
@@ -36,6 +37,13 @@ if TYPE_CHECKING:
     from tidelog.broker.settings.broker_config import BrokerConfig
 
 logger = logging.getLogger("tidelog.broker")
+
+OFFSETS_AT_ONCE = 250
+BYTES_AT_ONCE = 256 * 1024
+"""So many offsets are removed in one step, fewer of a group with a long id: it is in each record, and a batch has a limit."""
+
+Removal: TypeAlias = Generator[None, None, ErrorCode]
+"""A part of a work: others have their turn at each `yield`."""
 
 
 def offsets_topic(config: BrokerConfig) -> InternalTopic:
@@ -159,22 +167,38 @@ class Groups:
         group = self.get(group_id)
         return ErrorCode.GROUP_ID_NOT_FOUND if group is None or group.state is GroupState.DEAD else group
 
-    def remove(self, group: Group) -> ErrorCode:
-        """Forget a group and its offsets, in the log as well; it is DEAD then. NONE, or why it stays."""
-        code = self._forget(group, group.offsets.partitions(), with_group=True)
-        if code is ErrorCode.NONE:
-            group.move(GroupState.DEAD, self._core.clock.now_ms())
-            self._groups.pop(group.group_id, None)
-            self._kept_in.get(self.log.partition_of(group.group_id), set()).discard(group.group_id)
-        return code
+    def remove(self, group: Group) -> Removal:
+        """Forget a group and its offsets, in the log as well, some at a time; it is DEAD then. NONE, or why it stays.
 
-    def remove_offsets(self, group: Group, keys: Iterable[TopicPartition]) -> ErrorCode:
-        """Forget what a group has committed of some partitions, and an empty group with the last of them; NONE, or why not."""
-        going = group.offsets.known(keys)
-        is_all = group.state is GroupState.EMPTY and len(going) == len(group.offsets.partitions())
-        if is_all:
-            return self.remove(group)
-        return self._forget(group, going, with_group=False)
+        What has become of it between two steps counts: a group that was joined, or has committed again, lives on with that.
+        """
+        return self.remove_offsets(group, group.offsets.partitions())
+
+    def remove_offsets(self, group: Group, keys: Sequence[TopicPartition]) -> Removal:
+        """Forget what a group has committed of some partitions, and an empty group with the last of them; NONE, or why not.
+
+        The same holds as for `remove`.
+        """
+        partition = self.log.partition_of(group.group_id)
+        end_offset = self.log.end_offset(partition)
+        at_once = max(1, min(OFFSETS_AT_ONCE, BYTES_AT_ONCE // len(group_key(group.group_id))))
+        for start in range(0, len(keys) or 1, at_once):
+            if start:
+                yield None
+                if self._groups.get(group.group_id) is not group:
+                    return self.code_for(group.group_id)
+            some = group.offsets.known(keys[start : start + at_once], end_offset)
+            is_over = start + at_once >= len(keys) and group.state is GroupState.EMPTY and group.offsets.are_all(some)
+            code = self._write_tombstones(group, some, with_group=is_over and group.generation_id > 0)
+            if code is not ErrorCode.NONE:
+                return code
+            group.offsets.remove(some)
+            if is_over:
+                group.move(GroupState.DEAD, self._core.clock.now_ms())
+                self._groups.pop(group.group_id, None)
+                self._kept_in.get(partition, set()).discard(group.group_id)
+                break
+        return ErrorCode.NONE
 
     def topic_deleted(self, topic: str) -> Iterator[None]:
         """Forget what was committed of a topic that is gone, group by group; with ``__consumer_offsets`` itself all groups go."""
@@ -190,7 +214,7 @@ class Groups:
                 yield None
             keys = group.offsets.partitions(topic)
             if keys and self._groups.get(group.group_id) is group:
-                self.remove_offsets(group, keys)
+                yield from self.remove_offsets(group, keys)
 
     def _unload(self, partition: int) -> None:
         """Forget the groups that a partition keeps: it is gone, or another broker's."""
@@ -202,10 +226,10 @@ class Groups:
                     self._open.get(producer_id, set()).discard(group_id)
                 give_up(group)
 
-    def _forget(self, group: Group, keys: Collection[TopicPartition], *, with_group: bool) -> ErrorCode:
+    def _write_tombstones(self, group: Group, keys: list[TopicPartition], *, with_group: bool) -> ErrorCode:
         group_id = group.group_id
         entries: list[Entry] = [(offset_key(group_id, key), None) for key in keys]
-        if with_group and group.generation_id > 0:
+        if with_group:
             entries.append((group_key(group_id), None))
         writes = [(NO_PRODUCER, entries)]
         for producer_id, theirs in group.offsets.pending_among(keys).items():
@@ -215,11 +239,9 @@ class Groups:
             if producer is not None:
                 writes.insert(0, (producer, [(offset_key(group_id, key), None) for key in theirs]))
         for producer, some in writes:
-            for start in range(0, len(some), TOMBSTONES_AT_ONCE):
-                code = self._append(group_id, some[start : start + TOMBSTONES_AT_ONCE], producer)
-                if code is not ErrorCode.NONE:
-                    return code
-        group.offsets.remove(keys)
+            code = self._append(group_id, some, producer) if some else ErrorCode.NONE
+            if code is not ErrorCode.NONE:
+                return code
         return ErrorCode.NONE
 
     def _open_producer(self, group_id: str, producer_id: int) -> Producer | None:
@@ -248,18 +270,20 @@ class Groups:
         In a folder from elsewhere nothing expires until the first commit, just as nothing else is deleted there.
         """
         if self._core.manager.is_configuration_known(OFFSETS_TOPIC):
-            in_turns(self._core.blocking, [group.group_id for group in self.all()], self._expire)
+            group_ids = [group.group_id for group in self.all()]
+            step_by_step(self._core.blocking, chain.from_iterable(map(self._expire, group_ids)))
 
-    def _expire(self, group_id: str) -> None:
+    def _expire(self, group_id: str) -> Iterator[None]:
+        yield None
         group = self.get(group_id)
         if group is None or self.log.readiness(self.log.partition_of(group_id)) is not ErrorCode.NONE:
             return
         keys = _expired(group, self._core.clock.now_ms(), self._core.config.offsets_retention_minutes * 60_000)
         metadata = subscriptions(group) if keys else None
         if group.state is not GroupState.STABLE or not keys:
-            self._remove_expired(group, keys)
+            yield from self._remove_expired(group, keys)
         elif metadata is None or is_short(metadata):
-            self._remove_unread(group, keys, None if metadata is None else topics_in(metadata))
+            yield from self._remove_unread(group, keys, None if metadata is None else topics_in(metadata))
         else:
             self._core.heavy.run(partial(topics_in, metadata), partial(self._subscribed, group, metadata))
 
@@ -267,15 +291,19 @@ class Groups:
         """Go on once it is known what a group reads, unless that has changed meanwhile."""
         if self.get(group.group_id) is group and group.state is GroupState.STABLE and subscriptions(group) == metadata:
             keys = _expired(group, self._core.clock.now_ms(), self._core.config.offsets_retention_minutes * 60_000)
-            self._remove_unread(group, keys, None if isinstance(topics, BaseException) else topics)
+            removing = self._remove_unread(group, keys, None if isinstance(topics, BaseException) else topics)
+            step_by_step(self._core.blocking, removing)
 
-    def _remove_unread(self, group: Group, keys: list[TopicPartition], topics: frozenset[str] | None) -> None:
+    def _remove_unread(self, group: Group, keys: list[TopicPartition], topics: frozenset[str] | None) -> Iterator[None]:
         if topics is not None:
-            self._remove_expired(group, [key for key in keys if key.topic not in topics])
+            yield from self._remove_expired(group, [key for key in keys if key.topic not in topics])
 
-    def _remove_expired(self, group: Group, keys: list[TopicPartition]) -> None:
+    def _remove_expired(self, group: Group, keys: list[TopicPartition]) -> Iterator[None]:
         is_over = group.state is GroupState.EMPTY and group.offsets.is_empty
-        if (keys or is_over) and self.remove_offsets(group, keys) is ErrorCode.NONE and keys:
+        if not keys and not is_over:
+            return
+        code = yield from self.remove_offsets(group, keys)
+        if code is ErrorCode.NONE and keys:
             logger.info("group %r: %d committed offsets have expired", group.group_id, len(keys))
 
 

@@ -345,14 +345,17 @@ class _Sliced:
 
 
 def in_turns(blocking: Blocking, left: list[T], do: Callable[[T], object]) -> None:
-    """Do something with each, from the last to the first: at once for `SLICE_S`, the rest in turns with what else the loop does.
+    """Do something with each, from the last to the first, as `step_by_step`. When its turn comes, one may no longer be due."""
+    step_by_step(blocking, (do(left.pop()) for _ in range(len(left))))
+
+
+def step_by_step(blocking: Blocking, steps: Iterator[object]) -> None:
+    """Take all steps: at once for `SLICE_S`, the rest in turns with what else the loop does.
 
     For what is nobody's request, as transactions that time out: a client that has thousands come due at one time stalls nobody.
-    When its turn comes, one may no longer be due: `do` checks that.
     """
     until = perf_counter() + SLICE_S
-    while left:
-        do(left.pop())
-        if left and perf_counter() >= until:
-            blocking.run(_nothing, lambda _: in_turns(blocking, left, do))
+    for _ in steps:
+        if perf_counter() >= until:
+            blocking.run(_nothing, lambda _: step_by_step(blocking, steps))
             return
