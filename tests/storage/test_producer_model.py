@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import deque
 from pathlib import Path
 from typing import NamedTuple
 
@@ -274,7 +275,7 @@ class Producers(RuleBasedStateMachine):
     @rule(milliseconds=st.sampled_from([1, DAY_MS // 3, DAY_MS]))
     def time_passes(self, milliseconds: int) -> None:
         self.clock.advance(milliseconds)
-        self.state.remove_expired_producers(self.clock.now_ms())
+        deque(self.state.remove_expired_producers(self.clock.now_ms()), maxlen=0)
         self.expire_in_model(self.end)
 
     def expire_in_model(self, end: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -238,7 +239,7 @@ class TestMarkers:
         found = entry(state)
         assert not found.has_open_transaction
         assert (found.batches, found.last_data_offset, found.last_offset_delta) == ((), -1, 0)
-        state.remove_expired_producers(clock.now_ms())
+        deque(state.remove_expired_producers(clock.now_ms()), maxlen=0)
         assert state.last_entry(PRODUCER) is not None
 
     def test_old_epoch_for_control_record(self, state: ProducerStateManager) -> None:
@@ -469,10 +470,10 @@ class TestExpiry:
         """ProducerStateManagerTest.testPidExpirationTimeout"""
         append(state, batch(0, 1, epoch=5))
         clock.advance(DAY_MS - 1)
-        state.remove_expired_producers(clock.now_ms())
+        deque(state.remove_expired_producers(clock.now_ms()), maxlen=0)
         assert len(state.active_producers) == 1
         clock.advance(1)
-        state.remove_expired_producers(clock.now_ms())
+        deque(state.remove_expired_producers(clock.now_ms()), maxlen=0)
         assert state.is_empty
         append(state, batch(1, 2, epoch=5, timestamp=clock.now_ms()))
         assert entry(state).last_sequence == 1 and state.map_end_offset == 3
@@ -482,7 +483,7 @@ class TestExpiry:
         append(state, batch(0, 99, epoch=5, transactional=True))
         clock.advance(DAY_MS + 1)
         for _ in range(2):
-            state.remove_expired_producers(clock.now_ms())
+            deque(state.remove_expired_producers(clock.now_ms()), maxlen=0)
             assert state.last_entry(PRODUCER) is not None and state.first_undecided_offset == 99
 
 
@@ -531,10 +532,10 @@ class TestVerification:
         """ProducerStateManagerTest.testVerificationStateEntryExpiration: a look does not prolong it"""
         original = state.maybe_create_verification(PRODUCER, 0, 0)
         clock.advance(DAY_MS // 2)
-        state.remove_expired_producers(clock.now_ms())
+        deque(state.remove_expired_producers(clock.now_ms()), maxlen=0)
         assert state.maybe_create_verification(PRODUCER, 0, 0) is original
         clock.advance(DAY_MS // 2 + 1)
-        state.remove_expired_producers(clock.now_ms())
+        deque(state.remove_expired_producers(clock.now_ms()), maxlen=0)
         assert state.verification(PRODUCER) is None
 
     def test_an_append_without_the_manager(self) -> None:

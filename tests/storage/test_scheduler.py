@@ -271,3 +271,17 @@ def test_without_threads_there_is_no_ahead() -> None:
     scheduler.schedule("task", lambda: ran.append("task"), ahead=lambda: ran.append("ahead"))
     assert scheduler.tick() == 1
     assert ran == ["task"]
+
+
+def test_many_steps_are_taken_in_several_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that has much to look at leaves the rest to the ticks after it."""
+    now_s = iter(range(1000))
+    monkeypatch.setattr(scheduler_module, "monotonic", lambda: next(now_s) * scheduler_module.SLICE_S / 3)
+    scheduler = Scheduler(ManualClock(0))
+    taken: list[int] = []
+    scheduler.schedule("steps", lambda: scheduler.in_slices("steps", (taken.append(one) for one in range(10))))
+    counts = []
+    while scheduler.tick(is_slice=True):
+        counts.append(len(taken))
+    assert taken == list(range(10))
+    assert counts == [3, 6, 9, 10]

@@ -21,7 +21,7 @@ The file's name is the offset that comes next. A loader that finds a snapshot da
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +34,8 @@ _HEADER = struct.Struct(">hIi")
 _ENTRY = struct.Struct(">qhiqiqiq")
 _CRC_START = 6
 HEADER_BYTES = _HEADER.size
+pack_entry = _ENTRY.pack
+"""Takes the fields of a `ProducerEntry`, returns its bytes."""
 ENTRY_BYTES = _ENTRY.size
 
 
@@ -69,7 +71,11 @@ def parse_snapshot(data: bytes, path: Path | None = None) -> list[ProducerEntry]
 
 def build_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
     """Return the bytes of a snapshot; of no entries, Kafka's ten bytes."""
-    packed = [_ENTRY.pack(*entry) for entry in entries]
+    return join_snapshot([pack_entry(*entry) for entry in entries])
+
+
+def join_snapshot(packed: Sequence[bytes]) -> bytes:
+    """The same of entries as `pack_entry` returns them."""
     body = struct.pack(">i", len(packed)) + b"".join(packed)
     return struct.pack(">hI", VERSION, crc32c(body)) + body
 

@@ -23,7 +23,8 @@ import heapq
 import itertools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from math import inf
 from time import monotonic
 
@@ -187,6 +188,13 @@ class Scheduler:
     def is_over(self) -> bool:
         """Whether a task that is running should leave the rest of its work to a further task."""
         return monotonic() >= self._slice_ends
+
+    def in_slices(self, name: str, steps: Iterator[None]) -> None:
+        """Take steps until the tick's slice is over; those that are left come with the next ticks."""
+        for _ in steps:
+            if self.is_over:
+                self.schedule(name, partial(self.in_slices, name, steps))
+                return
 
     def aside(self, work: Task, done: Callable[[object], None]) -> None:
         """Call `work` on another thread, where the owner has one, then `done` with what it returned or raised, on the owner's.

@@ -29,6 +29,7 @@ import contextlib
 import random
 import uuid
 from collections.abc import Callable, Generator, Iterable
+from functools import partial
 from pathlib import Path
 
 from tidelog.clock import Clock
@@ -110,6 +111,7 @@ class PartitionLog:
         parts = self.local, self.watermarks, producer_state, leader_epochs
         self._appends = Appends(*parts, self.metadata_file, self._availability, self._flusher, clock, self.roll)
         self._removals = Removals(*parts, self._availability, clock, scheduler, self.roll)
+        self._expire = partial(scheduler.in_slices, "producer-expiration")
         check_ms = PRODUCER_EXPIRATION_CHECK_MS
         check = self.remove_expired_producers
         self._expiration = scheduler.schedule("producer-expiration", check, delay_ms=check_ms, period_ms=check_ms)
@@ -385,7 +387,7 @@ class PartitionLog:
 
     def remove_expired_producers(self) -> None:
         """Forget the producers that had no word for producer.id.expiration.ms; the scheduler calls this every ten minutes."""
-        self.producer_state.remove_expired_producers(self.clock.now_ms())
+        self._expire(self.producer_state.remove_expired_producers(self.clock.now_ms()))
 
     # --- the end
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import bisect
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tidelog.errors import CorruptSnapshotError, InvalidArgumentError, SegmentChangedError, StorageError
 from tidelog.formats import names
-from tidelog.formats.producer_snapshot import ProducerEntry, build_snapshot, read_snapshot
+from tidelog.formats.producer_snapshot import ProducerEntry, join_snapshot, read_snapshot
 
 
 class ProducerSnapshots:
@@ -58,16 +58,17 @@ class ProducerSnapshots:
         """Note that the folder was renamed."""
         self._directory = directory
 
-    def write(self, offset: int, entries: Iterable[ProducerEntry], *, sync: bool) -> Path:
-        """Write the snapshot at `offset` and return its path. Raises StorageError, and then leaves none there.
+    def write(self, offset: int, packed: Sequence[bytes], *, sync: bool) -> Path:
+        """Write the snapshot at `offset` and return its path; `packed` are the entries' bytes.
 
-        It is not renamed into place: a torn one has no right checksum, and the one below it will do.
+        Raises StorageError, and then leaves none there. It is not renamed into place: a torn one has no right checksum, and the
+        one below it will do.
         """
         offsets = self.offsets
         path = self.path(offset)
         try:
             with path.open("wb") as file:
-                file.write(build_snapshot(entries))
+                file.write(join_snapshot(packed))
                 file.flush()
                 if sync:
                     os.fsync(file.fileno())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidelog.formats.producer_snapshot import ProducerEntry
+from tidelog.formats.producer_snapshot import ProducerEntry, pack_entry
 from tidelog.model import NO_TIMESTAMP
 from tidelog.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, BatchHeader, decrement_sequence
 
@@ -38,17 +38,13 @@ class BatchMetadata(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
+_FIELDS = ("producer_id", "producer_epoch", "coordinator_epoch", "last_timestamp", "current_txn_first_offset", "batches")
+
+
 class ProducerStateEntry:
     """One producer. `batches` has the oldest batch first; `last_timestamp` (ms) is the last batch's or marker's."""
 
-    __slots__ = (
-        "batches",
-        "coordinator_epoch",
-        "current_txn_first_offset",
-        "last_timestamp",
-        "producer_epoch",
-        "producer_id",
-    )
+    __slots__ = (*_FIELDS, "_packed")
 
     def __init__(
         self,
@@ -65,6 +61,7 @@ class ProducerStateEntry:
         self.last_timestamp = last_timestamp
         self.current_txn_first_offset = current_txn_first_offset
         self.batches = batches
+        self._packed: bytes | None = None
 
     @classmethod
     def from_snapshot(cls, entry: ProducerEntry) -> ProducerStateEntry:
@@ -81,19 +78,22 @@ class ProducerStateEntry:
             batches,
         )
 
-    def to_snapshot(self) -> ProducerEntry:
-        """Return the entry as a snapshot holds it."""
-        last_sequence, last_offset, offset_delta = self.batches[-1][:3] if self.batches else (NO_SEQUENCE, NO_OFFSET, 0)
-        return ProducerEntry(
-            self.producer_id,
-            self.producer_epoch,
-            last_sequence,
-            last_offset,
-            offset_delta,
-            self.last_timestamp,
-            self.coordinator_epoch,
-            self.current_txn_first_offset,
-        )
+    @property
+    def packed(self) -> bytes:
+        """The entry's bytes in a snapshot; made once, for an entry that is in a manager's map."""
+        if self._packed is None:
+            last_sequence, last_offset, offset_delta = self.batches[-1][:3] if self.batches else (NO_SEQUENCE, NO_OFFSET, 0)
+            self._packed = pack_entry(
+                self.producer_id,
+                self.producer_epoch,
+                last_sequence,
+                last_offset,
+                offset_delta,
+                self.last_timestamp,
+                self.coordinator_epoch,
+                self.current_txn_first_offset,
+            )
+        return self._packed
 
     def copy(self) -> ProducerStateEntry:
         """Return an entry of the same content, to be changed."""
@@ -109,12 +109,12 @@ class ProducerStateEntry:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ProducerStateEntry):
             return NotImplemented
-        return self.to_snapshot() == other.to_snapshot() and self.batches == other.batches
+        return all(getattr(self, name) == getattr(other, name) for name in _FIELDS)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in ProducerStateEntry.__slots__)
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in _FIELDS)
         return f"ProducerStateEntry({fields})"
 
     @property

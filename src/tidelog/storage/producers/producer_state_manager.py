@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -37,6 +37,8 @@ from tidelog.storage.producers.verification_state_entry import VerificationState
 logger = logging.getLogger("tidelog.storage")
 
 PRODUCER_ID_EXPIRATION_MS = 86_400_000
+AT_ONCE = 1000
+"""So many entries are packed, or looked at, while clients wait."""
 MAX_TRANSACTION_TIMEOUT_MS = 900_000
 LATE_TRANSACTION_BUFFER_MS = 300_000
 
@@ -136,7 +138,7 @@ class ProducerStateManager:
         producer_id = info.entry.producer_id
         if producer_id == NO_PRODUCER_ID:
             raise InvalidArgumentError("an update without a producer", found=producer_id, expected=">= 0")
-        self._producers[producer_id] = info.entry
+        self._put(info.entry)
         if info.is_transactional:
             verification = self._verifications.get(producer_id)
             if verification is not None and not (
@@ -195,11 +197,14 @@ class ProducerStateManager:
         latest = self._snapshots.latest
         self._last_snapshot_offset = log_start_offset if latest is None else latest
 
-    def remove_expired_producers(self, now_ms: int) -> None:
-        """Forget the producers, and the verifications, that had no word for `producer_id_expiration_ms`."""
-        expired = [producer_id for producer_id, entry in self._producers.items() if self._is_expired(entry, now_ms)]
-        for producer_id in expired:
-            del self._producers[producer_id]
+    def remove_expired_producers(self, now_ms: int) -> Iterator[None]:
+        """Forget the producers, and the verifications, that had no word for `producer_id_expiration_ms`: some at a time."""
+        for count, producer_id in enumerate(list(self._producers), 1):
+            entry = self._producers.get(producer_id)
+            if entry is not None and self._is_expired(entry, now_ms):
+                del self._producers[producer_id]
+            if count % AT_ONCE == 0:
+                yield None
         limit = self.producer_id_expiration_ms
         self._verifications = {
             producer_id: entry for producer_id, entry in self._verifications.items() if now_ms - entry.timestamp < limit
@@ -267,7 +272,7 @@ class ProducerStateManager:
 
     def load_entry(self, entry: ProducerStateEntry) -> None:
         """Put a producer in as it was at `map_end_offset`, with its open transaction."""
-        self._producers[entry.producer_id] = entry
+        self._put(entry)
         if entry.has_open_transaction:
             self._ongoing.put(TxnMetadata(entry.producer_id, LogOffsetMetadata(entry.current_txn_first_offset)))
 
@@ -275,7 +280,12 @@ class ProducerStateManager:
         """Know more of the batches of a producer, of which a snapshot had the last one. Oldest first."""
         entry = self._producers[producer_id].copy()
         entry.batches = batches
-        self._producers[producer_id] = entry
+        self._put(entry)
+
+    def _put(self, entry: ProducerStateEntry) -> None:
+        self._producers[entry.producer_id] = entry
+        if len(self._producers) > AT_ONCE:
+            _ = entry.packed  # The next snapshot is made while clients wait: of very many entries it only joins the bytes.
 
     def _load_from_snapshot(self, log_start_offset: int, now_ms: int) -> None:
         while (latest := self._snapshots.latest) is not None:
@@ -310,8 +320,8 @@ class ProducerStateManager:
         """
         if self.map_end_offset <= self._last_snapshot_offset:
             return None
-        entries = (entry.to_snapshot() for entry in self._producers.values())
-        path = self._snapshots.write(self.map_end_offset, entries, sync=sync)
+        packed = [entry.packed for entry in self._producers.values()]
+        path = self._snapshots.write(self.map_end_offset, packed, sync=sync)
         self._last_snapshot_offset = self.map_end_offset
         return path
 
