@@ -278,12 +278,13 @@ def _after(seconds: float) -> Callable[[], bool]:
     return lambda: monotonic() >= until
 
 
-DISTURBANCES = ["driver_dies", "kafka_dies", "driver_leaves_workers", "tidelog_dies"]
+DISTURBANCES = ["kafka_dies", "driver_leaves_workers", "tidelog_dies"]
+"""In the end the driver dies anyway. Each start of five queries takes a busy machine minutes."""
 
 
 @pytest.mark.parametrize("seed", range(8) if SOAK else [1])
 def test_each_record_once(tmp_path: Path, seed: int) -> None:
-    disturbances = list(DISTURBANCES) * (3 if SOAK else 1)
+    disturbances = ["driver_dies", *DISTURBANCES] * 3 if SOAK else list(DISTURBANCES)
     random.Random(seed).shuffle(disturbances)
     with (
         Kafka391(tmp_path / "kafka", PROPERTIES) as kafka,
