@@ -19,7 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from tests.broker.eos.copying import GROUP, SOURCE, TARGET, Copying, Launch, python_copier
 from tests.broker.eos.processes import Endpoint, Program, Served
 from tests.kafka.brokers import Kafka391
-from tests.kafka.clients import NewRow, create_topics, produce
+from tests.kafka.clients import NewRow, create_topics, produce, watermarks
 from tests.kafka.jars import classpath
 from tests.kafka.java import java_command
 from tests.patience import PATIENCE_S
@@ -144,7 +144,8 @@ def count_words(broker: Endpoint, folder: Path, disturbances: int) -> None:
                 assert message.value() == b"%d" % seen[word], f"{word}: {message.value()!r}, after {seen[word] - 1}"
             silent = 0 if messages else silent + 1
             if silent > PATIENCE_S:
-                raise TimeoutError(f"{seen.total()} of {records}: {streams.look()[-3:]} {streams.tail()}")
+                ends = _ends(broker.bootstrap, "lines", "word-count-count-repartition", "counts")
+                raise TimeoutError(f"{seen.total()} of {records}: {ends} {streams.look()[-3:]} {streams.tail()}")
             assert streams.ended() is None, streams.tail()
 
     streams = word_count(broker.bootstrap, folder)
@@ -166,6 +167,15 @@ def count_words(broker: Endpoint, folder: Path, disturbances: int) -> None:
     finally:
         streams.kill()
         watcher.close()
+
+
+def _ends(bootstrap: str, *topics: str) -> dict[str, list[int]]:
+    """Return where each topic ends, and where committed transactions do: they tell who is behind."""
+    return {
+        f"{topic}, {isolation}": [watermarks(bootstrap, topic, one, isolation=isolation)[1] for one in range(PARTITIONS)]
+        for topic in topics
+        for isolation in ("read_uncommitted", "read_committed")
+    }
 
 
 def test_kafka_streams_counts_words(tmp_path: Path) -> None:

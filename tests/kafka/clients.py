@@ -206,9 +206,9 @@ def alter_topic(bootstrap: str, topic: str, settings: Mapping[str, str]) -> None
     admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
 
 
-def watermarks(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
-    """Return (log start offset, high watermark)."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests", "log_level": 0})
+def watermarks(bootstrap: str, topic: str, partition: int = 0, *, isolation: str = "read_uncommitted") -> tuple[int, int]:
+    """Return (log start offset, high watermark); with read_committed the last stable offset."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests", "log_level": 0, "isolation.level": isolation})
     try:
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=PATIENCE_S)
         return low, high
