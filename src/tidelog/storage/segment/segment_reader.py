@@ -106,6 +106,8 @@ class SegmentReader(SegmentFiles):
     _walked: WalkedSegment | None = None
     _searched: SearchedBatches | None = None
     _is_warned = False
+    _reached: OffsetPosition | None = None
+    """The index entry that was found true last: who reads at the end of a log asks for one again and again."""
 
     @property
     def checked_times(self) -> CheckedTimes:
@@ -122,7 +124,7 @@ class SegmentReader(SegmentFiles):
 
     def forget_what_was_checked(self) -> None:
         """Forget what is known of the log and of its indexes beside what they say: the log is no longer the same."""
-        self._checked_times = self._walked = self._searched = None
+        self._checked_times = self._walked = self._searched = self._reached = None
         self._is_warned = False
 
     def batches(self, position: int = 0, end_position: int | None = None) -> Iterator[BatchHeader]:
@@ -166,7 +168,7 @@ class SegmentReader(SegmentFiles):
         """Return what the offset index says, or the segment's start where that cannot be."""
         index = self.offset_index
         entry = index.lookup(offset)
-        if index.is_own or entry.position == 0 or self._is_reached(entry):
+        if index.is_own or entry.position == 0 or entry == self._reached or self._is_reached(entry):
             return entry
         self._warn(entry)
         return OffsetPosition(self.base_offset, 0)
@@ -183,6 +185,7 @@ class SegmentReader(SegmentFiles):
                 self.headers_from(before.position).largest_before(entry.position)
         except CorruptBatchError:
             return False
+        self._reached = entry
         return True
 
     def translate_offset(self, offset: int, start: int = 0) -> LogOffsetPosition | None:
