@@ -9,8 +9,9 @@ searched for the next sound one:
 | anything else | the first position where a sound batch with an offset that fits is followed by another one, or by the end |
 | an offset that does not fit its neighbours | the batch that is out of line is left out: no checksum covers an offset |
 
-A sound batch inside another one's value is so not taken for a batch of this log: what follows it in the value is none. Index
-entries are not asked. Only what a crash may have left after the last sound batch of the last segment, a torn tail, is no damage.
+A sound batch inside another one's value is so not taken for a batch of this log: what follows it in the value is none. Several in
+a row, with offsets that fit, are taken if the length of the batch around them is damaged. Index entries are not asked. Only what
+a crash may have left after the last sound batch of the last segment, a torn tail, is no damage.
 """
 
 from __future__ import annotations
