@@ -186,7 +186,7 @@ class Groups:
             if start:
                 yield None
                 if self._groups.get(group.group_id) is not group:
-                    return self.code_for(group.group_id)
+                    return self.log.readiness(partition)
             some = group.offsets.known(keys[start : start + at_once], end_offset)
             is_over = start + at_once >= len(keys) and group.state is GroupState.EMPTY and group.offsets.are_all(some)
             code = self._write_tombstones(group, some, with_group=is_over and group.generation_id > 0)
