@@ -44,7 +44,7 @@ _FIELDS = ("producer_id", "producer_epoch", "coordinator_epoch", "last_timestamp
 class ProducerStateEntry:
     """One producer. `batches` has the oldest batch first; `last_timestamp` (ms) is the last batch's or marker's."""
 
-    __slots__ = (*_FIELDS, "_packed")
+    __slots__ = (*_FIELDS, "packed")
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class ProducerStateEntry:
         self.last_timestamp = last_timestamp
         self.current_txn_first_offset = current_txn_first_offset
         self.batches = batches
-        self._packed: bytes | None = None
+        self.packed: bytes | None = None
 
     @classmethod
     def from_snapshot(cls, entry: ProducerEntry) -> ProducerStateEntry:
@@ -78,22 +78,20 @@ class ProducerStateEntry:
             batches,
         )
 
-    @property
-    def packed(self) -> bytes:
-        """The entry's bytes in a snapshot; made once, for an entry that is in a manager's map."""
-        if self._packed is None:
-            last_sequence, last_offset, offset_delta = self.batches[-1][:3] if self.batches else (NO_SEQUENCE, NO_OFFSET, 0)
-            self._packed = pack_entry(
-                self.producer_id,
-                self.producer_epoch,
-                last_sequence,
-                last_offset,
-                offset_delta,
-                self.last_timestamp,
-                self.coordinator_epoch,
-                self.current_txn_first_offset,
-            )
-        return self._packed
+    def pack(self) -> bytes:
+        """Return the entry's bytes in a snapshot, and keep them as `packed`: for an entry that is in a manager's map."""
+        last_sequence, last_offset, offset_delta = self.batches[-1][:3] if self.batches else (NO_SEQUENCE, NO_OFFSET, 0)
+        self.packed = pack_entry(
+            self.producer_id,
+            self.producer_epoch,
+            last_sequence,
+            last_offset,
+            offset_delta,
+            self.last_timestamp,
+            self.coordinator_epoch,
+            self.current_txn_first_offset,
+        )
+        return self.packed
 
     def copy(self) -> ProducerStateEntry:
         """Return an entry of the same content, to be changed."""

@@ -285,7 +285,7 @@ class ProducerStateManager:
     def _put(self, entry: ProducerStateEntry) -> None:
         self._producers[entry.producer_id] = entry
         if len(self._producers) > AT_ONCE:
-            _ = entry.packed  # The next snapshot is made while clients wait: of very many entries it only joins the bytes.
+            entry.pack()  # The next snapshot is made while clients wait: of very many entries it only joins the bytes.
 
     def _load_from_snapshot(self, log_start_offset: int, now_ms: int) -> None:
         while (latest := self._snapshots.latest) is not None:
@@ -320,7 +320,7 @@ class ProducerStateManager:
         """
         if self.map_end_offset <= self._last_snapshot_offset:
             return None
-        packed = [entry.packed for entry in self._producers.values()]
+        packed = [entry.packed or entry.pack() for entry in self._producers.values()]
         path = self._snapshots.write(self.map_end_offset, packed, sync=sync)
         self._last_snapshot_offset = self.map_end_offset
         return path
