@@ -101,7 +101,7 @@ def test_offsets_of_a_topic_that_goes(broker: RunningBroker) -> None:
         assert forgetting == 40 // 16
         deleted = client.ask(DeleteTopicsRequest(topic_names=["going"], timeout_ms=60_000), 4)
         assert deleted.responses[0].error_code == ErrorCode.NONE
-        left = broker.on_loop(lambda: {group.group_id: group.offsets.partitions() for group in groups.all()})
+        left = broker.on_loop(lambda: {group.group_id: list(group.offsets.partitions()) for group in groups.all()})
         assert left == {f"g-{number}": [TopicPartition("t", 0)] for number in range(0, 40, 2)}
 
 

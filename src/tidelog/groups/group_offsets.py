@@ -15,6 +15,7 @@ on, but stand where they were written: an offset that the group committed meanwh
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from tidelog.model import TopicPartition
@@ -139,16 +140,14 @@ class GroupOffsets:
         committed = sum(self.get(*key) is not None for key in keys)
         return committed == sum(map(len, self._committed.values())) and self._pending_keys() <= set(keys)
 
-    def partitions(self, topic: str | None = None) -> list[TopicPartition]:
-        """Return all partitions, or those of a topic, that have an offset or are about to get one."""
-        keys = dict.fromkeys(
-            TopicPartition(name, partition)
-            for name in (self._committed if topic is None else (topic,))
-            for partition in self._committed.get(name, ())
-        )
-        for pending in self._pending.values():
-            keys.update((key, None) for key in pending if topic is None or key.topic == topic)
-        return list(keys)
+    def partitions(self, topic: str | None = None) -> Iterator[TopicPartition]:
+        """Return all partitions, or those of a topic, that have an offset now or are about to get one; one may come twice."""
+        committed = [
+            (name, list(self._committed.get(name, ()))) for name in (list(self._committed) if topic is None else [topic])
+        ]
+        pending = [list(of_producer) for of_producer in self._pending.values()]
+        about_to = (key for keys in pending for key in keys if topic is None or key.topic == topic)
+        return chain((TopicPartition(name, partition) for name, partitions in committed for partition in partitions), about_to)
 
     def expired(self, now_ms: int, retention_ms: int, *, since_ms: Callable[[CommittedOffset], int]) -> list[TopicPartition]:
         """Return what is to go now: `retention_ms` after `since_ms`, or by its own time.

@@ -11,9 +11,9 @@ is loaded.
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from tidelog.broker.groups.group import Group, GroupState
@@ -174,7 +174,7 @@ class Groups:
         """
         return self.remove_offsets(group, group.offsets.partitions())
 
-    def remove_offsets(self, group: Group, keys: Sequence[TopicPartition]) -> Removal:
+    def remove_offsets(self, group: Group, keys: Iterable[TopicPartition]) -> Removal:
         """Forget what a group has committed of some partitions, and an empty group with the last of them; NONE, or why not.
 
         The same holds as for `remove`.
@@ -182,13 +182,12 @@ class Groups:
         partition = self.log.partition_of(group.group_id)
         end_offset = self.log.end_offset(partition)
         at_once = max(1, min(OFFSETS_AT_ONCE, BYTES_AT_ONCE // len(group_key(group.group_id))))
-        for start in range(0, len(keys) or 1, at_once):
-            if start:
-                yield None
-                if self._groups.get(group.group_id) is not group:
-                    return self.log.readiness(partition)
-            some = group.offsets.known(keys[start : start + at_once], end_offset)
-            is_over = start + at_once >= len(keys) and group.state is GroupState.EMPTY and group.offsets.are_all(some)
+        left = iter(keys)
+        following = list(islice(left, at_once))
+        while True:
+            going, following = following, list(islice(left, at_once))
+            some = group.offsets.known(going, end_offset)
+            is_over = not following and group.state is GroupState.EMPTY and group.offsets.are_all(some)
             code = self._write_tombstones(group, some, with_group=is_over and group.generation_id > 0)
             if code is not ErrorCode.NONE:
                 return code
@@ -197,8 +196,11 @@ class Groups:
                 group.move(GroupState.DEAD, self._core.clock.now_ms())
                 self._groups.pop(group.group_id, None)
                 self._kept_in.get(partition, set()).discard(group.group_id)
-                break
-        return ErrorCode.NONE
+            if not following:
+                return ErrorCode.NONE
+            yield None
+            if self._groups.get(group.group_id) is not group:
+                return self.log.readiness(partition)
 
     def topic_deleted(self, topic: str) -> Iterator[None]:
         """Forget what was committed of a topic that is gone, group by group; with ``__consumer_offsets`` itself all groups go."""
@@ -213,8 +215,9 @@ class Groups:
             if count % 16 == 15:
                 yield None
             keys = group.offsets.partitions(topic)
-            if keys and self._groups.get(group.group_id) is group:
-                yield from self.remove_offsets(group, keys)
+            first = next(keys, None)
+            if first is not None and self._groups.get(group.group_id) is group:
+                yield from self.remove_offsets(group, chain([first], keys))
 
     def _unload(self, partition: int) -> None:
         """Forget the groups that a partition keeps: it is gone, or another broker's."""

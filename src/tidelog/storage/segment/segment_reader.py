@@ -107,7 +107,7 @@ class SegmentReader(SegmentFiles):
     _searched: SearchedBatches | None = None
     _is_warned = False
     _reached: OffsetPosition | None = None
-    """The index entry that was found true last: who reads at the end of a log asks for one again and again."""
+    """The index entry that was found true last: reads at the end of a log ask for the same one again and again."""
 
     @property
     def checked_times(self) -> CheckedTimes:
