@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import struct
 from itertools import takewhile
-from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.broker.works import done
 from tidelog.broker.fetch.down_conversion import Converted, down_converting, newest_magic
 from tidelog.errors import UnsupportedCompressionTypeError
 from tidelog.records.batch import CREATE_TIME, iter_headers
@@ -35,12 +35,7 @@ def read(data: bytes | memoryview | bytearray) -> list[Record]:
 
 def down_converted(data: Bytes, configured_magic: int, magic: int, fetch_offset: int) -> Converted:
     """The whole conversion, in one go."""
-    steps = down_converting(data, configured_magic, magic, fetch_offset)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return cast("Converted", end.value)
+    return done(down_converting(data, configured_magic, magic, fetch_offset))
 
 
 def test_batch_by_batch() -> None:

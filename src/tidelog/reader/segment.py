@@ -238,7 +238,7 @@ class Segment:
         except SegmentChangedError as error:
             self._distrust(names.INDEX_SUFFIX, error.message)
             return 0
-        if slot >= 0 and self._batch_of(index, slot, end_position) is None:
+        if slot >= 0 and self._batch_of(index, slot, entry, end_position) is None:
             self._distrust(names.INDEX_SUFFIX, _no_such_batch(slot, entry))
             return 0
         if trace is not None and index.path is not None:
@@ -380,7 +380,7 @@ class Segment:
             self.notices.note(index.path or self.index_path(suffix), f"{reason}, the log is read instead")
         self._indexes[suffix] = None
 
-    def _batch_of(self, index: OffsetIndex, slot: int, end_position: int) -> BatchHeader | None:
+    def _batch_of(self, index: OffsetIndex, slot: int, entry: OffsetPosition, end_position: int) -> BatchHeader | None:
         """Return the batch that an offset index entry points to, if there is one with a right checksum that may bear it.
 
         Look-ups need every batch before the position to be below the entry's offset: so the batch must not start above it. That
@@ -388,7 +388,7 @@ class Segment:
         value may pass for it, but the headers from the entry before on do not lead there.
         """
         try:
-            entry, before = index.entry(slot), 0 if slot == 0 else index.entry(slot - 1).position
+            before = 0 if slot == 0 else index.entry(slot - 1).position
         except SegmentChangedError:
             return None
         is_after = 0 <= before < entry.position or before == entry.position == slot
@@ -418,7 +418,7 @@ class Segment:
                     continue
             except SegmentChangedError:
                 break
-            header = self._batch_of(index, slot, self.size_bytes)
+            header = self._batch_of(index, slot, entry, self.size_bytes)
             if header is not None:
                 return header, lies
             lies.append((slot, entry))
