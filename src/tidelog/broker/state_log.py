@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from tidelog.broker.cluster.topic_creation import TopicCreation
@@ -55,8 +55,9 @@ READ_BYTES = 1 << 20
 COMMIT_TIMEOUT_MS = 30_000
 """Kafka's request.timeout.ms of a broker."""
 
-TOMBSTONES_AT_ONCE = 1000
-"""A batch of more might be larger than the topic takes."""
+TOMBSTONES_AT_ONCE = 250
+TOMBSTONE_BYTES = 256 * 1024
+"""So many are written in one step, fewer where their keys are long: a batch of more might be larger than the topic takes."""
 
 _REFUSAL_CODES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -100,6 +101,21 @@ class InternalTopic(NamedTuple):
         """How a controller is to create the topic where it is missing."""
         configs = [CreatableTopicConfig(name, str(value)) for name, value in self.properties.items()]
         return CreatableTopic(self.name, self.partitions, self.replication_factor, configs=configs)
+
+
+def chunks(what: Iterable[T], key_bytes: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield, in pieces, what tombstones are written for; `key_bytes` says how long one's key is, or more."""
+    chunk: list[T] = []
+    left = TOMBSTONE_BYTES
+    for one in what:
+        size = key_bytes(one)
+        if chunk and (len(chunk) == TOMBSTONES_AT_ONCE or size > left):
+            yield chunk
+            chunk, left = [], TOMBSTONE_BYTES
+        chunk.append(one)
+        left -= size
+    if chunk:
+        yield chunk
 
 
 class StateLog:

@@ -14,7 +14,7 @@ from tests.broker.test_widest import LONGEST_S
 from tests.broker.works import done
 from tests.kafka.java import wait_until
 from tidelog.broker.groups.group import Group
-from tidelog.broker.groups.groups import OFFSETS_AT_ONCE
+from tidelog.broker.state_log import TOMBSTONES_AT_ONCE
 from tidelog.clock import ManualClock
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.model import TopicPartition
@@ -25,7 +25,7 @@ NOW_MS = 1_373_450_400_000
 DAY_MS = 24 * 3600 * 1000
 MANY = 10_000
 PRODUCERS = 1_000
-FEW = OFFSETS_AT_ONCE + 2
+FEW = TOMBSTONES_AT_ONCE + 2
 
 
 def group_of(broker: RunningBroker, name: str) -> Group:
@@ -85,7 +85,7 @@ def test_what_is_committed_meanwhile_stays(start_broker: StartBroker, of_group: 
         keys = [TopicPartition(*key) for key in old]
         removal = broker.on_loop(lambda: groups.remove(group) if of_group else groups.remove_offsets(group, keys))
         broker.on_loop(lambda: next(removal))
-        assert len(list(group.offsets.partitions())) == FEW - OFFSETS_AT_ONCE
+        assert len(list(group.offsets.partitions())) == FEW - TOMBSTONES_AT_ONCE
         assert commit(client, "group", new) == dict.fromkeys(new, 0)
         assert broker.on_loop(lambda: done(removal)) is ErrorCode.NONE
         assert fetch(client, "group") == new

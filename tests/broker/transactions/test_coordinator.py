@@ -306,6 +306,21 @@ class TestTime:
                 assert idle.producer_id != first[1]
                 assert describe(idle.client, "busy").transaction_state == "Ongoing"
 
+    def test_long_ids_expire(self, tmp_path: Path) -> None:
+        """All of them do not fit into one batch."""
+        clock = ManualClock(T0)
+        with Broker(tmp_path / "data", clock=clock, **PROPERTIES | {"transaction_state_log_num_partitions": 1}) as broker:
+            names = [f"{number}{'n' * 30_000}" for number in range(40)]
+            for name in names:
+                with TransactionalProducer(("127.0.0.1", broker.port), name) as one:
+                    assert one.init() == NONE
+            clock.advance(7 * DAY_MS + 60 * MINUTE_MS)
+            with TransactionalProducer(("127.0.0.1", broker.port), names[0]) as one:
+                wait_until(
+                    lambda: {describe(one.client, name).error_code for name in names} == {ErrorCode.TRANSACTIONAL_ID_NOT_FOUND},
+                    "all to expire",
+                )
+
 
 class TestRestart:
     @pytest.mark.parametrize("is_commit", [True, False])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator, Iterable, Iterator
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from tidelog.broker.groups.group import Group, GroupState
@@ -21,7 +21,7 @@ from tidelog.broker.groups.group_records import group_entry, least_bytes, read_g
 from tidelog.broker.groups.rebalance import Rebalance, give_up
 from tidelog.broker.groups.subscriptions import is_short, subscriptions, topics_in
 from tidelog.broker.server.slices import step_by_step
-from tidelog.broker.state_log import InternalTopic, StateLog, refusal
+from tidelog.broker.state_log import InternalTopic, StateLog, chunks, refusal
 from tidelog.errors import TidelogError
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.groups.offset_records import GROUP_VALUE_VERSION, OFFSET_VALUE_VERSION, group_key, offset_key
@@ -37,10 +37,6 @@ if TYPE_CHECKING:
     from tidelog.broker.settings.broker_config import BrokerConfig
 
 logger = logging.getLogger("tidelog.broker")
-
-OFFSETS_AT_ONCE = 250
-BYTES_AT_ONCE = 256 * 1024
-"""So many offsets are removed in one step, fewer of a group with a long id: it is in each record, and a batch has a limit."""
 
 Removal: TypeAlias = Generator[None, None, ErrorCode]
 """A part of a work: others have their turn at each `yield`."""
@@ -181,11 +177,11 @@ class Groups:
         """
         partition = self.log.partition_of(group.group_id)
         end_offset = self.log.end_offset(partition)
-        at_once = max(1, min(OFFSETS_AT_ONCE, BYTES_AT_ONCE // len(group_key(group.group_id))))
-        left = iter(keys)
-        following = list(islice(left, at_once))
+        id_bytes = len(group_key(group.group_id))
+        left = chunks(keys, lambda key: id_bytes + len(key.topic))
+        following = next(left, [])
         while True:
-            going, following = following, list(islice(left, at_once))
+            going, following = following, next(left, [])
             some = group.offsets.known(going, end_offset)
             is_over = not following and group.state is GroupState.EMPTY and group.offsets.are_all(some)
             code = self._write_tombstones(group, some, with_group=is_over and group.generation_id > 0)
@@ -273,7 +269,7 @@ class Groups:
         In a folder from elsewhere nothing expires until the first commit, just as nothing else is deleted there.
         """
         if self._core.manager.is_configuration_known(OFFSETS_TOPIC):
-            group_ids = [group.group_id for group in self.all()]
+            group_ids = [group.group_id for group in reversed(self.all())]  # The newest first, as `in_turns`.
             step_by_step(self._core.blocking, chain.from_iterable(map(self._expire, group_ids)))
 
     def _expire(self, group_id: str) -> Iterator[None]:

@@ -19,8 +19,8 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from tidelog.broker.server.slices import Until, awaited, in_turns
-from tidelog.broker.state_log import COMMIT_TIMEOUT_MS, TOMBSTONES_AT_ONCE, InternalTopic, StateLog, refusal, refusal_of
+from tidelog.broker.server.slices import Until, awaited, in_turns, step_by_step
+from tidelog.broker.state_log import COMMIT_TIMEOUT_MS, InternalTopic, StateLog, chunks, refusal, refusal_of
 from tidelog.broker.transactions.completion import RETRY_MS, Completion
 from tidelog.broker.transactions.transaction import (
     EPOCH_EACH,
@@ -417,22 +417,19 @@ class Transactions:
         for transactional_id, transaction in self._known.items():
             if transaction.is_expired(oldest_ms):
                 expired.setdefault(self.log.partition_of(transactional_id), []).append(transactional_id)
-        chunks = [
-            (partition, transactional_ids[start : start + TOMBSTONES_AT_ONCE])
-            for partition, transactional_ids in expired.items()
-            for start in range(0, len(transactional_ids), TOMBSTONES_AT_ONCE)
-        ]
-        in_turns(self._core.blocking, chunks, partial(self._forget_if_expired, oldest_ms))
+        step_by_step(self._core.blocking, self._forget_expired(expired, oldest_ms))
 
-    def _forget_if_expired(self, oldest_ms: int, chunk: tuple[int, list[str]]) -> None:
-        partition, transactional_ids = chunk
-        # In its turn an id may have a transaction again, or be another broker's.
-        gone = [one for one in transactional_ids if one in self._known and self._known[one].is_expired(oldest_ms)]
-        if gone and self._append(partition, [(transaction_key(one), None) for one in gone]) is ErrorCode.NONE:
-            for transactional_id in gone:
-                del self._known[transactional_id]
-                self._kept_in.get(partition, set()).discard(transactional_id)
-            logger.info("%d transactional ids have expired", len(gone))
+    def _forget_expired(self, expired: dict[int, list[str]], oldest_ms: int) -> Iterator[None]:
+        for partition, transactional_ids in expired.items():
+            for some in chunks(transactional_ids, lambda one: len(transaction_key(one))):
+                # In its turn an id may have a transaction again, or be another broker's.
+                gone = [one for one in some if one in self._known and self._known[one].is_expired(oldest_ms)]
+                if gone and self._append(partition, [(transaction_key(one), None) for one in gone]) is ErrorCode.NONE:
+                    for transactional_id in gone:
+                        del self._known[transactional_id]
+                        self._kept_in.get(partition, set()).discard(transactional_id)
+                    logger.info("%d transactional ids have expired", len(gone))
+                yield None
 
     # --- the topic's end
 
