@@ -39,7 +39,7 @@ MAX_CHANGED = 10_000
 
 def too_many_changes() -> ApiError:
     """Return how a request is refused that would make more: none of it is done."""
-    return ApiError(ErrorCode.POLICY_VIOLATION, f"too many changes for one request: {MAX_CHANGED} is the most")
+    return ApiError(ErrorCode.POLICY_VIOLATION, f"too many changes in one request: at most {MAX_CHANGED}")
 
 
 def check_size(records: int) -> None:

@@ -193,7 +193,7 @@ class Broker:
         Raises InvalidArgumentError for another client, user or mechanism, and for a broker that was given `listeners`.
         """
         if self._security is None and self._listeners[0].protocol != PLAINTEXT:
-            raise InvalidArgumentError("its listeners were given as properties: write the clients' settings to match")
+            raise InvalidArgumentError("the listeners were given as properties: configure the clients to match")
         security = self._security or QuickSecurity(tls=False, users=None, is_read_only=self._is_read_only)
         return security.client_config(client, self.bootstrap_servers, user, mechanism)
 

@@ -20,7 +20,7 @@ def check_replication_factor(replication_factor: int) -> None:
     if replication_factor != 1:
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"a replication factor of {replication_factor} is not possible: there is one broker",
+            f"a replication factor of {replication_factor} is not possible: there is only one broker",
         )
 
 
@@ -46,5 +46,5 @@ def check_assignments(node_id: int, assignments: Iterable[tuple[int, Sequence[in
         check_replicas(node_id, replicas)
         seen.add(partition)
     if seen != set(range(len(seen))):
-        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are numbered from 0 on, without gaps")
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0, without gaps")
     return len(seen)

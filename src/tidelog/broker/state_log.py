@@ -335,7 +335,7 @@ class StateLog:
 
     def _configured(self, result: object) -> None:
         if isinstance(result, Exception):
-            logger.error("%s keeps everything: %s", self.topic, result)
+            logger.error("%s has no compaction and no retention: %s", self.topic, result)
 
     # --- loading
 

@@ -272,7 +272,7 @@ def why_invalid(name: str) -> str | None:
     if not name:
         return "a topic's name is empty"
     if len(name) > MAX_TOPIC_NAME_LENGTH:
-        return f"a topic's name has {len(name)} characters: {MAX_TOPIC_NAME_LENGTH} is the most"
+        return f"a topic's name has {len(name)} characters: at most {MAX_TOPIC_NAME_LENGTH} are allowed"
     if not is_topic_name(name):
         return f"{name!r} is not a topic name: ASCII letters and digits, '.', '_' and '-', but not '.' or '..' alone"
     return None

@@ -187,7 +187,7 @@ class IndexEntries:
         """Raise CorruptIndexError if the file's length is broken; subclasses look at entries too (spec §2.7)."""
         if self.length_bytes % self.entry_bytes:
             raise CorruptIndexError(
-                "an index of a broken length",
+                "an index of invalid length",
                 path=self.path,
                 found=f"{self.length_bytes} bytes",
                 expected=f"a multiple of {self.entry_bytes}",

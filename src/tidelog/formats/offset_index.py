@@ -103,7 +103,9 @@ class OffsetIndex(IndexEntries):
                     "an offset index below its segment's base", path=self.path, found=last, expected=f">= {self.base_offset}"
                 )
             if last < first:
-                raise CorruptIndexError("an offset index that goes back", path=self.path, found=last, expected=f">= {first}")
+                raise CorruptIndexError(
+                    "an offset index with decreasing offsets", path=self.path, found=last, expected=f">= {first}"
+                )
         super().sanity_check()
 
     def slot(self, offset: int) -> int:

@@ -134,7 +134,10 @@ class TimeIndex(IndexEntries):
             first, last = self.entry(0), self.last_entry
             if last.timestamp < first.timestamp:
                 raise CorruptIndexError(
-                    "a time index that goes back in time", path=self.path, found=last.timestamp, expected=f">= {first.timestamp}"
+                    "a time index with decreasing timestamps",
+                    path=self.path,
+                    found=last.timestamp,
+                    expected=f">= {first.timestamp}",
                 )
             if last.offset < self.base_offset:
                 raise CorruptIndexError(

@@ -73,7 +73,7 @@ class TxnIndex:
             data = file.read(0, file.size_bytes())
         if len(data) % ENTRY_BYTES:
             raise CorruptIndexError(
-                "a transaction index of a broken length",
+                "a transaction index of invalid length",
                 path=file.path,
                 found=f"{len(data)} bytes",
                 expected=f"a multiple of {ENTRY_BYTES}",

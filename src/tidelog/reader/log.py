@@ -261,7 +261,7 @@ class Log(LogSegments):
 def _swap_end(file: SegmentFile, notices: Notices) -> int:
     """Return the offset after a ``.log.swap``: the segments below it are those that it stands for."""
     if not file.stat.st_size:
-        notices.note(file.path, "it is empty, and stands for the segment of its base: that one is not read")
+        notices.note(file.path, "it is empty, and replaces the segment with its base offset, which is not read")
     segment = Segment(file, MAX_OFFSET, notices)
     try:
         return segment.next_offset

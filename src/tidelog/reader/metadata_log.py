@@ -273,7 +273,7 @@ def _take_snapshot(log: MetadataLog, snapshots: list[SnapshotFile], notices: Not
             expected=f"offset {log.end_offset} or less",
         )
     if damage is not None:
-        notices.note(snapshots[0].path, f"ignored, an older state and the log after it are read: {damage}")
+        notices.note(snapshots[0].path, f"ignored; an older snapshot and the log after it are read instead: {damage}")
 
 
 def read_snapshot(path: Path) -> SnapshotContent:

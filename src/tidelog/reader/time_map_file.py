@@ -118,7 +118,7 @@ def read_time_map(path: Path) -> TimeMap | None:
         expected_bytes = size_bytes(file.read(0, HEADER.size), path)
         found_bytes = file.size_bytes()
         if found_bytes != expected_bytes:
-            raise CorruptIndexError("a time map of a broken length", path=path, found=f"{found_bytes} bytes")
+            raise CorruptIndexError("a time map of invalid length", path=path, found=f"{found_bytes} bytes")
         return TimeMap.from_bytes(file.read(0, expected_bytes), path)
 
 

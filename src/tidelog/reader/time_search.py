@@ -45,7 +45,7 @@ class FoundOffset(NamedTuple):
 def find_offset(
     log: Log, timestamp: int, isolation: Isolation = "read_uncommitted", trace: Trace | None = None
 ) -> FoundOffset | None:
-    """Return the offset for `timestamp` (ms, or one of the special values), None if no record is that late.
+    """Return the offset for `timestamp` (ms, or one of the special values), None if no record is at or after that time.
 
     Raises UnsupportedForMessageFormatError in a v0 topic for anything but EARLIEST and LATEST, UnsupportedVersionError for
     a negative value that means nothing, and what reading the log raises (CorruptDataError, SegmentChangedError).

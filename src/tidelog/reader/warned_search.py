@@ -20,7 +20,7 @@ from tidelog.reader.trace import Trace
 def find_offset(
     log: Log, timestamp: int, isolation: Isolation = "read_uncommitted", trace: Trace | None = None
 ) -> FoundOffset | None:
-    """Return the offset for `timestamp` (ms, or one of the special values), None if no record is that late.
+    """Return the offset for `timestamp` (ms, or one of the special values), None if no record is at or after that time.
 
     An `IncompleteLogWarning` names each range of offsets that should be in the folder, is not, and could change the answer;
     `log.missing()` returns them all.

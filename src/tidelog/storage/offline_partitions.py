@@ -156,12 +156,12 @@ class OfflinePartitions:
                     self.returned(loaded, has_lost)
                 except Exception:
                     # A bug, which is this partition's alone: the others come back.
-                    logger.exception("%s: online again, but not taken up", loaded.directory)
+                    logger.exception("%s: online again, but cannot be used", loaded.directory)
         self._next()
 
     def _failed(self, key: TopicPartition, error: Exception) -> None:
         if not isinstance(error, (TidelogError, OSError)):
-            logger.error("%s-%d: it cannot be looked after", *key, exc_info=error)
+            logger.error("%s-%d: cannot be brought online again", *key, exc_info=error)
         wait_ms = self._waits[key] = min(max(2 * self._waits.get(key, 0), FIRST_WAIT_MS), LONGEST_WAIT_MS)
         logger.debug("%s-%d: still offline, next trial in %d ms: %s", *key, wait_ms, error)
         self._next()

@@ -252,7 +252,7 @@ class DecoderSource:
             stop = self._name("stop")
             self._line(f"{stop} = pos + {length}")
             self._line(f"if {stop} > end:")
-            self._line(f"    fail('{what} is longer than what is left', pos)")
+            self._line(f"    fail('{what} is longer than the rest of the frame', pos)")
             span = f"buf[pos:{stop}]"
             read = {
                 "string": f"str({span}, 'utf-8', 'replace')",
@@ -272,7 +272,7 @@ class DecoderSource:
         self.depth += 1
         self._spend(f"{length} >> {BITS_OF_A_PIECE}")
         self._line(f"if {length} > {MAX_STRING_BYTES // 3} and len({target}.encode()) > {MAX_STRING_BYTES}:")
-        self._line(f"    fail('{what} is too long once what is no UTF-8 is replaced', pos)")
+        self._line(f"    fail('{what} is too long after invalid UTF-8 is replaced', pos)")
         self.depth -= 1
 
     def _elements(self, target: str, count: str, of: Any, field: Field) -> None:
@@ -282,7 +282,7 @@ class DecoderSource:
         if bulk or (kind == "struct" and fixed_format(of, self.version, flexible=self.flexible) is not None):
             # Others are read one by one: they come to the frame's end by themselves.
             self._line(f"if {count} > (end - pos) // {least}:")
-            self._line(f"    fail('{self.where}.{field.name} has more elements than what is left can hold', pos)")
+            self._line(f"    fail('{self.where}.{field.name} has more elements than the rest of the frame can hold', pos)")
         self._spend(count)
         if bulk:
             self._line(f"if {count} > {ELEMENTS_AT_ONCE}:")
@@ -354,7 +354,7 @@ class DecoderSource:
         self._line(f"{size}, pos = varint(buf, pos)")
         self._line(f"{stop} = pos + {size}")
         self._line(f"if {stop} > end:")
-        self._line(f"    fail('a tagged field of {cls.__name__} is longer than what is left', pos)")
+        self._line(f"    fail('a tagged field of {cls.__name__} is longer than the rest of the frame', pos)")
         for index, field in enumerate(fields):
             self._line(f"{'elif' if index else 'if'} {tag} == {field.tag}:")
             self.depth += 1
@@ -374,7 +374,7 @@ class DecoderSource:
         self._line(f"if {count} > 127:")
         self._line(f"    {count}, pos = varint_rest(buf, pos, {count})")
         self._line(f"if {count} > (end - pos) // 2:")
-        self._line(f"    fail('{cls.__name__} has more tagged fields than what is left can hold', pos)")
+        self._line(f"    fail('{cls.__name__} has more tagged fields than the rest of the frame can hold', pos)")
         self._spend(count)
 
     def _spend(self, elements: str) -> None:
@@ -431,7 +431,7 @@ def _past_tagged_fields(buf: Bytes, pos: int, end: int, count: int) -> int:
         size, pos = read_varint(buf, pos)
         pos += size
         if pos > end:
-            raise ProtocolError("a tagged field is longer than what is left", position=pos - size)
+            raise ProtocolError("a tagged field is longer than the rest of the frame", position=pos - size)
     return pos
 
 

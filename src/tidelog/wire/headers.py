@@ -64,10 +64,10 @@ def read_request_header(frame: Bytes, position: int = 0, end: int | None = None)
         if length >= 0:
             stop = position + length
             if stop > end:
-                raise ProtocolError("request header: client_id is longer than what is left", position=position)
+                raise ProtocolError("request header: client_id is longer than the rest of the frame", position=position)
             client_id = str(frame[position:stop], "utf-8", "replace")
             if length > MAX_STRING_BYTES // 3 and len(client_id.encode()) > MAX_STRING_BYTES:
-                raise ProtocolError("request header: client_id is too long once what is no UTF-8 is replaced", position=position)
+                raise ProtocolError("request header: client_id is too long after invalid UTF-8 is replaced", position=position)
             position = stop
         request = REQUESTS.get(api_key)
         if request is not None and api_version >= request.FIRST_FLEXIBLE:

@@ -72,10 +72,10 @@ class Faults:
     def add(self, api: str, error: str | int | None, topic: str | None, times: int | None) -> Fault:
         """Have requests fail from now on. Raises InvalidArgumentError for what can never happen."""
         if api not in self._with_topics:
-            raise InvalidArgumentError("no API that this broker answers", found=api, expected=_some(self._with_topics))
+            raise InvalidArgumentError("not an API of this broker", found=api, expected=_some(self._with_topics))
         if topic is not None and not self._with_topics[api]:
             able = _some(name for name, is_able in self._with_topics.items() if is_able)
-            raise InvalidArgumentError(f"{api} fails as a whole, not for a topic", found=topic, expected=able)
+            raise InvalidArgumentError(f"{api} can only fail as a whole, not for one topic", found=topic, expected=able)
         if times is not None and times < 1:
             raise InvalidArgumentError("how often it fails", found=times, expected="1 or more, or None: until it is stopped")
         fault = Fault(api, None if error is None else _code(error), topic, times, self._changed)
@@ -88,9 +88,9 @@ def _code(error: str | int) -> ErrorCode:
     try:
         code = ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
     except (KeyError, ValueError):
-        raise InvalidArgumentError("no error of Kafka's", found=error, expected="NOT_LEADER_OR_FOLLOWER, or another") from None
+        raise InvalidArgumentError("not a Kafka error", found=error, expected="NOT_LEADER_OR_FOLLOWER, or another") from None
     if code == ErrorCode.NONE:
-        raise InvalidArgumentError("no error of Kafka's", found=code.name)
+        raise InvalidArgumentError("not a Kafka error", found=code.name)
     return code
 
 

@@ -62,4 +62,4 @@ def _refused(topic: TopicProduceData, code: ErrorCode) -> TopicProduceResponse:
     )
 
 
-PRODUCE_ACCESS = Access("WRITE on each TOPIC; of records of a transaction WRITE on its TRANSACTIONAL_ID", _gate)
+PRODUCE_ACCESS = Access("WRITE on each TOPIC; for transactional records also WRITE on the TRANSACTIONAL_ID", _gate)

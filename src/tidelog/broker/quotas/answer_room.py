@@ -45,4 +45,4 @@ class AnswerRoom:
 
 def no_room() -> ApiError:
     """Return how an element is refused for which there is no room."""
-    return ApiError(ErrorCode.POLICY_VIOLATION, "the answer is full: ask for the rest in another request")
+    return ApiError(ErrorCode.POLICY_VIOLATION, "the response is full: ask for the rest in another request")

@@ -89,10 +89,10 @@ class IsrChanges:
         except TidelogError as error:
             response, code, why = AlterPartitionResponse(), ErrorCode.NETWORK_EXCEPTION, str(error)
         except Exception:
-            logger.exception("in-sync replicas cannot be proposed")
+            logger.exception("cannot propose in-sync replicas")
             response, code = AlterPartitionResponse(), ErrorCode.UNKNOWN_SERVER_ERROR
         if code:
-            logger.warning("the controller accepts no change of in-sync replicas (%s %s), proposed again", code.name, why)
+            logger.warning("the controller rejects changes of in-sync replicas (%s %s), retrying", code.name, why)
         results = {
             (topic.topic_id, one.partition_index): one for topic in response.topics for one in topic.partitions if not code
         }

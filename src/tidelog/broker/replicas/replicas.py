@@ -390,7 +390,7 @@ class Replicas:
         self._offline(partition)
         if has_lost and record.leader == self.plane.node_id and len(record.isr) > 1:
             self._lost[key] = record.leader_epoch
-            logger.error("%s-%d: no longer led, because records are lost: another in-sync replica must be elected", *key)
+            logger.error("%s-%d: gives up leadership, because records are lost: another in-sync replica must be elected", *key)
             return
         following: dict[int, list[Followed]] = defaultdict(list)
         self._apply(key, self._topic_ids[key], record, following)

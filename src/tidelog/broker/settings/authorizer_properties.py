@@ -32,7 +32,7 @@ def check_authorizer(name: str, *, has_zookeeper: bool) -> None:
             "authorizer.class.name: ACLs kept in ZooKeeper are not supported, so a broker of a cluster with "
             "ZooKeeper has no authorizer",
             found=name,
-            expected=f"{STANDARD_AUTHORIZER}, of a broker that is alone or has KRaft's controllers",
+            expected=f"{STANDARD_AUTHORIZER}, on a standalone broker or in a KRaft cluster",
         )
     if name != STANDARD_AUTHORIZER:
         raise InvalidArgumentError(

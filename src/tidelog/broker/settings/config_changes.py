@@ -163,7 +163,7 @@ def check_broker_id(node: Node, name: str) -> None:
     try:
         is_ours = int(name) == node.node_id
     except ValueError:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"a broker's id is a number, and {name!r} is none") from None
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"a broker id is a number, not {name!r}") from None
     if not is_ours:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"this is broker {node.node_id}, not {name}")
 

@@ -343,5 +343,5 @@ def meanings() -> dict[str, str]:
         found |= {name: meaning for name, _, meaning in _MEANING.findall(module.__doc__ or "")}
     for topic_name, names in _BROKER_NAMES.items():
         for name in names:
-            found.setdefault(name, f"{topic_name} of topics that do not say: {found.get(topic_name, '')}")
+            found.setdefault(name, f"{topic_name} of topics that do not set it: {found.get(topic_name, '')}")
     return found

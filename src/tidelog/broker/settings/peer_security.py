@@ -51,13 +51,13 @@ def peer_config(properties: Mapping[str, PropertyValue], name: str, protocol: st
         if mechanism not in MECHANISMS:
             raise InvalidArgumentError(
                 f"{mechanism_property}: how this broker authenticates at listener {name}",
-                found=mechanism or "none, which is Kafka's GSSAPI",
+                found=mechanism or "nothing, so Kafka's default GSSAPI",
                 expected=f"one of {', '.join(MECHANISMS)}",
             )
         own = f"{prefix}{mechanism.lower()}."
         jaas = f"{own}{JAAS}"
         if not text(jaas, ""):
-            raise InvalidArgumentError(f"{mechanism} needs {jaas}, with what this broker authenticates by at listener {name}")
+            raise InvalidArgumentError(f"{mechanism} needs {jaas}, this broker's credentials for listener {name}")
         given |= {one: value for one in SASL_PROPERTIES if (value := text(one, own, prefix, ""))}
         given |= {"sasl.mechanism": mechanism, JAAS: text(jaas, "")}
     try:

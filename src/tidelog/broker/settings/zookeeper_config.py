@@ -29,8 +29,8 @@ from tidelog.errors import InvalidArgumentError
 DEFAULT_PORT = 2181
 
 _REFUSED = {
-    "zookeeper.ssl.client.enable": "ZooKeeper is reached in plain text only",
-    "zookeeper.set.acl": "znodes are made without ACLs only",
+    "zookeeper.ssl.client.enable": "TLS and SASL to ZooKeeper are not supported",
+    "zookeeper.set.acl": "ACLs on znodes are not supported",
 }
 """A broker that ignored these would protect less than its owner believes."""
 

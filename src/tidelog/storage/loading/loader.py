@@ -46,7 +46,7 @@ __all__ = ["LOST_END", "Progress", "RecoveryProgress", "load"]
 
 logger = logging.getLogger("tidelog.storage")
 
-LOST_END = "%s: ends at %d, and %s says that it went on to %d: the offsets after its end are given again"
+LOST_END = "%s: ends at %d, and %s says that it went on to %d: the offsets after its end are assigned again"
 """A warning: the folder of a log, its end, a file beside it or above, and an offset after the end."""
 
 _jitter = random.Random()

@@ -137,7 +137,7 @@ class LogRecovery:
             self._log.delete_segments(behind)
         elif behind and scanned.next_offset < behind[0].base_offset and not self._log.config.is_compacted:
             # The disk may have lost whole batches here, and have kept what came later. It is kept, as in Kafka.
-            logger.warning("%s: no offsets %d to %d", segment.log.path, scanned.next_offset, behind[0].base_offset - 1)
+            logger.warning("%s: offsets %d to %d are missing", segment.log.path, scanned.next_offset, behind[0].base_offset - 1)
         truncated_bytes = self._rebuild(segment, scanned)
         if truncated_bytes and scanned.is_whole:
             self._log.delete_segments(behind)  # A marker that cannot be read ends the log as well.

@@ -44,7 +44,7 @@ def recall_batches(state: ProducerStateManager, segments: LogSegments) -> None:
                     batch = BatchMetadata(header.last_sequence, header.last_offset, offset_delta, header.max_timestamp)
                     found[header.producer_id].append(batch)
         except CorruptBatchError as error:
-            logger.warning("%s: of producers only the batches after it are recognized", error)
+            logger.warning("%s: duplicates of producers' batches before it are not recognized", error)
             found.clear()  # Batches of this segment that were not seen may lie between those and what follows.
         segment.close_idle()
     for producer_id, batches in found.items():

@@ -45,7 +45,7 @@ class WrittenLog(Searched, Protocol):
 
 
 def fetch_offset_by_timestamp(log: WrittenLog, timestamp: int) -> TimestampAndOffset | None:
-    """Return the offset for `timestamp` (ms, or a special value), None if no record is that late.
+    """Return the offset for `timestamp` (ms, or a special value), None if no record is at or after that time.
 
     Raises UnsupportedForMessageFormatError where the topic's format is v0, for anything but EARLIEST and LATEST;
     UnsupportedVersionError for a negative value that means nothing; CorruptDataError, StorageError.

@@ -145,7 +145,7 @@ class FetchSessionClient:
                     found[key] = data
         if count != len(found) or (is_full and count != len(self._told)):
             logger.warning(
-                "%s answers a fetch of %d partitions with %d, of which %d were asked for: the fetch session begins again",
+                "%s answers a fetch of %d partitions with %d, of which %d were requested: starting a new fetch session",
                 self._leader,
                 len(self._told),
                 count,

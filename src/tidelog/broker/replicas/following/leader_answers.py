@@ -145,7 +145,7 @@ class LeaderAnswers:
         Such an epoch comes from a checkpoint or a batch that is damaged, or from another cluster. Kafka asks forever.
         """
         why = f"it has leader epoch {epoch}, and its leader's is {one.leader_epoch}"
-        self._log.error("%s: %s: what is above is forgotten, and the log truncated to its high watermark", one.log.directory, why)
+        self._log.error("%s: %s: newer epochs are dropped, the log is truncated to its high watermark", one.log.directory, why)
         yield from self._cut(one, Truncation(one.log.high_watermark, True), why)
         if one.state is FollowerState.OUT_OF_RANGE:
             with one.log.writing("store a leader epoch"):
@@ -239,7 +239,7 @@ class LeaderAnswers:
         """
         one.is_contradicted = True
         self._log.error(
-            "%s: broker %d says that its epoch %d ends at %d, and has sent records up to %d: asked again",
+            "%s: broker %d says that its epoch %d ends at %d, but sent records up to %d: asking again",
             *(one.log.directory, self._leader_id, epoch, end_offset, one.log.log_end_offset - 1),
         )
         self._followed.delay(one, self._now_s())
@@ -282,6 +282,6 @@ class LeaderAnswers:
         """The leader's batch begins before the log's end: the log was cut within what is a batch there."""
         first_offset = error.first_offset
         if first_offset < one.log.high_watermark:
-            self._followed.fail(one, f"broker {self._leader_id} contradicts what is committed: {error}")
+            self._followed.fail(one, f"broker {self._leader_id} contradicts committed records: {error}")
         else:
             yield from self._cut(one, Truncation(first_offset, True), f"a batch of the leader begins at {first_offset}")
