@@ -125,7 +125,7 @@ def test_an_epoch_that_no_leader_had_yet(tmp_path: Path, committed: int, version
             await until(has_all)
         assert offsets(second) == list(range(10))
         assert second.leader_epochs.latest == EpochEntry(5, 8)
-        said = f"{second.directory}: it has leader epoch 9, and its leader's is 5: what is above is forgotten"
+        said = f"{second.directory}: it has leader epoch 9, and its leader's is 5: newer epochs are dropped"
         assert version == 11 or said in caplog.text
         first.close()
         second.close()
