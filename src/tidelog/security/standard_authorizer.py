@@ -33,7 +33,7 @@ LONGEST_REMEMBERED: Final = 249
 """
 
 NOWHERE: Final = "hardcode"
-"""A name that no resource has: whoever is allowed an operation on it is allowed it on any resource."""
+"""A name that no resource has: a principal that is allowed an operation on it is allowed it on all resources."""
 
 _IMPLIED: Final = {
     Operation.DESCRIBE: frozenset({Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
