@@ -56,9 +56,7 @@ class Notices:
 
 def open_regular(path: Path) -> int:
     """Open a regular file for reading and return its descriptor. Anything else raises OSError without waiting."""
-    fd = os.open(
-        path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-    )  # O_NONBLOCK: a named pipe would wait for its writer.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # O_NONBLOCK: a named pipe would wait for its writer.
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(errno.EINVAL, "it is not a regular file")
