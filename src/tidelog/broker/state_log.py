@@ -10,12 +10,11 @@ record counts; one without a value deletes the key. As in Kafka, the first reque
 found in the folder without a configuration gets Kafka's at the first write, so that it is compacted.
 
 An appended record changes the table at once, but clients see it only when it is committed: on disk, if so configured, and on all
-in-sync replicas (`coordinator_handlers` delays responses until then). If it is never committed because another broker leads now,
-the table is dropped, and that broker loads its own.
+in-sync replicas (`coordinator_handlers` delays responses until then). If another broker leads now, the table is dropped.
 
 A standalone broker loads all partitions at startup. A cluster member loads each partition that it begins to lead (`lead`), and
-drops it when it stops leading it (`resign`). Loading reads on other threads. A partition that is not loaded, or cannot be, has no
-coordinator, and nothing is appended to it. The result of a load that began in an older epoch is ignored.
+drops it when it stops leading it (`resign`). Loading reads on other threads. A partition that is not loaded has no coordinator,
+and nothing is appended to it. A load that began in an older epoch is ignored.
 """
 
 from __future__ import annotations
@@ -191,7 +190,7 @@ class StateLog:
         return self.readiness(abs(java_hash(identity)) % (view.partitions[-1].partition + 1))
 
     def readiness(self, partition: int) -> ErrorCode:
-        """Return NONE if the partition's table is loaded, otherwise why there is no coordinator."""
+        """Return NONE if the partition's table is loaded, otherwise the error."""
         if self._refused is not None:
             return self._refused
         if partition in self._loads:

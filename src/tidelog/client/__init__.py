@@ -1,14 +1,14 @@
-"""The little that Tidelog itself needs to talk to any Kafka-compatible broker: metadata, fetch, list offsets, produce.
+"""A minimal client for any Kafka-compatible broker: metadata, fetch, list offsets, produce, groups.
 
 | module or room | owns |
 |---|---|
 | `client` | what users call: `tidelog.connect` |
-| `connections/` | addresses, TLS and SASL, one blocking socket; who leads what; coordinators; which error codes are tried again |
-| `reading/` | offsets for times; where to read for a range of time, so that nothing is missed; one partition's batches; sizes |
-| `produce/` | records in; finished batches in, several requests in flight, in transactions |
-| `consumer_groups/` | groups as brokers describe them, what they committed, how far behind they are, set to a time |
+| `connections/` | addresses, TLS and SASL, blocking sockets; leaders; coordinators; which error codes are retried |
+| `reading/` | offsets for times; where to read for a time range, so that nothing is missed; one partition's batches; sizes |
+| `produce/` | records; finished batches, with several requests in flight, in transactions |
+| `consumer_groups/` | groups as brokers describe them, their committed offsets, their lag, resets |
 
-It is no group consumer.
+It cannot be a member of a group.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["Client", "GroupLag", "NewRecord", "NotFound", "PartitionReset", "Pro
 
 
 def transactions_supported(cluster: Cluster) -> bool:
-    """Return whether the brokers take transactions: Kafka from 0.11 on, Tidelog. Raises BrokerUnreachableError."""
+    """Return whether the brokers support transactions: Kafka from 0.11 on, Tidelog. Raises BrokerUnreachableError."""
     from tidelog.wire.messages.end_txn import EndTxnRequest
     from tidelog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 

@@ -1,7 +1,7 @@
-"""A client of any Kafka-compatible broker, as Tidelog needs it: offsets for times, produce with timestamps, read from a time.
+"""A client of any Kafka-compatible broker: offsets for times, produce with timestamps, read from a time.
 
-Blocking, and for one thread. It is no group consumer, keeps no positions and commits nothing but what `reset_group` is asked to.
-`docs/client.md` has examples.
+Blocking, and for one thread. It cannot be a member of a group, keeps no positions, and commits nothing except through
+`reset_group`. `docs/client.md` has examples.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Headers = Iterable[tuple[str, bytes | None]]
 
 
 class NewRecord(NamedTuple):
-    """A record to produce. `timestamp` as `tidelog.times` takes it, None for now; `partition` None: by the key."""
+    """A record to produce. `timestamp` is in any form of `tidelog.times`, None for now; `partition` None: by the key."""
 
     value: bytes | None
     key: bytes | None = None
@@ -46,7 +46,7 @@ class NewRecord(NamedTuple):
 
 
 class ReadRecord(NamedTuple):
-    """A record that was read. `timestamp` in epoch ms, -1 for none; `timestamp_type` -1 none, 0 CreateTime, 1 LogAppendTime."""
+    """A record. `timestamp` in epoch ms, -1 for none; `timestamp_type` -1 none, 0 CreateTime, 1 LogAppendTime."""
 
     topic: str
     partition: int
@@ -82,14 +82,14 @@ class Client:
         """Close all connections."""
         self.cluster.close()
 
-    # --- What there is ---
+    # --- Metadata ---
 
     def topics(self) -> dict[str, list[int]]:
         """Return the partitions of each topic, both in order."""
         return {name: list(topic.partitions) for name, topic in self.cluster.topics().items()}
 
     def partitions(self, topic: str) -> dict[int, PartitionState]:
-        """Return a topic's partitions, with their leaders and replicas, as they are now. Raises UnknownTopicOrPartitionError."""
+        """Return a topic's partitions, with their current leaders and replicas. Raises UnknownTopicOrPartitionError."""
         return dict(self.cluster.topic_now(topic).partitions)
 
     # --- Offsets ---
@@ -99,11 +99,11 @@ class Client:
     ) -> dict[TopicPartition, OffsetAnswer]:
         """Return, for each partition, the first offset whose record's timestamp is that time or later.
 
-        The answer is a `FoundOffset`, or a `NotFound` that says why there is none; the latter is false as a truth value. Times
-        are those of `tidelog.times`; a negative one is refused: Kafka has special questions for these (`earliest_offsets`).
+        The answer is a `FoundOffset`, or a `NotFound`, which is falsy and says why there is none. Times are those of
+        `tidelog.times`; negative ones are refused, because Kafka gives them special meanings (`earliest_offsets`).
 
         Raises:
-            InvalidArgumentError: no time; UnknownTopicOrPartitionError; UnsupportedVersionError: the broker is too old.
+            InvalidArgumentError: an invalid time; UnknownTopicOrPartitionError; UnsupportedVersionError: the broker is too old.
         """
         return list_offsets(
             self.cluster, {TopicPartition(*key): parse_time(time, self._clock) for key, time in times.items()}, isolation
@@ -116,11 +116,11 @@ class Client:
     def latest_offsets(
         self, partitions: Iterable[tuple[str, int]], isolation: Isolation = "read_uncommitted"
     ) -> dict[TopicPartition, int]:
-        """Return each partition's high watermark; with read_committed its last stable offset."""
+        """Return each partition's high watermark, or with read_committed its last stable offset."""
         return self._ends(partitions, LATEST, isolation)
 
     def max_timestamp_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, OffsetAnswer]:
-        """Return where the record with the largest timestamp is. Raises UnsupportedVersionError before Kafka 3.0."""
+        """Return the offset of the record with the largest timestamp. Raises UnsupportedVersionError before Kafka 3.0."""
         return list_offsets(self.cluster, {TopicPartition(*key): MAX_TIMESTAMP for key in partitions})
 
     def _ends(self, partitions: Iterable[tuple[str, int]], target: int, isolation: Isolation) -> dict[TopicPartition, int]:
@@ -133,7 +133,7 @@ class Client:
             found[key] = answer.offset
         return found
 
-    # --- Records in ---
+    # --- Produce ---
 
     def produce(
         self,
@@ -146,23 +146,23 @@ class Client:
         partition: int | None = None,
         compression: CodecName = "none",
     ) -> Produced:
-        """Append one record, and return where it went once all in-sync replicas have it. See `produce_many`."""
+        """Append one record, and return its offset once all in-sync replicas have it. See `produce_many`."""
         (produced,) = self.produce_many(topic, [NewRecord(value, key, timestamp, headers, partition)], compression=compression)
         return produced
 
     def produce_many(
         self, topic: str, records: Iterable[NewRecord], *, compression: CodecName = "none", batch_bytes: int = BATCH_BYTES
     ) -> list[Produced]:
-        """Append records, and return where each went, in their order, once all in-sync replicas have them.
+        """Append records, and return the offset of each, in their order, once all in-sync replicas have them.
 
-        A record goes to the partition that it names, or by Kafka's default hash of its key; those without either go to one
-        partition together, the next call's to the next one. `batch_bytes` bounds a batch before it is compressed.
+        A record goes to the partition that it names, or by Kafka's default hash of its key. Records without either go to one
+        partition together, and those of the next call to the next partition. `batch_bytes` limits a batch before compression.
 
         Raises:
-            InvalidArgumentError: a time, codec or partition that makes no sense; nothing was sent then.
+            InvalidArgumentError: an invalid time, codec or partition; nothing was sent then.
             InvalidTimestampError, RecordValidationError: the broker refuses a batch; `record_errors` says why.
             RecordTooLargeError, UnknownTopicOrPartitionError, UnsupportedVersionError (headers need Kafka 0.11, zstd 2.1).
-            Batches that went to other partitions, or before, may be there nevertheless.
+            Earlier batches, and those for other partitions, may have been appended.
         """
         try:
             codec = Codec[compression.upper()]
@@ -189,7 +189,7 @@ class Client:
         made = Record(0, timestamp, CREATE_TIME, record.key, record.value, tuple(record.headers))
         return TopicPartition(topic, partition), made
 
-    # --- Records out ---
+    # --- Read ---
 
     def read(
         self,
@@ -202,12 +202,12 @@ class Client:
     ) -> Iterator[ReadRecord]:
         """Yield every record with `from_time <= timestamp < to_time`, one partition after the other, in offset order.
 
-        Reads what the partitions hold at the call, up to the high watermark (read_committed: the last stable offset).
-        Where there is a time bound, records without a timestamp are left out. docs/client.md says what has to be read for that.
+        Reads the partitions' content at the time of the call, up to the high watermark (read_committed: the last stable offset).
+        With a time bound, records without a timestamp are left out. docs/client.md says how much has to be read.
 
         Raises:
             InvalidArgumentError, UnknownTopicOrPartitionError, UnsupportedVersionError: at once.
-            OffsetOutOfRangeError: retention took records that had not been read yet; CorruptDataError: damaged batches.
+            OffsetOutOfRangeError: retention deleted records before they were read; CorruptDataError: damaged batches.
         """
         start_ms = None if from_time is None else parse_time(from_time, self._clock)
         end_ms = None if to_time is None else parse_time(to_time, self._clock)
@@ -239,12 +239,12 @@ class Client:
         return list_groups(self.cluster)
 
     def group_lag(self, group: str, *, isolation: Isolation = "read_committed", window_ms: int | None = None) -> GroupLag:
-        """Return how far behind a group is in each partition, in records and in time; see `tidelog.groups.lag` for each number.
+        """Return a group's lag in each partition, in records and in time; `tidelog.groups.lag` explains each number.
 
-        Rates are those of the last `window_ms`, ten minutes by default. A group that there is not is `Dead`.
+        Rates are those of the last `window_ms`, ten minutes by default. An unknown group is `Dead`.
 
         Raises:
-            InvalidArgumentError: a window without length. CorruptDataError.
+            InvalidArgumentError: the window is not positive. CorruptDataError.
             UnsupportedVersionError: the broker is too old (before 0.10.2; before 0.11 for read_committed).
         """
         from tidelog.client.consumer_groups.group_lag import WINDOW_MS, group_lag
@@ -263,15 +263,15 @@ class Client:
         isolation: Isolation = "read_committed",
         dry_run: bool = False,
     ) -> list[PartitionReset]:
-        """Set the offsets of a group without members, and return what that does to each partition.
+        """Set the offsets of a group without members, and return the effect on each partition.
 
         `to` is a time (the first record at or after it, or the end of the log), `"earliest"`, `"latest"`, or a
-        `tidelog.client.ToOffset`. `partitions` are topics, or (topic, partition); by default all
-        that the group has committed in. With `dry_run` nothing is changed.
+        `tidelog.client.ToOffset`. `partitions` are topics, or (topic, partition); by default all with committed offsets.
+        With `dry_run` nothing is changed.
 
         Raises:
-            InvalidArgumentError; NotFoundError: there is nothing to be reset; UnknownTopicOrPartitionError.
-            BrokerError: the group has members. UnsupportedForMessageFormatError: a time, where records have none.
+            InvalidArgumentError; NotFoundError: there is nothing to reset; UnknownTopicOrPartitionError.
+            BrokerError: the group has members. UnsupportedForMessageFormatError: a time, but records have no timestamps.
         """
         from tidelog.client.consumer_groups.group_reset import ToEnd, ToOffset, ToTime, apply_reset, plan_reset
 
@@ -300,15 +300,15 @@ def connect(
 
     Args:
         address: Kafka's bootstrap.servers.
-        timeout_ms: how long one call may take, the retries while a leader is elected included.
-        client_id: what the brokers know this client by.
-        clock: what `now` means, and the timestamp of records that are produced without one; the machine's by default.
-        config: Kafka's properties of a client that say how brokers are reached, `**{"security.protocol": "SASL_SSL", …}`;
+        timeout_ms: how long one call may take, including retries while a leader is elected.
+        client_id: the client id sent to brokers.
+        clock: the clock for `now`, and for the timestamp of records produced without one; the machine's by default.
+        config: Kafka's client properties for the connection, `**{"security.protocol": "SASL_SSL", …}`;
             `_` in a keyword stands for a dot. `docs/client.md` has them.
 
     Raises:
-        InvalidArgumentError: no address, no such property. BrokerUnreachableError: none of the brokers answers; at once if all
-        refuse. SecurityProtocolError, AuthenticationError: at once.
+        InvalidArgumentError: an invalid address or property. BrokerUnreachableError: no broker answers; at once if all refuse the
+        connection. SecurityProtocolError, AuthenticationError: at once.
     """
     if timeout_ms < 1:
         raise InvalidArgumentError("timeout_ms must be positive", found=timeout_ms)

@@ -19,7 +19,7 @@ controller.quorum.retry.backoff.ms       20          between two attempts
 controller.socket.timeout.ms             30000       a request to the active controller fails after this
 initial.broker.registration.timeout.ms   60000       how long startup waits for the registration
 broker.heartbeat.interval.ms             2000        the time between two heartbeats to the controller
-broker.session.timeout.ms                9000        without a heartbeat for this time, the broker is fenced
+broker.session.timeout.ms                9000        without a heartbeat for this time the controller fences it
 controlled.shutdown.enable               true        whether leaders move to other brokers before a shutdown
 num.replica.fetchers                     1           connections to each leader
 replica.lag.time.max.ms                  30000       a follower that lags for this time leaves the in-sync replicas

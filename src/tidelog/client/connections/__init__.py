@@ -1,1 +1,1 @@
-"""To a cluster: addresses, TLS and SASL, one blocking socket, who leads what, coordinators, which errors are tried again."""
+"""Connections to a cluster: addresses, TLS and SASL, blocking sockets, leaders, coordinators, retriable errors."""

@@ -1,16 +1,16 @@
-"""Where brokers are: `host:port`, or several with commas between, as in Kafka's `bootstrap.servers`.
+"""Broker addresses: `host:port`, or several separated by commas, as in Kafka's `bootstrap.servers`.
 
-| text | is |
+| text | meaning |
 |---|---|
 | `localhost:9092`, `10.0.0.1:9092`, `[::1]:9092`, `a:9092,b:9092` | brokers |
-| `SASL_SSL://a:9093` | the same; refused where the configuration says another security protocol |
-| anything else | no address: where a folder may stand too, it is one |
+| `SASL_SSL://a:9093` | the same; refused if the configuration has another security protocol |
+| anything else | not an address: a folder, if folders are allowed |
 
 A folder whose name looks like an address is written `./name:9092`, or given as a `Path`.
 
-Where brokers are and how they are reached belong together, and go the same ways: from a command, an option or an argument
-through plans, splits and jobs to the executor that connects. `SecuredBrokers` is such a
-text: shown, compared and written down it is the addresses alone.
+The addresses and the connection's configuration are passed on together: from a command, an option or an argument through plans,
+splits and jobs to the executor that connects. `SecuredBrokers` is a text that carries both: shown, compared and stored it is only
+the addresses.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.errors import InvalidArgumentError
 
-# What reads folders asks whether a text is an address, and starts without `security.client_config`, which takes 15 ms.
+# Code that reads folders only needs `is_address`, so it must not import `security.client_config`, which takes 15 ms.
 if TYPE_CHECKING:
     from tidelog.security.client_config import ClientConfig
 
@@ -46,13 +46,13 @@ class BrokerAddress(NamedTuple):
 
 
 class SecuredBrokers(str):
-    """Addresses, and how to reach them. It can be pickled; shown, compared and written down it is the addresses alone."""
+    """Addresses with the connection's configuration. It can be pickled; shown, compared and stored it is only the addresses."""
 
     __slots__ = ("config",)
     config: ClientConfig
 
     def __new__(cls, text: str, config: ClientConfig) -> SecuredBrokers:
-        """Return the text of addresses, with a configuration beside it."""
+        """Return the addresses as text, with a configuration."""
         made = super().__new__(cls, text)
         made.config = config
         return made
@@ -65,7 +65,7 @@ class SecuredBrokers(str):
 
 
 def config_of(brokers: str) -> ClientConfig:
-    """Return how brokers are reached: in plain text, unless the text has a configuration beside it."""
+    """Return the configuration of a connection: plain text, unless the address carries one."""
     from tidelog.security.client_config import IN_PLAIN_TEXT
 
     return brokers.config if isinstance(brokers, SecuredBrokers) else IN_PLAIN_TEXT
@@ -79,7 +79,7 @@ def secured(brokers: str, config: ClientConfig) -> str:
 
 
 def with_config(brokers: str, properties: Mapping[str, object]) -> str:
-    """Return the addresses with a configuration of Kafka's properties, or keywords. Raises InvalidArgumentError."""
+    """Return the addresses with a configuration from Kafka's properties, or keywords. Raises InvalidArgumentError."""
     from tidelog.security.client_config import check_names, client_config, dotted
 
     named = dotted(properties)
@@ -88,12 +88,12 @@ def with_config(brokers: str, properties: Mapping[str, object]) -> str:
 
 
 def is_address(source: object) -> bool:
-    """Whether `source` is the text of one or more addresses; only texts are. It need not be a right one: the port may be."""
+    """Whether `source` looks like one or more addresses, as text. It may still be invalid, for example in the port."""
     return isinstance(source, str) and all(_ADDRESS.fullmatch(part.strip()) for part in source.split(","))
 
 
 def parse_addresses(text: str) -> tuple[BrokerAddress, ...]:
-    """Return the addresses in a text, each once. Raises InvalidArgumentError for whatever is none."""
+    """Return the addresses in a text, without duplicates. Raises InvalidArgumentError for an invalid one."""
     found: dict[BrokerAddress, None] = {}
     for part in text.split(","):
         match = _ADDRESS.fullmatch(part.strip())

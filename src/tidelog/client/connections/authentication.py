@@ -1,11 +1,11 @@
-"""SASL on a client's connection: which mechanism, then its messages, until the broker is content (KIP-43, KIP-152, KIP-368).
+"""SASL on a client's connection: the mechanism, then its messages, until it completes (KIP-43, KIP-152, KIP-368).
 
-| the broker offers | the mechanism's messages are |
+| the broker offers | the mechanism's messages are sent |
 |---|---|
-| SaslHandshake v1 (Kafka 1.0) | in SaslAuthenticate, which says why it refuses |
-| SaslHandshake v0 | bare, a size before each; a refusal is the end of the connection |
+| SaslHandshake v1 (Kafka 1.0) | in SaslAuthenticate, whose response has the error |
+| SaslHandshake v0 | bare, each after its size; on an error the broker closes the connection |
 
-A session may have an end: the connection authenticates again before, in between two requests. How long it lasts is returned.
+A session may expire: before that the connection authenticates again between two requests. The session's length is returned.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHands
 M = TypeVar("M", bound=Message)
 
 MOST_MESSAGES: Final = 8
-"""No mechanism has more; a server that always wants another one is no server."""
+"""No mechanism needs more messages; this ends an exchange with a server that keeps asking for another one."""
 
 
 class Connection(Protocol):
@@ -38,9 +38,9 @@ class Connection(Protocol):
 
 
 def authenticate(connection: Connection, client: SaslClient) -> int:
-    """Authenticate; return how long the session lasts in ms, 0 forever.
+    """Authenticate; return the session's length in ms, 0 for no limit.
 
-    Raises AuthenticationError, SecurityProtocolError where the port wants no SASL or lacks that mechanism.
+    Raises AuthenticationError; SecurityProtocolError if the port does not use SASL or lacks the mechanism.
     """
     place = str(connection.address)
     if not connection.offers(SaslHandshakeRequest):

@@ -1,12 +1,12 @@
-"""Brokers that belong together: who they are, which of them leads which partition, and connections to them.
+"""A cluster's brokers, the leaders of partitions, and connections to them.
 
-| asked for | answered by |
+| request | answered by |
 |---|---|
-| metadata, what any broker knows | the first that answers: open connections, the others, the addresses given at first |
-| what only a partition's leader knows | that broker; metadata is read again where it no longer leads, until the time is up |
+| metadata, and anything that any broker knows | the first that answers: open connections, other brokers, the initial addresses |
+| anything that only a partition's leader knows | the leader; if it no longer leads, metadata is read again, until the timeout |
 
-A connection is lent to one user at a time and comes back when every response was received; so a caller that stops inside
-a fetch disturbs nobody. Clusters belong to one thread.
+A connection is lent to one user at a time, and returned when every response was received, so a caller that stops within a fetch
+does not disturb others. Clusters belong to one thread.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ METADATA_VERSION = 12
 NO_CREATION_VERSION = 4
 
 TIMEOUT_MS = 30_000
-"""How long one call may take, its retries included: a broker may be away for that time."""
+"""How long one call may take, including retries: a broker may be away for that time."""
 
 CREATION_MS = 10_000
-"""How long a topic that does not exist may take to be created; a broker that creates none says just the same."""
+"""How long the creation of a missing topic may take; a broker that does not create topics gives the same answer."""
 
 NO_LEADER = -1
 
@@ -65,7 +65,9 @@ class TopicState(NamedTuple):
 
 
 class Cluster:
-    """One cluster's brokers and leaders. `timeout_ms` bounds each call, its retries included; `access` is how it is reached."""
+    """The brokers and leaders of one cluster. `timeout_ms` limits each call, including retries; `access` is the configuration of
+    its connections.
+    """
 
     def __init__(
         self, addresses: Sequence[BrokerAddress], *, timeout_ms: int, client_id: str, access: Access | None = None
@@ -81,7 +83,7 @@ class Cluster:
 
     @classmethod
     def at(cls, addresses: str, client_id: str, *, timeout_ms: int = TIMEOUT_MS) -> Self:
-        """Return the cluster that some of its brokers belong to, `host:port` with commas between. Does not connect yet.
+        """Return the cluster of some brokers, `host:port` separated by commas, without connecting.
 
         Raises InvalidArgumentError.
         """
@@ -93,7 +95,7 @@ class Cluster:
 
     @property
     def place(self) -> str:
-        """The addresses, and with them how they are reached: what opens the cluster once more. `str` is for people."""
+        """The addresses with the connection's configuration, for opening the cluster again. `str` is for people."""
         return secured(str(self), self.access.config)
 
     def __enter__(self) -> Self:
@@ -103,14 +105,12 @@ class Cluster:
         self.close()
 
     def reach(self) -> Self:
-        """Connect to one of the brokers, so that a wrong address is reported at once. Raises
-        BrokerUnreachableError.
-        """
+        """Connect to one of the brokers, so that a wrong address is reported at once. Raises BrokerUnreachableError."""
         with self.connection_to_any():
             return self
 
     def close(self) -> None:
-        """Close all connections that are not lent; those are closed when they come back."""
+        """Close all connections that are not lent; the others are closed when they are returned."""
         for connections in self._idle.values():
             for connection in connections:
                 connection.close()
@@ -134,7 +134,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def connection_to_any(self) -> Iterator[Connection]:
-        """Lend a connection to whichever broker can be reached. Raises BrokerUnreachableError that names all that cannot."""
+        """Lend a connection to any reachable broker. Raises BrokerUnreachableError, which names all that are not."""
         failures: list[BrokerUnreachableError] = []
         reachable = dict.fromkeys([*(a for a, idle in self._idle.items() if idle), *self.brokers.values(), *self.addresses])
         for address in reachable:
@@ -162,12 +162,12 @@ class Cluster:
             return Connection(address, timeout_ms=self.timeout_ms, client_id=self.client_id, access=self.access)
         except BrokerUnreachableError as error:
             if address not in self.addresses:
-                # The usual case: advertised.listeners names a host that means something else here.
+                # The usual reason: advertised.listeners names a host that is another one here.
                 error.message += f"; it is what {self} advertises"
             raise
 
     def ask_any(self, message: Message, response: type[M], *, newest: int, oldest: int = 0) -> M:
-        """Ask whichever broker answers, until the time is up."""
+        """Ask any broker, until the timeout."""
         timer = RetryTimer(self.timeout_ms)
         while True:
             try:
@@ -180,9 +180,9 @@ class Cluster:
     # --- Metadata ---
 
     def refresh(self, topics: Iterable[str] | None, *, create: bool = False) -> None:
-        """Read the metadata of these topics again, of all for None. `create`: brokers that do so may create them.
+        """Read the metadata of these topics again, None for all. `create`: brokers may create them.
 
-        A topic that is not there is forgotten. Raises BrokerUnreachableError, and what an error that will not pass means.
+        Missing topics are forgotten. Raises BrokerUnreachableError, and the errors for codes that are not retriable.
         """
         timer = RetryTimer(min(self.timeout_ms, CREATION_MS) if create else self.timeout_ms)
         wanted = None if topics is None else list(dict.fromkeys(topics))
@@ -206,11 +206,11 @@ class Cluster:
         with self.connection_to_any() as connection:
             version = connection.version(MetadataRequest, newest=METADATA_VERSION)
             request = MetadataRequest(allow_auto_topic_creation=create)
-            # Before v4 a broker may create what it is asked for: those that only want to look ask for all topics.
+            # Before v4 a broker may create requested topics, so callers that must not create any request all topics.
             if wanted is not None and (create or version >= NO_CREATION_VERSION):
                 request.topics = [MetadataRequestTopic(name=name) for name in wanted]
             elif version == 0:
-                request.topics = []  # v0 has no null: none named means all.
+                request.topics = []  # v0 has no null: an empty list means all.
             else:
                 request.topics = None
             response = connection.ask(request, version, MetadataResponse)
@@ -236,16 +236,16 @@ class Cluster:
         return found, passing
 
     def topics(self) -> dict[str, TopicState]:
-        """Return all topics, as they are now, by name."""
+        """Return all topics by name, from current metadata."""
         self.refresh(None)
         return dict(sorted(self._topics.items()))
 
     def topic(self, name: str, *, create: bool = False) -> TopicState:
-        """Return what is known of a topic. Raises UnknownTopicOrPartitionError."""
+        """Return the known metadata of a topic. Raises UnknownTopicOrPartitionError."""
         return self._topics.get(name) or self.topic_now(name, create=create)
 
     def topic_now(self, name: str, *, create: bool = False) -> TopicState:
-        """Return what the brokers say of a topic now. Raises UnknownTopicOrPartitionError."""
+        """Return the current metadata of a topic. Raises UnknownTopicOrPartitionError."""
         self.refresh([name], create=create)
         state = self._topics.get(name)
         if state is None:
@@ -253,11 +253,11 @@ class Cluster:
         return state
 
     def leader(self, key: TopicPartition) -> Leader:
-        """Return a partition's leader as far as known; (-1, -1) while there is none. Raises UnknownTopicOrPartitionError."""
+        """Return a partition's leader, as far as known; (-1, -1) without one. Raises UnknownTopicOrPartitionError."""
         partitions = self.topic(key.topic).partitions
         state = partitions.get(key.partition)
         if state is None:
-            # Perhaps added since; else it is an answer.
+            # The partition may have been added meanwhile; otherwise this is the answer.
             partitions = self.topic_now(key.topic).partitions
             state = partitions.get(key.partition)
         if state is None:
@@ -268,7 +268,7 @@ class Cluster:
         return state.leader if state.leader.node_id in self.brokers else Leader(NO_LEADER, -1)
 
     def leader_address(self, key: TopicPartition) -> BrokerAddress:
-        """Return where a partition's leader is. Raises BrokerError while there is none, UnknownTopicOrPartitionError."""
+        """Return the address of a partition's leader. Raises BrokerError without a leader, UnknownTopicOrPartitionError."""
         leader = self.leader(key)
         if leader.node_id == NO_LEADER:
             raise no_leader(key, self)
@@ -283,11 +283,11 @@ class Cluster:
         *,
         is_repeatable: bool = True,
     ) -> None:
-        """Ask each partition's leader, all leaders at once, until every partition is answered.
+        """Ask the leaders of partitions, in parallel, until every partition is answered.
 
-        `make` returns a request for some partitions of one leader, and its version; `read` takes the response and returns the
-        partitions to ask for again, each with the error to raise if the time is up first. It raises what will not pass.
-        If a connection is lost, a request may or may not have been processed: it is retried only if it `is_repeatable`.
+        `make` returns a request for some partitions of one leader, and its version. `read` gets the response and returns the
+        partitions to ask again, each with the error to raise at the timeout; it raises other errors. After a lost connection
+        it is unknown whether the request was processed: it is retried only if it `is_repeatable`.
         """
         pending = list(dict.fromkeys(keys))
         timer = RetryTimer(self.timeout_ms)
@@ -336,7 +336,7 @@ class Cluster:
 
 
 def no_leader(key: TopicPartition, place: object) -> BrokerError:
-    """Return the error that says that a partition has no leader now."""
+    """Return the error for a partition without a leader."""
     return BrokerError(
         f"partition {key.partition} of topic {key.topic!r} has no leader",
         error_code=ErrorCode.LEADER_NOT_AVAILABLE,

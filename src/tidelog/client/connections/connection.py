@@ -1,19 +1,18 @@
-"""One connection to a broker: a blocking socket, requests in, responses out in the same order.
+"""One connection to a broker: a blocking socket; responses arrive in the order of the requests.
 
-Its first request is ApiVersions v0, which every broker since 0.10 answers; what the broker offers then bounds the version of
-each request. Nothing here retries: `cluster` does.
+Its first request is ApiVersions v0, which every broker since 0.10 answers; the broker's versions then limit those of each
+request. Nothing here retries: `cluster` does.
 
 | what happens | raises |
 |---|---|
 | no connection, connection lost, no answer in time | BrokerUnreachableError |
-| the port wants TLS or SASL and the configuration does not, or the other way round | SecurityProtocolError |
-| a certificate, a password or a token is refused, by either side | AuthenticationError |
-| an answer that the protocol does not allow | ProtocolError |
-| the broker offers no version of a request known here, or none that is new enough | UnsupportedVersionError |
+| the port requires TLS or SASL and the configuration has none, or the reverse | SecurityProtocolError |
+| either side refuses a certificate, a password or a token | AuthenticationError |
+| an invalid response | ProtocolError |
+| there is no common version of a request, or none that is new enough | UnsupportedVersionError |
 
-A session that has an end (KIP-368) is renewed before it, when a request is sent: what is still to be received is read first.
-
-After any but the last a connection is of no more use: `is_usable` is False.
+An expiring session (KIP-368) is renewed before its end, when a request is sent; pending responses are read first. After any of
+these errors but the last the connection cannot be used again: `is_usable` is False.
 """
 
 from __future__ import annotations
@@ -41,28 +40,28 @@ from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsRe
 M = TypeVar("M", bound=Message)
 
 Allocate = Callable[[int], memoryview]
-"""Returns writable memory of so many bytes, for a response."""
+"""Returns a writable buffer of a size in bytes, for a response."""
 
 MAX_RESPONSE_BYTES = 1 << 30
-"""A larger response is taken for no response at all."""
+"""A larger response is treated as invalid."""
 
 MAX_FIRST_RESPONSE_BYTES = 1 << 20
-"""The first response is small. A server that answers with more does not speak Kafka's protocol."""
+"""The first response is small: a server that sends more does not speak Kafka's protocol."""
 
 CONNECT_MS = 10_000
-"""How long a connection may take: if an address does not answer at all, another broker may."""
+"""How long connecting may take: if an address does not answer, another broker may."""
 
 RENEWAL_SHARE = 0.85
-"""After this share of its time a session is renewed, as in Kafka's clients."""
+"""The share of its length after which a session is renewed, as in Kafka's clients."""
 
 _JOINED_BYTES = 1 << 16
 _MOST_CHUNKS = 512
-"""Systems take 1,024 at once."""
+"""Systems accept 1,024 at once."""
 _SIZE = Struct(">i")
 
 
 class Connection:
-    """One connection. `timeout_ms` bounds the wait for a response that no request says more about."""
+    """One connection. `timeout_ms` limits the wait for a response, unless the request says otherwise."""
 
     def __init__(self, address: BrokerAddress, *, timeout_ms: int, client_id: str, access: Access) -> None:
         self.address = address
@@ -93,25 +92,25 @@ class Connection:
             raise
 
     def close(self) -> None:
-        """Close it; nothing is sent or received any more."""
+        """Close the connection."""
         self.is_usable = False
         with contextlib.suppress(OSError):
             self._socket.close()
 
     def __del__(self) -> None:
-        # A reader that is dropped in the middle drops its connections, too.
+        # A reader that is garbage-collected midway drops its connections as well.
         if hasattr(self, "_socket"):
             self.close()
 
     @property
     def is_idle(self) -> bool:
-        """Whether it may be used for something else: usable, every response received, and the broker still there."""
+        """Whether it may be reused: usable, every response received, and the broker still connected."""
         if not self.is_usable or self._waiting:
             return False
         if isinstance(self._socket, ssl.SSLSocket):
             return is_quiet(self._socket)
         try:
-            # A broker says nothing unasked. What can be read is the end, or nonsense.
+            # A broker sends nothing unrequested: readable bytes are the end of the connection, or garbage.
             self._socket.settimeout(0)
             self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -121,11 +120,11 @@ class Connection:
         return False
 
     def offers(self, request: type[Message], version: int = 0) -> bool:
-        """Whether the broker takes that version of the request, or a later one."""
+        """Whether the broker supports that version of the request, or a later one."""
         return self._offered.get(request.API_KEY, (-1, -1))[1] >= version
 
     def version(self, request: type[Message], *, newest: int, oldest: int = 0) -> int:
-        """Return the newest version between the two that the broker takes too. Raises UnsupportedVersionError."""
+        """Return the newest version in the range that the broker supports as well. Raises UnsupportedVersionError."""
         low, high = self._offered.get(request.API_KEY, (0, -1))
         version = min(newest, high)
         if version < max(oldest, low):
@@ -139,12 +138,12 @@ class Connection:
         return version
 
     def ask(self, message: Message, version: int, response: type[M], *, wait_ms: int | None = None) -> M:
-        """Send a request and return its response. `wait_ms` is what the broker may take on top of the usual time."""
+        """Send a request and return its response. `wait_ms` is added to the usual timeout."""
         self.send(message, version, response)
         return self.receive(response, wait_ms=wait_ms)
 
     def send(self, message: Message, version: int, response: type[Message] | None) -> None:
-        """Send a request; `receive` returns its response later. None: there will be none (Produce with acks=0)."""
+        """Send a request; `receive` returns its response later. None: there is no response (Produce with acks=0)."""
         if time.monotonic() >= self._renewal_s:
             self._renew()
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
@@ -163,7 +162,7 @@ class Connection:
             raise self._lost(error) from None
 
     def _send_uncopied(self, chunks: list[memoryview]) -> None:
-        """Send many chunks with few calls: a request may have dozens of batches, and something between each two."""
+        """Send many chunks with few calls: a request may have dozens of batches, with other bytes in between."""
         first = 0
         while first < len(chunks):
             sent = self._socket.sendmsg(chunks[first : first + _MOST_CHUNKS])
@@ -174,7 +173,7 @@ class Connection:
                 chunks[first] = chunks[first][sent:]
 
     def receive(self, response: type[M], *, wait_ms: int | None = None, allocate: Allocate | None = None) -> M:
-        """Return the response to the oldest request that waits for one; its record bytes lie in memory from `allocate`."""
+        """Return the response to the oldest pending request; its record bytes are in a buffer from `allocate`."""
         correlation_id, kind, version = self._waiting[0]
         assert kind is response
         deadline = time.monotonic() + (self._timeout_ms + (wait_ms or 0)) / 1000
@@ -198,10 +197,10 @@ class Connection:
             raise ProtocolError("the broker does not report its versions", path=self._place, found=f"error {answer.error_code}")
         return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
-    # --- who one is
+    # --- authentication
 
     def ask_bare(self, message: bytes) -> bytes:
-        """Send bytes and a size before them, and return what is answered so: SASL before Kafka 1.0."""
+        """Send bytes after their size, and return the answer in the same form: SASL before Kafka 1.0."""
         try:
             self._socket.settimeout(self._timeout_ms / 1000)
             self._socket.sendall(_SIZE.pack(len(message)) + message)
@@ -227,7 +226,7 @@ class Connection:
             self._renewal_s = time.monotonic() + RENEWAL_SHARE * lifetime_ms / 1000
 
     def _renew(self) -> None:
-        """Authenticate again, once every response that is owed has come: they are received later, as if from the socket."""
+        """Authenticate again, after reading all pending responses, which callers receive later."""
         waiting, self._waiting = self._waiting, deque()
         deadline = time.monotonic() + self._timeout_ms / 1000
         early = self._early
@@ -240,7 +239,7 @@ class Connection:
     def _read_frame(self, deadline: float, allocate: Allocate | None) -> memoryview:
         self._fill(memoryview(self._size), deadline)
         (size,) = _SIZE.unpack(self._size)
-        # Correlation ids begin with 1: the peer is unknown yet.
+        # Correlation ids begin with 1, because the peer is not yet known.
         most = MAX_FIRST_RESPONSE_BYTES if self._correlation_id == 1 else MAX_RESPONSE_BYTES
         if not 4 <= size <= most:
             self.close()
@@ -271,19 +270,19 @@ class Connection:
         return self._meant_by(error) or BrokerUnreachableError(f"connection to a broker lost: {_reason(error)}", path=self._place)
 
     def _meant_by(self, error: OSError) -> TidelogError | None:
-        """Return what the end of a connection says: an alert, or a port that is of another kind and ends it without a word."""
+        """Return the reason for a closed connection: a TLS alert, or a port with another protocol that closes it silently."""
         access = self._access
         if access.tls is not None and (alert := alert_error(error, self._place, has_key=access.tls.settings.has_key)):
             return alert
         if isinstance(error, TimeoutError):
             return None
         if not self._answers:
-            # A port of TLS ends it at once.
+            # A TLS port closes it at once.
             if access.tls is not None:
                 return refusal(self.address, access)
             return _wants_tls(self._place, access.config.protocol) if wants_tls(self.address) else None
         if self._answers == 1 and access.config.sasl is None:
-            # One of SASL after ApiVersions.
+            # A SASL port closes it after ApiVersions.
             wrap = None if access.tls is None else (lambda plain: open_tls(plain, self.address, access))
             mechanisms = sasl_mechanisms(self.address, wrap=wrap)
             if mechanisms is not None:

@@ -1,12 +1,12 @@
-"""The coordinator of a group or a transactional id (FindCoordinator), and requests to it until they are answered.
+"""Finds the coordinator of a group or transactional id (FindCoordinator), and sends requests to it with retries.
 
-| code | means |
+| code | action |
 |---|---|
-| COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE | ask again: it is being elected, or reads its log |
-| NOT_COORDINATOR | look for it again |
-| others | are the caller's |
+| COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE | retry: it is being elected, or loading |
+| NOT_COORDINATOR | find it again |
+| others | left to the caller |
 
-Callers that ask often keep where coordinators are (`Known`); what is out of date is found again.
+Callers with many requests cache coordinators (`Known`); outdated entries are found again.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ M = TypeVar("M", bound=Message)
 
 GROUP = 0
 TRANSACTION = 1
-"""Types of a key: a group's id, a transactional id."""
+"""The types of keys: group id, transactional id."""
 
 Known = dict[tuple[int, str], BrokerAddress]
-"""Type and key → where its coordinator was last."""
+"""Type and key → the coordinator's last known address."""
 
 PASSING = frozenset(
     {
@@ -42,14 +42,14 @@ PASSING = frozenset(
 )
 
 FIRST_PAUSE_MS = 2
-"""A coordinator that ends the last transaction of a producer has done so a few milliseconds later."""
+"""A coordinator that is ending a producer's last transaction needs only a few milliseconds."""
 
 _NEWEST = 3
-"""The last version that asks for one key: a request for one is all that is needed here."""
+"""The last version with a single key, which is enough here."""
 
 
 def find_coordinator(cluster: Cluster, key: str, timer: RetryTimer, key_type: int = GROUP) -> BrokerAddress:
-    """Return where a group's or a transactional id's coordinator is.
+    """Return the coordinator of a group or transactional id.
 
     Raises BrokerError, BrokerUnreachableError, UnsupportedVersionError.
     """
@@ -78,7 +78,7 @@ def ask_coordinator(
     passing: Collection[int] = PASSING,
     known: Known | None = None,
 ) -> M:
-    """Return the response of a coordinator. `codes` names a response's error codes: those that are `passing` are waited for.
+    """Return a coordinator's response. `codes` extracts its error codes; those that are `passing` are retried.
 
     The request may be sent more than once. Raises BrokerError, BrokerUnreachableError, UnsupportedVersionError, ProtocolError.
     """

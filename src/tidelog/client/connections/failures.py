@@ -1,14 +1,14 @@
-"""Error codes of responses: the error to raise, and whether to retry.
+"""Error codes of responses: which error to raise, and whether to retry.
 
-| code | asked again | because |
+| code | retried | because |
 |---|---|---|
-| NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH | yes | another broker leads, metadata says which |
-| LEADER_, BROKER_, REPLICA_, OFFSET_NOT_AVAILABLE | yes | an election is going on, or has just been |
-| UNKNOWN_TOPIC_OR_PARTITION | yes, if metadata knows the topic | a broker may not have heard of a new topic |
-| KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS and the like | yes | it may pass |
+| NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH | yes | another broker leads; metadata names it |
+| LEADER_, BROKER_, REPLICA_, OFFSET_NOT_AVAILABLE | yes | an election is in progress, or has just ended |
+| UNKNOWN_TOPIC_OR_PARTITION | yes, if metadata has the topic | a broker may not know a new topic yet |
+| KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS and the like | yes | it may be temporary |
 | others | no | |
 
-`RetryTimer` is the time that one call may take in all; between two attempts it waits a little, each time a little longer.
+`RetryTimer` is the total time of one call; the waits between attempts increase.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ FIRST_PAUSE_MS = 20
 LAST_PAUSE_MS = 500
 
 CLASSES: dict[int, type[TidelogError]] = {code: cls for cls, (code, _) in reversed(KAFKA_ERROR_CODES.items())}
-"""Kafka's code → class: for codes that several classes answer to, the one that the table names first."""
+"""Kafka's code → error class; for codes of several classes, the first one in the table."""
 CLASSES[ErrorCode.CORRUPT_MESSAGE] = errors.CorruptBatchError
 del CLASSES[ErrorCode.UNKNOWN_SERVER_ERROR]
-"""That one says nothing about what it was."""
+"""That class says nothing about the cause."""
 
 
 def error_for(code: int, what: str, place: object, detail: str | None = None) -> TidelogError:
-    """Return the error for a code that a broker answered with; `what` was asked for, `place` is the broker."""
+    """Return the error for a broker's error code; `what` was requested, `place` is the broker."""
     name = code_name(code)
     text = f"{what}: {detail}" if detail else what
     cls = CLASSES.get(code, BrokerError)
@@ -60,7 +60,7 @@ def error_for(code: int, what: str, place: object, detail: str | None = None) ->
 
 
 class RetryTimer:
-    """Time for one call, all its attempts together."""
+    """The time of one call, including all attempts."""
 
     def __init__(self, timeout_ms: int, *, first_pause_ms: float = FIRST_PAUSE_MS) -> None:
         self._timeout_ms = timeout_ms
@@ -68,12 +68,12 @@ class RetryTimer:
         self.restart()
 
     def restart(self) -> None:
-        """Start over: something was achieved."""
+        """Start over after progress."""
         self._end = time.monotonic() + self._timeout_ms / 1000
         self._pause_ms = self._first_pause_ms
 
     def wait(self, error: Exception) -> None:
-        """Wait before the next attempt; raise `error` where the time is up."""
+        """Wait before the next attempt; raise `error` at the timeout."""
         left = self._end - time.monotonic()
         if left <= 0:
             raise error

@@ -1,13 +1,14 @@
 """Finds out what a port that closes a connection silently requires: TLS, SASL, or neither.
 
-| a broker's listener | a request in plain text | how it is recognised |
+| a broker's listener | on a request in plain text | recognized by |
 |---|---|---|
-| SSL, SASL_SSL | an alert (15 03), or the connection is closed | it answers a TLS greeting by a record (16 03) or an alert |
-| SASL_PLAINTEXT | ApiVersions is answered, all else closes the connection | SaslHandshake: it names the mechanisms that it has |
-| PLAINTEXT | answered | SaslHandshake is refused: ILLEGAL_SASL_STATE |
+| SSL, SASL_SSL | sends an alert (15 03), or closes the connection | its answer to a TLS ClientHello: a record (16 03) or an alert
+|
+| SASL_PLAINTEXT | answers ApiVersions, closes the connection on any other | SaslHandshake: it lists its mechanisms |
+| PLAINTEXT | answers | SaslHandshake gets ILLEGAL_SASL_STATE |
 
-A port is asked on a connection of its own, and only where one was closed before the first answer that counts: a broker that just
-stopped refuses the connection, and nothing is said.
+The probe uses its own connection, and only if one was closed before its first real response. A broker that has just stopped
+refuses the connection, and then nothing is reported.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tidelog.wire.messages.api_versions import ApiVersionsRequest
 from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 PROBE_MS: Final = 2_000
-"""So long a port has to say what it wants."""
+"""How long a port has to answer."""
 
 NO_MECHANISM: Final = "TIDELOG-NONE"
 
@@ -44,11 +45,11 @@ def is_tls_record(data: bytes | bytearray) -> bool:
 
 
 def wants_tls(address: tuple[str, int], timeout_ms: int = PROBE_MS) -> bool:
-    """Whether a port answers a TLS greeting as a TLS server does."""
+    """Whether a port answers a TLS ClientHello as a TLS server does."""
     outgoing = ssl.MemoryBIO()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # Nothing is sent through it, and it is closed.
+    context.verify_mode = ssl.CERT_NONE  # Nothing is sent over it, and it is closed.
     with contextlib.suppress(ssl.SSLWantReadError):
         context.wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
     try:
@@ -74,7 +75,7 @@ def speaks_kafka(address: tuple[str, int], timeout_ms: int = PROBE_MS) -> bool:
 def sasl_mechanisms(
     address: tuple[str, int], timeout_ms: int = PROBE_MS, wrap: Callable[[socket.socket], socket.socket] | None = None
 ) -> list[str] | None:
-    """Return the mechanisms of a port that wants SASL, None of one that does not, or does not say. `wrap` adds TLS."""
+    """Return the mechanisms of a SASL port, None for any other port or answer. `wrap` adds TLS."""
     request = b"".join(request_chunks(SaslHandshakeRequest(NO_MECHANISM), 0, 1, "tidelog"))
     try:
         with (

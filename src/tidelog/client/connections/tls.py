@@ -1,14 +1,14 @@
-"""TLS on a client's socket, and what it means when it fails.
+"""TLS on a client's socket, and the meaning of its failures.
 
 | what happens | raises |
 |---|---|
-| the broker's certificate is for another host, of nobody that is trusted, or out of date | AuthenticationError |
-| the broker wants a client's certificate, or refuses the one it got | AuthenticationError |
-| the port does not speak TLS; no version or cipher in common | SecurityProtocolError |
-| nobody answers, or the connection is lost | BrokerUnreachableError |
+| the broker's certificate is for another host, not trusted, or expired | AuthenticationError |
+| the broker requires a client certificate, or refuses the one it got | AuthenticationError |
+| the port does not speak TLS; no common version or cipher | SecurityProtocolError |
+| there is no answer, or the connection is lost | BrokerUnreachableError |
 
-With TLS 1.3 a client's certificate is refused after the handshake: the alert is then what the first read finds, or a connection
-that was reset took it along. `refusal` asks again, and only listens.
+With TLS 1.3 a client certificate is refused after the handshake: the first read then finds the alert, unless a connection reset
+has discarded it. `refusal` connects again, and only listens.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RECORD_BYTES: Final = 16_384
 
 
 def open_tls(sock: socket.socket, address: BrokerAddress, access: Access) -> ssl.SSLSocket:
-    """Return the socket, with TLS; it keeps its timeout, which bounds the handshake. Raises what the table above says."""
+    """Return the socket with TLS; its timeout stays, and limits the handshake. Raises the errors of the table above."""
     assert access.tls is not None
     context = access.tls.get()
     try:
@@ -45,12 +45,12 @@ def open_tls(sock: socket.socket, address: BrokerAddress, access: Access) -> ssl
         if not isinstance(error, TimeoutError) and speaks_kafka(address):
             raise no_tls(str(address)) from None
         raise BrokerUnreachableError(f"TLS with a broker failed: {_reason(error)}", path=str(address)) from None
-    except ValueError as error:  # A name that cannot be one of a host.
+    except ValueError as error:  # Not a valid host name.
         raise SecurityProtocolError(f"not a name for TLS: {error}", path=str(address)) from None
 
 
 def refusal(address: BrokerAddress, access: Access) -> TidelogError | None:
-    """Return why a port ends connections after the handshake of TLS, None if it does not say, or does not end them."""
+    """Return why a port closes connections after the TLS handshake, None if it does not say, or does not close them."""
     assert access.tls is not None
     deadline = time.monotonic() + PROBE_MS / 1000
     try:
@@ -68,7 +68,7 @@ def refusal(address: BrokerAddress, access: Access) -> TidelogError | None:
 
 
 def is_quiet(sock: ssl.SSLSocket) -> bool:
-    """Whether nothing has come that is the application's, and the peer is there. Tickets of TLS may come at any time."""
+    """Whether no application data has arrived, and the peer is connected. TLS tickets may arrive at any time."""
     sock.settimeout(0)
     with contextlib.suppress(OSError):
         try:

@@ -1,1 +1,1 @@
-"""A cluster's consumer groups: described, their committed offsets, how far behind they are, and set to a time."""
+"""A cluster's consumer groups: descriptions, committed offsets, lag, resets."""

@@ -1,12 +1,12 @@
-"""Offsets committed by a group, once they are stable: for programs that keep their progress in a group.
+"""A group's committed offsets, once they are stable: for programs that store their progress in a group.
 
 | `require_stable` | while a transaction that may change an offset is open |
 |---|---|
-| True | the answer is waited for (UNSTABLE_OFFSET_COMMIT, KIP-447) |
-| False | what was committed before it |
+| True | wait for its end (UNSTABLE_OFFSET_COMMIT, KIP-447) |
+| False | return the offset committed before it |
 
-Before Kafka 2.5 brokers cannot be asked for stable offsets. A caller of `BatchAppender.init` has no transaction open with
-that transactional id; but such a broker shows what the last one committed a moment after its end only, from a thread of its own.
+Brokers before Kafka 2.5 do not support stable offsets. After `BatchAppender.init` no transaction of that transactional id is
+open, but such a broker shows the offsets of the last one only a moment after its end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NOTHING = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_P
 def committed_offsets(
     cluster: Cluster, group: str, keys: Iterable[TopicPartition] | None, *, require_stable: bool = True
 ) -> dict[TopicPartition, tuple[int, str]]:
-    """Return (offset, metadata) of each of `keys`, of all partitions for None; those without a committed offset are left out.
+    """Return (offset, metadata) of each of `keys`, None for all partitions; those without a committed offset are left out.
 
     Raises as `fetch_committed`.
     """
@@ -44,9 +44,9 @@ def committed_offsets(
 def fetch_committed(
     cluster: Cluster, group: str, keys: Iterable[TopicPartition] | None, *, require_stable: bool
 ) -> dict[TopicPartition, OffsetFetchResponsePartition]:
-    """Return what the coordinator says of each of `keys` that has a committed offset, of all such partitions for None.
+    """Return the coordinator's answer for each of `keys` with a committed offset, None for all such partitions.
 
-    Raises BrokerError (also where an offset stays unstable until the cluster's timeout), BrokerUnreachableError,
+    Raises BrokerError (also if an offset stays unstable until the cluster's timeout), BrokerUnreachableError,
     UnsupportedVersionError (before Kafka 0.10.2).
     """
     topics: list[OffsetFetchRequestTopic] | None = None
@@ -69,7 +69,7 @@ def fetch_committed(
     )
     if answer.error_code and answer.error_code not in _NOTHING:
         raise error_for(answer.error_code, f"offsets of group {group!r}", cluster)
-    # The partitions named may not be there (yet).
+    # The named partitions may not exist (yet).
     nothing = frozenset() if keys is None else _NOTHING
     found: dict[TopicPartition, OffsetFetchResponsePartition] = {}
     for topic in answer.topics:

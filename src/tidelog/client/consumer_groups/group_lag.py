@@ -1,13 +1,13 @@
-"""How far behind a group is, asked of brokers, of any kind that speaks Kafka's protocol; `lag` says what each number is.
+"""The lag of a group on any Kafka-compatible brokers; `lag` explains each number.
 
-| fact | from |
+| fact | source |
 |---|---|
 | committed offsets | the group's coordinator |
-| log start, the end of the reading | ListOffsets; the end first, so that what is appended meanwhile changes nothing |
+| log start, readable end | ListOffsets; the end first, so that later appends change nothing |
 | the next record | the log itself, see `next_records` |
-| the group's rate | its commits of the last minutes: ``__consumer_offsets``, read from that time on |
+| the group's rate | its commits of the last minutes, read from ``__consumer_offsets`` |
 | the topic's rate | ListOffsets by time |
-| retention | the topic's configuration, and sizes (DescribeLogDirs): at the earliest, for segments are the broker's own affair |
+| retention | the topic's configuration and size (DescribeLogDirs): the earliest time, because segments are not visible |
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ WINDOW_MS = 10 * 60 * 1000
 """Rates are those of the last ten minutes."""
 
 MAX_HISTORY_OFFSETS = 200_000
-"""So much of ``__consumer_offsets`` is read for a rate, the last ones; a partition of it is shared by many groups."""
+"""The most offsets of ``__consumer_offsets`` that are read for a rate, the last ones; many groups share a partition of it."""
 
 
 class GroupLag(NamedTuple):
-    """A group, and how far behind it is in each partition that it has committed in, or is assigned."""
+    """A group, and its lag in each partition with a committed offset or an assigned member."""
 
     description: GroupDescription
     partitions: tuple[PartitionLag, ...]
     without_log: tuple[TopicPartition, ...]
-    """Partitions of the group whose topic is gone, or that have no leader now."""
+    """Partitions of the group whose topic is gone, or that have no leader."""
     missing: tuple[MissingOffsets, ...] = ()
-    """Of a folder: what it lacks that could change this."""
+    """For a folder: missing records that could change this."""
 
 
 class Ends(NamedTuple):
-    """Where a partition starts and ends, and where reading ends."""
+    """Where a partition starts and ends, and where its readable part ends."""
 
     log_start_offset: int
     high_watermark: int
@@ -78,12 +78,11 @@ def group_lag(
     window_ms: int = WINDOW_MS,
     history: CommitLog | None = None,
 ) -> GroupLag:
-    """Return how far behind a group is. Rates are those of the last `window_ms`.
+    """Return a group's lag. Rates are those of the last `window_ms`.
 
-    `history` are commits of at least that long, for callers that have read those of many groups at once (`read_commits`).
-
-    Raises BrokerUnreachableError, BrokerError, UnsupportedVersionError, CorruptDataError. A group that there is not is `Dead`,
-    without partitions.
+    `history` are the commits of at least that time, for callers that have read those of many groups (`read_commits`).
+    Raises BrokerUnreachableError, BrokerError, UnsupportedVersionError, CorruptDataError. An unknown group is `Dead`, without
+    partitions.
     """
     description = describe_group(cluster, group)
     committed = committed_offsets(cluster, group)
@@ -106,7 +105,7 @@ def group_lag(
 
 
 def with_leaders(cluster: Cluster, keys: Mapping[TopicPartition, object]) -> list[TopicPartition]:
-    """Return those of the partitions that exist and can be asked now."""
+    """Return the partitions that exist and have a leader."""
     topics = cluster.topics() if keys else {}
     led = []
     for key in keys:
@@ -169,11 +168,11 @@ class CommitLog(NamedTuple):
 
     commits: Mapping[str, Commits]
     is_whole: bool
-    """Whether they are all since the time that was asked for: the topic is read only so far."""
+    """Whether these are all commits since the requested time: only a part of the topic is read."""
 
 
 def read_commits(cluster: Cluster, groups: Iterable[str], since_ms: int) -> CommitLog | None:
-    """Return what groups have committed since a time (epoch ms). They have to be of one partition of ``__consumer_offsets``.
+    """Return what groups have committed since a time (epoch ms). They must share a partition of ``__consumer_offsets``.
 
     None if clients may not read that topic, or cannot.
     """
@@ -194,7 +193,7 @@ def _group_rates(
     window_ms: int,
     history: CommitLog | None,
 ) -> dict[TopicPartition, GroupRate]:
-    """Return the group's rates, where they can be known: not where clients may not read the offsets' topic, for one."""
+    """Return the group's rates, if known: not if clients may not read the offsets topic, for example."""
     since_ms = max(0, now_ms - window_ms)
     history = history or read_commits(cluster, [group], since_ms)
     if history is None:
@@ -202,7 +201,7 @@ def _group_rates(
     commits = history.commits[group]
     found = {}
     for key in keys:
-        # A commit that came late is there in any case: the coordinator's clock stamps commits and records alike.
+        # A late commit is included in any case: the coordinator's clock stamps commits and records alike.
         known = [one for one in commits.get(key, ()) if one.time_ms >= since_ms]
         rate = group_rate(known, now_ms, window_ms) if known or history.is_whole else None
         if rate is not None:
@@ -225,7 +224,7 @@ def _read_commits(cluster: Cluster, key: TopicPartition, groups: list[str], sinc
 def _records(
     cluster: Cluster, key: TopicPartition, start: int, stable: int, end: int
 ) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Yield what counts. After an open transaction, commits of transactions are not known to: those are left out."""
+    """Yield the commits that count. After an open transaction, transactional commits are undecided, and left out."""
     place = f"{cluster} {key.topic}-{key.partition}"
     sound = PartitionFetcher(cluster, key, start, stable, isolation="read_committed")
     rest = PartitionFetcher(cluster, key, max(start, stable), end)
@@ -237,7 +236,7 @@ def _records(
                     yield record.key, record.value
 
 
-# --- The topic's ---
+# --- The topic's rate ---
 
 
 def _topic_rates(
@@ -247,7 +246,7 @@ def _topic_rates(
         answers = list_offsets(cluster, {key: max(0, rate.since_ms) for key, rate in rates.items()})
     except UnsupportedVersionError:
         return {}
-    # Where the first record that is left decides since when time counts.
+    # The first remaining record decides from when time counts.
     young = {
         key: ends[key].log_start_offset
         for key, answer in answers.items()
@@ -286,7 +285,7 @@ def _retention(
         behind = per_second = None
         count = ends[key].high_watermark - ends[key].log_start_offset
         if key in sizes and record is not None and count > 0:
-            # Which bytes lie where is the broker's own affair: taken as spread evenly.
+            # The broker does not say where bytes are: assume that they are spread evenly.
             bytes_each = sizes[key] / count
             behind = round(bytes_each * (ends[key].high_watermark - record.offset))
             per_second = None if key not in growths else growths[key] * bytes_each

@@ -1,17 +1,17 @@
-"""A group's offsets set to where a time begins: first what that would mean, partition by partition, then the commit.
+"""Sets a group's offsets to a time: first a plan, partition by partition, then the commit.
 
 | target | new offset |
 |---|---|
-| a time | of the first record at or after it; where there is none, the end of the reading |
-| earliest, latest | the log start; the end of the reading |
-| an offset | that, within the log |
+| a time | that of the first record at or after it; without one, the readable end |
+| earliest, latest | the log start; the readable end |
+| an offset | that offset, limited to the log |
 
-The end of the reading is the last stable offset, so that nothing of an open transaction is skipped; with read_uncommitted
-the high watermark. That no record is as late as a time is believed to no broker whose largest timestamp says otherwise (Kafka may
-answer so, docs/decisions/0002): then the log is searched.
+The readable end is the last stable offset, so that records of open transactions are not skipped; with read_uncommitted it is the
+high watermark. If a broker finds no record for a time although its largest timestamp is later (Kafka may do so,
+docs/decisions/0002), the log is searched.
 
-How many records are read again, or never, is counted in the log: those that a consumer is handed, by batch headers. Over
-`MAX_COUNTED_BYTES` it is the number of offsets in between, at least as many, and `is_exact` says so.
+The records that are read again, or skipped, are counted in the log by batch headers, without those that consumers do not get.
+Over `MAX_COUNTED_BYTES` the number of offsets is reported instead, which is an upper bound; `is_exact` says which it is.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tidelog.records.records import Bounds, iter_records
 from tidelog.wire.error_codes import ErrorCode
 
 MAX_COUNTED_BYTES = 64 * 1024 * 1024
-"""So much of the log is read to count, all partitions of a reset together."""
+"""The most bytes of the log that are read for counting, for all partitions of a reset together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ToTime:
 
 @dataclass(frozen=True, slots=True)
 class ToOffset:
-    """An offset, moved into the log where it lies outside."""
+    """An offset, limited to the log."""
 
     offset: int
 
@@ -77,18 +77,18 @@ class PartitionReset:
     topic: str
     partition: int
     old_offset: int | None
-    """None if the group had committed none."""
+    """None if the group had no committed offset."""
     old_record: NextRecord | None
-    """The record that the group would have been given next; None without one, or without an offset."""
+    """The record that the group would have read next; None without one, or without an offset."""
     new_offset: int
     new_record: NextRecord | None
-    """The record that it is given next now; None at the end."""
+    """The record that the group reads next now; None at the end."""
     again: int
-    """Records that the group is given once more."""
+    """Records that the group reads again."""
     skipped: int
-    """Records that it will not be given now."""
+    """Records that the group skips."""
     is_exact: bool
-    """Whether these are records that were counted, and not offsets."""
+    """Whether records were counted, not offsets."""
     note: str = ""
     """A note on the new offset."""
 
@@ -108,14 +108,15 @@ def plan_reset(
     partitions: Iterable[TopicPartition | str] | None = None,
     isolation: Isolation = "read_committed",
 ) -> list[PartitionReset]:
-    """Return what setting a group's offsets to a target means; nothing is changed.
+    """Return the effect of setting a group's offsets to a target, without changing anything.
 
-    `partitions` are partitions, or topics for all of their partitions; by default those that the group has committed in.
+    `partitions` are partitions, or topics for all of their partitions; by default those with committed offsets.
 
     Raises:
-        BrokerError: the group has members (NON_EMPTY_GROUP), or a broker refuses something.
-        NotFoundError: there is nothing to be reset. UnknownTopicOrPartitionError: a partition that there is not.
-        UnsupportedForMessageFormatError: a time, where records have none. UnsupportedVersionError, BrokerUnreachableError.
+        BrokerError: the group has members (NON_EMPTY_GROUP), or another error of a broker.
+        NotFoundError: there is nothing to reset. UnknownTopicOrPartitionError: an unknown partition.
+        UnsupportedForMessageFormatError: a time, but records have no timestamps. UnsupportedVersionError,
+        BrokerUnreachableError.
     """
     check_without_members(cluster, group)
     committed = committed_offsets(cluster, group)
@@ -153,7 +154,7 @@ def plan_reset(
 
 
 def check_without_members(cluster: Cluster, group: str) -> None:
-    """Raise BrokerError if a group has members: they would continue from where they are, and commit that."""
+    """Raise BrokerError if a group has members: they would continue from their positions, and commit those."""
     found = describe_group(cluster, group)
     if found.state not in (EMPTY, DEAD):
         count = len(found.members)
@@ -215,7 +216,7 @@ def _new_offsets(
     assert isinstance(target, ToTime)
     offsets = {}
     for key, offset in first_offsets_at(cluster, target.time_ms, ends, isolation).items():
-        # What was appended since the ends were asked for comes after them, all of it.
+        # Records appended since the ends were read come after them.
         is_late = offset is None or offset >= ends[key].end_offset
         offsets[key] = ends[key].end_offset if offset is None or is_late else max(offset, ends[key].log_start_offset)
         if is_late:
@@ -228,7 +229,7 @@ def first_offsets_at(
 ) -> dict[TopicPartition, int | None]:
     """Return the first record at or after a time in each partition, None if there is none; a broker's "none" is checked.
 
-    Raises UnsupportedForMessageFormatError where records have no times, and what `list_offsets` raises.
+    Raises UnsupportedForMessageFormatError if records have no timestamps, and what `list_offsets` raises.
     """
     answers = list_offsets(cluster, dict.fromkeys(ends, time_ms), isolation)
     found: dict[TopicPartition, int | None] = {}
@@ -241,7 +242,7 @@ def first_offsets_at(
         try:
             largest = list_offsets(cluster, dict.fromkeys(doubtful, MAX_TIMESTAMP))
         except UnsupportedVersionError:
-            return found  # Kafka before 3.0 cannot be asked; searching every partition would usually find nothing.
+            return found  # Kafka before 3.0 cannot say; searching every partition would usually find nothing.
         for key, answer in largest.items():
             if isinstance(answer, FoundOffset) and answer.timestamp >= time_ms:
                 found[key] = _search(cluster, key, time_ms, ends[key], isolation)
@@ -259,7 +260,7 @@ def _search(cluster: Cluster, key: TopicPartition, time_ms: int, ends: Ends, iso
 
 
 class RecordCounter:
-    """Counts the records between two offsets that a consumer is handed, as long as there are bytes to spend."""
+    """Counts the records between two offsets that a consumer would get, within a budget of bytes."""
 
     def __init__(self, cluster: Cluster, isolation: Isolation, limit_bytes: int) -> None:
         self._cluster = cluster
@@ -267,7 +268,7 @@ class RecordCounter:
         self._left_bytes = limit_bytes
 
     def count(self, key: TopicPartition, start: int, end: int) -> tuple[int, bool]:
-        """Return how many, and whether they were counted; else it is the number of offsets."""
+        """Return the count, and whether it is of records; otherwise it is the number of offsets."""
         if start >= end:
             return 0, True
         place = f"{self._cluster} {key.topic}-{key.partition}"

@@ -1,13 +1,13 @@
-"""Consumer groups, asked of brokers: which there are, who is in them, what they have committed; and offsets set from outside.
+"""Consumer groups on brokers: list, describe, committed offsets, and commits by non-members.
 
-| asked | with | of |
+| request | API | sent to |
 |---|---|---|
-| which groups there are | ListGroups (key 16) | every broker: each knows those that it coordinates |
-| state, members, what they read | DescribeGroups (15) | the group's coordinator |
+| all groups | ListGroups (key 16) | every broker: each knows those that it coordinates |
+| state, members, assignments | DescribeGroups (15) | the group's coordinator |
 | committed offsets, of all partitions | OffsetFetch (9) v2 and later, Kafka 0.10.2 | the coordinator |
-| committing offsets without being a member | OffsetCommit (8) | the coordinator; it refuses while the group has members |
+| commits by a non-member | OffsetCommit (8) | the coordinator, which refuses while the group has members |
 
-What comes back is `groups.description`'s, so that what a data folder knows of groups looks the same.
+The results are classes of `groups.description`, as for groups in a data folder.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NO_GENERATION = -1
 
 
 def list_groups(cluster: Cluster) -> list[GroupListing]:
-    """Return all groups, by name. Raises BrokerUnreachableError if one of the brokers does not answer, BrokerError."""
+    """Return all groups, by name. Raises BrokerUnreachableError if a broker does not answer, BrokerError."""
     cluster.refresh(None)
     found: dict[str, GroupListing] = {}
     for address in dict.fromkeys(cluster.brokers.values()):
@@ -65,9 +65,9 @@ def list_groups(cluster: Cluster) -> list[GroupListing]:
 
 
 def describe_group(cluster: Cluster, group: str) -> GroupDescription:
-    """Return a group's state and members; a group that there is not is `Dead`. Raises BrokerError, BrokerUnreachableError.
+    """Return a group's state and members; an unknown group is `Dead`. Raises BrokerError, BrokerUnreachableError.
 
-    A coordinator calls a group of another kind dead, too, when it is asked like this; then what it lists is believed.
+    For this request a coordinator calls groups of other types dead as well; then its list is used.
     """
     found = _describe(cluster, group)
     if found.state == DEAD:
@@ -96,7 +96,7 @@ def _describe(cluster: Cluster, group: str) -> GroupDescription:
 
 
 def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, CommittedOffset]:
-    """Return what a group has committed, of all partitions; nothing of a group that does not exist. Brokers do not say when.
+    """Return a group's committed offsets of all partitions; none if the group is unknown. Brokers do not report commit times.
 
     Raises BrokerError, BrokerUnreachableError, UnsupportedVersionError (before Kafka 0.10.2).
     """
@@ -107,9 +107,9 @@ def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, Comm
 
 
 def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int], *, metadata: str = "") -> None:
-    """Set a group's offsets from outside, all or none, each with this metadata; the group must have no members.
+    """Set a group's offsets, all or none, each with this metadata; the group must have no members.
 
-    Raises BrokerError: UNKNOWN_MEMBER_ID while it has some, and what else the coordinator refuses.
+    Raises BrokerError: UNKNOWN_MEMBER_ID while it has some, and other errors of the coordinator.
     """
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for key, offset in offsets.items():

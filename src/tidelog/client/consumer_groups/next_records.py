@@ -1,16 +1,16 @@
-"""The first record that a reader would be given from an offset on, in many partitions at once.
+"""The first record that a reader would get from an offset on, in many partitions at once.
 
-One fetch names all partitions of a leader and asks for little of each: nearly always the next record is in the first batch.
-A batch that is larger than what was asked for comes whole only for the first partition of a request that has anything (KIP-74),
-so who got nothing is among the first ones next time, and may have more.
+One fetch names all partitions of a leader, with a small limit for each: nearly always the next record is in the first batch. A
+batch over the limit is returned whole only for the first partition with data (KIP-74), so partitions that got nothing come first
+in the next request, with a larger limit.
 
-| an answer without a record | means |
+| an answer without a record | action |
 |---|---|
 | control or aborted batches | continue after them |
-| nothing, and the partition was the request's first | ask once more, with time to fetch it from elsewhere (KIP-405) |
-| nothing again | nothing: no batch is left up to the end, whatever the end's offset; compaction may do that |
-| nothing, for another | the others took the room |
-| the offset is below the log start | retention was here: continue at the log start |
+| nothing, and the partition was the request's first | ask again, with time for tiered storage (KIP-405) |
+| nothing again | no record: no batch is left up to the end, perhaps because of compaction |
+| nothing, for any other partition | ask again: the others used up the response |
+| the offset is below the log start | continue at the log start: retention has deleted records |
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 FIRST_BYTES = 16 * 1024
-"""The first request's bytes for each partition: most batches are smaller."""
+"""The first request's limit per partition, in bytes: most batches are smaller."""
 
 MOST_BYTES = 4 * 1024 * 1024
 """The largest request; only brokers before 0.10.1 need more for a larger batch."""
 
 MAX_RESPONSE_BYTES = 32 * 1024 * 1024
 MAX_PARTITIONS = 1_000
-"""Of one request."""
+"""The most partitions of one request."""
 
 MAX_WAIT_MS = 200
-"""How long a broker may take where it said before that there is nothing."""
+"""How long a broker may take if it has found nothing before."""
 
 _LENGTH = Struct(">i")
 
@@ -51,7 +51,7 @@ _LENGTH = Struct(">i")
 def next_records(
     cluster: Cluster, positions: Mapping[TopicPartition, tuple[int, int]], isolation: Isolation
 ) -> dict[TopicPartition, NextRecord | None]:
-    """Return, for each partition's `(position, end offset)`, the first record in between that a reader is handed, or None.
+    """Return, for each partition's `(position, end offset)`, the first record in between that a reader gets, or None.
 
     Raises UnknownTopicOrPartitionError, UnsupportedVersionError (read_committed before 0.11), BrokerUnreachableError,
     BrokerError, CorruptDataError.
@@ -60,7 +60,7 @@ def next_records(
 
 
 class _Search:
-    """One call's state: where each partition's search is."""
+    """The state of one call: the progress of each partition's search."""
 
     def __init__(self, cluster: Cluster, positions: Mapping[TopicPartition, tuple[int, int]], isolation: Isolation) -> None:
         self._cluster = cluster
@@ -82,7 +82,7 @@ class _Search:
         return self._found
 
     def _moved_on(self) -> list[TopicPartition]:
-        """Return the partitions that retention was in since; the others' logs are not those that they were, and have nothing."""
+        """Return the partitions in which retention has deleted records meanwhile."""
         found = []
         for key, start in list_offsets(self._cluster, dict.fromkeys(self._out_of_range, EARLIEST)).items():
             if isinstance(start, FoundOffset) and self._at[key] < start.offset < self._end[key]:
@@ -139,12 +139,12 @@ class _Search:
                     raise error
                 failed[key] = error
             elif not self._take(key, answer, place, is_first=key == keys[0]):
-                # Partitions in doubt come first, so that they are certainly asked.
+                # Uncertain partitions come first, so that they certainly get an answer.
                 self._again.insert(0 if key in self._doubtful else len(self._again), key)
         return failed
 
     def _take(self, key: TopicPartition, answer: PartitionData, place: BrokerAddress, *, is_first: bool) -> bool:
-        """Look into an answer; False if the partition must be asked once more."""
+        """Process an answer; False if the partition must be asked again."""
         at, end = self._at[key], self._end[key]
         if answer.error_code:
             self._out_of_range.append(key)
@@ -160,7 +160,7 @@ class _Search:
             self._doubtful.discard(key)
             return position >= end
         if len(records) >= 12:
-            # Cut off, in an old version: the whole of it is needed.
+            # Cut off, in an old version: the whole batch is needed.
             (length,) = _LENGTH.unpack_from(records, 8)
             if not 0 < length < MAX_BATCH_BYTES or length + 12 <= self._bytes[key]:
                 raise CorruptBatchError("length of a batch", path=str(place), found=length)
@@ -177,5 +177,5 @@ class _Search:
 def first_records(
     cluster: Cluster, starts: Mapping[TopicPartition, int], isolation: Isolation
 ) -> dict[TopicPartition, NextRecord | None]:
-    """Return the first record at or after an offset in each partition, wherever it is."""
+    """Return the first record at or after an offset in each partition, up to the end."""
     return next_records(cluster, {key: (start, MAX_OFFSET) for key, start in starts.items()}, isolation)

@@ -1,1 +1,1 @@
-"""Into a cluster: records, finished batches, several requests in flight, transactions."""
+"""Produce: records, finished batches, several requests in flight, transactions."""

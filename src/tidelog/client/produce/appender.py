@@ -1,11 +1,11 @@
 """Appends records, acknowledged by all in-sync replicas before the call returns.
 
-Where the broker gives out producer ids (0.11) every batch carries one and a sequence: one that is sent again, because the
-connection was lost before the answer, is recognised, and its records are there once and in order. Without, an append whose
-answer was lost is an error that says so, not a second try. Topics in formats v0 and v1 (`message.format.version`, up to Kafka
-3.9) refuse batches with a producer id: theirs are sent without.
+If the broker assigns producer ids (0.11), every batch has one and a sequence. A batch that is resent after a lost connection is
+then recognized, so its records are stored once and in order. Without producer ids a lost response is an error, and nothing is
+resent. Topics in formats v0 and v1 (`message.format.version`, up to Kafka 3.9) refuse batches with a producer id, so theirs have
+none.
 
-`produce_pipeline` sends, and has the table of Produce's versions and what each of them knows.
+`produce_pipeline` sends, and has the table of Produce's versions.
 """
 
 from __future__ import annotations
@@ -29,19 +29,17 @@ from tidelog.records.legacy import build_message_set
 from tidelog.records.records import Record
 
 BATCH_BYTES = 1_000_000
-"""A batch holds at most so many bytes of records before they are compressed; brokers take 1,048,588 unless configured
-otherwise.
-"""
+"""The most bytes of records in a batch before compression; brokers accept 1,048,588 unless configured otherwise."""
 
 WAITING_BYTES = 1 << 20
-"""With so many bytes of batches that wait to be sent, no more are built."""
+"""When this many bytes of batches wait to be sent, no more are built."""
 
 _HEADERS_VERSION = 3
 _ZSTD_VERSION = 7
 
 
 class Produced(NamedTuple):
-    """Where a record went. `timestamp` (ms) is what readers will see, -1 for none; `timestamp_type` as in `ReadRecord`."""
+    """Where a record was stored. `timestamp` (ms) is what readers will see, -1 for none; `timestamp_type` as in `ReadRecord`."""
 
     topic: str
     partition: int
@@ -52,22 +50,22 @@ class Produced(NamedTuple):
 
 @dataclass(slots=True)
 class _Records:
-    """Records of one batch, and which of the caller's they are."""
+    """The records of one batch, and their positions in the caller's list."""
 
     records: list[Record] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
 
     def batch(self, key: TopicPartition, codec: Codec) -> Batch:
-        """Return the batch, to be sent."""
+        """Return the batch to send."""
         has_headers = any(record.headers for record in self.records)
         oldest = _ZSTD_VERSION if codec is Codec.ZSTD else _HEADERS_VERSION if has_headers else 0
         data = build_batch_v2(self.records, codec=codec)
         return Batch(key, data, len(self.records), oldest, self, partial(build_message_set, self.records, codec=codec))
 
     def note(self, done: Appended, results: list[Produced | None]) -> None:
-        """Note where an acknowledged batch went."""
+        """Store the offsets of an acknowledged batch."""
         for i, (place, record) in enumerate(zip(self.places, self.records, strict=True)):
-            # An idempotent append that a broker had long forgotten is acknowledged without its offsets.
+            # A duplicate that the broker no longer remembers is acknowledged without offsets.
             offset = done.base_offset + i if done.base_offset >= 0 else -1
             if done.magic == 0:
                 timestamp, kind = NO_TIMESTAMP, NO_TIMESTAMP_TYPE
@@ -85,11 +83,11 @@ class Appender:
         self._cluster = cluster
         self._pipeline = ProducePipeline(cluster, None, MAX_IN_FLIGHT, repeats_plain=False)
         self._is_ready = False
-        """Whether brokers were asked for a producer id, and nothing was in doubt since."""
+        """Whether a producer id was requested, and nothing has been uncertain since."""
         self._turn = 0
 
     def partition_for(self, topic: str, key: bytes | None) -> int:
-        """Return a record's partition by Kafka's default hash of its key; without key, the one whose turn it is.
+        """Return a record's partition by Kafka's default hash of its key; without a key, the current one in turn.
 
         A broker that creates topics creates this one. Raises UnknownTopicOrPartitionError.
         """
@@ -104,12 +102,12 @@ class Appender:
     def append(
         self, records: Sequence[tuple[TopicPartition, Record]], codec: Codec, batch_bytes: int = BATCH_BYTES
     ) -> list[Produced]:
-        """Append records, each partition's in their order, and return where each went. Their offsets are not looked at.
+        """Append records, in order per partition, and return where each was stored. Their own offsets are ignored.
 
         Raises:
-            InvalidTimestampError, RecordValidationError: the broker refuses records; it says which ones of their batch.
+            InvalidTimestampError, RecordValidationError: the broker refuses records, and says which ones of the batch.
             RecordTooLargeError, UnknownTopicOrPartitionError, BrokerUnreachableError, BrokerError
-            Whatever is raised, batches that were acknowledged before are there.
+            After any error, batches that were acknowledged before stay.
         """
         queues = _batches(records, batch_bytes)
         if not queues:
@@ -133,7 +131,7 @@ class Appender:
                 self._pipeline.send()
                 self._pipeline.wait()
         except BaseException:
-            # Uncertain sequences are not reused, whatever became of the batches.
+            # Uncertain sequences are not reused, whatever happened to the batches.
             self._is_ready = False
             raise
         finally:
@@ -145,7 +143,7 @@ class Appender:
         return [result for result in results if result is not None]
 
     def _new_producer(self) -> Producer:
-        """Return an id and epoch; NO_PRODUCER where brokers give none out."""
+        """Return an id and epoch; NO_PRODUCER if brokers do not assign any."""
         try:
             return new_producer_id(self._cluster)
         except UnsupportedVersionError:
@@ -169,7 +167,7 @@ def _batches(records: Iterable[tuple[TopicPartition, Record]], batch_bytes: int)
 
 
 def _most_bytes(record: Record) -> int:
-    """Return an upper bound of what a record takes in any message format, before compression."""
+    """Return an upper bound of a record's size in any message format, before compression."""
     size = 40 + len(record.key or b"") + len(record.value or b"")
     for name, value in record.headers:
         size += 10 + 4 * len(name) + len(value or b"")

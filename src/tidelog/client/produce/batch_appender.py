@@ -1,13 +1,14 @@
-"""Appends finished batches to any partitions: idempotent, several requests in flight, in transactions where there is an id.
+"""Appends finished batches to any partitions: idempotent, with several requests in flight, in transactions if there is a
+transactional id.
 
 | | |
 |---|---|
 | a batch | magic 2, any codec, consecutive offsets; producer, sequence, transactional bit and checksum are set in place, once |
-| sent | by `produce_pipeline`, soon; once 1 MiB waits, `append` waits as well |
-| a partition new to a transaction | is added before its first batch is sent, together with all that were met meanwhile |
+| sending | by `produce_pipeline`, soon; once 1 MiB waits, `append` blocks |
+| a partition new to a transaction | added before its first batch is sent, together with other new ones |
 
-After an error a transaction can only be aborted. `abort` takes a new epoch then: sequences start over, and a request that still
-wanders about is refused and not taken for a part of the next transaction. Once this producer was fenced, it leaves all as it is.
+After an error a transaction can only be aborted. `abort` then gets a new epoch: sequences start over, and late requests are
+refused instead of becoming part of the next transaction. If this producer is fenced, `abort` does nothing.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ _ZSTD_VERSION = 7
 
 
 class BatchAppender:
-    """Appends finished batches to partitions. Blocking, for one thread; the cluster's `timeout_ms` bounds how long nothing may
-    get on.
+    """Appends finished batches to partitions. Blocking, for one thread; the cluster's `timeout_ms` limits the time without
+    progress.
 
-    Methods raise BrokerError, BrokerUnreachableError, UnsupportedVersionError (before Kafka 0.11), UnknownTopicOrPartitionError
-    and what a broker refuses batches for (RecordTooLargeError, RecordValidationError, ...). `append` may raise what an earlier
-    batch met. After an error nothing but `abort`, `init` and `close` makes sense.
+    Methods raise BrokerError, BrokerUnreachableError, UnsupportedVersionError (before Kafka 0.11), UnknownTopicOrPartitionError,
+    and the errors for refused batches (RecordTooLargeError, RecordValidationError, ...). `append` may raise an earlier batch's
+    error. After an error only `abort`, `init` and `close` may be called.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class BatchAppender:
         self._order: list[Batch] = []
         self._is_begun = False
         self._is_empty = True
-        """Nothing is in the transaction: the coordinator has not heard of it."""
+        """Whether nothing is in the transaction, so that the coordinator does not know it."""
         self._failure: TidelogError | None = None
 
     @property
@@ -79,7 +80,7 @@ class BatchAppender:
         self.close()
 
     def init(self) -> None:
-        """Take a producer id. With a transactional id: fence older producers of it, end what they left open."""
+        """Get a producer id. With a transactional id: fence its older producers, and end their open transactions."""
         self._forget()
         self._failure = None
         if self._coordinator is None:
@@ -88,7 +89,7 @@ class BatchAppender:
             self._pipeline.renew(self._coordinator.init(self._timeout_ms))
 
     def begin(self) -> None:
-        """Begin a transaction; brokers learn of it by its first batch or offset."""
+        """Begin a transaction; brokers learn of it with its first batch or offset."""
         self._check(is_begun=False)
         if self._coordinator is None:
             raise InvalidArgumentError("a transaction needs a transactional id")
@@ -96,9 +97,9 @@ class BatchAppender:
         self._is_begun = True
 
     def append(self, key: TopicPartition, batch: bytearray, tag: object = None) -> None:
-        """Append a batch, which is the appender's from now on: it writes to it. `tag` comes back with `flush`.
+        """Append a batch, which the appender then owns and changes. `flush` returns it with its `tag`.
 
-        Raises InvalidArgumentError for what is not exactly one batch of format v2 with data and consecutive offsets.
+        Raises InvalidArgumentError for anything but one data batch of format v2 with consecutive offsets.
         """
         self._check(is_begun=self._coordinator is not None)
         header = read_header(batch)
@@ -127,7 +128,9 @@ class BatchAppender:
                     self._pipeline.wait()
 
     def flush(self) -> list[Appended]:
-        """Wait until all is acknowledged; return where each batch went since the last flush, in order of `append`."""
+        """Wait until everything is acknowledged; return where each batch was stored since the last flush, in order of
+        `append`.
+        """
         self._check(is_begun=None)
         self._settle()
         done = [batch.result for batch in self._order if batch.result is not None]
@@ -135,20 +138,20 @@ class BatchAppender:
         return done
 
     def send_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
-        """Make a group's (offset, metadata) part of the transaction. The topics must exist in this cluster."""
+        """Add a group's (offset, metadata) to the transaction. The topics must exist in this cluster."""
         self._check(is_begun=True)
         if offsets:
             with self._noting():
                 assert self._coordinator is not None
-                # From here on the coordinator may have heard of it, whatever is answered.
+                # From here on the coordinator may know the transaction, whatever the answer.
                 self._is_empty = False
                 self._coordinator.commit_offsets(self.producer, group, offsets)
 
     def commit(self) -> None:
-        """Wait until all is acknowledged, then commit; readers see all of it in a moment.
+        """Wait until everything is acknowledged, then commit; readers see all of it a moment later.
 
-        Kafka writes its markers after it has answered. If the response is lost for good, it is unknown whether it was committed.
-        A group's offsets show it after the next `init`.
+        Kafka writes its markers after it has answered. If the response is lost for good, it is unknown whether the transaction
+        was committed; a group's offsets show it after the next `init`.
         """
         self._check(is_begun=True)
         self._settle()
@@ -161,19 +164,19 @@ class BatchAppender:
         self._pipeline.admitted.clear()
 
     def abort(self) -> None:
-        """End the transaction, so that no reader of committed records sees any of it; starts over with what went wrong forgotten.
+        """Abort the transaction, so that read_committed readers see nothing of it, and clear errors.
 
-        Sends nothing without a transaction, or once this producer was fenced: then its successor has ended it.
+        Sends nothing without a transaction, or if this producer was fenced: then its successor has ended the transaction.
         """
         if self._coordinator is None or not self._is_begun or isinstance(self._failure, ProducerFencedError):
             if self._coordinator is None:
-                # The sequences are uncertain: init() takes a new id.
+                # The sequences are uncertain: init() gets a new id.
                 self._pipeline.producer = NO_PRODUCER
             self._forget()
             return
         is_clean = self._failure is None
         if is_clean:
-            # What was not sent has no sequence yet. The rest can be waited for, mostly.
+            # Unsent batches have no sequence yet. The others can usually be waited for.
             self._pipeline.drop_unsent()
             try:
                 self._settle()
@@ -187,13 +190,13 @@ class BatchAppender:
             if is_clean and not is_empty:
                 self._coordinator.end(self.producer, is_commit=False)
             elif not is_clean:
-                # How far it came is unknown: perhaps not to the coordinator, perhaps a commit was decided, and stays.
+                # The state is unknown: the request may not have reached the coordinator, or a commit may be decided.
                 with contextlib.suppress(InvalidTxnStateError):
                     self._coordinator.end(self.producer, is_commit=False)
                 self._pipeline.renew(self._coordinator.init(self._timeout_ms, self.producer))
 
     def close(self) -> None:
-        """Abort an open transaction, as far as brokers can be reached, and give all connections back."""
+        """Abort an open transaction, if brokers can be reached, and release all connections."""
         if self._is_begun and not isinstance(self._failure, BrokerUnreachableError):
             with contextlib.suppress(TidelogError):
                 self.abort()
@@ -215,7 +218,7 @@ class BatchAppender:
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:
-        """Keep the first error: what comes after it gets the same."""
+        """Keep the first error: later calls raise the same."""
         try:
             yield
         except TidelogError as error:
@@ -223,7 +226,7 @@ class BatchAppender:
             raise
 
     def _forget(self) -> None:
-        """Forget batches, the transaction, and what went wrong; but who is fenced stays so until `init`."""
+        """Drop batches, the transaction, and the error; but a fenced producer stays fenced until `init`."""
         self._pipeline.forget()
         self._order.clear()
         self._is_begun = False
@@ -232,7 +235,7 @@ class BatchAppender:
             self._failure = None
 
     def _settle(self) -> None:
-        """Wait until nothing waits and nothing is in flight."""
+        """Wait until no batch is waiting or in flight."""
         with self._noting():
             while not self._pipeline.is_settled:
                 self._admit()
@@ -240,7 +243,7 @@ class BatchAppender:
                 self._pipeline.wait()
 
     def _admit(self) -> None:
-        """Add to the transaction what waits to be sent and is new to it."""
+        """Add the new partitions of waiting batches to the transaction."""
         new = self._pipeline.to_be_admitted
         if new:
             assert self._coordinator is not None

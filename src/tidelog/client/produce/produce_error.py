@@ -1,4 +1,4 @@
-"""The error for a partition's part of an answer to Produce."""
+"""The error for a partition's result in a Produce response."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidelog.wire.messages.produce import PartitionProduceResponse
 
 
 def produce_error(key: TopicPartition, answer: PartitionProduceResponse, place: BrokerAddress) -> TidelogError:
-    """Return the error for a partition's part of an answer: which records were refused, where the broker says."""
+    """Return the error for a partition's result, with the refused records if the broker names them."""
     what = f"append to {key.topic}-{key.partition}"
     detail = answer.error_message
     if answer.error_code in (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP):

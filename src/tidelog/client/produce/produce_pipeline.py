@@ -1,33 +1,33 @@
-"""Batches on their way to brokers: several requests in flight to each, and what fails goes again, in order and once.
+"""Sends batches to brokers: several requests in flight to each, with retries in order and without duplicates.
 
 | | |
 |---|---|
-| sent | at once while fewer than `max_in_flight` requests wait for that broker's answer |
-| a request | one batch of each partition that has some, up to 4 MiB |
+| when | at once, while fewer than `max_in_flight` requests to that broker are pending |
+| a request | one batch of each partition with waiting batches, up to 4 MiB |
 
-What makes a retried append exact (KIP-98): brokers remember the last five batches of a producer in a partition.
+A retried append is exact (KIP-98) because brokers remember the last five batches of a producer in a partition.
 
-| what happens to a batch | then |
+| what happens to a batch | action |
 |---|---|
-| its answer is lost, or an error that may pass | goes again, and all that was sent after it: same order, same sequences |
-| it was there already | the answer says where |
-| its sequence is out of order, and one before it failed | goes again after that one |
-| it is the oldest without an answer, and out of order | OutOfOrderSequenceError: the broker lost records of this producer |
-| it is the producer's first in the partition | nothing is sent after it until it is answered: brokers take any first sequence |
+| its response is lost, or has a retriable error | resend it and all later ones: same order, same sequences |
+| it is a duplicate | the response has its offset |
+| its sequence is out of order, and an earlier one failed | resend it after that one |
+| it is the oldest pending one, and out of order | OutOfOrderSequenceError: the broker has lost records of this producer |
+| it is the producer's first in the partition | wait for its response before sending more: brokers accept any first sequence |
 
 | version of Produce | since | batches are sent as |
 |---|---|---|
 | 0, 1 | 0.8 | message format v0: no timestamps |
-| 2 | 0.10 (KIP-32) | v1; the answer says the append time where the topic says LogAppendTime |
+| 2 | 0.10 (KIP-32) | v1; the response has the append time for LogAppendTime topics |
 | 3 | 0.11 (KIP-98, KIP-82) | v2: headers, producer ids |
-| 7 | 2.1 (KIP-110) | the same, zstd too |
-| 8 | 2.4 (KIP-467) | the answer says which record was refused, and why |
+| 7 | 2.1 (KIP-110) | the same, also with zstd |
+| 8 | 2.4 (KIP-467) | the response says which record was refused, and why |
 
-Brokers before 0.11 and topics of message format v0 and v1 know no producers: without a transactional id, batches are sent
-there without one, one at a time. Where such an answer is lost, `repeats_plain` decides: the batch goes again and may be there
-twice, or the loss is raised.
+Brokers before 0.11 and topics in message format v0 or v1 do not support producer ids: without a transactional id, batches are
+sent there without one, one at a time. If such a response is lost, `repeats_plain` decides: the batch is resent and may be
+duplicated, or an error is raised.
 
-For `appender`, and for `batch_appender`, which knows of transactions. The caller calls `send` and `wait` until what it wants is
+Used by `appender`, and by `batch_appender`, which adds transactions. The caller calls `send` and `wait` until its condition is
 true.
 """
 
@@ -70,16 +70,15 @@ NEWEST_VERSION = 11
 ALL_IN_SYNC = -1
 
 MAX_IN_FLIGHT = 5
-"""Brokers recognise no more batches of a producer than the last five."""
+"""Brokers recognize duplicates of a producer's last five batches only."""
 
 REQUEST_BYTES = 4 << 20
 FIRST_PAUSE_MS = 2
 
 
 class Appended(NamedTuple):
-    """Where a batch went; both offsets -1 if a broker knows only that it is there. `log_append_time_ms`: -1 for CreateTime.
-
-    `magic` is the message format that it was sent in.
+    """Where a batch was stored; both offsets are -1 if the broker knows only that it was stored. `log_append_time_ms`: -1 for
+    CreateTime. `magic` is the message format in which it was sent.
     """
 
     key: TopicPartition
@@ -102,47 +101,46 @@ class Batch:
     tag: object
     older: Callable[[int], bytearray] | None = None
     number: int = 0
-    """Grows with each batch that is added."""
+    """Increases with each added batch."""
     base_sequence: int = -1
-    """-1 as long as it was not sent."""
+    """-1 until it is sent."""
     magic: int = 2
-    """The message format that it was sent in last."""
+    """The message format in which it was last sent."""
     result: Appended | None = None
 
 
 @dataclass(slots=True, eq=False)
 class _Partition:
-    """Pending work of a partition."""
+    """The pending batches of a partition."""
 
     key: TopicPartition
     waiting: deque[Batch] = field(default_factory=deque)
     in_flight: deque[Batch] = field(default_factory=deque)
     address: BrokerAddress | None = None
-    """Where it is in flight: to a new leader nothing is sent before the old one has answered."""
+    """The broker with batches in flight: nothing is sent to a new leader before the old one has answered."""
     next_sequence: int = 0
     is_known: bool = False
-    """A batch of this producer was acknowledged."""
+    """Whether a batch of this producer was acknowledged."""
     is_plain: bool = False
-    """Its format has no producers."""
+    """Whether its format has no producers."""
     trouble: TidelogError | None = None
-    """Why nothing is sent until what is in flight has come back."""
+    """Why nothing is sent until the batches in flight are answered."""
 
 
 @dataclass(slots=True, eq=False)
 class _Lane:
-    """One broker, and the requests that wait for its answer."""
+    """One broker, and its pending requests."""
 
     connection: Connection
     lent: contextlib.AbstractContextManager[Connection]
     in_flight: deque[tuple[int, list[Batch]]] = field(default_factory=deque)
-    """Each with its number: the smallest of all is answered next."""
+    """Each with its number: the one with the smallest number of all lanes is answered next."""
 
 
 class ProducePipeline:
-    """Produce requests in flight, with retries in order. Errors that do not pass are raised; nothing but `forget` makes sense
-    after them.
+    """Produce requests in flight, with ordered retries. Other errors are raised, after which only `forget` may be called.
 
-    RetryTimer, the cluster's `timeout_ms`, is for the time in which nothing is acknowledged after something went wrong.
+    The cluster's `timeout_ms` limits the time without any acknowledgement after an error.
     """
 
     def __init__(self, cluster: Cluster, transactional_id: str | None, max_in_flight: int, *, repeats_plain: bool = True) -> None:
@@ -155,33 +153,33 @@ class ProducePipeline:
         self.producer: Producer = NO_PRODUCER
         self.waiting_bytes = 0
         self.admitted: set[TopicPartition] = set()
-        """With a transactional id: the partitions of the transaction. Batches of others wait."""
+        """With a transactional id: the partitions in the transaction. Batches of others wait."""
         self._cluster = cluster
         self._transactional_id = transactional_id
         self._max_in_flight = max_in_flight
         self._repeats_plain = repeats_plain
         self._timer = RetryTimer(cluster.timeout_ms, first_pause_ms=FIRST_PAUSE_MS)
         self._is_troubled = False
-        """Nothing was acknowledged since something went wrong: the timer runs."""
+        """Whether nothing was acknowledged since an error, so that the timer runs."""
         self._lanes: dict[BrokerAddress, _Lane] = {}
         self._requests = 0
         self._added = 0
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._busy: dict[TopicPartition, _Partition] = {}
-        """Those with batches that wait to be sent."""
+        """Partitions with batches to send."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether all is acknowledged."""
+        """Whether everything is acknowledged."""
         return not self._busy and not any(lane.in_flight for lane in self._lanes.values())
 
     @property
     def to_be_admitted(self) -> list[TopicPartition]:
-        """Partitions whose batches wait for the transaction."""
+        """Partitions whose batches wait to be added to the transaction."""
         return [] if self._transactional_id is None else [key for key in self._busy if key not in self.admitted]
 
     def add(self, batch: Batch) -> None:
-        """Take a batch, to be sent with the next `send` that may."""
+        """Add a batch, to be sent with the next possible `send`."""
         partition = self._partitions.get(batch.key)
         if partition is None:
             partition = self._partitions[batch.key] = _Partition(batch.key)
@@ -192,20 +190,20 @@ class ProducePipeline:
         self.waiting_bytes += len(batch.data)
 
     def renew(self, producer: Producer) -> None:
-        """Go on with another id or epoch: all sequences begin with 0. Only when nothing waits or is in flight."""
+        """Continue with another id or epoch: all sequences begin with 0. Only if nothing is waiting or in flight."""
         plain = {key for key, partition in self._partitions.items() if partition.is_plain}
         self._partitions = {key: _Partition(key, is_plain=True) for key in plain}
         self.producer = producer
 
     def drop_unsent(self) -> None:
-        """Forget what never was sent, and so has no sequence yet."""
+        """Drop batches that were never sent, and so have no sequence yet."""
         for partition in self._busy.values():
             partition.waiting = deque(batch for batch in partition.waiting if batch.base_sequence >= 0)
         self._busy = {key: partition for key, partition in self._busy.items() if partition.waiting}
         self.waiting_bytes = sum(len(batch.data) for partition in self._busy.values() for batch in partition.waiting)
 
     def forget(self) -> None:
-        """Forget all batches and give the connections back. Sequences continue where they are, which `renew` may have to mend."""
+        """Drop all batches and release the connections. Sequences continue, and may need a `renew`."""
         for address in list(self._lanes):
             self._leave(address)
         for partition in self._partitions.values():
@@ -217,12 +215,12 @@ class ProducePipeline:
         self.waiting_bytes = 0
 
     def send(self) -> None:
-        """Send what may be sent now."""
+        """Send all batches that may be sent now."""
         while self._send_one_each():
             pass
 
     def _send_one_each(self) -> bool:
-        """Send a batch of each partition that may; return whether there was one."""
+        """Send one batch of each partition that may send; return whether there was one."""
         by_leader: dict[BrokerAddress, list[_Partition]] = {}
         for partition in self._busy.values():
             if partition.trouble is not None or (self._transactional_id is not None and partition.key not in self.admitted):
@@ -256,7 +254,7 @@ class ProducePipeline:
         return self._requests > requests
 
     def wait(self) -> None:
-        """Take one answer. If none is expected, wait a little, and release again what is held."""
+        """Process one response. If none is expected, wait a little, and resume paused partitions."""
         waiting = [(lane.in_flight[0][0], address) for address, lane in self._lanes.items() if lane.in_flight]
         if waiting:
             self._receive(min(waiting)[1])
@@ -275,7 +273,7 @@ class ProducePipeline:
     # --- Requests ---
 
     def _request(self, lane: _Lane, partitions: list[_Partition]) -> list[_Partition]:
-        """Send one batch of each, as far as a request has room; return the rest."""
+        """Send one batch of each, as far as they fit into a request; return the rest."""
         batches: list[Batch] = []
         size = 0
         for partition in partitions:
@@ -296,7 +294,7 @@ class ProducePipeline:
             timeout_ms=self._cluster.timeout_ms,
             topic_data=[TopicProduceData(name=topic, partition_data=data) for topic, data in by_topic.items()],
         )
-        # They count as sent even if only a part of them was: what comes back is put in front again.
+        # They count as sent even if only some were: those that fail are put in front again.
         self._requests += 1
         lane.in_flight.append((self._requests, batches))
         for partition in partitions[: len(batches)]:
@@ -314,7 +312,7 @@ class ProducePipeline:
         return partition.is_plain or self.producer is NO_PRODUCER
 
     def _records(self, partition: _Partition, batch: Batch, version: int) -> bytearray:
-        """Return a batch as this version of Produce takes it. A batch of v2 gets its sequence, once."""
+        """Return a batch in the form of this version of Produce. A v2 batch gets its sequence, once."""
         batch.magic = min(2, max(0, version - 1))
         if batch.magic < 2:
             assert batch.older is not None
@@ -335,7 +333,7 @@ class ProducePipeline:
         return batch.data
 
     def _receive(self, address: BrokerAddress) -> None:
-        """Take the answer to the oldest request to a broker."""
+        """Process the response to the oldest request to a broker."""
         lane = self._lanes[address]
         try:
             answer = lane.connection.receive(ProduceResponse)
@@ -357,7 +355,7 @@ class ProducePipeline:
             self._note(self._partitions[batch.key], batch, found, address)
 
     def _note(self, partition: _Partition, batch: Batch, answer: PartitionProduceResponse, place: BrokerAddress) -> None:
-        """Take the answer for one batch: the oldest of its partition that has none."""
+        """Process the result of one batch: the oldest pending one of its partition."""
         assert partition.in_flight[0] is batch
         code = answer.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
@@ -389,18 +387,18 @@ class ProducePipeline:
             raise produce_error(batch.key, answer, place)
 
     def _is_format_too_old(self, code: int, topic: str) -> bool:
-        """Whether a produce_error is about a topic of message format v0 or v1.
+        """Whether a produce error is due to a topic in message format v0 or v1.
 
-        Kafka before 3.0 fails on a transactional batch there, and says no more than that.
+        Kafka before 3.0 just fails on a transactional batch there, with an unspecific error.
         """
         if code == ErrorCode.UNKNOWN_SERVER_ERROR and self._transactional_id is not None:
             return is_without_transactions(self._cluster, topic)
         return code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
 
-    # --- What goes again ---
+    # --- Retries ---
 
     def _back(self, partition: _Partition, error: TidelogError) -> None:
-        """Put the oldest batch in flight back to where it was, and hold the partition."""
+        """Put the oldest batch in flight back into the queue, and pause the partition."""
         batch = partition.in_flight.popleft()
         place = next((i for i, other in enumerate(partition.waiting) if other.number > batch.number), len(partition.waiting))
         partition.waiting.insert(place, batch)
@@ -409,7 +407,7 @@ class ProducePipeline:
         partition.trouble = partition.trouble or error
 
     def _lose(self, address: BrokerAddress, error: TidelogError) -> None:
-        """A broker is gone: whatever it was sent comes back."""
+        """Handle a lost broker: requeue all its batches in flight."""
         lane = self._lanes.pop(address, None)
         if lane is None:
             return
@@ -422,13 +420,13 @@ class ProducePipeline:
             self._back(partition, error)
 
     def _may_repeat(self, partition: _Partition) -> bool:
-        """Whether a batch that may be there goes again."""
+        """Whether a batch that may have been stored is resent."""
         return self._repeats_plain or not self._is_plain(partition)
 
     # --- Connections ---
 
     def _lane(self, address: BrokerAddress) -> _Lane:
-        """Return the connection to a broker; one that ended while nothing was asked is replaced."""
+        """Return the connection to a broker; an idle one that was closed is replaced."""
         lane = self._lanes.get(address)
         if lane is not None and not lane.in_flight and not lane.connection.is_idle:
             self._leave(address)
@@ -439,5 +437,5 @@ class ProducePipeline:
         return lane
 
     def _leave(self, address: BrokerAddress) -> None:
-        """Give a connection back; one that still waits for answers is closed."""
+        """Return a connection; one with pending responses is closed."""
         self._lanes.pop(address).lent.__exit__(None, None, None)

@@ -1,21 +1,21 @@
-"""A transaction as its producer sees it (KIP-98): requests to the coordinator of a transactional id.
+"""The producer's side of a transaction (KIP-98): requests to the coordinator of a transactional id.
 
-| request | key | what for | while the last transaction is still being ended |
+| request | key | purpose | while the previous transaction is ending |
 |---|---|---|---|
-| InitProducerId | 22 | a producer id and an epoch that fence those who had them; what was left open is aborted | is waited for |
-| AddPartitionsToTxn | 24 | partitions that are about to be written to | is waited for |
-| AddOffsetsToTxn | 25 | a group whose offsets are about to be committed | is waited for |
+| InitProducerId | 22 | a producer id and epoch; fences older producers, aborts their open transactions | waits |
+| AddPartitionsToTxn | 24 | partitions to be written | waits |
+| AddOffsetsToTxn | 25 | a group whose offsets will be committed | waits |
 | TxnOffsetCommit | 28 | these offsets, to the group's coordinator | |
-| EndTxn | 26 | commit or abort | is waited for |
+| EndTxn | 26 | commit or abort | waits |
 
-Each may be asked again where an answer was lost: the coordinator does it once. The versions are those in which partitions are
-added by the producer (before KIP-890's second part), from Kafka 0.11 on.
+Each may be resent after a lost response: they are idempotent. The versions are those in which the producer adds partitions
+(before KIP-890's second part), from Kafka 0.11 on.
 
 | code | raises |
 |---|---|
 | PRODUCER_FENCED, INVALID_PRODUCER_EPOCH | ProducerFencedError |
-| UNKNOWN_TOPIC_OR_PARTITION | UnknownTopicOrPartitionError, once metadata says so too |
-| others | what `failures` makes of them |
+| UNKNOWN_TOPIC_OR_PARTITION | UnknownTopicOrPartitionError, once metadata confirms it |
+| others | see `failures` |
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ from tidelog.wire.messages.txn_offset_commit import (
 M = TypeVar("M", bound=Message)
 
 GOING_ON_VERSION = 3
-"""InitProducerId from which on a producer can say which epoch it has, and learns that it was fenced (KIP-360, Kafka 2.5)."""
+"""The version of InitProducerId from which on a producer can send its epoch, and learns that it was fenced (KIP-360,
+Kafka 2.5).
+"""
 
 INIT_VERSION = 4
 _ADD_PARTITIONS_VERSION = 3
@@ -64,7 +66,7 @@ _NEW_TOPIC = BUSY | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 def new_producer_id(cluster: Cluster) -> Producer:
-    """Return an id of an idempotent producer without transactions, from any broker.
+    """Return a producer id for an idempotent producer without transactions, from any broker.
 
     Raises UnsupportedVersionError before Kafka 0.11.
     """
@@ -85,7 +87,7 @@ def new_producer_id(cluster: Cluster) -> Producer:
 
 
 class TransactionCoordinator:
-    """The coordinator of one transactional id; see the module. One thread's, as the cluster is."""
+    """The coordinator of one transactional id; see the module's docstring. For one thread, as the cluster."""
 
     def __init__(self, cluster: Cluster, transactional_id: str) -> None:
         self._cluster = cluster
@@ -93,7 +95,7 @@ class TransactionCoordinator:
         self._known: Known = {}
 
     def init(self, timeout_ms: int, current: Producer | None = None) -> Producer:
-        """Return id and epoch to continue with. An open transaction is aborted; a decided one is completed first.
+        """Return the id and epoch to continue with. An open transaction is aborted; a decided one is completed first.
 
         With `current`, whose transaction has ended, only if no other producer has begun since; brokers before Kafka 2.5 cannot
         tell.
@@ -128,16 +130,16 @@ class TransactionCoordinator:
             passing=_NEW_TOPIC,
         )
         refused = [(key, code) for key, code in _partition_codes(answer) if code]
-        # Where one is refused, the others were not attempted: the one that was says why.
+        # If one is refused, the others were not attempted: use the refused one's error.
         refused.sort(key=lambda one: one[1] == ErrorCode.OPERATION_NOT_ATTEMPTED)
         for key, code in refused:
             raise self._refusal(code, f"transaction of {self._id!r} in {key.topic}-{key.partition}")
 
     def commit_offsets(self, producer: Producer, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
-        """Make a group's offsets, each with its metadata, part of the transaction.
+        """Add a group's offsets, each with its metadata, to the transaction.
 
-        The topics must exist: brokers commit no offsets for others. Metadata: at most 4,096 characters, unless they are
-        configured otherwise.
+        The topics must exist: brokers commit no offsets for others. Metadata: at most 4,096 characters, unless configured
+        otherwise.
         """
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
         for key, (offset, metadata) in offsets.items():
@@ -179,7 +181,7 @@ class TransactionCoordinator:
                     raise self._refusal(committed.error_code, f"{what} for {topic.name}-{committed.partition_index}")
 
     def end(self, producer: Producer, *, is_commit: bool) -> None:
-        """Commit or abort. Raises ProducerFencedError if another producer began since, or the timeout expired: then it is
+        """Commit or abort. Raises ProducerFencedError if another producer has begun since, or the timeout has passed: then it is
         aborted.
         """
         request = EndTxnRequest(
@@ -202,7 +204,7 @@ class TransactionCoordinator:
         oldest: int = 0,
         passing: Collection[int] = BUSY,
     ) -> M:
-        """Return the answer of the id's coordinator."""
+        """Return the coordinator's response."""
         return ask_coordinator(
             self._cluster,
             self._id,
@@ -221,7 +223,7 @@ class TransactionCoordinator:
             return connection.offers(InitProducerIdRequest, GOING_ON_VERSION)
 
     def _check_topics(self, names: Iterable[str]) -> None:
-        """Raise UnknownTopicOrPartitionError for a topic that does not exist: coordinators say the same of one that is new."""
+        """Raise UnknownTopicOrPartitionError for a missing topic: coordinators give the same error for a new one."""
         for name in names:
             self._cluster.topic(name)
 
@@ -230,7 +232,7 @@ class TransactionCoordinator:
 
 
 def fenced(cluster: Cluster, transactional_id: str | None) -> ProducerFencedError:
-    """Return the error that says that a producer is no longer the one of its transactional id."""
+    """Return the error for a producer that no longer owns its transactional id."""
     return ProducerFencedError(
         f"producer of transactional id {transactional_id!r} is fenced: another one began with the same id, "
         "or a transaction was open for longer than its timeout",

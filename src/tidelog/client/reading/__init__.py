@@ -1,1 +1,3 @@
-"""Out of a cluster: offsets for times, where to read for a range of time, one partition's batches, topics' sizes and settings."""
+"""Reading from a cluster: offsets for times, where to read for a time range, one partition's batches, sizes and settings of
+topics.
+"""

@@ -1,14 +1,14 @@
-"""Offsets for times, asked of the partitions' leaders (ListOffsets).
+"""Offsets for times, from the partitions' leaders (ListOffsets).
 
-| version | since | what it brings |
+| version | since | adds |
 |---|---|---|
-| 0 | 0.8 | earliest and latest; a time is only compared with the segments' modification times: not asked for here |
+| 0 | 0.8 | earliest and latest; times are compared with the segments' modification times: not used here |
 | 1 | 0.10.1 (KIP-79) | the record's offset and timestamp for a time |
 | 2 | 0.11 (KIP-98) | the isolation level |
 | 4 | 2.1 (KIP-320) | leader epochs |
 | 7 | 3.0 (KIP-734) | the record with the largest timestamp |
 
-"None" has two meanings, and both are answers, not errors: see `NotFound`. Brokers answer up to the high watermark, with
+"None" has two meanings, neither of which is an error: see `NotFound`. Brokers answer up to the high watermark, with
 read_committed up to the last stable offset.
 """
 
@@ -40,7 +40,7 @@ CONSUMER = -1
 
 
 class NotFound(enum.Enum):
-    """Why there is no offset for a time. False as a truth value, where every offset found is true."""
+    """Why there is no offset for a time. Falsy, while every found offset is truthy."""
 
     NOTHING_THAT_LATE = "no record is at or after that time"
     NO_TIMESTAMPS = "the topic's message format has no timestamps"
@@ -57,10 +57,10 @@ def list_offsets(
 ) -> dict[TopicPartition, OffsetAnswer]:
     """Return the offset for each partition's time (ms), or for LATEST, EARLIEST and MAX_TIMESTAMP of `reader.time_search`.
 
-    Raises InvalidArgumentError (no isolation level), UnknownTopicOrPartitionError, UnsupportedVersionError (the broker is too old
-    for a target), BrokerUnreachableError, BrokerError.
+    Raises InvalidArgumentError (an invalid isolation level), UnknownTopicOrPartitionError, UnsupportedVersionError (the broker is
+    too old for a target), BrokerUnreachableError, BrokerError.
     """
-    # What the client reads begins here: a level that is misspelt must not mean that aborted records are read.
+    # Every read begins here: with a misspelt level, aborted records must not be read.
     check_isolation(isolation)
     answers: dict[TopicPartition, OffsetAnswer] = {}
     oldest = _oldest_version(targets, isolation)
@@ -110,7 +110,7 @@ def list_offsets(
 
 
 def _oldest_version(targets: Mapping[TopicPartition, int], isolation: Isolation) -> int:
-    """Return the first version that understands all targets."""
+    """Return the first version that supports all targets."""
     oldest = 0
     for target in targets.values():
         if target == MAX_TIMESTAMP:

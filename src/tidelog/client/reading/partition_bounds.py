@@ -1,19 +1,19 @@
 """Which offsets of a partition must be read so that no record of a time range is missed.
 
-A broker can be asked where a range begins: all records before the first one that reaches `start` are earlier. It cannot be asked
-where it ends: a late record may lie anywhere after, so everything up to the high watermark (read_committed: the last stable
-offset) is read.
+A broker can say where a range begins: all records before the first one that reaches `start` are earlier. It cannot say where it
+ends: a late record may be anywhere after, so everything up to the high watermark (read_committed: the last stable offset) is
+read.
 
-| the broker says of `start` | read from |
+| the broker's answer for `start` | read from |
 |---|---|
-| an offset | there on |
-| nothing that late, and its largest timestamp is earlier | nowhere: there is nothing |
-| nothing that late, but its largest timestamp is | the log start: Kafka's "none" is not always true (docs/decisions/0002) |
-| nothing that late, and it cannot report its largest timestamp (before 3.0) | the log start |
+| an offset | that offset |
+| none, and its largest timestamp is earlier | nothing to read |
+| none, but its largest timestamp is at or after it | the log start: Kafka's "none" is not always true (docs/decisions/0002) |
+| none, and it cannot report its largest timestamp (before 3.0) | the log start |
 | its message format has no timestamps | the log start: older segments may have some |
-| it is older than 0.10.1 and cannot search | the log start |
+| an error: it is older than 0.10.1 and cannot search | the log start |
 
-The end is asked for first: records that are appended meanwhile are outside, all of them.
+The end is requested first, so records that are appended meanwhile are all outside.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from tidelog.reader.time_search import FoundOffset
 
 
 class PartitionBounds(NamedTuple):
-    """A partition's offsets when it was asked: `[log_start_offset, end_offset)`, wanted ones from `start_offset` on."""
+    """A partition's bounds when it was asked: `[log_start_offset, end_offset)`, with the requested records from `start_offset`
+    on.
+    """
 
     log_start_offset: int
     start_offset: int
@@ -39,7 +41,7 @@ class PartitionBounds(NamedTuple):
 def bounds_for_times(
     cluster: Cluster, keys: Iterable[TopicPartition], start_ms: int | None, isolation: Isolation
 ) -> dict[TopicPartition, PartitionBounds]:
-    """Return where to read for all records with `start_ms <= timestamp` (None: for all records). Raises as `list_offsets`."""
+    """Return where to read for all records with `start_ms <= timestamp` (None: all records). Raises as `list_offsets`."""
     wanted = list(keys)
     ends = list_offsets(cluster, dict.fromkeys(wanted, LATEST), isolation)
     firsts = list_offsets(cluster, dict.fromkeys(wanted, EARLIEST))

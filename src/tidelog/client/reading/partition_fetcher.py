@@ -1,21 +1,21 @@
-"""Batches of one partition, fetched from its leader: whole, as they are stored, one response ahead of their user.
+"""Fetches the batches of one partition from its leader: whole, as stored, one response ahead of the caller.
 
-| version | since | what it brings |
+| version | since | adds |
 |---|---|---|
 | 0 | 0.8 | a batch that does not fit is cut off; the next request asks for more |
 | 2 | 0.10 (KIP-32) | message format v1; brokers convert down for older versions |
-| 3 | 0.10.1 (KIP-74) | the first batch comes whole, however large |
+| 3 | 0.10.1 (KIP-74) | the first batch is returned whole, however large |
 | 4 | 0.11 (KIP-98) | message format v2, the isolation level, aborted transactions |
 | 9, 12 | 2.1, 2.7 | leader epochs; flexible fields |
 
-No fetch sessions: each request names all that it wants. From 13 on topics are named by id, which gains nothing here.
+Fetch sessions are not used: each request is complete. Version 13 and later use topic ids, which has no advantage here.
 
-While the batches of a response are used, the next request is on its way: the broker and its client work at the same time.
-Only batch headers are checked on arrival; checksums are checked when a batch is opened.
+While the caller uses a response, the next request is in flight, so broker and client work in parallel. Only batch headers are
+checked on arrival; checksums are checked when a batch is opened.
 
 | left out | because |
 |---|---|
-| control batches | they are no data |
+| control batches | they contain no data |
 | read_committed: batches of aborted transactions | the response lists the producers and first offsets; a marker ends each |
 """
 
@@ -46,28 +46,29 @@ CONSUMER = -1
 NO_SESSION_EPOCH = -1
 
 FETCH_BYTES = 1024 * 1024 - 1024
-"""Bytes asked for at once: with all that is around them, a mebibyte. Chunks that fit the processor's cache are received, checked,
-parsed and copied there."""
+"""Bytes requested at once: with everything around them, a mebibyte. Chunks that fit the processor's cache are received, checked,
+parsed and copied there.
+"""
 
 MAX_FETCH_BYTES = 8 * 1024 * 1024
-"""Where batches are so large that a good part of a response is a batch cut off, more is asked for, up to this."""
+"""If batches are so large that a good part of each response is a cut-off batch, more is requested, up to this."""
 
 MAX_BATCH_BYTES = 1 << 30
-"""A batch that claims more is damaged."""
+"""A batch with a larger size is damaged."""
 
 MAX_WAIT_MS = 500
-"""How long a broker may wait for more records before it answers with none."""
+"""How long a broker may wait for records before it answers without any."""
 
 _LENGTH = Struct(">i")
 
 FetchedBatch = tuple[BatchHeader, memoryview, int]
-"""A batch's header, whose position is that in the response's records; those records; and where in them it starts, again."""
+"""A batch's header, whose position is in the response's records; those records; and the batch's start in them."""
 
 
 class PartitionFetcher:
-    """Fetches a partition's batches that may hold offsets in `[start_offset, end_offset)`; for None, forever.
+    """Fetches a partition's batches with offsets in `[start_offset, end_offset)`; None: without end.
 
-    A batch at either end may hold offsets outside. Counters say what was met so far.
+    A batch at either end may contain offsets outside. Counters describe what was read so far.
     """
 
     def __init__(
@@ -97,12 +98,12 @@ class PartitionFetcher:
         self._got_on = True
 
     def __iter__(self) -> Iterator[FetchedBatch]:
-        """Yield the batches in offset order. The records that one lies in stay as they are as long as anyone refers to them.
+        """Yield the batches in offset order. The buffer of a batch is not reused while it is referenced.
 
         Raises:
-            OffsetOutOfRangeError: the records from `position` on were deleted, or never were.
+            OffsetOutOfRangeError: the records from `position` on were deleted, or never existed.
             UnknownTopicOrPartitionError, BrokerUnreachableError, BrokerError
-            CorruptBatchError: what came is no batch.
+            CorruptBatchError: the response has an invalid batch.
         """
         while self.position < self._end:
             try:
@@ -120,7 +121,7 @@ class PartitionFetcher:
         self._cluster.refresh([self.key.topic])
 
     def _wait(self, error: TidelogError) -> None:
-        """Wait before the next attempt. The time that the user of the batches takes for them is not the broker's."""
+        """Wait before the next attempt. The time that the caller spends on batches does not count."""
         if self._got_on:
             self._timer.restart()
             self._got_on = False
@@ -138,7 +139,7 @@ class PartitionFetcher:
                 try:
                     connection.send(self._request(), version, FetchResponse)
                 except BrokerUnreachableError as error:
-                    lost = error  # What has come already is not lost with it.
+                    lost = error  # Responses received before are not lost with it.
             yield from self._data(headers, records, found)
             if lost is not None:
                 raise lost
@@ -164,7 +165,7 @@ class PartitionFetcher:
         )
 
     def _partition(self, response: FetchResponse, connection: Connection) -> PartitionData:
-        """Return the partition's part of a response, or raise what it says instead."""
+        """Return the partition's part of a response, or raise its error."""
         place = connection.address
         what = f"fetch of {self.key.topic}-{self.key.partition} from offset {self.position}"
         if response.error_code:
@@ -181,7 +182,7 @@ class PartitionFetcher:
                         found=ErrorCode.OFFSET_OUT_OF_RANGE.name,
                     )
                 if code in RETRIABLE:
-                    # Under one class, so that only this very request is tried again.
+                    # One class, so that only this request is retried.
                     raise BrokerError(what, error_code=code, path=str(place), found=ErrorCode(code).name)
                 if code:
                     raise error_for(code, what, place)
@@ -189,7 +190,7 @@ class PartitionFetcher:
         raise ProtocolError("the broker does not answer for the partition", path=str(place), found=what)
 
     def _headers(self, found: PartitionData, connection: Connection) -> tuple[list[BatchHeader], memoryview]:
-        """Return the headers of the whole batches in a response and move on after them."""
+        """Return the headers of the whole batches in a response, and advance after them."""
         records = memoryview(found.records or b"")
         place = f"{connection.address} {self.key.topic}-{self.key.partition}"
         headers = [header for header in iter_headers(records, 0, place) if header.last_offset >= self.position]
@@ -212,18 +213,18 @@ class PartitionFetcher:
                 self._fetch_bytes *= 2
             return headers, records
         if len(records) >= 12:
-            # Cut off, in an old version: come back for the whole of it.
+            # Cut off, in an old version: request the whole batch.
             (length,) = _LENGTH.unpack_from(records, 8)
             if not 0 < length < MAX_BATCH_BYTES:
                 raise CorruptBatchError("length of a batch", path=place, found=length)
             self._fetch_bytes = max(2 * self._fetch_bytes, length + 12)
         elif not self._is_endless:
-            # The records that were promised may come late, but they must come.
+            # The records are known to exist: they may come late, but must come.
             self._wait(_late(self.key, self.position, self._end, connection))
         return headers, records
 
     def _data(self, headers: list[BatchHeader], records: memoryview, found: PartitionData) -> Iterator[FetchedBatch]:
-        """Yield the batches that a reader is to see."""
+        """Yield the batches that a reader gets."""
         aborted = found.aborted_transactions if self._is_committed else None
         transactions = [(txn.first_offset, txn.producer_id) for txn in aborted or ()]
         for header, is_aborted in data_batches(headers, records, transactions, f"{self.key.topic}-{self.key.partition}"):

@@ -1,6 +1,6 @@
-"""How many bytes partitions take on their leaders' disks (DescribeLogDirs, KIP-113: Kafka 1.0 and later).
+"""The size of partitions on their leaders' disks (DescribeLogDirs, KIP-113: Kafka 1.0 and later).
 
-It is used for an estimate only; so any failure means unknown.
+It is only used for estimates, so any failure means unknown.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NEWEST_VERSION = 4
 
 
 def log_sizes(cluster: Cluster, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the bytes of each partition whose leader reports them."""
+    """Return the size in bytes of each partition whose leader reports it."""
     by_leader: dict[BrokerAddress, list[TopicPartition]] = {}
     for key in keys:
         leader = cluster.leader(key)
@@ -40,7 +40,7 @@ def log_sizes(cluster: Cluster, keys: Iterable[TopicPartition]) -> dict[TopicPar
         for folder in answer.results:
             for topic in folder.topics:
                 for partition in topic.partitions:
-                    # A replica that is moving to another folder of its broker is listed in both.
+                    # A replica that is being moved to another folder of its broker is listed in both.
                     if not partition.is_future_key:
                         sizes[TopicPartition(topic.name, partition.partition_index)] = partition.partition_size
     return sizes

@@ -1,4 +1,4 @@
-"""The configuration of topics, as far as it decides how long records stay (DescribeConfigs, KIP-133: Kafka 0.11 and later)."""
+"""The topic properties that decide how long records are kept (DescribeConfigs, KIP-133: Kafka 0.11 and later)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidelog.wire.messages.describe_configs import (
 
 NEWEST_VERSION = 4
 TOPIC = 2
-"""Kafka's id of the kind of resource."""
+"""Kafka's number of the resource type."""
 
 MESSAGE_FORMAT = "message.format.version"
 
@@ -23,7 +23,9 @@ NAMES = ("cleanup.policy", "retention.ms", "retention.bytes")
 
 
 def retention_configs(cluster: Cluster, topics: Iterable[str]) -> dict[str, LogConfig]:
-    """Return, for each topic whose configuration brokers report, a configuration with its retention; all else is default."""
+    """Return, for each topic whose configuration brokers report, a configuration with its retention; all other properties have
+    defaults.
+    """
     resources = [
         DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=list(NAMES))
         for topic in dict.fromkeys(topics)
@@ -43,7 +45,7 @@ def retention_configs(cluster: Cluster, topics: Iterable[str]) -> dict[str, LogC
 
 
 def is_without_transactions(cluster: Cluster, topic: str) -> bool:
-    """Whether a topic is set to keep message format v0 or v1, which has no producers. A missing answer of a broker means no."""
+    """Whether a topic is set to message format v0 or v1, which has no producers. A missing answer means no."""
     resource = DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=[MESSAGE_FORMAT])
     try:
         answer = cluster.ask_any(DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse, newest=NEWEST_VERSION)

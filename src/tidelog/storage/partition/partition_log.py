@@ -19,8 +19,7 @@ Invariants
     * Offsets grow; log start ≤ last stable offset ≤ high watermark ≤ log end.
     * After an I/O error nothing more is written (LogOfflineError, with the reason), but the log can be read.
 
-`loader.load` makes it. One thread at a time: nothing here locks or runs by itself; later work waits in the scheduler for its
-owner's tick.
+`loader.load` makes it. One thread at a time, without locks; later work waits in the scheduler for its owner's tick.
 """
 
 from __future__ import annotations
@@ -226,7 +225,7 @@ class PartitionLog:
                 self.leader_epochs.assign(leader_epoch, start_offset)
 
     def note_leader_epoch_soon(self, leader_epoch: int, start_offset: int) -> None:
-        """Do the same at once in memory, and soon in the file: a crash may lose an epoch without records, which is over then."""
+        """Do the same at once in memory, and soon in the file: a crash may lose an epoch without records."""
         if self.config.magic >= 2:
             with self.writing("store a leader epoch"):
                 self.leader_epochs.assign_soon(leader_epoch, start_offset)
