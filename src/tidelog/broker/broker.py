@@ -20,8 +20,7 @@ Defaults are Kafka's, except `group.initial.rebalance.delay.ms`: 0, so that a gr
 | `create_topic("orders", 3, retention_ms=1000)` | |
 | `produce("orders", b"value", key=b"key")`, `produce("orders", [b"a", b"b"])` | returns offsets; creates a missing topic |
 | `records("orders")` | the topic's records |
-| `fail("Produce", "NOT_LEADER_OR_FOLLOWER", topic="orders", times=2)` | matching requests of clients fail with this error,
-without any effect |
+| `fail("Produce", "NOT_LEADER_OR_FOLLOWER", topic="orders", times=2)` | such requests of clients fail, without any effect |
 
 The broker runs on its own thread with its own event loop, so it serves clients while the program does other work, as far as the
 GIL allows. Methods may be called from any thread.

@@ -3,8 +3,7 @@
 | the group | a partition |
 |---|---|
 | has no members | its offset is deleted |
-| has consumers | GROUP_SUBSCRIBED_TO_TOPIC if they subscribe to its topic, or the subscription is unknown; otherwise its offset
-is deleted |
+| has consumers | GROUP_SUBSCRIBED_TO_TOPIC if they may subscribe to its topic; otherwise as above |
 | has members of another kind | NON_EMPTY_GROUP for the whole request |
 | does not exist | GROUP_ID_NOT_FOUND for the whole request |
 

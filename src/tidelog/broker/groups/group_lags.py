@@ -6,8 +6,7 @@ there, a little at a time.
 | fact | how | cost |
 |---|---|---|
 | committed offsets, log ends | from memory, `AT_ONCE` partitions per call | a microsecond each |
-| the next record | kept between scrapes while it stays the next one; otherwise read, `READS_AT_ONCE` per call | a small read each
-|
+| the next record | kept between scrapes while it stays the next one; else read, `READS_AT_ONCE` per call | a small read each |
 | bytes not in the page cache | read on the metrics thread first, see `tidelog.formats.non_blocking_read` | |
 | rates | from the scrapes of the last ten minutes | `MAX_SAMPLES` samples per partition |
 

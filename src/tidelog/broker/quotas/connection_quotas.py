@@ -4,8 +4,7 @@
 |---|---|
 | `max.connection.creation.rate` | the listener accepts no connection for a while, at most one window; the new one waits |
 | `listener.name.<name>.max.connection.creation.rate` | the same, for this listener alone |
-| `connection_creation_rate`, a quota of an address or of all (KIP-612) | the new connection is closed after a while, without
-reading from it |
+| `connection_creation_rate`, a quota of an address or of all (KIP-612) | the new connection is closed after a while, unread |
 
 The inter-broker listener does not count for the broker's rate if there are other listeners: see `connection_limits`. Rates are
 computed as for quotas (`quota_rate`), over ``quota.window.num`` windows.

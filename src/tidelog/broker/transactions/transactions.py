@@ -1,14 +1,13 @@
 """The transaction coordinator: transactional ids in memory and in ``__transaction_state``. A standalone broker coordinates all
 ids.
 
-A change is written first and then made in memory, so a record that could not be written changes nothing, and a restart finds what
-clients have been answered. After a decision (PREPARE) the markers follow at once, then COMPLETE. A transaction that was only
-decided when the broker stopped is completed after it is loaded (`completion`).
+A change is written first and then made in memory, so a record that could not be written changes nothing. After a decision
+(PREPARE) the markers follow at once, then COMPLETE. A transaction that was only decided when the broker stopped is completed
+after it is loaded (`completion`).
 
 | every | |
 |---|---|
-| `transaction.abort.timed.out…interval.ms` | transactions that are open longer than their timeout are aborted, and their
-producers fenced |
+| `transaction.abort.timed.out…interval.ms` | transactions open longer than their timeout are aborted and fenced |
 | `transaction.remove.expired…interval.ms` | ids without a transaction for `transactional.id.expiration.ms` are removed |
 
 Timeouts use the monotonic clock (`delays`); after a restart they continue from the times in the records.

@@ -2,8 +2,7 @@
 
 | a broker's listener | on a request in plain text | recognized by |
 |---|---|---|
-| SSL, SASL_SSL | sends an alert (15 03), or closes the connection | its answer to a TLS ClientHello: a record (16 03) or an alert
-|
+| SSL, SASL_SSL | sends an alert (15 03), or closes the connection | its answer to a ClientHello: a record (16 03) or an alert |
 | SASL_PLAINTEXT | answers ApiVersions, closes the connection on any other | SaslHandshake: it lists its mechanisms |
 | PLAINTEXT | answers | SaslHandshake gets ILLEGAL_SASL_STATE |
 
