@@ -3,7 +3,7 @@
 | | |
 |---|---|
 | `SingleLeadership` | a standalone broker: it leads all its partitions, and appended records are committed |
-| `ClusterLeadership` (`replicas/`) | a cluster member: controllers choose leaders; records on all in-sync replicas are committed |
+| `ClusterLeadership` (`replicas/`) | a cluster member: controllers choose leaders; records on all of the ISR are committed |
 
 APIs use a `Leadership` and do not know which it is. Everything here belongs to the loop's thread.
 

@@ -5,7 +5,7 @@ The controllers decide, and the folders follow:
 | event | the folder | after a crash in between |
 |---|---|---|
 | the node is among a partition's replicas, and has no folder | is created | is empty, and used |
-| the partition is deleted, or moves away, while the broker runs | becomes ``….<uuid>-delete``, and is removed later | is a stray |
+| the partition is deleted, or moves away, while the broker runs | becomes ``….<uuid>-delete``, removed later | is a stray |
 | a start finds a stray | is renamed to ``….<uuid>-stray``, and stays | the next start renames it |
 | a start finds ``-delete`` | is removed later | |
 | settings of a topic or the broker change | stays; its log applies them | |
