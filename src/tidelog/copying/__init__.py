@@ -1,18 +1,18 @@
-"""Copying logs by batch: out of a folder or a cluster, into the topics of a cluster, with a map of where each offset went.
+"""Copies logs by batch from a folder or a cluster into topics of a cluster, with a map of source offsets to target offsets.
 
 | module | owns |
 |---|---|
-| source_batches | what a source's batches become: those that pass as they are, those that are rebuilt |
-| column_rebuilding | rebuilding: rows of columns into batches without gaps |
-| copy_plan | what is read of a source topic |
-| copier | one partition's copy: chunks, a transaction each, resumed where the last one ended |
-| offset_map, offset_map_file | where each offset went, kept in files |
-| replay | which window of a topic goes where, fixed at the first start |
-| target_topics | topics made like the source's |
-| mirror_folder, mirror_groups | what a mirror keeps beside its maps; the source's groups in the target |
-| failover | where a group goes on in a mirror |
+| source_batches | how a source's batches are copied: unchanged, or rebuilt |
+| column_rebuilding | rebuilds rows of columns into batches without gaps |
+| copy_plan | what to read of a source topic |
+| copier | copies one partition: in chunks, each a transaction, resumed after the last one |
+| offset_map, offset_map_file | the offset maps and their files |
+| replay | a replay's window and target, fixed at its first start |
+| target_topics | creates topics like the source's |
+| mirror_folder, mirror_groups | a mirror's other files; the source's groups in the target |
+| failover | where a group continues in a mirror |
 
-Needs Arrow. `tidelog.spark.jobs` runs this, a partition a task.
+Needs Arrow. `tidelog.spark.jobs` runs this, one partition per task.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Batches that cannot pass as they are, rebuilt: their rows as columns, and out again as v2 batches without gaps.
+"""Rebuilds batches that cannot be copied unchanged: their rows become columns, and then v2 batches without gaps.
 
-| of a record | is kept |
+| part of a record | kept |
 |---|---|
-| key, value, headers | byte for byte, null is null |
-| time | by the rule (`TimeRule`), moved where a copy moves times; a record without one has none |
-| codec | its batch's; batches of another codec do not share one with it |
-| offset | no: a producer's batch counts 0, 1, 2...; which offsets the rows had is kept in runs |
+| key, value, headers | byte for byte, including nulls |
+| timestamp | by the rule (`TimeRule`), shifted if the copy shifts times; a record without one has none |
+| codec | its batch's; rows with different codecs never share a batch |
+| offset | no: a producer's batch counts 0, 1, 2...; runs have the source offsets of the rows |
 
-Rows of neighbouring batches are put together, up to `BATCH_BYTES` before compression: where a time bound leaves two records
-of each batch, or where a log of v0 and v1 holds one message a batch, the copy has batches of a fair size.
+Rows of adjacent batches are combined, up to `BATCH_BYTES` before compression. So the copy has batches of reasonable size even if
+a time bound leaves two records of each batch, or a v0 or v1 log has one message per batch.
 
-No record becomes an object. Only `source_batches` uses this.
+No record becomes a Python object. Only `source_batches` uses this.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ from tidelog.records.compression import Codec
 from tidelog.records.kernel import BinaryColumn
 
 BATCH_BYTES = 64 * 1024
-"""Size of a batch that is rebuilt, before compression; one record may be larger."""
+"""Size of a rebuilt batch before compression; a single record may be larger."""
 
 HELD_BYTES = 16 * BATCH_BYTES
-"""About as many bytes of keys and values are collected before batches are built of them."""
+"""Batches are built when about this many bytes of keys and values are collected."""
 
 SOURCE_BYTES = 64 * 1024 * 1024
-"""As many bytes of log may be kept in memory for rows that lie far apart, a whole buffer for one of them."""
+"""The most bytes of log kept in memory for rows that are far apart, each of which may keep a whole buffer."""
 
 
 class TimeRule(enum.Enum):
-    """Which of a record's times the copy carries as its CreateTime, where the log has LogAppendTime."""
+    """Which timestamp of a record becomes the copy's CreateTime, if the log has LogAppendTime."""
 
     PRODUCER = "producer"
-    """The producer's, where the log still knows it (v2), else the log's."""
+    """The producer's, if the log still has it (v2), otherwise the log's."""
     LOG = "log"
     """The one that the log's readers see."""
 
 
 class SourceRun(NamedTuple):
-    """Offsets that follow each other without a gap, both ends included."""
+    """Consecutive offsets without a gap, both ends included."""
 
     first: int
     last: int
 
 
 class RebuiltBatch(NamedTuple):
-    """A finished v2 batch with base offset 0, and where its records were."""
+    """A finished v2 batch with base offset 0, and the offsets that its records had."""
 
     data: bytearray
     runs: tuple[SourceRun, ...]
@@ -67,7 +67,7 @@ class RebuiltBatch(NamedTuple):
 
 
 class Rebuilder:
-    """Collects rows within bounds, and gives them back in batches. One thread's."""
+    """Collects rows within bounds, and returns them in batches. For one thread."""
 
     def __init__(self, columns: Columns, rule: TimeRule, shift_ms: int) -> None:
         self._columns = columns
@@ -79,11 +79,11 @@ class Rebuilder:
 
     @property
     def rows(self) -> int:
-        """Rows that were collected and not yet given back."""
+        """Collected rows that were not yet returned."""
         return self._columns.rows
 
     def takes(self, codec: Codec) -> bool:
-        """Whether rows of this codec may be added now, or what is there must be taken first."""
+        """Whether rows of this codec may be added now; otherwise the collected ones must be taken first."""
         if not self._columns.rows:
             return True
         return codec is self._codec and self._bytes < HELD_BYTES and self._columns.source_bytes < SOURCE_BYTES
@@ -101,12 +101,12 @@ class Rebuilder:
         return added
 
     def take_without_timestamp(self) -> int:
-        """Return how many records were left out since the last call because they have no time."""
+        """Return how many records without a timestamp were left out since the last call."""
         count, self._without_timestamp = self._without_timestamp, 0
         return count
 
     def take(self) -> Iterator[RebuiltBatch]:
-        """Give back all rows in batches. Raises InvalidArgumentError where moved times would be negative."""
+        """Return all rows in batches. Raises InvalidArgumentError if shifted times would be negative."""
         columns = self._columns
         rows = columns.rows
         if not rows:
@@ -137,7 +137,7 @@ class Rebuilder:
             first = end
 
     def _times(self, rows: int) -> memoryview:
-        """Return the times to write: int64, -1 for none."""
+        """Return the timestamps to write: int64, -1 for none."""
         times = time_array(self._columns.timestamps(), rows)
         if self._rule is TimeRule.PRODUCER:
             times = pc.coalesce(time_array(self._columns.create_times(), rows), times)
@@ -147,7 +147,7 @@ class Rebuilder:
 
 
 def shifted(times: pa.Array, shift_ms: int) -> pa.Array:
-    """Return times moved by `shift_ms`. Raises InvalidArgumentError where one would lie before 1970 or after int64."""
+    """Return times shifted by `shift_ms`. Raises InvalidArgumentError if one would be before 1970 or beyond int64."""
     try:
         moved = pc.add_checked(times, pa.scalar(shift_ms, pa.int64()))
     except pa.ArrowInvalid:
@@ -169,7 +169,7 @@ def _column(binary: BinaryBuffers, rows: int) -> BinaryColumn:
 
 
 def _runs(offsets: memoryview) -> list[SourceRun]:
-    """Return the runs of ascending offsets; Python looks at each gap, not at each offset."""
+    """Return the runs of ascending offsets; Python handles each gap, not each offset."""
     last = len(offsets) - 1
     if offsets[last] - offsets[0] == last:
         return [SourceRun(offsets[0], offsets[last])]
@@ -181,7 +181,7 @@ def _runs(offsets: memoryview) -> list[SourceRun]:
 
 
 def _cut(runs: list[SourceRun], at: int, first: int, last: int) -> tuple[tuple[SourceRun, ...], int]:
-    """Return what of the runs from number `at` on lies in `first..last`, and the number to continue at."""
+    """Return the parts of the runs from number `at` on that are in `first..last`, and the number to continue at."""
     found = []
     while at < len(runs) and runs[at].first <= last:
         found.append(SourceRun(max(first, runs[at].first), min(last, runs[at].last)))
@@ -192,7 +192,7 @@ def _cut(runs: list[SourceRun], at: int, first: int, last: int) -> tuple[tuple[S
 
 
 def _encoded(headers: HeaderBuffers, rows: int) -> BinaryColumn | None:
-    """Return headers as they are in v2 records, a row each; None if no row has any."""
+    """Return headers in the encoding of v2 records, one per row; None if no row has any."""
     count = headers.header_count
     if count == 0:
         return None

@@ -1,19 +1,19 @@
-"""One partition's copy into another topic's partition: chunk by chunk, each one transaction, resumed where the last one ended.
+"""Copies one partition into a partition of another topic: in chunks, each a transaction, resumed after the last one.
 
 | step | the target | the offset map |
 |---|---|---|
-| begin | the transactional id is claimed: an older copier is fenced, what it left open is aborted | |
-| | the position committed in the group `job_id` is read | what is staged is settled by it |
-| each chunk | batches are appended, their offsets known | staged |
-| | the position of the source is added to the transaction, which commits | confirmed |
-| end | the position is the end of what was planned | the same |
+| begin | the transactional id is initialized: fences an older copier, aborts its open transaction | |
+| | the position committed in the group `job_id` is read | settles the staged chunk |
+| each chunk | batches are appended, so their offsets are known | staged |
+| | the source position is added to the transaction, which commits | confirmed |
+| end | the position is the end of the plan | the same |
 
-So a record is in the target once for readers that read committed, wherever a copier was killed, and the map knows where. The
-position is an offset of the source, committed under the *target's* topic and partition (brokers take no offsets of topics that
-they do not have); its metadata names the source's. So a target partition has one source partition in a job.
+So read_committed readers see each record in the target once, wherever a copier was killed, and the map has its offset. The
+position is an offset of the source, committed under the *target's* topic and partition (brokers refuse offsets of topics that
+they do not have); its metadata names the source's. So a target partition has one source partition per job.
 
-Where the target's brokers have no transactions (before 0.11) a chunk is appended, then its position committed: a copier that
-is killed in between appends the chunk a second time. `CopyResult.is_exact` says which of the two it was.
+If the target's brokers have no transactions (before 0.11), a chunk is appended, then its position committed: if the copier is
+killed in between, the chunk is duplicated. `CopyResult.is_exact` is False then.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from tidelog.reader.time_search import FoundOffset
 from tidelog.sources.split import Split
 
 CHUNK_BYTES = 8 * 1024 * 1024
-"""Bytes of one transaction, about: enough that its overhead is small, little enough that killing a copier costs little."""
+"""The approximate size of a transaction in bytes: large enough for little overhead, small enough to repeat after a kill."""
 
 CHUNK_SECONDS = 5.0
-"""A transaction that is open for longer is committed, small as it is: readers of the target wait for it."""
+"""A transaction that is open longer is committed, however small, because readers of the target wait for it."""
 
 TRANSACTION_TIMEOUT_MS = 120_000
-"""The target's coordinator gives a transaction up after that: far more than a source may take to answer."""
+"""The target's coordinator aborts a transaction after this: far longer than a source may take to answer."""
 
 CLIENT_ID = "tidelog-copy"
 
@@ -55,22 +55,22 @@ _log = logging.getLogger("tidelog.copying")
 
 @dataclass(frozen=True, slots=True)
 class CopyTask:
-    """A copy's source and target. Can be pickled; a few hundred bytes a split."""
+    """A copy's source and target. Can be pickled; a few hundred bytes per split."""
 
     job_id: str
-    """Names the group that keeps the positions; the transactional id is this with the source's topic and partition."""
+    """The group that stores the positions; the transactional id is this with the source's topic and partition."""
     source: TopicPartition
     splits: tuple[Split, ...]
-    """Of this partition, in order, from a read_committed plan."""
+    """The partition's splits, in order, from a read_committed plan."""
     start_offset: int
     """Where copying begins if nothing was copied before."""
     end_offset: int
-    """Source offset after the last one that was planned: the position at the end."""
+    """Source offset after the last planned one: the final position."""
     brokers: str
-    """The target, `host:port` with commas between."""
+    """The target, `host:port` separated by commas."""
     target: TopicPartition
     map_dir: str | None = None
-    """Where the offset map is kept; None for none."""
+    """The folder of the offset map; None for no map."""
     rules: CopyRules = field(default=CopyRules())
     chunk_bytes: int = CHUNK_BYTES
 
@@ -80,7 +80,7 @@ class CopyTask:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the source that are read, about."""
+        """The approximate bytes to be read from the source."""
         return sum(split.size_bytes for split in self.splits)
 
 
@@ -91,31 +91,31 @@ class CopyResult:
     source: TopicPartition
     target: TopicPartition
     resumed_offset: int
-    """Source offset that it began at."""
+    """Source offset at which it began."""
     next_offset: int
-    """Source offset that it came to."""
+    """Source offset that it reached."""
     chunks: int
     records: int
     batches: int
     rebuilt_batches: int
-    """Of the batches: how many are not the source's bytes."""
+    """How many of the batches are not the source's bytes."""
     size_bytes: int
     without_timestamp: int
     is_exact: bool
-    """False if the target has no transactions, and a killed copier may have left records twice."""
+    """False if the target has no transactions, so that a killed copier may have duplicated records."""
 
 
 def copy_partition(task: CopyTask, *, cluster: Cluster | None = None) -> CopyResult:
-    """Copy what is left of a task. `cluster` is the target's, if one is open already.
+    """Copy the rest of a task. `cluster` is the target's, if it is already open.
 
     Raises:
         ProducerFencedError: another copier with this job id has taken over.
-        InvalidArgumentError: the offset map does not belong to what the target says, moved times would be negative.
-        SegmentChangedError, OffsetOutOfRangeError: the source lost what was planned, or the target what was copied.
+        InvalidArgumentError: the offset map does not fit the target's position, or shifted times would be negative.
+        SegmentChangedError, OffsetOutOfRangeError: the source lost planned records, or the target copied ones.
         CorruptDataError: damaged batches, or map.
         RecordTooLargeError, InvalidTimestampError: the target refuses a batch. UnknownTopicOrPartitionError
         BrokerUnreachableError, BrokerError, ProtocolError, StorageError
-        Whatever is raised: calling again continues after the last chunk that was committed.
+        After any error, calling again continues after the last committed chunk.
     """
     with ExitStack() as opened:
         if cluster is None:
@@ -137,12 +137,13 @@ def _copy_partition(task: CopyTask, cluster: Cluster, *, is_exact: bool) -> Copy
         appender = opened.enter_context(
             BatchAppender(cluster, transactional_id=transactional_id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS)
         )
-        # Before the position is read: it must not change any more.
+        # This comes before the position is read, which must not change afterwards.
         appender.init()
         committed = committed_positions(cluster, task.job_id, {task.source: task.target}).get(task.source)
         offset_map = None
         if task.map_dir is not None:
-            # A position and no map: that was lost. Where the copy began is no longer known, so nothing is said to lie before.
+            # There is a position but no map, so the map was lost. The copy's begin is unknown, so no records are assumed before
+            # it.
             is_lost = committed is not None and committed <= task.start_offset
             offset_map = opened.enter_context(
                 OffsetMapWriter(task.map_dir, task.source, task.target.topic, start_offset=0 if is_lost else task.start_offset)
@@ -154,7 +155,7 @@ def _copy_partition(task: CopyTask, cluster: Cluster, *, is_exact: bool) -> Copy
 
 
 def _check_end(cluster: Cluster, task: CopyTask, mapped: int) -> None:
-    """Raise OffsetOutOfRangeError where the target has less than was copied into it: going on would leave it with a part."""
+    """Raise OffsetOutOfRangeError if the target has less than was copied into it: continuing would leave a gap."""
     found = list_offsets(cluster, {task.target: LATEST})[task.target]
     assert isinstance(found, FoundOffset)
     if found.offset < mapped:
@@ -170,11 +171,11 @@ def _check_end(cluster: Cluster, task: CopyTask, mapped: int) -> None:
 def committed_positions(
     cluster: Cluster, job_id: str, targets: Mapping[TopicPartition, TopicPartition], *, require_stable: bool = True
 ) -> dict[TopicPartition, int]:
-    """Return how far each source partition of `targets` (source: target) was copied by a job; those never copied are left out.
+    """Return a job's position in each source partition of `targets` (source: target); those never copied are left out.
 
-    A killed copier leaves its transaction open until that times out. Plans are made with `require_stable=False`, which does not
-    wait for that: `copy_partition` aborts it, and reads its partition's position again.
-    Raises InvalidArgumentError where the target partition got another source's records, and what `committed_offsets` raises.
+    A killed copier's transaction is open until it times out. Plans use `require_stable=False`, which does not wait for that:
+    `copy_partition` aborts it, and reads its partition's position again.
+    Raises InvalidArgumentError if the target partition has another source's records, and what `committed_offsets` raises.
     """
     found = committed_offsets(cluster, job_id, targets.values(), require_stable=require_stable)
     positions: dict[TopicPartition, int] = {}
@@ -194,10 +195,10 @@ def committed_positions(
 
 
 def settled_position(cluster: Cluster, job_id: str, source: TopicPartition, target: TopicPartition) -> int | None:
-    """Return how far a source partition was copied by a job, once nobody can change that any more; None for never.
+    """Return a job's final position in a source partition, None if it was never copied.
 
-    A copier of the job that still runs is fenced, the transaction that a killed one has left open is aborted.
-    Raises what `committed_positions` and `BatchAppender.init` raise.
+    A running copier of the job is fenced, and the open transaction of a killed one is aborted. Raises what `committed_positions`
+    and `BatchAppender.init` raise.
     """
     if transactions_supported(cluster):
         transactional_id = _transactional_id(job_id, source)
@@ -239,7 +240,7 @@ class _Copier:
             try:
                 self._copy(copied_or_skipped(task.splits, task.rules, self._position, counts))
             except BaseException:
-                # Readers of the target wait for an open transaction. Whatever this meets is not the news.
+                # Readers of the target wait for an open transaction. Errors here must not hide the original one.
                 if self._is_begun:
                     with suppress(TidelogError):
                         self._appender.abort()
@@ -280,7 +281,7 @@ class _Copier:
                 self._appender.begin()
 
     def _commit(self, next_offset: int) -> None:
-        """End the chunk: what was appended and the position after it count from now on."""
+        """End the chunk: commit its batches and the position after it."""
         appender, task = self._appender, self._task
         appended = appender.flush()
         if self._map is not None:
@@ -299,13 +300,13 @@ class _Copier:
 
 
 def _map_runs(appended: Iterable[Appended]) -> Iterator[MapRun]:
-    """Yield where each run of source offsets went."""
+    """Yield the target offsets of each run of source offsets."""
     known_end = 0
     for one in appended:
         batch = one.tag
         assert isinstance(batch, CopiedBatch)
         if one.base_offset < 0:
-            # Appended at a second attempt, and the broker has forgotten where: not before what came before it.
+            # Appended at a second attempt, and the broker no longer knows where: not before the previous batch.
             yield MapRun(batch.runs[0].first, batch.runs[-1].last, one.key.partition, known_end, UNKNOWN_COUNT)
             continue
         target_offset = one.base_offset

@@ -1,8 +1,8 @@
-"""A copying job's reads of a topic: each partition's splits and offsets.
+"""A copying job's plan for a topic: each partition's splits and offsets.
 
-| source | what is taken of a partition ends at |
+| source | end of a partition |
 |---|---|
-| a folder | the last stable offset, as its files say, and not past the high-watermark checkpoint |
+| a folder | the last stable offset by its files, at most the high-watermark checkpoint |
 | brokers | the last stable offset |
 """
 
@@ -45,7 +45,7 @@ def plan_copy(
 ) -> list[PlannedPartition]:
     """Plan to read `start_ms <= timestamp < end_ms` of a topic, between the offsets given for its partitions.
 
-    Records missing from a folder are logged as a warning: the copy will lack them, too. Raises as `Source.plan`.
+    Records missing from a folder are logged as a warning: the copy will lack them. Raises as `Source.plan`.
     """
     request = ScanRequest(
         topic=topic,

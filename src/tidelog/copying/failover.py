@@ -1,29 +1,30 @@
-"""Where a consumer group continues in a mirror when the source has failed, and how much it will read twice (KIP-32's use case 3).
+"""Finds where a consumer group continues in a mirror after the source has failed, and how much it will read twice (KIP-32's use
+case 3).
 
 The group's position in the source comes from, in this order:
 
-| asked | when |
+| source of the position | if |
 |---|---|
-| the source: a cluster that still answers, or what is left of its data folder | it is given |
-| the mirror's folder: what groups had committed when the mirror last looked | it is given, and the mirror knows the group |
-| nobody: the caller says until which time everything was read | `read_until_ms` |
+| the source: a cluster that still answers, or the rest of its data folder | it is given |
+| the mirror's folder: the groups' offsets when the mirror last read them | it is given, and has the group |
+| the caller: the time up to which everything was read | `read_until_ms` is given |
 
-| position | is | misses |
+| position | is | skips |
 |---|---|---|
 | by the map | the copy of the first record that the group has not read | nothing |
 | by time | the first record at or after *time of the last record read* - MaxLatency | nothing, if MaxLatency is right |
 
-MaxLatency is the longest way of a record from its CreateTime into the source's log, wrong clocks included.
+MaxLatency is the longest delay between a record's CreateTime and its append to the source's log, including clock skew.
 
-Why by time: a record that was not read came into the source's log after the last one that was, so later than that one's
-time; it was made at most MaxLatency before. So its CreateTime is not below the time looked for,
-nor is its append time in the mirror. Where the source has LogAppendTime, the last record's time is when
-it was appended; then the same holds, and less is read twice.
+The position by time is safe: an unread record was appended to the source's log after the last read one, so after that record's
+time, and it was created at most MaxLatency before its append. So neither its CreateTime nor its append time in the mirror is
+before the searched time. If the source has LogAppendTime, the last record's time is its append time; then the same holds, and
+less is read twice.
 
-A position by time is never taken after the one of a map: then MaxLatency was too small, and a note says so.
+A position by time is never used if it is after the map's: then MaxLatency was too small, and a note says so.
 
-Records read twice are counted in the mirror, between the position and the copy of the first record that was not read. Without a
-map that is unknown: then it is all up to the end, at most.
+Records that will be read twice are counted in the mirror, between the position and the copy of the first unread record. Without a
+map that copy is unknown: then all records up to the end are an upper bound.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ from tidelog.sources.stream import scan
 By: TypeAlias = Literal["map", "time"]
 
 MAX_COUNTED_BYTES = 1024 * 1024 * 1024
-"""So much of the mirror is read to count; after that it is offsets that are counted, at least as many."""
+"""The most bytes of the mirror read for counting; beyond that offsets are counted, which is an upper bound."""
 
 _LOOKED_BACK = (1, 100, 10_000)
-"""Offsets before a position where its last record is looked for: markers and what compaction took lie between."""
+"""How many offsets before a position are searched for the last record: markers and compacted records may be in between."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,15 +69,15 @@ class FailoverOptions:
     source: str | None = None
     """`host:port` of the source if it answers, or its data folder."""
     max_latency_ms: int | None = None
-    """The longest way of a record from its CreateTime into the source's log; positions by time need it."""
+    """The longest delay between a record's CreateTime and its append to the source's log; needed for positions by time."""
     read_until_ms: int | None = None
-    """Everything up to this time was read: the time of the last record read, if the group's offsets are unknown."""
+    """The time of the last record read, if the group's offsets are unknown: everything up to it was read."""
     topics: tuple[str, ...] = ()
-    """Of the source; none for all of the group's. `read_until_ms` needs some."""
+    """Topics of the source; empty for all of the group's. Required with `read_until_ms`."""
     by: By | None = None
-    """Which position to take: the map's by default, where there is one."""
+    """Which position to use: by default the map's, if there is one."""
     prefix: str = ""
-    """Of topics in the mirror, where no folder says it."""
+    """The prefix of topics in the mirror, if no folder has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,43 +87,43 @@ class PartitionFailover:
     source: TopicPartition
     target: TopicPartition
     committed_offset: int | None
-    """In the source; None if only a time is known."""
+    """The offset in the source; None if only a time is known."""
     by_map: int | None
     """Offset in the target, None without a map."""
     is_exact: bool
-    """Whether the map's position is just the first record not read."""
+    """Whether the map's position is exactly the first unread record."""
     last_read_ms: int | None
-    """Time of the last record that was read, None if that is unknown."""
+    """The time of the last record read, None if unknown."""
     by_time: int | None
     """Offset in the target, None without a time or MaxLatency."""
     position: int | None
-    """Where the group continues, in the target; None if nothing says so."""
+    """Where the group continues in the target; None if unknown."""
     again: int
-    """Records of the target at or after the position that the group has read in the source."""
+    """Records of the target at or after the position that the group has already read in the source."""
     again_is_exact: bool
-    """Whether they were counted; else they are at most so many."""
+    """Whether they were counted; otherwise it is an upper bound."""
     note: str = ""
 
 
 def plan_failover(target: Cluster, options: FailoverOptions) -> list[PartitionFailover]:
-    """Return where the group would continue, partition by partition; nothing is changed.
+    """Return where the group would continue, partition by partition, without changing anything.
 
     Raises:
-        InvalidArgumentError: too little is known for any position; the mirror's folder is about another cluster.
-        NotFoundError: nothing is known of the group, or none of its topics is in the target.
+        InvalidArgumentError: too little is known for any position; the mirror's folder belongs to another cluster.
+        NotFoundError: the group is unknown, or none of its topics is in the target.
         BrokerError, BrokerUnreachableError, CorruptDataError, StorageError
     """
     return _Planner(target, options).plan()
 
 
 def apply_failover(target: Cluster, group: str, planned: Iterable[PartitionFailover]) -> None:
-    """Commit the positions in the target. Raises BrokerError, also while the group has members there."""
+    """Commit the positions in the target. Raises BrokerError, also if the group has members there."""
     check_without_members(target, group)
     commit_offsets(target, group, {one.target: one.position for one in planned if one.position is not None})
 
 
 class _Planner:
-    """One call's state."""
+    """The state of one call."""
 
     def __init__(self, target: Cluster, options: FailoverOptions) -> None:
         self._target = target
@@ -137,16 +138,16 @@ class _Planner:
         identity = read_identity(folder)
         if identity is None:
             return OffsetMap.open(folder)
-        self._target.refresh([])  # Only with metadata comes the cluster's id.
+        self._target.refresh([])  # The cluster id is only in metadata.
         if self._target.cluster_id is not None and identity.target != self._target.cluster_id:
-            # The source itself, perhaps: its own offsets would be overwritten.
+            # It may be the source itself, whose own offsets would be overwritten.
             raise InvalidArgumentError(
                 "the folder of a mirror in another cluster", path=folder, found=self._target.cluster_id, expected=identity.target
             )
         self._prefix = identity.prefix
         sources = OffsetMap.open(folder).partitions()
         targets = {source: TopicPartition(identity.prefix + source.topic, source.partition) for source in sources}
-        # Offsets committed while the mirror died, and not recorded.
+        # Offsets committed while the mirror died, which it did not record.
         return OffsetMap.open(folder, committed_positions(self._target, identity.job_id, targets, require_stable=False))
 
     def plan(self) -> list[PartitionFailover]:
@@ -173,7 +174,7 @@ class _Planner:
         return planned
 
     def _committed(self) -> Mapping[TopicPartition, int | None]:
-        """Return the group's offsets in the source; None for each partition where only a time is known."""
+        """Return the group's offsets in the source; None for each partition for which only a time is known."""
         options, group = self._options, self._options.group
         if options.read_until_ms is not None:
             return self._partitions_of_topics()
@@ -265,7 +266,7 @@ class _Planner:
     def _again(
         self, target: TopicPartition, position: int, known: PartitionMap | None, committed: int | None, ends: Ends
     ) -> tuple[int, bool]:
-        """Return how many records at or after the position were read in the source, and whether that is their number."""
+        """Return how many records at or after the position were already read in the source, and whether that is exact."""
         unread = least = None
         if known is not None and committed is not None:
             unread, least = known.behind(committed), known.target_of(committed).offset
@@ -280,7 +281,7 @@ class _Planner:
     def _last_read_ms(
         self, source: TopicPartition, target: TopicPartition, committed: int | None, by_map: int | None
     ) -> int | None:
-        """Return the time of the last record that was read: as the source has it, else as its copy has."""
+        """Return the time of the last record read, from the source, otherwise from its copy."""
         if committed is None:
             return self._options.read_until_ms
         if self._options.source is not None:

@@ -1,13 +1,13 @@
-"""The folder that a mirror keeps: the offset maps, and beside them what a failover wants to know when the source is gone.
+"""A mirror's folder: the offset maps, and the facts that a failover needs when the source is gone.
 
 | file | |
 |---|---|
-| ``<topic>-<partition>.offsetmap`` | where each offset went (`offset_map`) |
-| ``mirror.json`` | whose folder this is: the job, the clusters, what topics are called in the target |
-| ``groups.json`` | what groups had committed in the source when they were last asked |
+| ``<topic>-<partition>.offsetmap`` | source offsets and target offsets (`offset_map`) |
+| ``mirror.json`` | the owner of the folder: the job, the clusters, the names of topics in the target |
+| ``groups.json`` | the groups' committed offsets in the source when they were last read |
 
-Both are replaced as a whole. A folder belongs to one mirror: another source, target or job is refused, since positions and maps
-would say nothing about it.
+Both JSON files are replaced as a whole. A folder belongs to one mirror: another source, target or job is refused, because
+positions and maps would not apply to it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GroupOffsets = Mapping[str, Mapping[TopicPartition, int]]
 
 @dataclass(frozen=True, slots=True)
 class MirrorIdentity:
-    """Whose folder this is. `source` and `target` are cluster ids where there are any, else addresses or a folder's path."""
+    """The owner of a folder. `source` and `target` are cluster ids if known, otherwise addresses or a folder's path."""
 
     job_id: str
     source: str
@@ -42,21 +42,21 @@ class MirrorIdentity:
 
 @dataclass(frozen=True, slots=True)
 class SeenGroups:
-    """Offsets that groups had committed in the source at `seen_ms`, epoch ms."""
+    """The offsets that groups had committed in the source at `seen_ms`, epoch ms."""
 
     seen_ms: int
     groups: GroupOffsets
 
 
 def claim_folder(folder: str | os.PathLike[str], identity: MirrorIdentity) -> None:
-    """Make the folder, or check that it is this mirror's. Raises InvalidArgumentError, CorruptCheckpointError, StorageError."""
+    """Create the folder, or check that it is this mirror's. Raises InvalidArgumentError, CorruptCheckpointError, StorageError."""
     path = Path(folder)
     known = read_identity(path)
     if known is None:
         make_folder(path)
         if write_new_json(path / MIRROR_FILE, VERSION, asdict(identity)):
             return
-        known = read_identity(path)  # Another mirror was faster.
+        known = read_identity(path)  # Another mirror has created it meanwhile.
         assert known is not None
     for name, value in asdict(known).items():
         if value != getattr(identity, name):
@@ -76,7 +76,7 @@ def read_identity(folder: str | os.PathLike[str]) -> MirrorIdentity | None:
 
 
 def write_groups(folder: str | os.PathLike[str], seen: SeenGroups) -> None:
-    """Replace what is known of the source's groups. Raises StorageError."""
+    """Replace the stored state of the source's groups. Raises StorageError."""
     groups = {
         group: [[key.topic, key.partition, offset] for key, offset in sorted(offsets.items())]
         for group, offsets in sorted(seen.groups.items())

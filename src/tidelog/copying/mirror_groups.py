@@ -1,14 +1,14 @@
 """The source's consumer groups on the target: their offsets, by the offset maps.
 
-| what a group has committed in the source | its offset in the target |
+| a group's committed offset in the source | its offset in the target |
 |---|---|
-| an offset that was mirrored | the same record's (`OffsetMap.target_of`) |
-| one after what was mirrored so far | the end of what was mirrored: nothing is skipped, and some may be read twice later |
+| an offset that was mirrored | that of the same record (`OffsetMap.target_of`) |
+| one that is not yet mirrored | the end of the mirrored records: nothing is skipped, some may be read twice later |
 | in a topic that is not mirrored | none |
 
-The positions of mirrors lie in groups, too: where all groups are asked for, those with a mirror's own name are left out.
+Mirrors store their positions in groups as well: if all groups are requested, groups with a mirror's default name are left out.
 
-An offset in the target never goes back here, and a group with members in the target is left alone: it has moved over.
+An offset in the target is never moved back, and a group with members in the target is left alone: it has moved there.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from tidelog.sources.groups import Groups
 from tidelog.wire.error_codes import ErrorCode
 
 JOB_PREFIX = "mirror-"
-"""Prefix of the groups in which mirrors keep their positions, unless their jobs were given a name."""
+"""Prefix of the groups in which mirrors store their positions, unless their jobs have a name."""
 
 
 def offsets_of_groups(source: Groups, groups: Iterable[str] | None) -> Mapping[str, Mapping[TopicPartition, int]]:
-    """Return what groups have committed, all of the source's groups for None. Raises what asking and reading raise."""
+    """Return the committed offsets of groups, None for all of the source's groups. Raises what reading and requests raise."""
     return source.committed(_consumers(source.list()) if groups is None else dict.fromkeys(groups))
 
 
 def sync_group(target: Cluster, group: str, offsets: Mapping[TopicPartition, int], maps: OffsetMap) -> None:
-    """Set a group's offsets in the target to where the source's are, as far as they are ahead of those that it has there.
+    """Set a group's offsets in the target to those of the source, if that moves them forward.
 
-    Nothing is set while it has members there. Raises CorruptDataError for a damaged map, BrokerError, BrokerUnreachableError.
+    Nothing is set while the group has members there. Raises CorruptDataError for a damaged map, BrokerError,
+    BrokerUnreachableError.
     """
     if describe_group(target, group).state not in (EMPTY, DEAD):
         return
@@ -55,7 +56,7 @@ def sync_group(target: Cluster, group: str, offsets: Mapping[TopicPartition, int
         try:
             commit_offsets(target, group, new)
         except BrokerError as error:
-            if error.error_code != ErrorCode.UNKNOWN_MEMBER_ID:  # Else it has got members since.
+            if error.error_code != ErrorCode.UNKNOWN_MEMBER_ID:  # Otherwise it has got members meanwhile.
                 raise
 
 

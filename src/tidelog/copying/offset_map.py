@@ -1,27 +1,27 @@
-"""Where the records of a source partition lie in the topic that they were copied to: the map that a copying job keeps.
+"""The offset map of a copying job: the target offsets of a source partition's records.
 
 A folder has a file for each source partition (`offset_map_file`). The copier appends to it along with the target's transactions:
 
 | step | the target | the map | after a crash here |
 |---|---|---|---|
-| 1 | batches appended, offsets known | | the transaction is aborted; nothing is noted |
-| 2 | | `stage(runs)`, synced | the position that the target has committed settles it |
+| 1 | batches appended, offsets known | | the transaction is aborted; nothing is recorded |
+| 2 | | `stage(runs)`, synced | the target's committed position decides |
 | 3 | the transaction commits, the position with it | | the same |
 | 4 | | `confirm()` | |
 
-A writer begins with `settle`, after it has fenced older ones and read the committed position; from then on what they stage is
-void. Readers take no notice of what is staged, unless they are given the position.
+A writer begins with `settle`, after it has fenced older ones and read the committed position; from then on their staged chunks
+are void. Readers ignore staged chunks, unless they are given the position.
 
 | a source offset | its target offset | is exact |
 |---|---|---|
-| in a linear run | at the same distance from its beginning | yes |
-| between two runs: nothing was copied from there (markers, aborted records, gaps) | where the later one begins | yes |
-| in a run with gaps, after its first record | where the run begins | no: up to the run's records lie before it |
-| after the last run, up to where copying has come | after the last run's records | yes |
-| where copying has not come yet | the same | no: the records between are missing in the target |
-| before copying began | where the first run begins | no: those records are not in the target |
+| in a linear run | at the same distance from the run's beginning | yes |
+| between two runs, where nothing was copied (markers, aborted records, gaps) | the begin of the later run | yes |
+| in a run with gaps, after its first record | the begin of the run | no: at most the run's records lie before it |
+| after the last run, up to the copying position | after the last run's records | yes |
+| after the copying position | the same | no: the records in between are missing in the target |
+| before copying began | the begin of the first run | no: those records are not in the target |
 
-Reading on from the target offset misses none of the copied records at or after the source offset, exact or not.
+Reading from the target offset skips none of the copied records at or after the source offset, exact or not.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ __all__ = ["MapRun", "OffsetMap", "OffsetMapWriter", "PartitionMap", "TargetPosi
 
 
 class TargetPosition(NamedTuple):
-    """Where to read on in the target, and whether just the records asked for lie after; see the module's second table."""
+    """Where to read in the target, and whether that is exact; see the second table of the module's docstring."""
 
     offset: int
     is_exact: bool
 
 
 class PartitionMap:
-    """The map of one source partition, as it is in memory."""
+    """The map of one source partition, in memory."""
 
     def __init__(self, head: MapHead, runs: list[MapRun], next_source_offset: int) -> None:
         self.source = head.source
@@ -72,18 +72,18 @@ class PartitionMap:
         self.start_offset = head.start_offset
         """Source offset where copying began."""
         self.runs = runs
-        """In order of source offsets; they touch or leave out what was not copied."""
+        """In order of source offsets; gaps between them were not copied."""
         self.next_source_offset = next_source_offset
-        """Source offset that copying has come to."""
+        """The source offset that copying has reached."""
         self._last_offsets = [run.last_source_offset for run in runs]
 
     @property
     def end_target_offset(self) -> int:
-        """Target offset after the last record that was copied; 0 if there is none."""
+        """Target offset after the last copied record; 0 if there is none."""
         return self.runs[-1].next_target_offset if self.runs else 0
 
     def target_of(self, source_offset: int) -> TargetPosition:
-        """Return where in the target the records at or after a source offset begin."""
+        """Return the target offset for a source offset and all records after it."""
         place = bisect_left(self._last_offsets, source_offset)
         if place == len(self.runs):
             is_known = bool(self.runs) and source_offset <= self.next_source_offset
@@ -97,9 +97,9 @@ class PartitionMap:
         return TargetPosition(run.target_offset, False)
 
     def behind(self, source_offset: int) -> int | None:
-        """Return a target offset at or after which no copy of an earlier record lies; None if unknown.
+        """Return a target offset at or after which there is no copy of an earlier record; None if unknown.
 
-        Where `target_of` is exact, it is the same.
+        If `target_of` is exact, it is the same.
         """
         place = bisect_left(self._last_offsets, source_offset)
         if place == len(self.runs):
@@ -114,7 +114,7 @@ class PartitionMap:
 
 
 class OffsetMap:
-    """All maps of a folder; each is read when it is first asked for."""
+    """All maps of a folder, each read when it is first needed."""
 
     def __init__(self, folder: Path, settled: Mapping[TopicPartition, int]) -> None:
         self._folder = folder
@@ -123,8 +123,8 @@ class OffsetMap:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], settled: Mapping[TopicPartition, int] | None = None) -> OffsetMap:
-        """Open a folder of maps. `settled`: positions committed in the target, by source partition; chunks staged up to there
-        count, even if not confirmed yet. Raises NotFoundError.
+        """Open a folder of maps. `settled`: positions committed in the target, by source partition; staged chunks up to there
+        count, even if they are not confirmed. Raises NotFoundError.
         """
         path = Path(folder)
         if not path.is_dir():
@@ -143,7 +143,7 @@ class OffsetMap:
     def partition(self, source: TopicPartition) -> PartitionMap:
         """Return the map of a source partition.
 
-        Raises NotFoundError, CorruptDataError, StorageError; InvalidArgumentError for a file that is another partition's.
+        Raises NotFoundError, CorruptDataError, StorageError; InvalidArgumentError for a file of another partition.
         """
         found = self._parts.get(source)
         if found is None:
@@ -166,14 +166,14 @@ class OffsetMap:
 
 
 class OffsetMapWriter:
-    """Appends to the map of one source partition; one thread's. `settle` comes first, `stage` and `confirm` in turns."""
+    """Appends to the map of one source partition; for one thread. `settle` comes first, then `stage` and `confirm` alternate."""
 
     def __init__(
         self, folder: str | os.PathLike[str], source: TopicPartition, target_topic: str, *, start_offset: int = 0
     ) -> None:
-        """Make or open a map. `start_offset` is where copying begins, for a map that is new.
+        """Create or open a map. `start_offset` is where copying begins, for a new map.
 
-        Raises InvalidArgumentError if there is a map of another partition or target topic, CorruptDataError, StorageError.
+        Raises InvalidArgumentError if the map is of another partition or target topic, CorruptDataError, StorageError.
         """
         self._path = map_path(Path(folder), source)
         self._writer = secrets.randbits(64)
@@ -203,25 +203,26 @@ class OffsetMapWriter:
 
     @property
     def next_source_offset(self) -> int:
-        """Source offset that copying has come to, as far as the map knows: before `settle`, without what is staged."""
+        """The source offset that copying has reached, according to the map: before `settle`, without a staged chunk."""
         return self._next_source_offset
 
     @property
     def end_target_offset(self) -> int:
-        """Target offset after the last record that was confirmed when the map was opened; 0 if there is none."""
+        """Target offset after the last confirmed record when the map was opened; 0 if there is none."""
         return self._state.runs[-1].next_target_offset if self._state.runs else 0
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing has been copied by this map yet."""
+        """Whether nothing has been copied with this map yet."""
         return not self._state.runs and not self._state.staged and self._next_source_offset == self._state.head.start_offset
 
     def settle(self, committed: int | None) -> int:
-        """Decide about what an earlier writer has left staged, and return the source offset to continue from.
+        """Decide about an earlier writer's staged chunk, and return the source offset to continue from.
 
-        `committed` is the position that the target has committed, None if it knows none (of a new job; or it has forgotten:
-        then the map's own counts). If the target is ahead, the offsets between are recorded as copied to unknown offsets.
-        Raises InvalidArgumentError where the target is behind what was confirmed, or forgot about what was staged.
+        `committed` is the target's committed position, None if there is none (for a new job; or the target has dropped it: then
+        the map's position counts). If the target is ahead, the offsets in between are recorded as copied to unknown offsets.
+        Raises InvalidArgumentError if the target is behind a confirmed chunk, or has dropped the position needed for a staged
+        one.
         """
         state = self._state
         counts = False
@@ -244,14 +245,14 @@ class OffsetMapWriter:
         self._next_source_offset = max(position, committed or 0)
         with _storage_error(self._path):
             if os.fstat(self._fd).st_size > self._end_position:
-                os.ftruncate(self._fd, self._end_position)  # a chunk that a crash has torn
+                os.ftruncate(self._fd, self._end_position)  # A chunk torn by a crash.
         self._append(open_chunk(self._writer, counts, self._next_source_offset))
         self._is_settled = True
         return self._next_source_offset
 
     def stage(self, runs: Iterable[MapRun], next_source_offset: int | None = None) -> None:
-        """Note what is about to be committed, and sync it. `next_source_offset`: the position that is committed with it, by
-        default after the last run. Raises InvalidArgumentError for what does not follow, StorageError.
+        """Record what is about to be committed, and sync it. `next_source_offset`: the position committed with it, by default
+        after the last run. Raises InvalidArgumentError if it does not continue the map, StorageError.
         """
         noted: list[MapRun] = []
         position = self._next_source_offset
@@ -274,19 +275,21 @@ class OffsetMapWriter:
         self._staged = position
 
     def confirm(self) -> None:
-        """The staged chunk was committed. Without a sync: the target says the same. Raises StorageError."""
+        """Record that the staged chunk was committed, without a sync, because the target has the same fact. Raises
+        StorageError.
+        """
         if self._staged is not None:
             self._append(chunk(CONFIRM, self._writer), sync=False)
             self._next_source_offset, self._staged = self._staged, None
 
     def discard(self) -> None:
-        """The staged chunk was definitely aborted. Raises StorageError."""
+        """Record that the staged chunk was aborted. Raises StorageError."""
         if self._staged is not None:
             self._append(chunk(DISCARD, self._writer))
             self._staged = None
 
     def close(self) -> None:
-        """Let the file go; what is staged stays open, as after a crash."""
+        """Close the file; a staged chunk stays undecided, as after a crash."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -306,7 +309,7 @@ class OffsetMapWriter:
                 if sync:
                     _sync(self._fd)
             except OSError:
-                # On a full disk: half a chunk must not stand before the next one.
+                # On a full disk: half a chunk must not precede the next one.
                 with contextlib.suppress(OSError):
                     os.ftruncate(self._fd, self._end_position)
                 raise
@@ -314,7 +317,7 @@ class OffsetMapWriter:
 
 
 def _check_source(head: MapHead, source: TopicPartition, path: Path) -> None:
-    """Raise InvalidArgumentError for a map under another one's name: its offsets would be taken for this partition's."""
+    """Raise InvalidArgumentError for a map of another partition under this name: its offsets would be used for this one."""
     if head.source != source:
         raise InvalidArgumentError(
             "an offset map of another partition", path=path, found=f"{head.source.topic}-{head.source.partition}"

@@ -1,28 +1,28 @@
-"""The file of an offset map: chunks with checksums, one after the other, of which a crash can only tear the last.
+"""The file of an offset map: a sequence of chunks with checksums, of which a crash can only tear the last.
 
 ``<folder>/<topic>-<partition>.offsetmap``, named by the source's partition. All numbers are little-endian.
 
 | bytes of a chunk | |
 |---|---|
-| 0..3 | length of what follows the checksum, uint32 |
-| 4..7 | CRC-32C of that |
+| 0..3 | length of the bytes after the checksum, uint32 |
+| 4..7 | CRC-32C of those bytes |
 | 8 | kind |
-| 9..16 | writer: a random number, another one for each opening |
+| 9..16 | writer: a random number, new at each opening |
 | 17.. | content |
 
-| kind | content | means |
+| kind | content | meaning |
 |---|---|---|
-| 0 head | JSON: source topic and partition, target topic, `start_offset` | the first chunk, and only that |
-| 1 open | int8 verdict, int64 position | a writer begins; what was staged counts if the verdict is 1; it goes on there |
-| 2 stage | int64 next source offset, then runs | a chunk was appended to the target, and is about to be committed there |
-| 3 confirm | | what is staged counts |
-| 4 discard | | it does not |
+| 0 head | JSON: source topic and partition, target topic, `start_offset` | only the first chunk |
+| 1 open | int8 verdict, int64 position | a writer begins at the position; the staged chunk counts if the verdict is 1 |
+| 2 stage | int64 next source offset, then runs | a chunk was appended to the target, and will be committed |
+| 3 confirm | | the staged chunk counts |
+| 4 discard | | the staged chunk does not count |
 
 A run is int64 source offset, last source offset; int32 target partition; int64 target offset; int32 record count; int64 largest
 timestamp.
 
-Chunks of a writer other than the last that opened are void: a zombie may continue staging, but its transaction is fenced and
-never commits. A staged chunk at the end is open: the target knows whether it was committed, this file does not.
+Chunks of any writer but the last one that opened are void: a zombie may continue staging, but its transaction is fenced and never
+commits. A staged chunk at the end is undecided: only the target knows whether it was committed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ VERSION = 1
 HEAD, OPEN, STAGE, CONFIRM, DISCARD = range(5)
 
 UNKNOWN_COUNT = -1
-"""Record count of a stretch that was copied while no map was kept."""
+"""The record count of offsets that were copied while no map was kept."""
 
 _FRAME = struct.Struct("<II")
 _START = struct.Struct("<BQ")
@@ -55,9 +55,9 @@ _RUN = struct.Struct("<qqiqiq")
 
 
 class MapRun(NamedTuple):
-    """Records that lie after one another in a source partition and, in the same order and without gaps, in a target's.
+    """Consecutive records of a source partition that are in a target partition in the same order and without gaps.
 
-    Where `record_count` is the number of source offsets, each offset is its run's plus the same distance: the run is linear.
+    If `record_count` is the number of source offsets, all offsets differ by the same distance: the run is linear.
     """
 
     source_offset: int
@@ -66,7 +66,7 @@ class MapRun(NamedTuple):
     target_offset: int
     record_count: int
     max_timestamp: int = NO_TIMESTAMP
-    """Epoch ms, as the source has it."""
+    """Epoch ms, from the source."""
 
     @property
     def is_linear(self) -> bool:
@@ -78,7 +78,7 @@ class MapRun(NamedTuple):
 
 
 class MapHead(NamedTuple):
-    """A map's subject. `start_offset`: copying began there; earlier records of the source are not in the target."""
+    """The subject of a map. `start_offset`: copying began there; earlier records of the source are not in the target."""
 
     source: TopicPartition
     target_topic: str
@@ -86,21 +86,21 @@ class MapHead(NamedTuple):
 
 
 class MapState(NamedTuple):
-    """A file, read from its first to its last whole chunk."""
+    """The content of a file, from its first to its last whole chunk."""
 
     head: MapHead
     runs: list[MapRun]
     next_source_offset: int
-    """Everything below has been copied, or is not to be."""
+    """Everything below has been copied, or will not be."""
     staged: list[MapRun]
     staged_position: int | None
-    """`next_source_offset` if the staged chunk counts; None if nothing is staged."""
+    """`next_source_offset` if the staged chunk counts; None without a staged chunk."""
     end_position: int
     """Byte after the last whole chunk."""
 
 
 def map_path(folder: Path, source: TopicPartition) -> Path:
-    """Return where a source partition's map lies."""
+    """Return the path of a source partition's map."""
     return folder / f"{source.topic}-{source.partition}{SUFFIX}"
 
 
@@ -172,10 +172,10 @@ def read_state(path: Path) -> MapState | None:
 
 
 def add_run(runs: list[MapRun], run: MapRun) -> None:
-    """Add a run after the others; where it continues as the last one ends, both become one."""
+    """Add a run; if it continues the last one, they become one."""
     if runs:
         last = runs[-1]
-        if run.record_count == UNKNOWN_COUNT:  # wherever they are, they are behind what came before
+        if run.record_count == UNKNOWN_COUNT:  # Their offsets are unknown, but after the previous ones.
             run = run._replace(target_offset=max(run.target_offset, last.next_target_offset))
         elif (
             last.is_linear
@@ -212,7 +212,9 @@ def _gap(runs: list[MapRun], start: int, end: int) -> MapRun:
 
 
 def _chunks(data: bytes, path: Path) -> Iterator[tuple[int, int, int, bytes]]:
-    """Give (end, kind, writer, content) of each whole chunk, up to a torn one. Raises CorruptDataError for one amid others."""
+    """Yield (end, kind, writer, content) of each whole chunk, up to a torn one. Raises CorruptDataError for a torn one amid
+    others.
+    """
     position = 0
     while position + _FRAME.size <= len(data):
         length, crc = _FRAME.unpack_from(data, position)
@@ -220,7 +222,7 @@ def _chunks(data: bytes, path: Path) -> Iterator[tuple[int, int, int, bytes]]:
         if end > len(data) or length < _START.size:
             if length < _START.size and any(data[position:]):
                 raise CorruptDataError("a chunk of an offset map is too short", path=path, position=position, found=length)
-            return  # Half written, or room that a crash has left empty.
+            return  # Half written, or zeros left by a crash.
         body = data[start:end]
         if crc32c(body) != crc:
             if end == len(data):

@@ -1,15 +1,15 @@
-"""A replay: which window of a topic goes where, fixed at its first start and kept beside its offset map.
+"""A replay: its window and target, fixed at its first start and stored beside its offset map.
 
-`<map folder>/replay.json` says what was asked for, the job's id, and each partition's offsets `[start, end)`:
+`<map folder>/replay.json` has the request, the job's id, and each partition's offsets `[start, end)`:
 
-| asked for | becomes, at the first start |
+| in the request | becomes at the first start |
 |---|---|
-| times | epoch ms: `-3d` means the same three days when the replay is taken up again |
-| the end | each partition's last stable offset: what is appended later is not part of it, however early its timestamp |
-| the start | the first offset that has to be read for the window |
+| times | epoch ms: `-3d` means the same three days when the replay is resumed |
+| the end | each partition's last stable offset: later appends are excluded, however early their timestamps |
+| the start | the first offset that must be read for the window |
 
-A replay that is started again with the same folder continues where the target's transactions say that it came to. Records of the
-window that its source has lost meanwhile are an error; those that were copied before may be gone.
+A replay that is started again with the same folder continues at the position in the target's transactions. If the source has
+meanwhile lost records of the window that are not yet copied, an error is raised.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ VERSION = 1
 _WHAT = "the file of a replay"
 
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.type": "CreateTime"}
-"""Settings of a target topic that a replay makes: old records are to stay, all of them, with their times."""
+"""Settings of a target topic that a replay creates: all old records must be kept, with their timestamps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class ReplayRequest:
     time: TimeRule = TimeRule.PRODUCER
 
     def __post_init__(self) -> None:
-        # Workers have working folders of their own.
+        # Workers have their own working folders.
         object.__setattr__(self, "source", settled(self.source))
         if not kind_of(self.target).is_cluster:
             raise InvalidArgumentError("the target of a replay is brokers", found=self.target, expected="host:port")
@@ -69,35 +69,35 @@ class ReplayRequest:
 
     @property
     def rules(self) -> CopyRules:
-        """Return what becomes of times."""
+        """Return the rules for timestamps."""
         return CopyRules(self.time, self.shift_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A replay as its file has it."""
+    """A replay, as stored in its file."""
 
     job_id: str
     request: ReplayRequest
     target_cluster: str | None
-    """The target's cluster id, where it has one."""
+    """The target's cluster id, if it has one."""
     ranges: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """Partition → offsets `[start, end)`."""
 
     def targets(self) -> dict[TopicPartition, TopicPartition]:
-        """Return where each source partition goes."""
+        """Return the target of each source partition."""
         topic, target_topic = self.request.topic, self.request.target_topic
         return {TopicPartition(topic, number): TopicPartition(target_topic, number) for number in self.ranges}
 
 
 def prepare(request: ReplayRequest, map_dir: str | os.PathLike[str]) -> tuple[Replay, list[CopyTask]]:
-    """Begin a replay, or take one up: return it and what is left to be copied, the largest part first.
+    """Begin or resume a replay: return it and the remaining copies, the largest first.
 
-    A target topic that is not there is made, with as many partitions as the source has, no retention, and CreateTime.
+    A missing target topic is created, with the source's number of partitions, no retention, and CreateTime.
 
     Raises:
         InvalidArgumentError: the folder has another replay's map; source and target are the same topic; the target's topic
-            has too few partitions; there is another cluster behind the target's address.
+            has too few partitions; the target's address belongs to another cluster now.
         OffsetOutOfRangeError: records that are not yet copied are gone. CorruptDataError, StorageError: the folder's files.
         Raises what `plan_copy` and the target's brokers raise.
     """
@@ -107,9 +107,9 @@ def prepare(request: ReplayRequest, map_dir: str | os.PathLike[str]) -> tuple[Re
         target.topics()
         if replay is None:
             replay = _begin(request, target, folder)
-        # The first of two that began at once has written the file, and that one counts.
+        # Of two that began at the same time, the first one has written the file, which counts.
         _check_same(replay, request, target, folder)
-        # What is asked for now says where both are, and how they are reached.
+        # The present request has the addresses, and how to connect.
         replay = replace(replay, request=replace(replay.request, source=request.source, target=request.target))
         _check_partitions(replay, target)
         positions = committed_positions(target, replay.job_id, replay.targets(), require_stable=False)
@@ -117,7 +117,7 @@ def prepare(request: ReplayRequest, map_dir: str | os.PathLike[str]) -> tuple[Re
 
 
 def remembered(request: ReplayRequest, map_dir: str | os.PathLike[str], is_relative: Sequence[bool]) -> ReplayRequest:
-    """Return the request with those of its two times that were said relative to now as the folder's replay has them, if any."""
+    """Return the request with its relative times replaced by those stored in the folder's replay, if any."""
     replay = read_replay(Path(map_dir).absolute())
     if replay is None:
         return request
@@ -142,7 +142,7 @@ def read_replay(folder: Path) -> Replay | None:
 
 
 def _write(replay: Replay, folder: Path) -> bool:
-    """Write the file of a new replay; False if another replay began there meanwhile."""
+    """Write the file of a new replay; return False if another replay has begun there meanwhile."""
     asked = asdict(replay.request) | {"time": replay.request.time.value}
     content = {
         "job_id": replay.job_id,
@@ -177,13 +177,15 @@ def _begin(request: ReplayRequest, target: Cluster, folder: Path) -> Replay:
 
 
 def _is_of(source: Source, target: Cluster) -> bool:
-    """Whether the source is the target's cluster, or a folder or a copy of one of its brokers."""
+    """Whether the source is the target's cluster, or a folder (or a copy) of one of its brokers."""
     cluster_id = source.cluster_id()
     return cluster_id is not None and cluster_id == target.cluster_id
 
 
 def _is_same_topic(source: Source, topic: str, target: Cluster) -> bool:
-    """Whether the target has the very topic, and not another one of that name: the source may hold one that was deleted since."""
+    """Whether the target has the very same topic, not another one of that name: the source may have one that was
+    deleted since.
+    """
     there = target.topics().get(topic)
     if source.cluster is not None or there is None:
         return source.cluster is not None
@@ -192,14 +194,14 @@ def _is_same_topic(source: Source, topic: str, target: Cluster) -> bool:
 
 
 def _range(part: PlannedPartition) -> tuple[int, int]:
-    """Return the offsets to be read; in a folder the plan says where the first batch of the window may be."""
+    """Return the offsets to be read; in a folder the plan knows where the first batch of the window may be."""
     if not part.splits:
         return part.end_offset, part.end_offset
     return max(part.start_offset, part.splits[0].first_offset), part.end_offset
 
 
 def _check_same(replay: Replay, request: ReplayRequest, target: Cluster, folder: Path) -> None:
-    """Raise InvalidArgumentError where the folder belongs to another replay. Addresses may change, clusters may not."""
+    """Raise InvalidArgumentError if the folder belongs to another replay. Addresses may change, clusters may not."""
     same = replace(request, target=replay.request.target, source=replay.request.source)
     if kind_of(request.source) != kind_of(replay.request.source) or same != replay.request:
         raise InvalidArgumentError(
@@ -242,12 +244,13 @@ def _tasks(replay: Replay, folder: Path, positions: Mapping[TopicPartition, int]
         start, end = replay.ranges[source.partition]
         state = read_state(map_path(folder, source))
         confirmed = start if state is None else max(start, state.next_source_offset)
-        # The target may forget its groups' offsets after some days; the map does not.
+        # The target may expire its groups' offsets after some days; the map remains.
         position = max(confirmed, positions.get(source, start))
         if position < end:
             left[source.partition] = (position, end)
         elif confirmed < end:
-            # Killed between the last commit and its word in the map: nothing is left to be copied, but that is to be settled.
+            # Killed between the last commit and its confirmation in the map: nothing is left to copy, but the map must be
+            # settled.
             tasks.append(_task(replay, folder, source, ()))
     for part in _planned(request, left):
         position, end = left[part.source.partition]

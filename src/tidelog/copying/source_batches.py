@@ -1,22 +1,22 @@
-"""The batches of a source as a producer copies them.
+"""Turns the batches of a source into batches that a producer can send.
 
-A leader takes from producers only batches whose records count 0, 1, 2..., with CreateTime and without a delete horizon. So:
+A leader accepts only batches whose records count 0, 1, 2..., with CreateTime and without a delete horizon. So:
 
 | a batch of the source | becomes |
 |---|---|
-| v2, whole, without gaps, CreateTime | the same bytes; the header loses offset, leader epoch, producer, transaction |
-| the same with LogAppendTime | `TimeRule.PRODUCER`: the same bytes; the header says CreateTime, and the producers' largest time |
-| | where the producer gave a record no time: rebuilt, it has the log's |
+| v2, whole, without gaps, CreateTime | the same bytes, without offset, leader epoch, producer and transaction in the header |
+| the same with LogAppendTime | `TimeRule.PRODUCER`: the same bytes; the header has CreateTime, and its largest timestamp |
+| | rebuilt, if the producer gave a record no timestamp: it gets the log's |
 | | `TimeRule.LOG`: rebuilt |
-| cut by a bound of time or offset; with gaps (compaction); with a delete horizon | rebuilt of the rows that are wanted |
+| cut by a bound of time or offset; with gaps (compaction); with a delete horizon | rebuilt from the requested rows |
 | v0, v1 | rebuilt as v2 |
 | control; of an aborted transaction; empty; wholly outside | nothing |
 
-A copy that moves times moves those of whole batches in the header alone: records know theirs relative to it. Codecs are kept.
-Rebuilt batches: `column_rebuilding`. Checksums are checked first, whatever becomes of a batch.
+If a copy shifts times, only the headers of whole batches change, because the records' times are relative to them. Codecs are
+kept. `column_rebuilding` rebuilds batches. The checksum of every batch is checked first.
 
-Each batch that comes out says which offsets its records had (`runs`, without gaps), and up to where everything in front has come
-out (`next_offset`): a copy that is broken off begins again there.
+Each copied batch has the source offsets of its records (`runs`, without gaps), and the offset below which everything was returned
+(`next_offset`): an interrupted copy resumes there.
 """
 
 from __future__ import annotations
@@ -47,43 +47,43 @@ class CopyRules:
 
 
 class CopiedBatch(NamedTuple):
-    """A finished v2 batch, base offset 0 and no producer, ready for `BatchAppender.append`."""
+    """A finished v2 batch with base offset 0 and no producer, ready for `BatchAppender.append`."""
 
     data: bytearray
     runs: tuple[SourceRun, ...]
-    """The offsets that its records had; their counts add up to the batch's."""
+    """The source offsets of its records; their counts add up to the batch's."""
     record_count: int
     max_timestamp: int
-    """Epoch ms as it is written, -1 for none."""
+    """Epoch ms as written, -1 for none."""
     next_offset: int
-    """Every wanted record below it is in this batch or one before."""
+    """Every requested record below it is in this batch or an earlier one."""
     is_rebuilt: bool
 
 
 @dataclass(slots=True)
 class CopyCounts:
-    """Counts of what was met."""
+    """Counts of the source's batches and records."""
 
     records: int = 0
     batches: int = 0
     rebuilt_batches: int = 0
-    """Of those: how many are not the source's bytes."""
+    """How many of those are not the source's bytes."""
     size_bytes: int = 0
     without_timestamp: int = 0
-    """Records left out because they have no time, where there is a bound of time."""
+    """Records without a timestamp that were left out because of a time bound."""
 
 
 def copied_or_skipped(
     splits: Sequence[Split], rules: CopyRules, start_offset: int, counts: CopyCounts | None = None
 ) -> Iterator[CopiedBatch | None]:
-    """Yield what becomes of the records of one partition's splits, in order, from `start_offset` on.
+    """Yield the copied batches of one partition's splits, in order, from `start_offset` on.
 
-    None comes after each batch of the source: gigabytes may lie between two that are wanted. `splits` are those of a
-    read_committed plan. `counts` is added to.
+    None is yielded after each batch of the source, because gigabytes may lie between two requested ones. `splits` are from a
+    read_committed plan. `counts` is updated.
 
     Raises:
-        SegmentChangedError, OffsetOutOfRangeError: the source lost what was planned. CorruptDataError: damaged batches.
-        InvalidArgumentError: moved times would be negative.
+        SegmentChangedError, OffsetOutOfRangeError: the source lost planned records. CorruptDataError: damaged batches.
+        InvalidArgumentError: shifted times would be negative.
         BrokerUnreachableError, BrokerError, ProtocolError
     """
     counts = CopyCounts() if counts is None else counts
@@ -95,7 +95,7 @@ def copied_or_skipped(
 
 
 class _SplitCopier:
-    """One split's way through."""
+    """The copy of one split."""
 
     def __init__(self, split: Split, rules: CopyRules, counts: CopyCounts) -> None:
         self._split = split
@@ -137,7 +137,7 @@ class _SplitCopier:
         self._rebuilder.add(header, buffer, index, self._path)
 
     def _is_passable(self, header: BatchHeader) -> bool:
-        """Whether the header leaves it open that the batch may go as it is."""
+        """Whether the header allows that the batch is copied unchanged."""
         return (
             header.magic == 2
             and header.last_offset - header.base_offset + 1 == header.record_count
@@ -148,11 +148,11 @@ class _SplitCopier:
         )
 
     def _needs_probe(self, header: BatchHeader) -> bool:
-        """Whether the records' times must be looked at before the batch may go as it is."""
+        """Whether the records' timestamps must be checked before the batch may be copied unchanged."""
         return self._is_timed or header.timestamp_type != CREATE_TIME or self._rules.shift_ms != 0
 
     def _probed(self, header: BatchHeader, batch: memoryview) -> int:
-        """Look at the records' times; return how many of them are wanted."""
+        """Check the records' timestamps; return how many records are requested."""
         self._probe.clear()
         wanted = self._probe.add(header, batch, 0, self._path)
         if not wanted:
@@ -160,7 +160,7 @@ class _SplitCopier:
         return wanted
 
     def _passed(self, header: BatchHeader, batch: memoryview) -> CopiedBatch | None:
-        """Return the batch as a producer would send it; None if some of its records must stay behind, or change each."""
+        """Return the batch as a producer would send it; None if some of its records must be left out or changed."""
         base_timestamp, max_timestamp = header.base_timestamp, header.max_timestamp
         shift_ms, is_append_time = self._rules.shift_ms, header.timestamp_type != CREATE_TIME
         if self._needs_probe(header) and self._probe.rows < header.record_count:
@@ -168,11 +168,11 @@ class _SplitCopier:
         if shift_ms or is_append_time:
             times = time_array(self._probe.create_times(), header.record_count)
             if times.null_count and (is_append_time or times.null_count < header.record_count):
-                return None  # records without the producer's time get the log's, or are not moved with the others
+                return None  # Records without the producer's timestamp get the log's, or are not shifted with the others.
             if shift_ms and not times.null_count:
                 times = shifted(times, shift_ms)
                 base_timestamp += shift_ms
-            # Under LogAppendTime the header hides the largest of the producers' times.
+            # With LogAppendTime the header lacks the largest of the producer's timestamps.
             largest = pc.max(times).as_py()
             max_timestamp = NO_TIMESTAMP if largest is None else largest
         data = bytearray(batch)
@@ -189,7 +189,7 @@ class _SplitCopier:
         return CopiedBatch(data, runs, header.record_count, max_timestamp, header.last_offset + 1, False)
 
     def _flush(self) -> Iterator[CopiedBatch]:
-        """Yield what was put off, in batches; the last of them reaches to where the reading is."""
+        """Yield the collected rows in batches; the last one reaches up to the reading position."""
         self._counts.without_timestamp += self._rebuilder.take_without_timestamp()
         pending = None
         for built in self._rebuilder.take():

@@ -1,14 +1,14 @@
-"""Topics of a mirror's target: made like the source's where they are missing, given more partitions where the source has more.
+"""Topics of a mirror's target: missing ones are created like the source's, and partitions are added if the source has more.
 
 | of a source topic | the target's |
 |---|---|
-| number of partitions | the same; a topic that is there gets what it lacks, and keeps what it has more |
-| replication factor | the target's default, or what the caller says |
-| what is configured for the topic | the same, but for `LEFT_OUT` |
-| what the source's brokers set for all of their topics | the same, of `DECISIVE`: how records look, how long they stay |
-| nothing is known (a folder of Kafka's, brokers before 0.11) | `message.timestamp.type` as the last batch has it |
+| number of partitions | the same; an existing topic gets missing ones, and keeps additional ones |
+| replication factor | the target's default, or the caller's |
+| the topic's own properties | the same, except `LEFT_OUT` |
+| defaults of the source's brokers | the same for those in `DECISIVE`: the form of records, and how long they are kept |
+| unknown properties (a folder of Kafka, brokers before 0.11) | `message.timestamp.type` of the last batch |
 
-A topic that already exists keeps its configuration, whatever the source's is.
+An existing topic keeps its configuration, whatever the source's is.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ LEFT_OUT = frozenset(
         "remote.storage.enable",
         "local.retention.ms",
         "local.retention.bytes",
-        # What is copied is v2; an older format would take the transactions from it.
+        # Copies are in v2; an older format would have no transactions.
         "message.format.version",
         "message.downconversion.enable",
-        # A source's records are as old as they are: a bound would refuse history.
+        # The source's records may be old: a limit would refuse them.
         "message.timestamp.difference.max.ms",
         "message.timestamp.before.max.ms",
         "message.timestamp.after.max.ms",
@@ -80,10 +80,10 @@ _CREATE_NEWEST = 7
 _PARTITIONS_NEWEST = 3
 _CONFIGS_NEWEST = 4
 _LOOKED_BACK = 1_000
-"""Offsets: a batch among the last ones says which timestamps a topic has, and markers say nothing."""
+"""How many offsets are searched for the last batch, which shows the timestamp type; markers do not."""
 
 _NO_DEFAULT_VERSION = 4
-"""CreateTopics before that version has no "as many replicas as the brokers think" (KIP-464, Kafka 2.4)."""
+"""Before this version CreateTopics requires a replication factor (KIP-464, Kafka 2.4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +100,12 @@ class TopicChange:
 
     topic: str
     had_partitions: int
-    """0: it is new."""
+    """0: the topic is new."""
     partitions: int
 
 
 def shapes_of(source: Source, topics: Iterable[str]) -> dict[str, TopicShape]:
-    """Return the shapes of a source's topics, as far as it knows them. Raises as `shapes_of_cluster`, `shapes_of_folder`."""
+    """Return the shapes of a source's topics, as far as known. Raises as `shapes_of_cluster`, `shapes_of_folder`."""
     if source.cluster is not None:
         return shapes_of_cluster(source.cluster, topics)
     if source.log_dir is not None:
@@ -149,9 +149,9 @@ def shapes_of_folder(log_dir: LogDir, topics: Iterable[str]) -> dict[str, TopicS
 def ensure_topics(
     cluster: Cluster, wanted: Mapping[str, TopicShape], *, replication_factor: int | None = None
 ) -> list[TopicChange]:
-    """Make the topics that are missing, and the partitions that topics lack; return what was done, once all have leaders.
+    """Create missing topics and partitions; return what was done, once all have leaders.
 
-    Raises BrokerError for what the target refuses, with its own words; BrokerUnreachableError, UnsupportedVersionError.
+    Raises BrokerError with the target's message if it refuses something; BrokerUnreachableError, UnsupportedVersionError.
     """
     there = cluster.topics()
     changes = []
@@ -171,7 +171,7 @@ def ensure_topics(
 def _is_carried(config: DescribeConfigsResourceResult) -> bool:
     if config.name in LEFT_OUT or config.is_sensitive:
         return False
-    if config.config_source == -1:  # v0 only knows whether it is a default.
+    if config.config_source == -1:  # v0 only says whether it is a default.
         return not config.is_default
     return config.config_source == _TOPIC_SOURCE or (config.name in DECISIVE and config.config_source != _DEFAULT_SOURCE)
 
@@ -245,7 +245,9 @@ def _ask_controller(
     what: str,
     is_fine: ErrorCode | None,
 ) -> None:
-    """Ask the brokers one after the other until it is done: with KRaft any of them passes it on, before only one takes it."""
+    """Ask the brokers one after the other until one does it: under KRaft any of them forwards it, before only the controller
+    accepts it.
+    """
     timer = RetryTimer(cluster.timeout_ms)
     while True:
         refusal: BrokerError | BrokerUnreachableError | None = None
@@ -269,7 +271,7 @@ def _ask_controller(
 
 
 def _wait_for_leaders(cluster: Cluster, partitions: Mapping[str, int]) -> None:
-    """Wait until metadata knows all partitions, each with a leader."""
+    """Wait until metadata has all partitions, each with a leader."""
     timer = RetryTimer(cluster.timeout_ms)
     while True:
         there = cluster.topics()

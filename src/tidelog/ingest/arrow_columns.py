@@ -1,11 +1,11 @@
-"""Arrow columns as batches are built of them: what an import, Spark's sink and a copy that rebuilds batches have in common.
+"""Arrow columns in the form from which batches are built, for imports, Spark's sink and rebuilt batches of copies.
 
 | Arrow | becomes |
 |---|---|
 | binary column | `BinaryLayout`: offsets, data, validity, without a copy |
 | int32 or int64 column without nulls | a memoryview of its values |
-| a column that says where rows go | for each place the numbers of its rows, in order |
-| keys and values of headers, and whose they are | a binary column of them as in v2 records (`records.builder.encode_headers`) |
+| a column with the target of each row | for each target the numbers of its rows, in order |
+| keys and values of headers, and their rows | a binary column in the encoding of v2 records (`records.builder.encode_headers`) |
 
 No row becomes a Python object.
 """
@@ -25,19 +25,19 @@ _NOTHING = pa.scalar(b"", pa.binary())
 
 
 def binary_layout(array: pa.BinaryArray) -> BinaryLayout:
-    """Return where the byte strings of a column lie."""
+    """Return the positions of a column's byte strings."""
     validity, offsets, data = array.buffers()
     return BinaryLayout(offsets, data or b"", validity, array.offset, len(array))
 
 
 def int_view(array: pa.Array, code: Literal["i", "q"]) -> memoryview:
-    """Return the values of an int32 ("i") or int64 ("q") column; what stands for a null is anything."""
+    """Return the values of an int32 ("i") or int64 ("q") column; nulls have arbitrary values."""
     values = memoryview(array.buffers()[1]).cast("B").cast(code)
     return values[array.offset : array.offset + len(array)]
 
 
 def rows_by_place(places: pa.Array) -> Iterator[tuple[int, pa.Int32Array]]:
-    """Yield each place that has rows, with their numbers in the column's order."""
+    """Yield each target that has rows, with the rows' numbers in the column's order."""
     order = pc.array_sort_indices(places).cast(pa.int32())  # a stable sort
     start = 0
     runs = pc.run_end_encode(places.take(order))
@@ -47,9 +47,9 @@ def rows_by_place(places: pa.Array) -> Iterator[tuple[int, pa.Int32Array]]:
 
 
 def encoded_headers(keys: pa.BinaryArray, values: pa.BinaryArray, offsets: pa.Int32Array) -> pa.BinaryArray:
-    """Return the headers of each row as binary: row n has those from `offsets[n]` to `offsets[n + 1]`; keys have no nulls.
+    """Return the headers of each row as binary: row n has those from `offsets[n]` to `offsets[n + 1]`; keys are not null.
 
-    They are varint(count), then for each header varint(key bytes), key, varint(value bytes, -1 for null), value.
+    The encoding is varint(count), then for each header varint(key bytes), key, varint(value bytes, -1 for null), value.
     """
     headers = pc.binary_join_element_wise(
         _varints(pc.binary_length(keys)),
@@ -63,7 +63,7 @@ def encoded_headers(keys: pa.BinaryArray, values: pa.BinaryArray, offsets: pa.In
 
 
 def _varints(numbers: pa.Array) -> pa.Array:
-    """Return numbers as zig-zag varints. Lengths repeat: one is encoded for each that differs."""
+    """Return numbers as zig-zag varints. Lengths repeat, so each distinct one is encoded once."""
     coded = numbers.dictionary_encode()
     texts = pa.array([encode_varint(number) for number in coded.dictionary.to_pylist()], pa.binary())
     return texts.take(coded.indices)

@@ -1,16 +1,16 @@
-"""CSV files with a header line: typed columns without damage to what the text says.
+"""CSV files with a header line: typed columns without loss of information.
 
-Arrow infers types from the first block only. Here the types are settled over the whole file before the first row is
-used, so that a later row can neither fail the import nor be bent into a type that does not fit::
+Arrow infers types from the first block only. Here the types are determined over the whole file before the first row is used, so
+that a later row can neither fail the import nor be converted to a wrong type::
 
-    pass 1  read with inferred types; where a value does not fit, widen the column and start over:
-            nothing → any type, integer → double, date or coarse timestamp → finer timestamp, all else → text
-    pass 2  look at the text of numeric columns: leading zeros or plus signs (zip codes, phone numbers), or integers
+    pass 1  read with inferred types; if a value does not fit, widen the column and start over:
+            nothing → any type, integer → double, date or coarse timestamp → finer timestamp, anything else → text
+    pass 2  check the text of numeric columns: leading zeros or plus signs (zip codes, phone numbers), or integers
             too long for 64 bits that Arrow would round to doubles, make the column text
     then    the rows
 
-The null texts (empty, ``NA``, ``null``, ...) are null in typed columns and stay text in text columns. ``nan`` is none of them,
-though Arrow has it so: it is a floating number, and a value that exists.
+Null texts (empty, ``NA``, ``null``, ...) are null in typed columns and stay text in text columns. ``nan`` is not one of them,
+unlike in Arrow: it is a floating-point value.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LOSES_DIGITS = r"^[+-]?[0-9]{16,}$"
 
 
 class CsvSource:
-    """One CSV file. Raises InvalidArgumentError if a wanted column is missing, CorruptDataError if it is no CSV."""
+    """One CSV file. Raises InvalidArgumentError if a requested column is missing, CorruptDataError if it is not CSV."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class CsvSource:
                 self._keep_digits()
 
     def rows(self) -> Iterator[Rows]:
-        """Yield the rows with the settled types."""
+        """Yield the rows with the determined types."""
         row = 0
         with self._file() as file, arrow_errors(self._path, "CSV"):
             for batch in self._open(file, self._columns, self._types):
@@ -89,7 +89,7 @@ class CsvSource:
 
     def _settle_types(self) -> None:
         """Read the file until every value of every column fits its type."""
-        # What follows a quote that is never closed ends up in the last column: it is read too.
+        # Text after an unclosed quote ends up in the last column, so that one is read too.
         unread = [self._names[-1]] if self._names[-1] not in self._columns else []
         while True:
             types: dict[str, pa.DataType] = {}
@@ -130,7 +130,7 @@ class CsvSource:
             raise CorruptDataError("a quote is never closed", path=self._path, found=repr(f'"{start}'))
 
     def _widen(self, error: pa.ArrowInvalid, types: dict[str, pa.DataType]) -> None:
-        """Widen the column that `error` is about, or the block; raise `error` again if it is about neither."""
+        """Widen the column that `error` is about, or the block size; raise `error` again if it is about neither."""
         text = str(error)
         long_row = "straddling object" in text
         long_header = "Empty CSV file or block" in text and self._block_bytes < self.size_bytes
@@ -140,7 +140,7 @@ class CsvSource:
         column = _MISFIT_COLUMN.search(text)
         if not types or column is None or "conversion error" not in text:
             raise error
-        name = self._names[int(column[1])]  # counted in the file, not among the columns that are read
+        name = self._names[int(column[1])]  # The number counts the file's columns, not the columns read.
         before = types[name]
         if pt.is_string(before):
             raise error
@@ -148,7 +148,7 @@ class CsvSource:
         self._types = types | {name: pa.string() if misfit is None else _wider(before, _type_of(misfit[2]))}
 
     def _keep_digits(self) -> None:
-        """Make text of numeric columns whose numbers would lose digits."""
+        """Make numeric columns text if their numbers would lose digits."""
         numeric = [name for name, kind in self._types.items() if pt.is_integer(kind) or pt.is_floating(kind)]
         suspects = set(numeric)
         if not numeric:
@@ -164,8 +164,8 @@ class CsvSource:
                         suspects.discard(name)
 
     def _file(self) -> pa.NativeFile:
-        # Arrow reads ahead in threads of its own. A Python file would make them wait for the interpreter, and a run that is
-        # interrupted would end in an abort, or never.
+        # Arrow reads ahead in its own threads. A Python file would make them wait for the interpreter, and an interrupted run
+        # would abort, or never end.
         return pa.OSFile(os.fsencode(self._path))
 
     def _stream(self, file: pa.NativeFile) -> pa.NativeFile:
@@ -194,7 +194,7 @@ def _type_of(value: str) -> pa.DataType:
 
 
 def _wider(before: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Return a type that holds both, text if no other does."""
+    """Return a type for the values of both, text if no other fits."""
     if pt.is_null(before):
         return other if not pt.is_null(other) else pa.string()
     if pt.is_integer(before) and pt.is_floating(other):

@@ -1,11 +1,11 @@
-"""The kinds of files that can be imported: by their ending, or as the caller says.
+"""The file formats that can be imported, by the file's extension or the caller's choice.
 
 ===========  ==========================================  ==========================================================
 format       endings                                     reader
 ===========  ==========================================  ==========================================================
 parquet      .parquet .pq                                `parquet_source`: row groups, page by page
-csv          .csv .tsv, also with .gz .bz2 .zst .lz4     `csv_source`: types settled over the whole file first
-jsonl        .jsonl .ndjson .json, also compressed       `json_lines_source`: one object a line, the line itself is the row
+csv          .csv .tsv, also with .gz .bz2 .zst .lz4     `csv_source`: types are determined over the whole file first
+jsonl        .jsonl .ndjson .json, also compressed       `json_lines_source`: one object per line; the line itself is the row
 ===========  ==========================================  ==========================================================
 """
 
@@ -35,12 +35,11 @@ def open_source(
     delimiter: str | None = None,
     progress: ProgressMaker = silent,
 ) -> Source:
-    """Open `path` by its ending, or as `file_format` says.
+    """Open `path` by its extension, or in `file_format`.
 
-    `as_text` and `delimiter` are about CSV only: read every column as text; the character between fields. `progress` shows
-    what a source has to read before the first row.
-    Raises InvalidArgumentError for an unknown format, for a pipe that would have to be read twice and for a wanted column
-    that does not exist, CorruptDataError for a file that is not what its ending says.
+    `as_text` and `delimiter` are for CSV: read every column as text; the character between fields. `progress` shows what a
+    source reads before the first row. Raises InvalidArgumentError for an unknown format, for a pipe that would have to be read
+    twice, and for a requested column that does not exist; CorruptDataError for a file in another format.
     """
     kind = file_format or format_of(path)
     if kind != "csv" and (as_text or delimiter is not None):
@@ -64,7 +63,7 @@ def open_source(
 
 
 def format_of(path: Path) -> str:
-    """Return the format that the file's ending stands for."""
+    """Return the format for the file's extension."""
     name = path.name.lower()
     for ending in _COMPRESSED:
         name = name.removesuffix(ending)

@@ -1,4 +1,4 @@
-"""From a file's rows to a topic's batches, a chunk of columns at a time.
+"""Writes a file's rows as a topic's batches, a chunk of columns at a time.
 
 ::
 
@@ -6,11 +6,11 @@
                                                           ▲                            │
                                                           └── rows of unfinished batches, in front of the next chunk
 
-A row with a key goes where Kafka's default partitioner sends it: murmur2 of the key. Rows without a key take the
-partitions in turn. Within a partition the order is that of the file. A batch holds as many rows as fit into
-`batch_bytes` before compression (never less than one), as a producer with that ``batch.size`` would send it.
+A row with a key goes to the partition of Kafka's default partitioner: murmur2 of the key. Rows without a key go to the partitions
+in turn. Within a partition the order is the file's. A batch has as many rows as fit into `batch_bytes` before compression (at
+least one), as from a producer with that ``batch.size``.
 
-No row is ever a Python object; memory is bounded by the chunk, not by the file. Either the whole file arrives or nothing.
+No row becomes a Python object; memory is limited by the chunk, not by the file. The import is atomic.
 """
 
 from __future__ import annotations
@@ -41,17 +41,16 @@ DEFAULT_BATCH_BYTES = 16384
 """A producer's `batch.size`."""
 
 _MAX_OVERHEAD_BYTES = 128
-"""More than a batch of one record has besides key and value."""
+"""An upper bound of the size of a one-record batch beyond its key and value."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions:
     """How rows become records. Columns by name; `value_column` None means the whole row as JSON.
 
-    `timestamp_unit` (`timestamps.UNITS`) is what numbers of the timestamp column count; None: milliseconds, where that is likely.
-
-    `properties` are the topic's, texts under Kafka's names. Unless they say otherwise retention.ms is -1: rows are as old as they
-    are, and Kafka's default, a week, would have them deleted as soon as a log manager runs on the folder.
+    `timestamp_unit` (`timestamps.UNITS`) is the unit of numbers in the timestamp column; None: milliseconds, if that is
+    plausible. `properties` are the topic's, as text under Kafka's names. By default retention.ms is -1: with Kafka's default, a
+    week, old rows would be deleted as soon as a log manager runs on the folder.
     """
 
     timestamp_column: str
@@ -71,7 +70,7 @@ class ImportOptions:
             raise InvalidArgumentError("a batch has at least one byte", found=self.batch_bytes)
 
     def topic_properties(self) -> dict[str, str]:
-        """Return what the topic is registered with."""
+        """Return the properties with which the topic is registered."""
         return {"retention.ms": "-1", **{name: str(value) for name, value in unaliased(self.properties).items()}}
 
 
@@ -110,11 +109,11 @@ class ImportSummary(NamedTuple):
 def import_file(
     directory: Path, topic: str, path: Path, options: ImportOptions, clock: Clock, progress: ProgressMaker = silent
 ) -> ImportSummary:
-    """Write the rows of `path` as the new topic `topic` of the data folder `directory`, which is created where it is missing.
+    """Write the rows of `path` as the new topic `topic` of the data folder `directory`, which is created if missing.
 
-    Raises InvalidArgumentError for options, columns, a time that is null or negative (it names the row), CorruptDataError for
-    a file that is damaged, or was changed while it was read, TopicExistsError, RecordTooLargeError for a row beyond
-    max.message.bytes or segment.bytes, RecordValidationError for one that the topic refuses, StorageError. Then nothing is left.
+    Raises InvalidArgumentError for options, columns, a null or negative time (with the row), CorruptDataError for a file that is
+    damaged or was changed while it was read, TopicExistsError, RecordTooLargeError for a row beyond max.message.bytes or
+    segment.bytes, RecordValidationError for a row that the topic refuses, StorageError. After an error nothing is left.
     """
     properties = options.topic_properties()
     config = LogConfig.from_properties(properties)
@@ -141,7 +140,7 @@ def import_file(
 
 
 class _Columns(NamedTuple):
-    """Rows ready to be written: int64 ms, binary (nulls allowed), binary (nulls allowed), their numbers in the file."""
+    """Rows to be written: int64 ms, binary (nulls allowed), binary (nulls allowed), their numbers in the file."""
 
     timestamps: pa.Int64Array
     keys: pa.BinaryArray
@@ -162,7 +161,7 @@ def _columns(rows: Rows, wanted: Wanted, times: TimeColumn) -> _Columns:
 
 
 class _Batcher:
-    """Deals rows out to partitions and cuts each partition's rows into batches."""
+    """Assigns rows to partitions and cuts each partition's rows into batches."""
 
     def __init__(self, logs: Sequence[PartitionLog], options: ImportOptions, config: LogConfig) -> None:
         self.min_timestamp: int | None = None
@@ -177,7 +176,7 @@ class _Batcher:
         self._waiting: tuple[_Columns, pa.Int32Array] | None = None
 
     def add(self, columns: _Columns) -> None:
-        """Write what fills batches, keep the rest."""
+        """Write full batches, keep the rest."""
         self._check_sizes(columns)
         span = pc.min_max(columns.timestamps).as_py()
         if span["min"] is not None:
@@ -186,7 +185,7 @@ class _Batcher:
         self._write(*self._behind_waiting(columns), is_last=False)
 
     def finish(self) -> None:
-        """Write what is left."""
+        """Write the rest."""
         if self._waiting is not None:
             self._write(*self._waiting, is_last=True)
 
@@ -218,7 +217,7 @@ class _Batcher:
             self._waiting = _Columns(*(column.take(rows_left) for column in columns)), partitions.take(rows_left)
 
     def _behind_waiting(self, columns: _Columns) -> tuple[_Columns, pa.Int32Array]:
-        """Put the rows that wait for a full batch in front."""
+        """Put the rows that wait for a full batch first."""
         partitions = self._partitions(columns.keys)
         if self._waiting is None:
             return columns, partitions
@@ -239,7 +238,7 @@ class _Batcher:
         return pc.if_else(keys.is_null(), in_turn, chosen)
 
     def _check_sizes(self, columns: _Columns) -> None:
-        """Refuse a row that no batch or no segment can hold, by its number."""
+        """Refuse a row that is too large for any batch or segment, with its number."""
         keys, values = (pc.fill_null(pc.binary_length(column), 0).cast(pa.int64()) for column in (columns.keys, columns.values))
         suspects = pc.indices_nonzero(pc.greater(pc.add(keys, values), self._row_limit_bytes - _MAX_OVERHEAD_BYTES))
         if not len(suspects):
@@ -259,7 +258,9 @@ class _Batcher:
 
 
 def _before_compression(limit_bytes: int, codec: Codec) -> int:
-    """Return how large a batch may be that must not exceed a limit as it is stored: one that does not compress grows a little."""
+    """Return the limit of a batch before compression, so that it stays within a limit when stored: an incompressible one grows a
+    little.
+    """
     return limit_bytes if codec is Codec.NONE else limit_bytes - 64 - limit_bytes // 128
 
 

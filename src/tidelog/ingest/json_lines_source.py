@@ -1,11 +1,11 @@
-"""JSON Lines: one object a line. The line itself is the row's JSON text, so that an import loses nothing of it.
+"""JSON Lines: one object per line. The line itself is the row's JSON text, so that an import keeps all of it.
 
-Arrow's JSON reader parses each line, which checks its syntax, and reads the wanted columns only: fields that the import
-does not use may change their type from row to row. A wanted column is read as the first of these that fits:
+Arrow's JSON reader parses each line, which checks its syntax, and reads only the requested columns: other fields may change their
+type from row to row. A requested column is read as the first of these types that fits:
 
     integer (64 bits), unsigned integer (64 bits), text, true/false, fractional number
 
-and keeps that type until a block does not fit. Blank lines and a byte order mark are skipped. Rows are numbered without them.
+It keeps that type until a block does not fit. Blank lines and a byte order mark are skipped. Rows are numbered without them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KINDS = (pa.int64(), pa.uint64(), pa.string(), pa.bool_(), pa.float64())
 
 
 class JsonLinesSource:
-    """One file of JSON objects, one a line."""
+    """One file of JSON objects, one per line."""
 
     def __init__(self, path: Path, wanted: Wanted) -> None:
         self._path = path
@@ -42,7 +42,7 @@ class JsonLinesSource:
     def rows(self) -> Iterator[Rows]:
         """Yield the rows; raises CorruptDataError naming the row that is not a JSON object.
 
-        Raises InvalidArgumentError for a wanted column that no row has, or whose values are of several kinds.
+        Raises InvalidArgumentError for a requested column that no row has, or with values of several kinds.
         """
         row = 0
         seen: set[str] = set()
@@ -81,7 +81,7 @@ class JsonLinesSource:
         return lines.filter(pc.not_equal(lines, ""))
 
     def _columns(self, lines: pa.StringArray, first_row: int) -> pa.RecordBatch:
-        """Parse `lines` and return the wanted columns."""
+        """Parse `lines` and return the requested columns."""
         names = self._wanted.names()
         kinds = {name: self._kinds.get(name, _KINDS[0]) for name in names}
         try:
@@ -96,7 +96,7 @@ class JsonLinesSource:
         return table.combine_chunks().to_batches()[0]
 
     def _fitting(self, lines: pa.StringArray, name: str) -> pa.DataType:
-        """Return the kind that all values of one column have."""
+        """Return the type that fits all values of one column."""
         for kind in _KINDS:
             try:
                 _parsed(lines, {name: kind})
@@ -112,7 +112,7 @@ class JsonLinesSource:
         )
 
     def _check_syntax(self, lines: pa.StringArray, first_row: int) -> None:
-        """Raise CorruptDataError for the first line that is not exactly one object; bisects, so it is fast in long blocks."""
+        """Raise CorruptDataError for the first line that is not exactly one object; bisects, so it is fast for long blocks."""
         low, high = 0, len(lines)
         if _is_objects(lines):
             return
@@ -136,7 +136,7 @@ def _is_objects(lines: pa.StringArray) -> bool:
 
 
 def _look_like_objects(lines: pa.StringArray) -> bool:
-    """Whether the ends of the lines are those of objects: then no object spans two lines, and counting them is enough."""
+    """Whether the lines begin and end like objects: then no object spans two lines, and counting them is enough."""
     return bool(pc.all(pc.and_(pc.starts_with(lines, "{"), pc.ends_with(lines, "}"))).as_py())
 
 

@@ -1,7 +1,7 @@
 r"""Rows as JSON text, a column at a time.
 
-Every column is turned into an Arrow column of JSON texts, and the columns are joined into one object a row; no row ever
-becomes a Python object (binary columns are the exception: Arrow has no base64).
+Every column becomes an Arrow column of JSON texts, and the columns are joined into one object per row. No row becomes a Python
+object, except in binary columns, because Arrow has no base64.
 
 ==============================  ==========================================================================
 Arrow type                      JSON
@@ -9,7 +9,7 @@ Arrow type                      JSON
 null, and any null              ``null``
 bool                            ``true``, ``false``
 integers, decimals              the number, all digits
-floating                        shortest text that reads back equal, always with ``.`` or an exponent;
+floating                        the shortest text that parses to the same value, with ``.`` or an exponent;
                                 ``"NaN"``, ``"Infinity"``, ``"-Infinity"``
 string                          the text; only ``"``, ``\\`` and control characters are escaped
 binary                          base64
@@ -20,11 +20,11 @@ time                            ``"10:00:00.123"``
 duration                        the number of its units
 list                            array
 struct                          object, fields in the order of the type
-map                             object where the keys are text, else array of ``[key, value]``
-dictionary, run-end encoded     as what they stand for
+map                             an object if the keys are text, otherwise an array of ``[key, value]``
+dictionary, run-end encoded     like the values that they encode
 ==============================  ==========================================================================
 
-Fields keep the file's order; there is no white space. Equal rows give equal bytes.
+Fields keep the file's order; there is no white space. Equal rows have equal bytes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ESCAPES = [(chr(code), json.dumps(chr(code))[1:-1]) for code in range(0x20)]
 
 
 def encode_rows(batch: pa.RecordBatch) -> pa.StringArray:
-    """Return one JSON object a row of `batch`, as text, never null.
+    """Return one JSON object per row of `batch`, as text, never null.
 
     Raises InvalidArgumentError for two columns of one name, for text that is not UTF-8, and for a type without a JSON form.
     """
@@ -63,7 +63,7 @@ def encode_column(array: pa.Array, name: str) -> pa.StringArray:
 
 
 def plain_text(array: pa.Array, name: str) -> pa.Array:
-    """Return keys or raw values as bytes: binary as it is, text as UTF-8, all else as bare JSON text. Nulls stay."""
+    """Return keys or raw values as bytes: binary unchanged, text as UTF-8, anything else as bare JSON text. Nulls stay."""
     array = _stored(array)
     if _is_binary(array.type):
         return array.cast(pa.binary())
@@ -86,7 +86,7 @@ def _objects(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -> pa
 
 
 def _encode(array: pa.Array, name: str) -> pa.StringArray:
-    """Return JSON texts; where `array` is null the text may be null."""
+    """Return JSON texts; if `array` is null the text may be null."""
     array = _stored(array)
     kind = array.type
     if pt.is_null(kind):
@@ -109,7 +109,7 @@ def _encode(array: pa.Array, name: str) -> pa.StringArray:
 
 
 def _bare(array: pa.Array) -> pa.StringArray | None:
-    """Return the text of scalars that never need escaping, without quotes; None for all other types."""
+    """Return the text of scalars that never need escaping, without quotes; None for other types."""
     kind = array.type
     if pt.is_boolean(kind) or pt.is_integer(kind) or pt.is_decimal(kind) or pt.is_time(kind) or pt.is_date(kind):
         return array.cast(pa.string())
@@ -126,7 +126,7 @@ def _bare(array: pa.Array) -> pa.StringArray | None:
 
 
 def _float_text(array: pa.Array) -> pa.StringArray:
-    """Return the shortest text that reads back equal and still looks like a floating number."""
+    """Return the shortest text that parses to the same value and looks like a floating-point number."""
     texts = array.cast(pa.string())
     whole = pc.match_substring_regex(texts, r"^-?[0-9]+$")
     texts = pc.if_else(whole, pc.binary_join_element_wise(texts, ".0", ""), texts)
@@ -138,7 +138,7 @@ def _float_text(array: pa.Array) -> pa.StringArray:
 
 
 def _escaped(texts: pa.StringArray) -> pa.StringArray:
-    """Escape what JSON asks for; most columns need nothing, which one pass finds out."""
+    """Escape as JSON requires; most columns need nothing, which one pass finds out."""
     if not _any(texts, _NEEDS_ESCAPE):
         return texts
     texts = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), '"', '\\"')
@@ -157,7 +157,7 @@ def _quoted(texts: pa.StringArray) -> pa.StringArray:
 
 
 def _text(array: pa.Array, name: str) -> pa.StringArray:
-    """Return text as plain Arrow strings, checked to be UTF-8 (a Parquet file may promise and not keep it)."""
+    """Return text as plain Arrow strings, checked to be UTF-8 (which a Parquet file may wrongly claim)."""
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:
@@ -195,13 +195,13 @@ def _map(array: pa.MapArray, name: str) -> pa.StringArray:
 
 
 def _offsets_of(lengths: pa.Array) -> pa.Array:
-    """Return list offsets, from zero, for lists of these lengths (a null list is empty)."""
+    """Return list offsets from zero for lists of these lengths (a null list is empty)."""
     ends = pc.cumulative_sum(pc.fill_null(lengths, 0).cast(pa.int32()))
     return pa.concat_arrays([pa.array([0], pa.int32()), ends])
 
 
 def _stored(array: pa.Array) -> pa.Array:
-    """Return what an extension, dictionary, run-end, list view or half float array stands for."""
+    """Return the values encoded by an extension, dictionary, run-end, list view or half float array."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     kind = array.type
@@ -212,7 +212,7 @@ def _stored(array: pa.Array) -> pa.Array:
     if pt.is_list_view(kind) or pt.is_large_list_view(kind):
         return array.cast(pa.large_list(kind.value_type))
     if pt.is_float16(kind):
-        return array.cast(pa.float32())  # Arrow computes nothing with half floats
+        return array.cast(pa.float32())  # Arrow cannot compute with half floats.
     return array
 
 

@@ -11,7 +11,7 @@ from tidelog.ingest.source import CHUNK_BYTES, CHUNK_ROWS, Rows, Wanted, arrow_e
 
 
 class ParquetSource:
-    """One Parquet file. Raises InvalidArgumentError if a wanted column is missing, CorruptDataError if it is no Parquet."""
+    """One Parquet file. Raises InvalidArgumentError if a requested column is missing, CorruptDataError if it is not Parquet."""
 
     def __init__(self, path: Path, wanted: Wanted) -> None:
         self._path = path

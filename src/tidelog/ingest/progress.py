@@ -1,4 +1,4 @@
-"""How work on a file says how far it is; the command line shows a bar; the default is a no-op."""
+"""Progress of work on a file: the command line shows a bar; the default is a no-op."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Told how many bytes of the file were read since the last time."""
+    """Called with the bytes of the file read since the last call."""
 
     def advance(self, done_bytes: int) -> None:
         """Count more bytes as done."""
 
 
 class ProgressMaker(Protocol):
-    """Begins to show a phase of the work, with its whole size in bytes."""
+    """Begins to show a phase of the work, with its total size in bytes."""
 
     def __call__(self, what: str, total_bytes: int, /) -> AbstractContextManager[Progress]:
-        """Return what is reported; left when the phase ends."""
+        """Return the progress to report to, a context that ends with the phase."""
 
 
 class _Silent:
@@ -38,6 +38,6 @@ class Position:
         self._position = 0
 
     def reach(self, position: int) -> None:
-        """Tell that everything before `position` is done."""
+        """Report that everything before `position` is done."""
         self._progress.advance(position - self._position)
         self._position = position

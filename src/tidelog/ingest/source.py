@@ -1,8 +1,7 @@
 """An imported file: a stream of Arrow record batches of bounded size.
 
-A source knows the columns that the import asks for (timestamp, key, value) and reads no more than it needs. Rows come
-in the order of the file. Whatever Arrow says about a damaged file becomes a CorruptDataError with the file's path.
-`formats` opens one.
+A source knows the requested columns (timestamp, key, value) and reads no more than it needs. Rows are in the order of the file.
+Arrow's errors about a damaged file become a CorruptDataError with the file's path. `formats` opens a source.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ import pyarrow as pa
 from tidelog.errors import CorruptDataError, InvalidArgumentError, StorageError
 
 CHUNK_BYTES = 16 << 20
-"""About this much of a file is in memory at a time, as columns."""
+"""The approximate number of bytes of a file in memory at a time, as columns."""
 
 CHUNK_ROWS = 1 << 16
-"""No chunk has more rows than this."""
+"""The most rows of a chunk."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Wanted:
     value: str | None = None
 
     def names(self) -> list[str]:
-        """Return the names, each once."""
+        """Return the names, without duplicates."""
         return list(dict.fromkeys(name for name in (self.timestamp, self.key, self.value) if name is not None))
 
 
@@ -45,11 +44,11 @@ class Rows:
     first_row: int
     """Number of the first row, from 1; a header line does not count."""
     columns: pa.RecordBatch
-    """At least the wanted columns; all of them where the value is the whole row."""
+    """At least the requested columns; all of them if the value is the whole row."""
     texts: pa.StringArray | None
-    """The rows as the file writes them, if that is JSON already."""
+    """The rows as written in the file, if that is JSON already."""
     bytes_done: int
-    """How much of the file is read now (for progress)."""
+    """How much of the file has been read (for progress)."""
 
 
 class Source(Protocol):
@@ -63,7 +62,7 @@ class Source(Protocol):
 
 
 def check_columns(path: Path, wanted: Wanted, names: list[str]) -> None:
-    """Raise InvalidArgumentError unless each wanted column is there, once."""
+    """Raise InvalidArgumentError unless each requested column exists exactly once."""
     for name in wanted.names():
         count = names.count(name)
         if count != 1:
@@ -72,7 +71,7 @@ def check_columns(path: Path, wanted: Wanted, names: list[str]) -> None:
 
 
 class FileState(NamedTuple):
-    """A file's identity and state, to notice changes."""
+    """A file's identity and state, to detect changes."""
 
     device: int
     inode: int
@@ -81,7 +80,7 @@ class FileState(NamedTuple):
 
 
 def file_state(path: Path) -> FileState | None:
-    """Look at a file that is about to be read; None for anything but a regular file, or is not there."""
+    """Return the state of a file to be read; None for a missing file, or anything but a regular one."""
     try:
         found = path.stat()
     except OSError:
@@ -90,7 +89,7 @@ def file_state(path: Path) -> FileState | None:
 
 
 def check_unchanged(path: Path, before: FileState | None) -> None:
-    """Raise CorruptDataError if the file is not as it was `before`: what was read then is perhaps neither the old nor the new."""
+    """Raise CorruptDataError if the file has changed since `before`: the rows read may be a mixture of old and new."""
     after = file_state(path)
     if before is None or after == before:
         return
@@ -107,7 +106,7 @@ def check_unchanged(path: Path, before: FileState | None) -> None:
 
 @contextmanager
 def arrow_errors(path: Path, kind: str) -> Iterator[None]:
-    """Turn what Arrow and the file system say into one line with the file's path."""
+    """Turn errors of Arrow and the file system into one line with the file's path."""
     try:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, pa.ArrowSerializationError) as error:

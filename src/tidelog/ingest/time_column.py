@@ -1,18 +1,18 @@
-"""The column of times of one import: its numbers in milliseconds, and only where it is plain that they count these.
+"""The timestamp column of an import: its numbers are taken as milliseconds only if that is plausible.
 
-A number says nothing of its unit, and the wrong one moves a log by thousands of years without an error. Unless the unit is
-named, a number is judged by the moment that it would be:
+A number does not show its unit, and the wrong one shifts a log by thousands of years without an error. Unless the unit is given,
+a number is judged by the moment that it would be:
 
-| number (digits) | as milliseconds | so |
+| number (digits) | as milliseconds | result |
 |---|---|---|
-| below 10^8 (up to 8) | the first day of 1970 | taken, and noted: an example, or a count of something else |
+| below 10^8 (up to 8) | the first day of 1970 | accepted with a notice: an example, or a count of something else |
 | 10^8 to 10^11 (9 to 11) | January 1970 to March 1973 | refused: as seconds it is 1973 to 5138 |
-| 10^11 to 10^14 (12 to 14) | 1973 to 5138 | taken |
+| 10^11 to 10^14 (12 to 14) | 1973 to 5138 | accepted |
 | 10^14 to 10^17 (15 to 17) | beyond 5138 | refused: as microseconds it is 1973 to 5138 |
 | from 10^17 (18, 19) | beyond 5138 | refused: as nanoseconds it is from 1973 on |
 | 20130710, 201307100930, 20130710093000 | 1970, 1976, 2607 | refused: a calendar's digits |
 
-Texts of digits alone are judged as numbers are. With a unit named all numbers are taken as it says.
+Texts of only digits are judged like numbers. If the unit is given, all numbers are accepted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NANOS_DIGITS = r"^[0-9]{19}$"
 
 
 class TimeColumn:
-    """Turns a column, chunk by chunk, into epoch milliseconds; keeps what is worth a note at the end."""
+    """Converts a column, chunk by chunk, into epoch milliseconds, and collects notices."""
 
     def __init__(self, name: str, unit: str | None) -> None:
         if unit is not None and unit not in UNITS:
@@ -51,7 +51,7 @@ class TimeColumn:
     def epoch_ms(self, array: pa.Array, first_row: int) -> pa.Int64Array:
         """Return a chunk in epoch ms; `first_row` is the number of its first row in the file.
 
-        Raises InvalidArgumentError for what `timestamps.epoch_ms` refuses, and for a number that is likely of another unit.
+        Raises InvalidArgumentError for what `timestamps.epoch_ms` refuses, and for a number that is probably in another unit.
         """
         if pt.is_dictionary(array.type):
             array = array.dictionary_decode()
@@ -61,7 +61,7 @@ class TimeColumn:
         return epoch_ms(array, self._name, first_row, self._unit)
 
     def notices(self) -> list[str]:
-        """Return what was taken for granted, one line each."""
+        """Return the assumptions made, one line each."""
         notices = []
         if self._smallest is not None:
             notices.append(
@@ -73,7 +73,7 @@ class TimeColumn:
         return notices
 
     def _check_numbers(self, array: pa.Array, first_row: int) -> None:
-        """Refuse the first number that is not a likely moment in milliseconds."""
+        """Refuse the first number that is not plausible as milliseconds."""
         if is_text(array.type):
             texts = pc.utf8_trim_whitespace(array.cast(pa.string()))
             self._refuse(pc.match_substring_regex(texts, _NANOS_DIGITS), texts, "ns", first_row)
@@ -95,7 +95,7 @@ class TimeColumn:
             self._smallest = smallest if self._smallest is None else min(self._smallest, smallest)
 
     def _refuse(self, mask: pa.BooleanArray, array: pa.Array, unit: str, first_row: int) -> None:
-        """Raise InvalidArgumentError for the first row of `mask`, whose numbers count `unit`, or are a calendar's digits."""
+        """Raise InvalidArgumentError for the first row of `mask`, whose numbers are in `unit`, or are a calendar's digits."""
         row = pc.index(mask, True).as_py()
         if row < 0:
             return
@@ -113,5 +113,5 @@ class TimeColumn:
 
 
 def _spans_calendar(smallest: int, largest: int) -> bool:
-    """Whether some number between the two could be a moment's digits of the years 1900 to 2099 in 12 or 14 digits."""
+    """Whether some number between the two could be the digits of a date from 1900 to 2099, in 12 or 14 digits."""
     return any(smallest <= 2100 * scale and largest >= 1900 * scale for scale in (10**8, 10**10))

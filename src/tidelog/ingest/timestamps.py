@@ -5,16 +5,16 @@ column                     is taken as
 =========================  ===================================================================
 timestamp s, ms, µs, ns    that instant; without a zone it is UTC; finer than ms is floored
 date                       midnight UTC
-integer                    that many units since 1970; milliseconds unless a unit is named
-float, decimal             the same, but only where a unit is named: a fraction says that it may be seconds
+integer                    that many units since 1970; milliseconds unless a unit is given
+float, decimal             the same, but only with a given unit: a fraction suggests seconds
 text                       ISO 8601, each value with or without a zone (without one it is UTC); or a number: where a unit is
                            named in that unit, else of 12 digits and more in milliseconds
 =========================  ===================================================================
 
-Floored, not cut: one nanosecond before 1970 is -1 ms, which is before Kafka's time and refused. A floating number is taken to
-the nearest microsecond first: 1373414400.123 s is 122.99999 ms after its second as a double.
+Floored, not truncated: one nanosecond before 1970 is -1 ms, which is refused because Kafka's timestamps begin in 1970. A
+floating-point number is rounded to the nearest microsecond first: 1373414400.123 s as a double is 122.99999 ms after its second.
 
-Whether numbers without a named unit are milliseconds at all is for `time_column`.
+`time_column` decides whether numbers without a unit are milliseconds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PER_MS = {"us": 1_000, "ns": 1_000_000}
 _MICROS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
 _ZONE = r"(?i)[0-9](z|[+-][0-9]{2}(:?[0-9]{2})?)$"
 _FINER = r"(\.[0-9]{3})[0-9]+"
-_DIGITS = r"^[0-9]{12,}$"  # fewer are more likely a date such as 20130101 than a moment before March 1973
+_DIGITS = r"^[0-9]{12,}$"  # With fewer digits it is more likely a date such as 20130101 than a moment before March 1973.
 _HAS_CLOCK = r"[0-9][T ][0-9]"
 _INTEGER = r"^[+-]?[0-9]+$"
 _FRACTION = r"^[+-]?[0-9]+\.[0-9]*$"
@@ -41,9 +41,9 @@ _FRACTION = r"^[+-]?[0-9]+\.[0-9]*$"
 def epoch_ms(array: pa.Array, name: str, first_row: int, unit: str | None = None) -> pa.Int64Array:
     """Return `array` in epoch milliseconds: int64, no nulls, none negative.
 
-    `name` and `first_row` (1-based row of the file that `array` starts at) are for errors; `unit` is one of `UNITS`, what numbers
-    count, or None.
-    Raises InvalidArgumentError: naming row and column for a null, negative or unreadable time, the column for a wrong type.
+    `name` and `first_row` (1-based row of the file at which `array` starts) are for errors; `unit` is one of `UNITS`, the unit of
+    numbers, or None. Raises InvalidArgumentError with row and column for a null, negative or unreadable time, with the column for
+    a wrong type.
     """
     if pt.is_dictionary(array.type):
         array = array.dictionary_decode()
@@ -62,7 +62,7 @@ def epoch_ms(array: pa.Array, name: str, first_row: int, unit: str | None = None
 
 
 def has_no_zone(array: pa.Array) -> bool:
-    """Whether some value is a time of day without a zone, which is taken as UTC."""
+    """Whether some value is a time without a zone, which is taken as UTC."""
     kind = array.type
     if pt.is_timestamp(kind):
         return kind.tz is None and len(array) > 0
@@ -116,7 +116,7 @@ def _fractions(array: pa.Array, unit: str, name: str, first_row: int) -> pa.Int6
 
 
 def _floored(units: pa.Int64Array, per_ms: int) -> pa.Int64Array:
-    """Divide toward minus infinity (Arrow's own division cuts toward zero)."""
+    """Divide, rounding toward minus infinity (Arrow's own division truncates)."""
     cut = pc.divide(units, per_ms)
     return pc.subtract(cut, pc.less(units, pc.multiply(cut, per_ms)).cast(pa.int64()))
 
@@ -142,7 +142,7 @@ def _integers(array: pa.Array, name: str, first_row: int) -> pa.Int64Array:
 
 
 def _texts(texts: pa.StringArray, name: str, first_row: int, unit: str | None) -> pa.Int64Array:
-    """Read ISO 8601 texts and numbers; one pass where all are of one kind, else each kind apart."""
+    """Read ISO 8601 texts and numbers; one pass if all are of one kind, otherwise each kind separately."""
     texts = pc.utf8_trim_whitespace(texts)
     nothing = pa.scalar(None, pa.string())
     digits = pc.match_substring_regex(texts, _DIGITS if unit is None else _INTEGER)
@@ -160,7 +160,7 @@ def _texts(texts: pa.StringArray, name: str, first_row: int, unit: str | None) -
             continue
         some = pc.if_else(mask, texts, nothing)
         if pt.is_timestamp(kind):
-            # Digits finer than a millisecond go first: cutting digits is flooring, before 1970 too; Arrow's ms reach every year.
+            # Digits finer than a millisecond are removed first: that floors, before 1970 too; Arrow's ms cover every year.
             some = pc.replace_substring_regex(some, _FINER, r"\1")
         part = _parsed(some, kind, name, first_row)
         if pt.is_floating(kind):
@@ -198,5 +198,5 @@ def _readable(text: pa.StringArray, kind: pa.DataType) -> bool:
 def _shown(value: pa.Scalar, time_ms: int) -> str:
     try:
         return f"{value} ({time_ms} ms)"
-    except (OverflowError, ValueError):  # a year that Python's datetime does not have
+    except (OverflowError, ValueError):  # A year that Python's datetime does not have.
         return f"{time_ms} ms"

@@ -1,7 +1,7 @@
 """From kernel columns to Arrow batches, and from small Arrow batches to larger ones.
 
-The kernel's buffers already have Arrow's layouts; they are wrapped, not copied. Topic and partition are the same in every
-row: one array of them is made and sliced. Only `split_reader` and `stream` use this.
+The kernel's buffers already have Arrow's layouts; they are wrapped, not copied. Topic and partition are the same in every row, so
+one array of them is made and sliced. Only `split_reader` and `stream` use this.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidelog.records.columns import BinaryBuffers, Columns, TimeBuffers, ViewBuf
 from tidelog.sources.schema import HEADERS, TIMESTAMP, scan_schema
 
 MIN_BATCH_ROWS = 10_000
-"""Arrow batches with fewer rows are put together."""
+"""Arrow batches with fewer rows are combined."""
 
 BATCH_BYTES = 32 * 1024 * 1024
 """Bytes of log, decompressed, after which rows become an Arrow batch even if they are few."""
@@ -26,11 +26,11 @@ GONE = (OffsetOutOfRangeError, SegmentChangedError)
 """The error for records that disappeared after planning."""
 
 _SPARSE = 4
-"""Views keep the log's bytes in memory. Where fewer than one byte in this many is pointed at, values are copied after all."""
+"""Views keep the log's bytes in memory. If fewer than one byte in this many is used, values are copied after all."""
 
 
 class Assembler:
-    """Makes Arrow batches of one partition. `names` are the columns, in the order wanted."""
+    """Makes Arrow batches of one partition. `names` are the columns, in order."""
 
     def __init__(self, topic: str, partition: int, names: tuple[str, ...], views: bool) -> None:
         self._schema = scan_schema(names, views=views)
@@ -83,7 +83,8 @@ class _Constant:
     """An array of one value, made once and sliced."""
 
     def __init__(self, value: str | int, kind: pa.DataType) -> None:
-        # Made of bytes: `pa.scalar` and `pa.array` import pandas where it is installed, half a second of a short command.
+        # Made from bytes: `pa.scalar` and `pa.array` import pandas if it is installed, which takes half a second of a short
+        # command.
         data = value.encode() if isinstance(value, str) else value.to_bytes(kind.byte_width, sys.byteorder)
         offsets = [pa.py_buffer(struct.pack("=ii", 0, len(data)))] if isinstance(value, str) else []
         self._scalar = pa.Array.from_buffers(kind, 1, [None, *offsets, pa.py_buffer(data)], 0)[0]
@@ -137,9 +138,9 @@ def _bitmap(validity: bytearray | None) -> pa.Buffer | None:
 
 
 def coalesce(batches: Iterable[pa.RecordBatch], batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows with small neighbours put together, as long as that stays below `BATCH_BYTES`. No batch is empty.
+    """Yield the same rows with small neighbours combined, while that stays below `BATCH_BYTES`. No batch is empty.
 
-    An error that records are gone comes after the rows before it.
+    The error for deleted records is raised after the rows before them.
     """
     enough = min(MIN_BATCH_ROWS, batch_rows)
     waiting: list[pa.RecordBatch] = []

@@ -1,13 +1,13 @@
 """A scan's arguments, checked and normalized: times, isolation, end, partitions, offsets.
 
-| argument | means |
+| argument | meaning |
 |---|---|
-| start, end | `start <= timestamp < end`; each may be missing. Finer than a millisecond is floored (`tidelog.times`) |
+| start, end | `start <= timestamp < end`; each is optional. Fractions of a millisecond are floored (`tidelog.times`) |
 | isolation | `read_uncommitted`, or `read_committed`: no records of aborted or unfinished transactions |
-| until | `log_end`: everything on disk; `high_watermark`: what was on every replica when the checkpoint was written |
-| offsets | `{partition: (first, end)}`, end exclusive, each of the two may be None |
+| until | `log_end`: everything on disk; `high_watermark`: records on every in-sync replica when the checkpoint was written |
+| offsets | `{partition: (first, end)}`, end exclusive, either may be None |
 
-`plan` checks requests with this; the kinds of sources clip and choose partitions with it.
+`plan` checks requests with this; the kinds of sources limit and choose partitions with it.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ OffsetRanges = Mapping[int, tuple[int | None, int | None]]
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """`start_ms <= timestamp < end_ms`, None if there is no bound."""
+    """`start_ms <= timestamp < end_ms`; None means no bound."""
 
     start_ms: int | None = None
     end_ms: int | None = None
 
     @property
     def is_bounded(self) -> bool:
-        """True if a record without timestamp is outside."""
+        """Whether a record without a timestamp is outside."""
         return self.start_ms is not None or self.end_ms is not None
 
     @property
     def is_empty(self) -> bool:
-        """True if no timestamp can be inside."""
+        """Whether no timestamp can be inside."""
         return self.end_ms is not None and self.end_ms <= max(0, self.start_ms or 0)
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ def time_range(start: Time | None, end: Time | None, clock: Clock) -> TimeRange:
     """Return the bounds in epoch milliseconds.
 
     Raises:
-        InvalidArgumentError: no time, or an end before its start.
+        InvalidArgumentError: an invalid time, or an end before its start.
     """
     start_ms = None if start is None else parse_time(start, clock)
     end_ms = None if end is None else parse_time(end, clock)
@@ -86,7 +86,7 @@ def check_offsets(offsets: OffsetRanges | None) -> OffsetRanges:
 def clip(
     name: str, start_offset: int, end_offset: int, wanted: tuple[int | None, int | None] | None, notes: list[str]
 ) -> tuple[int, int]:
-    """Return the wanted offsets as far as partition `name` has them, in `[start_offset, end_offset)`; what it lacks is noted."""
+    """Limit the requested offsets to those of partition `name`, `[start_offset, end_offset)`; note what is missing."""
     first, end = wanted or (None, None)
     if first is not None:
         if first < start_offset:
@@ -100,9 +100,9 @@ def clip(
 
 
 def wanted_partitions(existing: Iterable[int], partitions: Iterable[int] | None, offsets: OffsetRanges | None) -> list[int]:
-    """Return the partitions to read, ascending: those named, else those that `offsets` names, else all that exist.
+    """Return the partitions to read, ascending: the named ones, otherwise those in `offsets`, otherwise all.
 
-    A partition that is named but does not exist is in the result; opening it is what fails.
+    A named partition that does not exist is included; opening it fails.
     """
     if partitions is not None:
         wanted = set(partitions)

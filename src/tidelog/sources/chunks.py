@@ -1,9 +1,8 @@
-"""Buffers that a log is read into, reused as soon as they have no readers.
+"""Buffers for reading a log, reused as soon as they have no readers.
 
-Memory that is freed goes back to the system, and comes back page by page, each of them cleared first: for a scan that costs as
-much as half of its other work. So buffers are kept. Whether one may be written over is seen from its reference count:
-memoryviews, kernel columns and Arrow buffers, in whatever library they end up, all hold a reference to the object whose memory
-they show.
+Freed memory goes back to the system, and comes back page by page, each cleared first, which would cost a scan half as much as all
+its other work. So buffers are kept. The reference count shows whether one may be overwritten: memoryviews, kernel columns and
+Arrow buffers, in any library, hold a reference to the object whose memory they show.
 
 Only `split_reader` and `stream` use this; one pool belongs to one scan, and so to one thread at a time.
 """
@@ -13,10 +12,10 @@ from __future__ import annotations
 import sys
 
 CHUNK_BYTES = 1024 * 1024
-"""Bytes of one read. Chunks that fit the processor's cache are read, checked, parsed and copied there."""
+"""Bytes per read. Chunks that fit the processor's cache are read, checked, parsed and copied there."""
 
 POOL_BYTES = 32 * 1024 * 1024
-"""Bytes kept at most. Views may hold more than that; the rest is left to the garbage collector."""
+"""The most bytes that are kept. Views may hold more; the rest is left to the garbage collector."""
 
 
 class Chunks:
@@ -28,7 +27,7 @@ class Chunks:
         self._idle_references = 0
 
     def take(self, size_bytes: int) -> memoryview:
-        """Return a writable view of `size_bytes`. It, and every slice of it, keeps its memory from being used again."""
+        """Return a writable view of `size_bytes`. While it or any slice of it exists, its memory is not reused."""
         for i in range(len(self._kept)):
             if len(self._kept[i]) >= size_bytes and self._references(i) == self._idle_references:
                 return memoryview(self._kept[i])[:size_bytes]
@@ -38,7 +37,7 @@ class Chunks:
         self._kept_bytes += len(buffer)
         self._kept.append(buffer)
         del buffer
-        # What an idle buffer's count is depends on the interpreter's ways of calling; here is an idle one to look at.
+        # The count of an idle buffer depends on the interpreter's calls; here is an idle one for comparison.
         self._idle_references = self._references(-1)
         return memoryview(self._kept[-1])[:size_bytes]
 

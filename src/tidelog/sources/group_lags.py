@@ -1,12 +1,12 @@
-"""How far behind all groups are, of brokers or of a data folder: what is asked together, and what a group as a whole is.
+"""The lag of all groups, on brokers or in a data folder: tasks, and a summary per group.
 
-| of | a task is | rates from |
+| source | a task is | rates from |
 |---|---|---|
-| brokers | some groups whose commits are in the same partition of ``__consumer_offsets``: read once for all of them | the same |
+| brokers | some groups whose commits are in the same partition of ``__consumer_offsets``, read once for all | the same |
 | a data folder | a partition of ``__consumer_offsets`` | the same |
 
-Tasks can be done one by one, on threads (`measure_all`), or by a Spark job. Groups in which Tidelog's writers keep their
-positions (`groups.positions`) have no lag: they are listed apart, and are no fault.
+Tasks can run one by one, on threads (`measure_all`), or in a Spark job. Groups in which Tidelog's writers store their positions
+(`groups.positions`) have no lag: they are listed separately, and do not count as faults.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WORST = (CatchUp.NEVER, CatchUp.UNKNOWN, CatchUp.IN, CatchUp.AT_END)
 
 
 class LagTask(NamedTuple):
-    """Groups that are asked for together, and of what."""
+    """Groups that are measured together, and their source."""
 
     place: str
     bundle: GroupBundle
@@ -44,25 +44,27 @@ class LagTask(NamedTuple):
 
 
 def plan(place: str, wanted: tuple[str, ...] | None, isolation: Isolation, window_ms: int, clock: Clock) -> list[LagTask]:
-    """Return the tasks for all groups, or those wanted. Raises BrokerUnreachableError, BrokerError, DataDirNotFoundError."""
+    """Return the tasks for all groups, or the requested ones. Raises BrokerUnreachableError, BrokerError,
+    DataDirNotFoundError.
+    """
     with open_source(place) as source:
         return [LagTask(place, bundle, isolation, window_ms, clock) for bundle in source.groups().bundles(wanted)]
 
 
 def measure(task: LagTask) -> Iterator[GroupLag]:
-    """Yield how far behind a task's groups are; of one that does not exist, nothing. Raises what reading and asking raise."""
+    """Yield the lags of a task's groups, except unknown ones. Raises what reading and requests raise."""
     with open_source(task.place) as source:
         yield from source.groups().lags(task.bundle, task.clock, task.isolation, task.window_ms)
 
 
 def measure_all(tasks: Sequence[LagTask]) -> list[GroupLag]:
-    """Do tasks on a few threads: they mostly wait for brokers. Raises what `measure` raises."""
+    """Run tasks on a few threads, because they mostly wait for brokers. Raises what `measure` raises."""
     found = ordered_map(lambda task: list(measure(task)), tasks, min(THREADS, len(tasks)))
     return [one for together in found for one in together]
 
 
 def missing_of(place: str, wanted: tuple[str, ...] | None, found: Sequence[GroupLag]) -> tuple[MissingOffsets, ...]:
-    """Return what a folder lacks that could change what was measured: of commits, and of the topics; of brokers nothing."""
+    """Return missing records of a folder that could change the results: of commits, and of the topics; for brokers nothing."""
     commits: Sequence[MissingOffsets] = ()
     if kind_of(place).reads_files:
         with open_source(place) as source:
@@ -71,21 +73,21 @@ def missing_of(place: str, wanted: tuple[str, ...] | None, found: Sequence[Group
 
 
 def check_all_there(found: Sequence[GroupLag], wanted: tuple[str, ...] | None, place: str) -> None:
-    """Raise NotFoundError for a group that was asked for by name, and is not there."""
+    """Raise NotFoundError for a group that was requested by name and does not exist."""
     missing = set(wanted or ()) - {one.description.group for one in found}
     if missing:
         raise NotFoundError(f"there is no group {min(missing)!r}", path=place)
 
 
 def keeps_positions(found: GroupLag) -> bool:
-    """Whether the group has no lag: one of Tidelog's writers keeps its positions there."""
+    """Whether the group has no lag because one of Tidelog's writers stores its positions there."""
     return not found.description.members and are_positions(
         one.metadata for one in found.partitions if one.committed_offset is not None
     )
 
 
 def summary_rows(found: Sequence[GroupLag]) -> list[tuple[Any, ...]]:
-    """Return a row of `SUMMARY` for each group, the one that is furthest behind first, those without a lag last."""
+    """Return a row of `SUMMARY` for each group, the largest lag first, those without a lag last."""
     return sorted(map(_summary, found), key=lambda row: (-1 if row[5] is None else row[5], row[4] or 0), reverse=True)
 
 
@@ -110,7 +112,7 @@ def _behind(one: PartitionLag) -> tuple[int, int]:
 
 
 def is_fault(found: GroupLag, max_lag_ms: int | None) -> bool:
-    """Whether a group is further behind than this in a partition, or has lost offsets there; never without a limit."""
+    """Whether a group's lag in a partition exceeds the limit, or it has lost offsets there; never without a limit."""
     if max_lag_ms is None or keeps_positions(found):
         return False
     return any(one.lost or (one.lag_ms or 0) > max_lag_ms for one in found.partitions)

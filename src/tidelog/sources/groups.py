@@ -1,4 +1,4 @@
-"""Consumer groups where their offsets are kept: what every kind of source that has some can say of them."""
+"""The interface of consumer groups in a source."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 class GroupBundle(NamedTuple):
-    """Groups that are asked for together: all of a partition of ``__consumer_offsets`` for None."""
+    """Groups that are measured together; None for all of a partition of ``__consumer_offsets``."""
 
     offsets_partition: int
     groups: tuple[str, ...] | None
 
 
 class Groups(ABC):
-    """The groups of a source; the source's connections and files are used, and closed with it."""
+    """The groups of a source. They use its connections and files, and are closed with it."""
 
     @property
     def unknown_configs(self) -> Collection[str]:
-        """Topics whose configuration was needed and is unknown: Kafka's defaults were taken."""
+        """Topics whose configuration was needed and unknown: Kafka's defaults were used."""
         return ()
 
     @abstractmethod
@@ -36,7 +36,7 @@ class Groups(ABC):
 
     @abstractmethod
     def describe(self, group: str, clock: Clock, isolation: Isolation, window_ms: int) -> GroupLag:
-        """Return how far behind a group is; rates are those of the last `window_ms`."""
+        """Return a group's lag; rates are those of the last `window_ms`."""
 
     @abstractmethod
     def committed(self, groups: Iterable[str]) -> Mapping[str, Mapping[TopicPartition, int]]:
@@ -44,12 +44,12 @@ class Groups(ABC):
 
     @abstractmethod
     def bundles(self, wanted: tuple[str, ...] | None) -> Sequence[GroupBundle]:
-        """Return all groups, or those wanted, in parts that are measured together."""
+        """Return all groups, or the requested ones, in bundles that are measured together."""
 
     @abstractmethod
     def lags(self, bundle: GroupBundle, clock: Clock, isolation: Isolation, window_ms: int) -> Iterator[GroupLag]:
-        """Yield how far behind a bundle's groups are; of one that does not exist, nothing."""
+        """Yield the lags of a bundle's groups, except unknown ones."""
 
     def missing_commits(self, groups: Iterable[str] | None = None) -> Sequence[MissingOffsets]:
-        """Return what is missing of ``__consumer_offsets``, for some groups or for all: what is read of these may be wrong."""
+        """Return missing records of ``__consumer_offsets``, for some groups or all: the results for these may be wrong."""
         return ()

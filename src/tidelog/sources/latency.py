@@ -1,18 +1,18 @@
-"""How late records are, counted: what a split says about the way its records took, without an object per record.
+"""Counts how late records are, split by split, without an object per record.
 
-| kind | records | minute of | value, ms |
+| kind | records | minute of the | value, ms |
 |---|---|---|---|
-| `latency` | LogAppendTime, the producer's time known | the append | append time - CreateTime; negative where a clock was ahead |
-| `lateness` | CreateTime | the CreateTime | largest CreateTime up to here in log order - own CreateTime; 0 in order |
-| `unknown` | the others | the timestamp, null without one | null |
+| `latency` | LogAppendTime, producer's time known | append time | append time - CreateTime; negative if a clock was ahead |
+| `lateness` | CreateTime | CreateTime | largest CreateTime so far in log order - own CreateTime; 0 if in order |
+| `unknown` | the others | timestamp, null without one | null |
 
-The producer's time of a LogAppendTime record is known in format v2, where the broker overwrites the largest timestamp and one
-bit of the header and leaves base and deltas alone. v1 has room for one time, v0 for none. Inside a compressed v1 wrapper there is
-the producer's time if the broker took the batch as it came, and the append time if it had to rewrite it: nothing says which.
-All of v1's are therefore `unknown`. The append time of a record with CreateTime is unknown.
+The producer's time of a LogAppendTime record is known in format v2, where the broker overwrites only the largest timestamp and
+one bit of the header, not base and deltas. v1 has room for one time, v0 for none. A compressed v1 wrapper contains the producer's
+times if the broker stored the batch unchanged, and the append time if it had to rewrite it, and nothing says which. So all v1
+records are `unknown`. The append time of a record with CreateTime is unknown.
 
-The result is counts of equal values: (kind, minute, value, records), from which percentiles are exact. A value that a later
-minute or another split has as well comes again; the reader adds them up. `tidelog.spark.jobs` uses this.
+The result is counts of equal values: (kind, minute, value, records), which give exact percentiles. The same value may be returned
+again later, or by another split; the caller adds the counts. `tidelog.spark.jobs` uses this.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ SCHEMA = pa.schema(
 _COLUMNS = ("offset", "timestamp", "timestamp_type", "create_time")
 _KEYS = ["kind", "minute_ms", "value_ms"]
 _GROUPS = 500_000
-"""Counts in memory above which equal ones are put together, and passed on if that leaves many."""
+"""The number of counts in memory above which equal ones are combined, and passed on if many remain."""
 
 
 def largest_create_time(split: FolderSplit) -> int:
     """Return the largest timestamp of a split's records with CreateTime (epoch ms), -1 without any.
 
-    Batch headers show it, but where the log start cuts a batch. Checksums are left to `count_delays`, which reads everything.
+    Batch headers have it, unless the log start is within a batch. `count_delays`, which reads everything, checks the checksums.
     Raises CorruptDataError, SegmentChangedError.
     """
     largest = NO_TIMESTAMP
@@ -72,10 +72,10 @@ def largest_create_time(split: FolderSplit) -> int:
 
 
 def count_delays(split: FolderSplit, largest_before: int = NO_TIMESTAMP) -> Iterator[pa.RecordBatch]:
-    """Yield how often which delay occurs in a split (`SCHEMA`).
+    """Yield the counts of delays in a split (`SCHEMA`).
 
-    `largest_before` is the largest CreateTime of the partition before the split (`largest_create_time`).
-    Raises CorruptDataError, SegmentChangedError.
+    `largest_before` is the partition's largest CreateTime before the split (`largest_create_time`). Raises CorruptDataError,
+    SegmentChangedError.
     """
     kept: list[pa.Table] = []
     groups = 0
@@ -95,14 +95,14 @@ def count_delays(split: FolderSplit, largest_before: int = NO_TIMESTAMP) -> Iter
 
 
 def _doubtful_offsets(split: FolderSplit) -> list[tuple[int, int]]:
-    """Return the offsets, first and last, of v1 batches with LogAppendTime."""
+    """Return the first and last offsets of v1 batches with LogAppendTime."""
     found: list[tuple[int, int]] = []
     next_offset = split.base_offset
     with split.open() as file:
         for run in split.runs:
             for header in walk(file, run.start_position, run.end_position):
                 if header.magic == 1 and header.timestamp_type == LOG_APPEND_TIME:
-                    # A wrapper's header has its last offset only.
+                    # A wrapper's header has only its last offset.
                     is_next = found and found[-1][1] + 1 == next_offset
                     found.append((found.pop()[0] if is_next else next_offset, header.last_offset))
                 next_offset = header.next_offset
@@ -110,7 +110,7 @@ def _doubtful_offsets(split: FolderSplit) -> list[tuple[int, int]]:
 
 
 def _delays(batch: pa.RecordBatch, largest: int, doubtful: list[tuple[int, int]]) -> tuple[int, pa.Table]:
-    """Return the largest CreateTime up to the batch's end, and kind, minute and value of each record."""
+    """Return the largest CreateTime up to the batch's end, and each record's kind, minute and value."""
     timestamps = batch.column("timestamp").cast(pa.int64())
     create_times = batch.column("create_time").cast(pa.int64())
     types = batch.column("timestamp_type")
@@ -136,6 +136,6 @@ def _delays(batch: pa.RecordBatch, largest: int, doubtful: list[tuple[int, int]]
 
 
 def _counted(delays: pa.Table) -> pa.Table:
-    """Add up the records of equal kind, minute and value."""
+    """Add up records of equal kind, minute and value."""
     grouped = delays.group_by(_KEYS).aggregate([("records", "sum")])
     return grouped.select([*_KEYS, "records_sum"]).rename_columns(SCHEMA.names).cast(SCHEMA)

@@ -1,21 +1,21 @@
-"""Many searches by time in one partition at once: `reader.time_search.find_offset` for each of a million times, in one pass.
+"""Many searches by time in one partition: `reader.time_search.find_offset` for up to millions of times, in one pass.
 
-The answer to a time is the first record, by offset, that reaches it. So the answers to times in ascending order never go back,
-and one walk through the log finds them all:
+The answer for a time is the first record, by offset, that reaches it. So the answers for ascending times never decrease, and one
+walk through the log finds all of them:
 
 | step | shared by all times |
 |---|---|
-| which segment | from segment to segment, on with the first one whose largest timestamp reaches the smallest time still open |
-| where in it | its time index says where to begin (`reader.segment_time` checks the entry, as for a single search) |
-| the batches | walked once; one is decoded only if its largest timestamp reaches a time still open |
-| the records | many batches together: the running maximum of their timestamps, in which all open times are bisected |
-| a gap | where the index says that the next open time is `JUMP_BYTES` or more away, the walk starts over there |
+| find the segment | the next one whose largest timestamp reaches the smallest open time |
+| find the position | its time index says where to begin (`reader.segment_time` checks the entry, as for a single search) |
+| walk the batches | once; a batch is decoded only if its largest timestamp reaches an open time |
+| match the records | for many batches together: all open times are bisected in the running maximum of timestamps |
+| skip | if the index says that the next open time is at least `JUMP_BYTES` away, the walk restarts there |
 
-A batch's largest timestamp and its records need not agree in a log from another writer, and the log start may hide the
-record that a batch's largest timestamp stands for. Then a time that seemed answered is still open: the stretch is walked once
-more, batch by batch, so that the answers are those of single searches in any case.
+In a log from another writer a batch's largest timestamp may differ from its records', and the record with the largest timestamp
+may be below the log start. Then a time that seemed answered is still open: the stretch is walked again, batch by batch, so that
+the answers always equal those of single searches.
 
-`tidelog.spark.jobs.lookups` calls this for a part of a partition's times in each of its tasks.
+Each task of `tidelog.spark.jobs.lookups` calls this for some of a partition's times.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NONE = -1
 """Stands for "no record is at or after that time" in both columns of the answers."""
 
 JUMP_BYTES = 256 * 1024
-"""So much log is walked in about the time that it takes to look up and check where else to begin."""
+"""Walking this much log takes about as long as looking up and checking another position."""
 
 GROUP_ROWS = 32 * 1024
 """Records that are bisected together."""
@@ -60,8 +60,8 @@ class FoundOffsets(NamedTuple):
 def find_offsets(log: Log, timestamps: Int64s) -> FoundOffsets:
     """Return what `tidelog.find_offset` returns for each of `timestamps` (epoch ms, in any order, repeated or not).
 
-    As there, an `IncompleteLogWarning` names each range of offsets that should be in the folder, is not, and could change an
-    answer. Raises as `search_offsets`.
+    As there, an `IncompleteLogWarning` names each range of offsets that is missing from the folder and could change an answer.
+    Raises as `search_offsets`.
     """
     found = search_offsets(log, timestamps)
     if found.offsets.size:
@@ -71,9 +71,9 @@ def find_offsets(log: Log, timestamps: Int64s) -> FoundOffsets:
 
 
 def search_offsets(log: Log, timestamps: Int64s) -> FoundOffsets:
-    """Return the answers of `find_offsets`, silently about what the folder lacks: callers have their own way to report it.
+    """Return the answers of `find_offsets`, without warnings about missing records, which callers report in their own way.
 
-    Raises InvalidArgumentError for a negative one, UnsupportedForMessageFormatError in a v0 topic, and what reading the log
+    Raises InvalidArgumentError for a negative time, UnsupportedForMessageFormatError in a v0 topic, and what reading the log
     raises (CorruptDataError, SegmentChangedError).
     """
     times, places = np.unique(np.asarray(timestamps, np.int64), return_inverse=True)
@@ -95,7 +95,7 @@ def search_offsets(log: Log, timestamps: Int64s) -> FoundOffsets:
 
 
 class _Search:
-    """The times, ascending and each once, of which the first `answered` have their answers."""
+    """The times, ascending and without duplicates, of which the first `answered` have their answers."""
 
     def __init__(self, times: Int64s, log_start_offset: int) -> None:
         self.times = times
@@ -110,7 +110,7 @@ class _Search:
         return self.answered == self.times.size
 
     def go_through(self, segment: Segment) -> None:
-        """Answer what the segment answers: every time that a record of it reaches first."""
+        """Answer every time that a record of the segment reaches first."""
         walked_to, careful_to = 0, 0
         while not self.is_done:
             time = self.ordered[self.answered]
@@ -120,12 +120,12 @@ class _Search:
             position = segment_time.start_position(segment, time)
             if self.start_offset > segment.base_offset:
                 position = max(position, segment.floor_position(self.start_offset))
-            # Nothing up to there reaches a time that is still open, whatever the index says.
+            # Nothing up to there reaches an open time, whatever the index says.
             position = max(position, walked_to)
             walk = _Walk(self, segment, position, careful_to)
             walk.run()
             if walk.failed_at is not None:
-                # What was walked before that stretch counts.
+                # The walk before that stretch counts.
                 walked_to, careful_to = walk.failed_at, walk.walked_to
             elif walk.is_at_end:
                 return
@@ -134,13 +134,13 @@ class _Search:
 
 
 class _Walk:
-    """One walk through a segment, from `position` to its end, to a gap, or until every time has its answer."""
+    """A walk through a segment, from `position` to its end, to a gap, or until every time has its answer."""
 
     def __init__(self, search: _Search, segment: Segment, position: int, careful_to: int) -> None:
         self.walked_to = position
         self.is_at_end = False
         self.failed_at: int | None = None
-        """Where the stretch begins that answered less than the largest timestamps of its batches let expect."""
+        """Where the stretch begins that answered fewer times than the largest timestamps of its batches promised."""
         self._search = search
         self._segment = segment
         self._careful_to = careful_to
@@ -153,7 +153,7 @@ class _Walk:
     def run(self) -> None:
         search, segment, columns = self._search, self._segment, self._columns
         times, start_offset, path = search.ordered, search.start_offset, segment.log_path
-        # The times before it are answered if each batch of the group has the record that its largest timestamp stands for.
+        # Earlier times are answered if each batch of the group has a record with its largest timestamp.
         promised = search.answered
         count = len(times)
         for header in segment.headers(self.walked_to, check_crc=True):
@@ -178,12 +178,12 @@ class _Walk:
         self.is_at_end = self.failed_at is None
 
     def _answer(self, promised: int) -> None:
-        """Answer the open times before `promised` from the records that were collected; forget these."""
+        """Answer the open times before `promised` from the collected records, then drop these."""
         search, columns = self._search, self._columns
         if promised > search.answered:
             offsets = np.frombuffer(columns.offsets(), np.int64)
             timestamps = np.frombuffer(columns.timestamps().data, np.int64)
-            # A single search opens no batch whose largest timestamp is too small: no record counts for more than that.
+            # A single search skips batches whose largest timestamp is too small, so no record counts for more than that.
             counted = np.minimum(timestamps, np.repeat(np.array(self._largest, np.int64), self._counts))
             reached = np.maximum.accumulate(counted)
             rows = np.searchsorted(reached, search.times[search.answered : promised])
@@ -200,7 +200,7 @@ class _Walk:
         self._group_position = self.walked_to
 
     def _is_far(self, promised: int) -> bool:
-        """Whether the indexes, unchecked, lead far beyond the walk for the next open time; asked after each so many bytes."""
+        """Whether the unchecked indexes lead far beyond the walk for the next open time; called at intervals of bytes."""
         if self.walked_to < self._peek_at or promised == self._search.answered:
             return False
         self._peek_at = self.walked_to + JUMP_BYTES

@@ -1,4 +1,4 @@
-"""Ranges of offsets, cut into pieces of about equal size: where a log's files are not seen, that is all that can be cut."""
+"""Cuts ranges of offsets into pieces of about equal size, for logs whose files are not accessible."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NamedTuple
 from tidelog.model import TopicPartition
 
 MIN_SPLIT_OFFSETS = 1_000
-"""No piece of a partition that is cut has fewer: the batches at a cut are fetched and opened twice."""
+"""The fewest offsets of a piece of a partition: the batches at a cut are fetched and opened twice."""
 
 
 class OffsetPiece(NamedTuple):
-    """Offsets `[start_offset, end_offset)`, and about how many bytes they take."""
+    """Offsets `[start_offset, end_offset)`, and their approximate size in bytes."""
 
     key: TopicPartition
     start_offset: int
@@ -28,9 +28,9 @@ def cut_offsets(
     split_bytes: int | None = None,
     min_splits: int | None = None,
 ) -> Iterator[OffsetPiece]:
-    """Yield the pieces of ranges of offsets, in their order: of about `split_bytes`, and about `min_splits` of them.
+    """Yield the pieces of offset ranges, in order: of about `split_bytes`, and about `min_splits` of them.
 
-    `bytes_each` is about what an offset of a partition takes; at least one byte, also where it is unknown.
+    `bytes_each` is the approximate size of an offset of a partition; at least one byte, even if it is unknown.
     """
     total = sum(end - start for start, end in ranges.values())
     for key, (start, end) in ranges.items():

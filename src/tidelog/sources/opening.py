@@ -1,9 +1,9 @@
-"""The kinds of sources, and the one place that looks at an address to see of which kind it is.
+"""The kinds of sources, and the only place that determines the kind of an address.
 
-A kind is a row of `KINDS` and a module that holds its class (`source.Source`), which is imported when such a source is opened.
-The first row that claims an address has it. The last one, folders, claims what is left.
+A kind is a row of `KINDS` and a module with its class (`source.Source`), which is imported when such a source is opened. The
+first row that accepts an address is used. The last row, folders, accepts all addresses.
 
-Each fact needed of an address before it is opened is a column here. Everything else is asked of the source itself.
+Each fact that is needed before a source is opened is a column here. The source itself has all others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tidelog.sources.source import Source
 
 Address: TypeAlias = "str | os.PathLike[str] | LogDir"
-"""Where topics are: a text, a path, or a folder that is open already."""
+"""Where topics are: a text, a path, or an open folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +31,20 @@ class Kind:
     """A row of the table."""
 
     name: str
-    """For messages."""
+    """The name in messages."""
     claims: Callable[[Address], bool]
     opened_by: str
-    """`module:class`; it is called with the address, and with `skip_damaged` if it reads files."""
+    """`module:class`, called with the address, and with `skip_damaged` if it reads files."""
     reads_files: bool = False
-    """Segment files are seen: time maps help, damage can be read around, a checkpoint hides nothing."""
+    """Whether segment files are accessible, so that time maps help, damage can be skipped, and records after the checkpoint can
+    be read.
+    """
     is_local: bool = False
-    """It is a path in this machine's file system."""
+    """Whether it is a path in this machine's file system."""
     is_cluster: bool = False
-    """It is brokers: records can be sent there, and they coordinate groups."""
+    """Whether it is brokers, to which records can be sent and which coordinate groups."""
     settled: Callable[[str], str] = lambda address: address
-    """Makes of an address one that means the same in another process, with another working folder."""
+    """Makes an address valid for another process with another working folder."""
 
 
 def _absolute(path: str) -> str:
@@ -60,18 +62,18 @@ FOLDER = Kind(
 )
 
 KINDS: list[Kind] = [BROKERS, FOLDER]
-"""Every kind; one that is added stands before the folders."""
+"""Every kind; a new one is added before the folders."""
 
 
 def kind_of(address: Address) -> Kind:
-    """Return of which kind an address is."""
+    """Return the kind of an address."""
     return next(kind for kind in KINDS if kind.claims(address))
 
 
 def open_source(address: Address, *, skip_damaged: bool = False) -> Source:
-    """Open what an address names. `skip_damaged`: what is read of it is read around damaged batches.
+    """Open an address. `skip_damaged`: reads skip damaged batches.
 
-    Raises InvalidArgumentError where no files are seen that could be damaged, DataDirNotFoundError, BrokerUnreachableError.
+    Raises InvalidArgumentError if segment files are not accessible, DataDirNotFoundError, BrokerUnreachableError.
     """
     kind = kind_of(address)
     module, _, name = kind.opened_by.partition(":")
@@ -87,5 +89,5 @@ def open_source(address: Address, *, skip_damaged: bool = False) -> Source:
 
 
 def settled(address: str | os.PathLike[str]) -> str:
-    """Return an address that means the same in another process: a folder's is absolute."""
+    """Return an address that is valid in another process: a folder's is absolute."""
     return kind_of(address).settled(os.fspath(address))

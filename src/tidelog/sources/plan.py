@@ -1,4 +1,4 @@
-"""The plan of a scan, of whatever kind the source is: what `tidelog.scan` is asked, checked, and the splits that answer it."""
+"""The plan of a scan, for any kind of source: the checked request of `tidelog.scan`, and the splits that answer it."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def plan(
 ) -> ScanPlan[Split]:
     """Plan a scan of one topic; the arguments are those of `tidelog.scan`.
 
-    A split is about `split_bytes` large, if that is given; of a folder it covers at most one segment. If that makes fewer than
-    `min_splits`, they are cut smaller, as far as there are batches to cut between. With `skip_damaged` all that may be read is
-    checked here, and the splits leave out what is damaged.
+    A split has about `split_bytes`, if that is given; in a folder it covers at most one segment. If that makes fewer than
+    `min_splits`, splits are made smaller, as far as batch boundaries allow. With `skip_damaged` everything to be read is
+    checked here, and the splits leave out damaged batches.
 
     Raises:
-        InvalidArgumentError: an argument makes no sense, or the source cannot do it.
+        InvalidArgumentError: an argument is invalid, or not supported by the source.
         NotFoundError: no such folder, topic or partition.
-        CorruptDataError, SegmentChangedError, StorageError: what opening the log met.
-        BrokerUnreachableError, BrokerError, ProtocolError: what brokers answered.
+        CorruptDataError, SegmentChangedError, StorageError: an error from opening the log.
+        BrokerUnreachableError, BrokerError, ProtocolError: an error of brokers.
     """
     request = scan_request(
         topic,
@@ -84,7 +84,9 @@ def scan_request(
     min_splits: int | None = None,
     clock: Clock | None = None,
 ) -> ScanRequest:
-    """Return what is asked for, with relative times resolved. Raises InvalidArgumentError for what makes no sense anywhere."""
+    """Return the request, with relative times resolved. Raises InvalidArgumentError for arguments that are invalid for any
+    source.
+    """
     check_choice("isolation", isolation, (READ_UNCOMMITTED, READ_COMMITTED))
     check_choice("until", until, (LOG_END, HIGH_WATERMARK))
     check_positive("split_bytes", split_bytes)

@@ -1,4 +1,4 @@
-"""Resources kept from one split to the next: buffers, connections, files opened early."""
+"""Resources that are kept from one split to the next: buffers, connections, files opened early."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Closable(Protocol):
 C = TypeVar("C", bound=Closable)
 
 LocatedBatch = tuple[BatchHeader, memoryview, int]
-"""A batch's header, memory that holds it whole, and where in that it starts."""
+"""A batch's header, a buffer that contains it whole, and its start in the buffer."""
 
 BATCH_ROWS = 16_384
-"""Rows of an Arrow batch, if the caller does not say: what the processor's cache holds while it is made."""
+"""The default number of rows of an Arrow batch: what fits the processor's cache while it is made."""
 
 
 class ReaderResources:
-    """Shared resources for reading splits: buffers and connections. It belongs to one thread at a time.
+    """Shared resources for reading splits: buffers and connections. For one thread at a time.
 
-    `connections` are kept by whatever names them; a caller that reads for long may give the same ones to many readings, and
-    closes them itself. Else they are closed with the reading.
+    `connections` are kept by key. A caller that reads for long may pass the same ones to many readings, and closes them itself;
+    otherwise they are closed with the reading.
     """
 
     def __init__(self, connections: MutableMapping[Hashable, Closable] | None = None) -> None:
@@ -45,7 +45,7 @@ class ReaderResources:
         self.close()
 
     def connection(self, key: Hashable, connect: Callable[[], C]) -> C:
-        """Return what is kept under `key`; it is made by `connect` when it is first asked for."""
+        """Return the connection with a key; `connect` makes it when it is first needed."""
         if key not in self._connections:
             self._connections[key] = connect()
         return cast("C", self._connections[key])
@@ -55,18 +55,18 @@ class ReaderResources:
         self._pinned[key] = file
 
     def pinned(self, key: Hashable, kind: type[C]) -> C | None:
-        """Return the file that is kept under `key`, None without one. It is the caller's to close."""
+        """Return the file with a key, None without one. The caller closes it."""
         file = self._pinned.pop(key, None)
         assert file is None or isinstance(file, kind)
         return file
 
     def unpin(self) -> None:
-        """Close the files not taken."""
+        """Close the files that were not taken."""
         while self._pinned:
             self._pinned.popitem()[1].close()
 
     def close(self) -> None:
-        """Close everything that is the reading's own. Idempotent."""
+        """Close everything that belongs to this reading. Idempotent."""
         self.unpin()
         if self._owns_connections:
             while self._connections:

@@ -1,7 +1,6 @@
 """A scan's request to a source, and the resulting plan.
 
-`ScanRequest` is a topic, times, offsets, and where to end, all checked (`plan.scan_request`); `ScanPlan` has the splits that
-answer it.
+`ScanRequest` has the topic, times, offsets and end, checked by `plan.scan_request`; `ScanPlan` has the splits that answer it.
 """
 
 from __future__ import annotations
@@ -25,23 +24,23 @@ S_co = TypeVar("S_co", bound=Split, covariant=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRequest:
-    """The request to read a topic; `tidelog.scan` explains each field."""
+    """A request to read a topic; `tidelog.scan` explains each field."""
 
     topic: str
     time: TimeRange = ALL_TIMES
     partitions: tuple[int, ...] | None = None
-    """None: those that `offsets` names, else all."""
+    """None: those in `offsets`, otherwise all."""
     isolation: Isolation = READ_UNCOMMITTED
     offsets: OffsetRanges | None = None
     until: str = LOG_END
     time_map_dir: AnyPath | None = None
     split_bytes: int | None = None
-    """About how large a split may be."""
+    """The approximate size of a split."""
     min_splits: int | None = None
-    """If there are fewer, they are cut smaller, as far as that is possible."""
+    """If there are fewer splits, they are made smaller, as far as possible."""
 
     def offsets_of(self, partition: int) -> tuple[int | None, int | None]:
-        """Return the first offset asked for of a partition and the end; None for no bound."""
+        """Return the requested first offset and end of a partition; None for no bound."""
         return (self.offsets or {}).get(partition, (None, None))
 
 
@@ -54,14 +53,14 @@ class PartitionRange:
     end_offset: int
     log_start_offset: int
     log_end_offset: int
-    """Of brokers: the end of what they hand out."""
+    """For brokers: the end of what clients may read."""
     size_bytes: int
     """Bytes of all its segments, 0 if a broker does not report them."""
     high_watermark: int | None = None
-    """As the folder's checkpoint has it."""
+    """From the folder's checkpoint."""
     segments: int = 0
     segments_read: int = 0
-    """Both 0 if no files are seen."""
+    """Both are 0 if files are not accessible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,16 +74,17 @@ class ScanPlan(Generic[S_co]):
     notes: tuple[str, ...] = ()
     """Notices about differences between the request and the log, one sentence each."""
     known: ScanReport = field(default_factory=ScanReport)
-    """Facts known without reading: blocks that time maps rule out, and records missing from the folder. Add it to what
-    reading the splits reports."""
+    """Facts known without reading: blocks skipped by time maps, and records missing from the folder. Add it to the report of
+    reading the splits.
+    """
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the log that will be read; of brokers an estimate."""
+        """Bytes of the log to be read; an estimate for brokers."""
         return sum(split.size_bytes for split in self.splits)
 
     def by_partition(self) -> Mapping[int, tuple[S_co, ...]]:
-        """Return the splits of each partition that the plan names, in order."""
+        """Return the splits of each partition in the plan, in order."""
         found: dict[int, list[S_co]] = {one.partition: [] for one in self.partitions}
         for split in self.splits:
             found[split.partition].append(split)

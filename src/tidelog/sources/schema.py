@@ -1,22 +1,22 @@
 """The columns of a scan and their Arrow types.
 
-| column | Arrow type | null when | what it is |
+| column | Arrow type | null if | content |
 |---|---|---|---|
 | topic | string | never | |
 | partition | int32 | never | |
 | offset | int64 | never | |
-| timestamp | timestamp[ms, UTC] | the record has none | create time, or append time where the topic says so |
+| timestamp | timestamp[ms, UTC] | the record has none | create time, or append time with LogAppendTime |
 | timestamp_type | int32 | never | Kafka's ids: -1 no timestamp, 0 CreateTime, 1 LogAppendTime |
 | key | binary | the key is null | |
 | value | binary | the value is null (a tombstone) | |
 | headers | list<struct<key: string, value: binary>> | never (an empty list) | values may be null |
-| create_time | timestamp[ms, UTC] | unknown | the producer's time; optional, only delivered when asked for |
+| create_time | timestamp[ms, UTC] | unknown | the producer's time; only delivered on request |
 
-`create_time` equals `timestamp` for CreateTime. In a v2 batch with LogAppendTime the deltas still hold the producer's time
-(KIP-32 gave up on keeping both; format v2 happens to keep them). v0 has no time at all, v1 with LogAppendTime only the broker's.
+`create_time` equals `timestamp` for CreateTime. In a v2 batch with LogAppendTime the deltas still contain the producer's time
+(KIP-32 decided against keeping both; format v2 happens to keep them). v0 has no timestamps, v1 with LogAppendTime only the
+broker's.
 
-With `views`, key and value are `binary_view` columns that point into the bytes of the log instead of copies of them.
-Every module of this package may use this one; it knows nothing of logs.
+With `views`, key and value are `binary_view` columns that point into the bytes of the log instead of copies.
 """
 
 from __future__ import annotations
@@ -59,10 +59,9 @@ VIEW_COLUMNS = frozenset({"key", "value"})
 
 
 def resolve_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
-    """Return the columns in the order asked for, or the default ones.
+    """Return the columns in the requested order, or the default ones.
 
-    Raises:
-        InvalidArgumentError: no names, an unknown one, or one twice.
+    Raises InvalidArgumentError for no names, an unknown one, or a duplicate.
     """
     if columns is None:
         return DEFAULT_COLUMNS

@@ -1,19 +1,19 @@
 """The protocol of every kind of source: a folder, brokers, and future ones.
 
-| asked | a folder | brokers | unless a kind knows better |
+| method | a folder | brokers | default |
 |---|---|---|---|
 | topics, partitions | the folders' names | Metadata | |
 | ends | checkpoints and files | ListOffsets | |
 | find | `reader.time_search` | ListOffsets: their own answer | |
-| plan, splits, reach | segments and time maps | as `OffsetSource` | ranges of offsets, cut evenly |
-| groups | `__consumer_offsets` | the coordinators | none are kept |
-| missing | what checkpoints and names say should be there | | nothing is known to be missing |
+| plan, splits, reach | segments and time maps | as in `OffsetSource` | ranges of offsets, cut evenly |
+| groups | `__consumer_offsets` | the coordinators | no groups |
+| missing | by checkpoints and file names | | nothing is known to be missing |
 
-A new kind is a module with a class that answers the first three and says what a split is (`offset_source.OffsetSource`), or how
-it plans; and a row in the table of `opening`. Features of only some kinds are requested by name, never by kind: `log_dir`
-(segment files), `cluster` (connections to brokers).
+A new kind is a module with a class that implements the first three and defines a split (`offset_source.OffsetSource`) or its
+plan, and a row in the table of `opening`. Features of only some kinds are checked by attribute, never by kind: `log_dir` (segment
+files), `cluster` (connections to brokers).
 
-Importing this loads neither Arrow nor the network client: `tidelog find` starts in a moment.
+Importing this loads neither Arrow nor the network client, so that `tidelog find` starts fast.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ATTEMPTS = 5
-"""How often a plan is made before a folder is given up in which files vanish faster than they can be opened."""
+"""How many times a plan is attempted before giving up on a folder whose files vanish too quickly."""
 
 
 class Ends(NamedTuple):
@@ -51,13 +51,15 @@ class Ends(NamedTuple):
 
     log_start_offset: int
     end_offset: int
-    """The end of what may be read."""
+    """The end of the readable part."""
     log_end_offset: int
-    """Where the records end, if the source knows it."""
+    """The end of the records, if the source knows it."""
 
 
 class Bounds(NamedTuple):
-    """A partition's offsets when it was asked: `[log_start_offset, end_offset)`, wanted ones from `start_offset` on."""
+    """A partition's bounds when it was asked: `[log_start_offset, end_offset)`, with the requested records from `start_offset`
+    on.
+    """
 
     log_start_offset: int
     start_offset: int
@@ -65,22 +67,22 @@ class Bounds(NamedTuple):
 
 
 class Source(ABC):
-    """A folder or brokers: topics, ends, searches by time, plans, splits, groups. `open_source` opens it; its user closes it.
+    """A folder or brokers: topics, ends, searches by time, plans, splits, groups. `open_source` opens it; the caller closes it.
 
-    A question about many partitions is one request if the source supports it. All methods raise what reading and
-    asking raise: CorruptDataError, StorageError, BrokerUnreachableError, BrokerError, ProtocolError.
+    A method for many partitions makes one request if the source supports it. All methods raise what reading and requests raise:
+    CorruptDataError, StorageError, BrokerUnreachableError, BrokerError, ProtocolError.
     """
 
     log_dir: LogDir | None = None
-    """The segment files, where the source has any: their search can be explained, what a checkpoint hides can be read."""
+    """The segment files, if the source has any: its searches can be explained, and records after the checkpoint can be read."""
     cluster: Cluster | None = None
-    """The brokers, where the source is some: they have coordinators, and can be produced to."""
+    """The brokers, if the source is brokers: they have coordinators, and accept records."""
 
     def __init__(self, address: str) -> None:
         self.address = address
-        """Its name in messages, and how another process opens it."""
+        """Its name in messages, by which another process can open it."""
         self.reading = ReaderResources()
-        """For splits of this source: it shares the source's connections. Closing either closes these."""
+        """For splits of this source: it shares the source's connections. Closing either closes them."""
 
     def __enter__(self) -> Source:
         return self
@@ -88,11 +90,11 @@ class Source(ABC):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    # --- What each kind says
+    # --- Implemented by each kind
 
     @abstractmethod
     def topics(self, names: Collection[str] | None = None) -> dict[str, list[int]]:
-        """Return the partitions of each topic: of all, or of those of `names` that exist."""
+        """Return the partitions of each topic: of all, or of the existing ones among `names`."""
 
     @abstractmethod
     def partitions(self, topic: str) -> list[int]:
@@ -102,10 +104,10 @@ class Source(ABC):
     def ends(
         self, keys: Collection[TopicPartition], isolation: Isolation = READ_UNCOMMITTED, until: str = LOG_END
     ) -> dict[TopicPartition, Ends]:
-        """Return where partitions begin and end. One that is gone is left out.
+        """Return where partitions begin and end. Deleted ones are left out.
 
-        `until` as in a scan: `log_end` is the end of all that can be had, `high_watermark` of what every replica has and, with
-        read_committed, of what is decided. Brokers hand out nothing beyond these.
+        `until` as in a scan: `log_end` is the end of all records, `high_watermark` that of replicated and, with read_committed,
+        decided records. Brokers return nothing beyond the latter.
         """
 
     @abstractmethod
@@ -122,7 +124,7 @@ class Source(ABC):
     def plan(self, request: ScanRequest) -> ScanPlan[Split]:
         """Return what must be read for a scan, in splits.
 
-        Raises InvalidArgumentError for what the source cannot do, UnknownTopicOrPartitionError.
+        Raises InvalidArgumentError for requests that the source does not support, UnknownTopicOrPartitionError.
         """
 
     @abstractmethod
@@ -137,9 +139,9 @@ class Source(ABC):
         time_map_dir: AnyPath | None = None,
         report: ScanReport | None = None,
     ) -> list[Split]:
-        """Return splits that read just these offsets, which are known to be there. Cheap: a stream asks before each batch.
+        """Return splits that read exactly these offsets, which must exist. Cheap: a stream calls it before each batch.
 
-        `report` gets what is known without reading.
+        `report` gets the facts known without reading.
         """
 
     @abstractmethod
@@ -148,14 +150,14 @@ class Source(ABC):
     ) -> tuple[dict[TopicPartition, int], bool]:
         """Return each range's first offset that reaches a time, or its end; and False if the search stopped before that."""
 
-    # --- What follows from it, unless a kind knows better
+    # --- Defaults
 
     def sizes(self, keys: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return how many bytes partitions take, as far as that is known."""
+        """Return the sizes of partitions in bytes, as far as known."""
         return {}
 
     def bytes_each(self, keys: Collection[TopicPartition]) -> Mapping[TopicPartition, float]:
-        """Return how many bytes an offset of each partition takes, about, as far as that is known."""
+        """Return the approximate size of an offset of each partition in bytes, as far as known."""
         sizes, ends = self.sizes(keys), self.ends(keys)
         return {key: sizes.get(key, 0) / max(1, one.log_end_offset - one.log_start_offset) for key, one in ends.items()}
 
@@ -173,50 +175,50 @@ class Source(ABC):
             try:
                 first = self.find({key: start_ms}, isolation, until)[key]
             except UnsupportedForMessageFormatError:
-                start = one.log_start_offset  # Older records may have what the last ones lack.
+                start = one.log_start_offset  # Older records may have timestamps even if the last ones do not.
             else:
                 start = one.end_offset if first is None else min(max(first.offset, one.log_start_offset), one.end_offset)
             found[key] = Bounds(one.log_start_offset, start, one.end_offset)
         return found
 
     def planned(self, make: Callable[[], T]) -> T:
-        """Return what `make` plans; where files vanish meanwhile, it is called again with what is there then."""
+        """Return the plan that `make` makes; if files vanish meanwhile, it is called again."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return make()
             except SegmentChangedError:
-                # Compacted meanwhile, or on its way out.
+                # Compacted or deleted meanwhile.
                 if attempt == ATTEMPTS:
                     raise
                 self.refresh()
         raise AssertionError("unreachable")
 
     def refresh(self) -> None:
-        """See what is there now. Until then a source may answer from what it saw before."""
+        """Read the present state. Until then a source may use what it has seen before."""
         return
 
     def groups(self) -> Groups:
-        """Return the consumer groups whose offsets are kept here. Raises InvalidArgumentError where none are."""
+        """Return the consumer groups stored here. Raises InvalidArgumentError if there are none."""
         raise InvalidArgumentError("this source has no consumer groups", path=self.address)
 
     def topic_ids(self, keys: Iterable[TopicPartition]) -> dict[str, uuid.UUID]:
-        """Return what distinguishes a topic from a later one of the same name, where that is known."""
+        """Return what distinguishes topics from later ones of the same name, where known."""
         return {}
 
     def cluster_id(self) -> str | None:
-        """Return the id of the cluster that the log is of, None if that is unknown."""
+        """Return the cluster id of the log, None if unknown."""
         return None
 
     def missing_partitions(self) -> list[MissingOffsets]:
-        """Return the partitions that should be here and are not."""
+        """Return the partitions that should exist and do not."""
         return []
 
     def missing_in(self, ranges: Mapping[TopicPartition, tuple[int, int | None]]) -> list[MissingOffsets]:
-        """Return what should be in these ranges of offsets and is not; None for the end: anywhere from the start on."""
+        """Return the missing records in these ranges of offsets; an end of None means anywhere from the start on."""
         return []
 
     def missing_after(self, keys: Iterable[TopicPartition]) -> list[MissingOffsets]:
-        """Return what should follow the ends of these partitions and does not."""
+        """Return the missing records after the ends of these partitions."""
         return []
 
     def close(self) -> None:

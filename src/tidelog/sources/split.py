@@ -1,7 +1,7 @@
 """A split: a piece of one partition that is planned now and read later, perhaps by another process on another machine.
 
-Each kind of source has its own class of splits. It says how the piece's batches are got (`batches`); everything else is the same
-for all: `read` makes Arrow batches of them. A split is small and can be pickled.
+Each kind of source has its own class of splits, which reads the piece's batches (`batches`). The rest is common: `read` makes
+Arrow batches of them. A split is small and can be pickled.
 
 Importing this loads nothing heavy: `read` imports Arrow.
 """
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split(ABC):
-    """Some batches of a partition, in offset order, and what to take from them."""
+    """Some batches of a partition, in offset order, and what to return of them."""
 
     topic: str
     partition: int
     start_offset: int
-    """Records below it are left out: it may lie inside a batch."""
+    """Records below it are left out: it may be within a batch."""
     end_offset: int
     """Records at or above it are left out."""
     time: TimeRange
     size_bytes: int
-    """Bytes of the log that are read; an estimate where these are unknown."""
+    """Bytes of the log to be read; an estimate if unknown."""
     high_watermark: int | None = None
-    """Records at or above it are counted: perhaps not every replica has them. None if that is unknown."""
+    """Records at or above it are counted, because perhaps not every replica has them. None if unknown."""
 
     @property
     def place(self) -> str:
-        """Where the records are, for messages: a file, or what names it as well."""
+        """Where the records are, for messages: a file, or something equally specific."""
         return str(self)
 
     @property
@@ -51,8 +51,8 @@ class Split(ABC):
     def batches(self, reading: ReaderResources, report: ScanReport) -> Iterator[LocatedBatch]:
         """Yield the batches, without those of aborted transactions if the plan is read_committed.
 
-        Control batches may be among them, and what lies outside of the split's bounds at either end. `report` gets the bytes and
-        the batches that are read. Raises OffsetOutOfRangeError or SegmentChangedError where records are gone since the plan.
+        Control batches may be included, and records outside the split's bounds at either end. `report` gets the bytes and batches
+        read. Raises OffsetOutOfRangeError or SegmentChangedError if records were deleted since the plan.
         """
 
     def read(
@@ -66,11 +66,11 @@ class Split(ABC):
     ) -> Iterator[pa.RecordBatch]:
         """Yield the records as Arrow batches with the schema `scan_schema(columns, views=views)`, in offset order.
 
-        Batches have `batch_rows` rows at most and 10,000 at least; fewer only at the end, and where records are so large
-        that 32 MiB hold fewer. `reading` keeps what several splits share; it is the caller's to close.
+        Batches have at most `batch_rows` and at least 10,000 rows; fewer only at the end, or if records are so large that 32 MiB
+        contain fewer. `reading` has the resources that several splits share; the caller closes it.
 
         Raises:
-            SegmentChangedError, OffsetOutOfRangeError: records are gone, or others, since the plan.
+            SegmentChangedError, OffsetOutOfRangeError: records were deleted or changed since the plan.
             CorruptDataError: damaged batches, with path and position. Raises what the source's connections raise.
         """
         from tidelog.sources.split_reader import read_split
@@ -78,9 +78,9 @@ class Split(ABC):
         return read_split(self, columns, batch_rows=batch_rows, views=views, report=report, reading=reading)
 
     def pin(self, reading: ReaderResources) -> None:
-        """Open what the split reads, where that keeps it from being deleted. Raises SegmentChangedError."""
+        """Open the split's file, if that protects it from deletion. Raises SegmentChangedError."""
         return
 
     def after_loss(self, reached: int, reading: ReaderResources) -> Split | None:
-        """Return what can still be read after `reached`, where records were deleted; None if the rest is gone."""
+        """Return what can still be read after `reached` if records were deleted; None if the rest is gone."""
         return None

@@ -1,16 +1,16 @@
 """From a split to Arrow batches.
 
-A split is read in chunks. Batches of a chunk are handed to the column kernel, which checks their checksum, rules them out by
-their header where it can, decompresses, and keeps the rows that are inside the bounds. Rows become an Arrow batch when there
-are enough of them, or enough bytes. So what is in memory is about one Arrow batch and one chunk, whatever the log holds.
+A split is read in chunks. The column kernel checks the batches' checksums, rules them out by their headers if possible,
+decompresses them, and keeps the rows within the bounds. When there are enough rows or bytes, they become an Arrow batch. So
+memory is about one Arrow batch and one chunk, whatever the size of the log.
 
-| a Kafka batch | why |
+| a Kafka batch is | because |
 |---|---|
-| is checked first, in any case | a flipped bit in its largest timestamp would otherwise hide records |
-| of an aborted transaction does not come here | the split leaves it out |
-| of control records is left out | they are no data |
+| always checked first | a flipped bit in its largest timestamp would otherwise hide records |
+| never one of an aborted transaction | the split leaves those out |
+| left out if it has control records | they are not data |
 
-The batches come from the split, whatever its kind (`Split.batches`); a kind of its own has no code here.
+The batches come from the split (`Split.batches`); there is no code for particular kinds here.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 
 class BatchesToRead(Protocol):
-    """A split, as its reader sees it: whose batches they are, which of their records count, and how they are got.
+    """A split as its reader sees it: whose batches they are, which records count, and how to read them.
 
-    `Split` says what each of these is.
+    `Split` documents each of these.
     """
 
     @property
@@ -65,7 +65,7 @@ def read_split(
     report: ScanReport | None = None,
     reading: ReaderResources | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a split as Arrow batches; `Split.read` says which, and what is raised."""
+    """Yield the records of a split as Arrow batches; `Split.read` documents which, and the errors."""
     names = resolve_columns(columns)
     check_positive("batch_rows", batch_rows)
     report = ScanReport() if report is None else report
@@ -84,7 +84,7 @@ def _read_alone(
 def read_rows(
     split: BatchesToRead, names: tuple[str, ...], batch_rows: int, views: bool, report: ScanReport, reading: ReaderResources
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a split as they come, in Arrow batches of up to `batch_rows` rows and possibly few."""
+    """Yield the records of a split as read, in Arrow batches of up to `batch_rows` rows, possibly few."""
     columns = Columns(
         split.time.start_ms,
         split.time.end_ms,
@@ -111,7 +111,7 @@ def _collect(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a partition's batches in Arrow batches. Rows from `high_watermark` on are counted, if it is given.
 
-    Where records are gone, what lies before them comes first, and then the error.
+    If records were deleted, those before them are yielded first, then the error is raised.
     """
     rows = 0
     try:
@@ -124,7 +124,7 @@ def _collect(
                 yield from _emit(columns, assembler, batch_rows, report, high_watermark)
                 rows = 0
     except GONE:
-        # What was read before is there: a stream that minds no losses delivers it.
+        # Earlier records are complete: a stream that tolerates losses delivers them.
         yield from _emit(columns, assembler, batch_rows, report, high_watermark)
         raise
     yield from _emit(columns, assembler, batch_rows, report, high_watermark)
@@ -133,14 +133,14 @@ def _collect(
 def _emit(
     columns: Columns, assembler: Assembler, batch_rows: int, report: ScanReport, high_watermark: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows collected so far and start over."""
+    """Yield the collected rows, and start over."""
     rows = columns.rows
     report.records += rows
     report.without_timestamp += columns.without_timestamp
     if high_watermark is not None and rows:
         offsets = memoryview(columns.offsets()).cast("q")
         report.above_high_watermark += rows - bisect_left(offsets, high_watermark)
-    # One Kafka batch may hold more than asked for, and unpack to a hundred times of it: pieces of about the same size, none tiny.
+    # A Kafka batch may have more rows than requested, and decompress to a hundred times its size: make pieces of similar size.
     pieces = max(-(-rows // batch_rows), min(rows, columns.source_bytes // BATCH_BYTES))
     for piece in range(pieces):
         yield assembler.assemble(columns, rows * piece // pieces, rows * (piece + 1) // pieces)

@@ -29,8 +29,9 @@ from tidelog.times import MAX_TIME_MS, Time, doubtful_unit
 logger = logging.getLogger("tidelog.sources")
 
 PINNED_SPLITS = 256
-"""How many splits have their file opened as soon as they are planned: retention takes a log's oldest segments, and an open
-file outlives its deletion. The rest is opened when it is read, so that a log of many segments costs no descriptor each."""
+"""How many splits have their file opened as soon as they are planned: retention deletes a log's oldest segments, and an open file
+outlives its deletion. The others are opened when they are read, so that a log of many segments needs no descriptor for each.
+"""
 
 
 def scan(
@@ -54,35 +55,35 @@ def scan(
 ) -> pa.RecordBatchReader:
     """Return every record of a topic with `start <= timestamp < end`, however late it was appended.
 
-    Records come in offset order per partition, one partition after the other; control records are left out, and, where there
-    is a time bound, records without a timestamp. `scan` reads what is on disk, or below the broker's high watermark, when it is
-    called; it never writes. `docs/scan.md` has the whole story.
+    Records are in offset order per partition, one partition after the other. Control records are left out, and with a time bound
+    records without a timestamp as well. `scan` reads what is on disk, or below the broker's high watermark, when it is called;
+    it never writes. `docs/scan.md` has the details.
 
     Args:
-        source: a Kafka data folder, a `LogDir`, or brokers as `host:port` (several with commas between).
+        source: a Kafka data folder, a `LogDir`, or brokers as `host:port` (several separated by commas).
         topic: its name.
         start: inclusive; epoch milliseconds, `datetime`, `date` or a text as `2013-07-10T09:00`, `now`, `-3d`. None: no bound.
         end: exclusive; the same.
-        columns: names in the order wanted (`tidelog.sources.schema`). None: all but `create_time`.
+        columns: names, in order (`tidelog.sources.schema`). None: all but `create_time`.
         partitions: their numbers. None: all.
-        isolation: `read_uncommitted`, or `read_committed`: nothing of aborted or unfinished transactions.
+        isolation: `read_uncommitted`, or `read_committed`: no records of aborted or open transactions.
         offsets: `{partition: (first, end)}`, end exclusive, None for no bound.
         until: `log_end`, or `high_watermark`: nothing past the high-watermark checkpoint.
         time_map_dir: a folder of time maps, used before those beside the segments.
         views: keys and values as `binary_view`, pointing into the log's bytes.
-        batch_rows: rows of an Arrow batch, at most.
-        report: filled in while reading; complete when the reader is exhausted. `report.missing` is what the folder lacks,
-            which is logged, too.
-        clock: what `now` means; the machine's clock by default.
-        skip_damaged: read around damaged batches; `report.left_out` and the log say what that left out. Of a folder only.
-        config: Kafka's properties of a client, of brokers only: `{"security.protocol": "SSL", …}`, as `connect` takes them.
+        batch_rows: the most rows of an Arrow batch.
+        report: updated while reading; complete when the reader is exhausted. `report.missing` has the records missing from the
+            folder, which are also logged.
+        clock: the clock for `now`; the machine's by default.
+        skip_damaged: skip damaged batches; `report.left_out` and the log say what was left out. For folders only.
+        config: Kafka's client properties, for brokers only: `{"security.protocol": "SSL", …}`, as for `connect`.
 
     Raises:
-        InvalidArgumentError: an argument makes no sense.
+        InvalidArgumentError: an invalid argument.
         NotFoundError: no such folder, topic or partition, or no such folder of time maps.
         CorruptDataError: damaged files; also while reading.
         SegmentChangedError: a segment vanished or was replaced while reading.
-        StorageError: the file system refused; also while reading.
+        StorageError: an error of the file system; also while reading.
         OffsetOutOfRangeError: a broker deleted records before they were read. BrokerUnreachableError, BrokerError, ProtocolError.
     """
     names = resolve_columns(columns)
@@ -118,7 +119,9 @@ def scan(
 
 
 def _plan_and_pin(source: Source, request: ScanRequest, reading: ReaderResources) -> ScanPlan[Split]:
-    """Plan, and open the files of the first splits at once. Raises SegmentChangedError where one is gone: no row is out yet."""
+    """Plan, and open the files of the first splits at once. Raises SegmentChangedError if one is gone, before any row is
+    delivered.
+    """
     reading.unpin()
     scan_plan = source.plan(request)
     for split in scan_plan.splits[:PINNED_SPLITS]:
@@ -129,7 +132,7 @@ def _plan_and_pin(source: Source, request: ScanRequest, reading: ReaderResources
 def _read(
     scan_plan: ScanPlan[Split], names: tuple[str, ...], batch_rows: int, views: bool, report: ScanReport, reading: ReaderResources
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of all splits, with what is kept for all of them, and log what their reader should know."""
+    """Yield the batches of all splits, with shared resources, and log notices for the reader."""
     for note in scan_plan.notes:
         logger.warning("%s", note)
     report += scan_plan.known

@@ -1,1 +1,1 @@
-"""Brokers as a source: the source, its splits, its groups."""
+"""Brokers as a source: its splits and groups."""

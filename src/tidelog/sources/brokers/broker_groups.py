@@ -1,4 +1,4 @@
-"""Consumer groups as brokers know them: asked of their coordinators."""
+"""Consumer groups of brokers, from their coordinators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidelog.model import OFFSETS_TOPIC, Isolation, TopicPartition
 from tidelog.sources.groups import GroupBundle, Groups
 
 BUNDLE_GROUPS = 50
-"""A bundle has no more groups, which are asked for one after the other: some ten requests each."""
+"""The most groups of a bundle; each needs about ten requests, one after the other."""
 
 
 class BrokerGroups(Groups):
@@ -36,12 +36,12 @@ class BrokerGroups(Groups):
         return {name: {key: one.offset for key, one in offsets.items()} for name, offsets in found.items() if offsets}
 
     def bundles(self, wanted: tuple[str, ...] | None) -> Sequence[GroupBundle]:
-        """Return groups whose commits are in the same partition together: it is read once for all of them."""
+        """Return groups in bundles whose commits are in the same partition, which is then read once for all of them."""
         names = wanted if wanted is not None else [one.group for one in list_groups(self._cluster)]
         try:
             count = len(self._cluster.topic_now(OFFSETS_TOPIC).partitions) if names else 1
         except (NotFoundError, BrokerError):
-            count = 1  # Clients may not see it: rates will not be known, everything else will.
+            count = 1  # Clients may not read it: then the rates are unknown, and nothing else.
         by_partition: dict[int, list[str]] = defaultdict(list)
         for name in names:
             by_partition[partition_of(name, count)].append(name)

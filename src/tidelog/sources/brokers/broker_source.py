@@ -1,10 +1,10 @@
-"""Brokers of one cluster as a source: what a scan of a folder does with files, this one does by asking.
+"""Brokers of one cluster as a source, through Kafka's protocol.
 
-Any Kafka-compatible broker will do. The rows are the same as from the folder, with three differences that lie in the protocol:
+Any Kafka-compatible broker will do. The rows are the same as from a folder, with three differences due to the protocol:
 
 | | a folder | brokers |
 |---|---|---|
-| what is read of a range of time | blocks that may match, by time index and map | everything from the first match to the end |
+| read for a time range | blocks that may match, by time index and map | everything from the first match to the end |
 | the end | the log end, or the high-watermark checkpoint | the high watermark; read_committed: the last stable offset |
 | a split is | runs of batches of one segment | a range of offsets |
 """
@@ -32,13 +32,13 @@ from tidelog.sources.offset_source import OffsetSource
 from tidelog.sources.source import Bounds, Ends
 
 SIZES_MS = 60_000
-"""How long a stream takes the sizes of partitions for true."""
+"""How long a stream reuses the sizes of partitions."""
 
 _NO_ID = uuid.UUID(int=0)
 
 
 class BrokerSource(OffsetSource):
-    """Brokers as a source. `brokers` is `host:port`, several with commas between. Raises BrokerUnreachableError at once."""
+    """Brokers as a source. `brokers` is `host:port`, or several separated by commas. Raises BrokerUnreachableError at once."""
 
     cluster: Cluster
 
@@ -67,7 +67,7 @@ class BrokerSource(OffsetSource):
     def ends(
         self, keys: Collection[TopicPartition], isolation: Isolation = READ_UNCOMMITTED, until: str = LOG_END
     ) -> dict[TopicPartition, Ends]:
-        # The end first: what is appended meanwhile is outside.
+        # The end first, so that records appended meanwhile are outside.
         ends = list_offsets(self.cluster, dict.fromkeys(keys, LATEST), isolation)
         marks = ends if isolation == READ_UNCOMMITTED else list_offsets(self.cluster, dict.fromkeys(keys, LATEST))
         starts = list_offsets(self.cluster, dict.fromkeys(keys, EARLIEST))
@@ -96,7 +96,7 @@ class BrokerSource(OffsetSource):
     def bounds(
         self, keys: Collection[TopicPartition], start_ms: int | None, isolation: Isolation, until: str = HIGH_WATERMARK
     ) -> dict[TopicPartition, Bounds]:
-        # "None is that late" is not always true of brokers, see there.
+        # A broker's "none" is not always true, see there.
         return {key: Bounds(*held) for key, held in bounds_for_times(self.cluster, keys, start_ms, isolation).items()}
 
     def reach(
@@ -107,7 +107,7 @@ class BrokerSource(OffsetSource):
         except UnsupportedForMessageFormatError:
             if len(ranges) == 1:
                 return {key: end for key, (_, end) in ranges.items()}, True
-            # Topics whose records have no times do not set aside those of the others.
+            # Topics without timestamps must not affect the others.
             each = [self.reach({key: held}, time_ms, isolation) for key, held in ranges.items()]
             return {key: offset for found, _ in each for key, offset in found.items()}, all(is_whole for _, is_whole in each)
 
@@ -127,7 +127,7 @@ class BrokerSource(OffsetSource):
         return log_sizes(self.cluster, keys)
 
     def bytes_each(self, keys: Collection[TopicPartition]) -> Mapping[TopicPartition, float]:
-        # Asked for before each batch of a stream, and only for the size of its tasks.
+        # Needed before each batch of a stream, only for the size of its tasks.
         now_ms = self._clock.now_ms()
         if self._sized_ms is None or now_ms - self._sized_ms >= SIZES_MS or not self._bytes_each.keys() >= set(keys):
             self._bytes_each, self._sized_ms = super().bytes_each(keys), now_ms

@@ -1,7 +1,7 @@
-"""A split of what brokers hold: a range of offsets of one partition, fetched from its leader.
+"""A split of brokers: a range of offsets of one partition, fetched from its leader.
 
-Records that are deleted between plan and read are an OffsetOutOfRangeError, never just fewer rows. Records that compaction
-removes meanwhile cannot be noticed.
+If records are deleted between plan and read, an OffsetOutOfRangeError is raised, so rows are never missing silently. Records that
+compaction removes meanwhile cannot be detected.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ CLIENT_ID = "tidelog-scan"
 
 
 def scan_cluster(brokers: str) -> Cluster:
-    """Return the cluster that a scan of these brokers talks to. Raises InvalidArgumentError, BrokerUnreachableError at once."""
+    """Return the cluster for a scan of these brokers. Raises InvalidArgumentError, BrokerUnreachableError at once."""
     return Cluster.at(brokers, CLIENT_ID).reach()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSplit(Split):
-    """Offsets `[start_offset, end_offset)` of a partition, and what to take from them. Small, and can be pickled."""
+    """Offsets `[start_offset, end_offset)` of a partition, and what to return of them. Small, and can be pickled."""
 
     brokers: str
-    """Some of the cluster's brokers, `host:port` with commas between."""
+    """Some of the cluster's brokers, `host:port` separated by commas."""
     isolation: Isolation
 
     def batches(self, reading: ReaderResources, report: ScanReport) -> Iterator[LocatedBatch]:

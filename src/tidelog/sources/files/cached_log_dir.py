@@ -1,7 +1,7 @@
-"""A data folder that keeps its opened logs, for a reader that comes back to it.
+"""A data folder that caches its opened logs, for repeated reads.
 
-A partition is opened again only where something changed: files came or went, the last segment grew, a checkpoint moved. Unchanged
-partitions cost a listing of names.
+A partition is opened again only if something has changed: files were added or removed, the last segment grew, a checkpoint moved.
+Unchanged partitions cost a listing of names.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Look(NamedTuple):
 
 
 class CachedLogDir(LogDir):
-    """A data folder that keeps its opened logs. `look` brings it up to date; until then it stays as it was seen."""
+    """A data folder that caches its opened logs. `look` updates it; until then it stays as last seen."""
 
     def __init__(self, path: str | os.PathLike[str], *, skip_damaged: bool = False) -> None:
         self._known: set[str] = set()
@@ -35,7 +35,7 @@ class CachedLogDir(LogDir):
         super().__init__(path, skip_damaged=skip_damaged)
 
     def look(self) -> None:
-        """See what is there now."""
+        """Read the present state."""
         for cached in ("_names", "_partitions", "log_start_offsets", "high_watermarks", "recovery_points", "cleaner_offsets"):
             self.__dict__.pop(cached, None)
         self._known &= set(self._names)
@@ -44,12 +44,12 @@ class CachedLogDir(LogDir):
         self._looked = set()
 
     def close(self) -> None:
-        """Give all descriptors back."""
+        """Close all files."""
         for _, log in self._kept.values():
             log.close()
 
     def log(self, topic: str, partition: int, message_format: int | None = None) -> Log:
-        """Return a partition's log as it was at the first call since the last `look`. Raises as `LogDir.log`."""
+        """Return a partition's log as of the first call since the last `look`. Raises as `LogDir.log`."""
         key = TopicPartition(topic, partition)
         kept = self._kept.get(key)
         if kept is not None and key in self._looked:
@@ -72,7 +72,7 @@ class CachedLogDir(LogDir):
             last = max((name for name in files if name.endswith(names.LOG_SUFFIX)), default=None)
             stat = None if last is None else (directory / last).stat()
         except OSError:
-            # Going or changing: opening the log says which, and nothing is kept of this look.
+            # Deleted or changing: opening the log shows which; do not cache this state.
             return _Look(frozenset(), (0, 0, -1), None, None)
         seen = (0, 0, 0) if stat is None else (stat.st_ino, stat.st_size, stat.st_mtime_ns)
         return _Look(files, seen, self.log_start_offsets.get(key), self.high_watermarks.get(key))

@@ -1,8 +1,7 @@
-"""Batch boundaries inside a segment: where a run of batches begins and ends, and where to cut it in pieces.
+"""Batch boundaries in a segment: where a run of batches begins and ends, and where to cut it.
 
-A cut must fall between two batches. The offset index knows such places, every 4 KiB or so, and the segment checks what it says
-against the log; without an index the headers are walked once. `folder_plan` cuts with this, and `pruning` returns such runs
-(`Extent`).
+A cut must be between two batches. The offset index has such positions about every 4 KiB, which the segment checks against the
+log; without an index the headers are walked once. `folder_plan` cuts with this, and `pruning` returns such runs (`Extent`).
 """
 
 from __future__ import annotations
@@ -37,12 +36,9 @@ class Extent:
 
 
 def extent_of(segment: Segment, start_offset: int, end_offset: int, start_position: int = 0) -> Extent | None:
-    """Return the batches from `start_position` on that may hold offsets in `[start_offset, end_offset)`, None if there are none.
+    """Return the batches from `start_position` on that may have offsets in `[start_offset, end_offset)`, None if there are none.
 
-    `start_position` is where a batch starts.
-
-    Raises:
-        CorruptBatchError, SegmentChangedError
+    A batch must start at `start_position`. Raises CorruptBatchError, SegmentChangedError.
     """
     first = segment.translate_offset(start_offset) if start_offset > segment.base_offset else next(segment.headers(), None)
     if first is not None and first.position < start_position:
@@ -55,7 +51,7 @@ def extent_of(segment: Segment, start_offset: int, end_offset: int, start_positi
 
 
 def around_damage(segment: SalvagedSegment, runs: Sequence[Extent]) -> tuple[Extent, ...]:
-    """Return the runs, each cut where damage lies in it."""
+    """Return the runs, cut around damage."""
     found: list[Extent] = []
     for run in runs:
         first = last = run.first
@@ -69,11 +65,11 @@ def around_damage(segment: SalvagedSegment, runs: Sequence[Extent]) -> tuple[Ext
 
 
 def cut(segment: Segment, run: Extent, target_bytes: int) -> Iterator[Extent]:
-    """Yield pieces of about `target_bytes` that together are the run; never less than a batch."""
+    """Yield pieces of about `target_bytes` that together are the run; each has at least one batch."""
     pieces = max(1, round(run.size_bytes / target_bytes))
     first = run.first
     while True:
-        # The cuts lie at even distances from the start; a batch that is longer than such a distance swallows some of them.
+        # The cuts are at equal distances from the start; a batch longer than that distance skips some of them.
         piece = (first.position - run.start_position) * pieces // run.size_bytes + 1
         target = run.start_position + -(-run.size_bytes * piece // pieces)
         if piece >= pieces:
@@ -114,13 +110,13 @@ def cut_runs(segment: Segment, runs: Sequence[Extent], target_bytes: int | None)
 
 
 def _floor(segment: Segment, position: int) -> int:
-    """Return where a batch starts below `position`: the last one that the index knows, or 0."""
+    """Return the last known batch start below `position`: from the index, or 0."""
     index = segment.offset_index
     if index is None:
         return 0
     try:
         below = index.entries_before(position)
-        # The segment looks the entry up again by its offset, and checks it. A damaged one may lead elsewhere: beyond `position`.
+        # The segment looks up the entry again by its offset, and checks it. A damaged one may point beyond `position`.
         floor = 0 if below == 0 else segment.floor_position(index.entry(below - 1).offset)
     except SegmentChangedError:
         return 0
@@ -128,22 +124,22 @@ def _floor(segment: Segment, position: int) -> int:
 
 
 def _last_before(segment: Segment, end_offset: int) -> BatchHeader | None:
-    """Return the last batch that may hold an offset below `end_offset`."""
+    """Return the last batch that may have an offset below `end_offset`."""
     last = None
     headers = segment.headers(segment.floor_position(end_offset - 1))
     for header in headers:
         if not _begins_at_or_behind(header, end_offset):
             last = header
         if header.last_offset >= end_offset - 1:
-            # No checksum covers an offset. The walk sees from the next one whether this one is too high.
+            # No checksum covers an offset. The next offset shows whether this one is too high.
             next(headers, None)
             break
     return last
 
 
 def _begins_at_or_behind(header: BatchHeader, offset: int) -> bool:
-    """Whether no record of the batch is below `offset`, as far as the header says."""
+    """Whether no record of the batch is below `offset`, as far as the header shows."""
     if header.magic < 2 and header.is_compressed:
-        # Only the last offset of a compressed v0 or v1 message can be seen from outside.
+        # The header of a compressed v0 or v1 message shows only its last offset.
         return False
     return header.base_offset >= offset

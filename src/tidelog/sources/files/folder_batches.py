@@ -1,7 +1,7 @@
-"""The batches of a split of a folder, read from its segment in chunks and checked against what the plan saw.
+"""Reads the batches of a folder's split from its segment in chunks, and checks them against the plan.
 
-The walk must find: offsets that only grow, and as each run's first and last batch exactly those that the plan saw there.
-Batches of aborted transactions are left out: their producer and offset are in one of the split's aborted ranges.
+Offsets must increase, and each run's first and last batch must be those that the plan found. Batches of aborted transactions are
+left out: their producer and offset are in one of the split's aborted ranges.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from tidelog.sources.reader_resources import LocatedBatch
 
 LARGE_BATCH_BYTES = 64 * 1024 * 1024
-"""A batch that claims more is checked in pieces before it is read whole: damage must not cost memory."""
+"""A batch with a larger size is checked in pieces before it is read whole: damage must not cost memory."""
 
 
 def folder_batches(
     file: ReadOnlyFile, path: str, runs: Sequence[Run], aborted: Sequence[AbortedRange], report: ScanReport, chunks: Chunks
 ) -> Iterator[LocatedBatch]:
-    """Yield the batches of a split's runs as they lie in the log, without those of aborted transactions. `path` is for errors.
+    """Yield the batches of a split's runs as in the log, without those of aborted transactions. `path` is for errors.
 
-    Control batches are among them, and what lies outside of the split's bounds at either end. Only what is left out has had
-    its checksum looked at.
+    Control batches are included, and so are records outside the split's bounds at either end. Only the checksums of left-out
+    batches have been checked.
     """
     batches = _walk(file, path, runs, report, chunks)
     return _without_aborted(batches, path, aborted, report) if aborted else batches
@@ -39,7 +39,7 @@ def folder_batches(
 def _without_aborted(
     batches: Iterable[LocatedBatch], path: str, aborted: Sequence[AbortedRange], report: ScanReport
 ) -> Iterator[LocatedBatch]:
-    """Yield the batches that no aborted transaction wrote; those of aborted ones are still checked, and counted."""
+    """Yield the batches that do not belong to aborted transactions; those that do are still checked, and counted."""
     ranges = _Aborted(aborted)
     for header, chunk, index in batches:
         if ranges.withholds(header):
@@ -50,7 +50,7 @@ def _without_aborted(
 
 
 def _walk(file: ReadOnlyFile, path: str, runs: Sequence[Run], report: ScanReport, chunks: Chunks) -> Iterator[LocatedBatch]:
-    """Yield each batch of the split: its header, a chunk that holds it whole, and where in the chunk it starts."""
+    """Yield each batch of the split: its header, a chunk that contains it whole, and its start in the chunk."""
     next_offset = runs[0].first.base_offset
     for run in runs:
         position, end = run.start_position, run.end_position
@@ -83,7 +83,7 @@ def _walk(file: ReadOnlyFile, path: str, runs: Sequence[Run], report: ScanReport
 
 
 def _check_mark(header: BatchHeader | None, mark: BatchMark, path: str) -> None:
-    """Raise SegmentChangedError unless the batch is the one that the plan saw there."""
+    """Raise SegmentChangedError unless the batch is the one that the plan found there."""
     if header is None or BatchMark.of(header) != mark:
         raise SegmentChangedError("segment was replaced while it was read", path=path, position=mark.position)
 
@@ -91,7 +91,7 @@ def _check_mark(header: BatchHeader | None, mark: BatchMark, path: str) -> None:
 def _bytes_to_read(file: ReadOnlyFile, chunk: memoryview, index: int, position: int, end: int) -> int:
     """Return how much to read next, from `position`, where the whole batches of `chunk` end, at `index`.
 
-    A chunk; but where the next batch is so large that much of a chunk would be read twice, that batch and one more header.
+    A chunk; but if the next batch is so large that much of a chunk would be read twice, that batch and one more header.
     """
     if index > 0 and len(chunk) - index < HEADER_BYTES:
         return CHUNK_BYTES
@@ -118,7 +118,7 @@ def _fill(chunk: memoryview, file: ReadOnlyFile, position: int) -> None:
 
 
 class _Aborted:
-    """Which batches a read_committed scan withholds because their transaction was aborted."""
+    """Which batches a read_committed scan leaves out because their transaction was aborted."""
 
     def __init__(self, aborted: Sequence[AbortedRange]) -> None:
         self._ranges: dict[int, list[tuple[int, int]]] = {}
@@ -126,7 +126,7 @@ class _Aborted:
             self._ranges.setdefault(txn.producer_id, []).append((txn.first_offset, txn.last_offset))
 
     def withholds(self, header: BatchHeader) -> bool:
-        """Whether the batch holds records of an aborted transaction. Transactions of one producer never overlap."""
+        """Whether the batch belongs to an aborted transaction. Transactions of one producer never overlap."""
         if header.is_control or not header.is_transactional:
             return False
         return any(first <= header.base_offset <= last for first, last in self._ranges.get(header.producer_id, ()))

@@ -1,7 +1,7 @@
-"""Groups in a data folder that no broker serves: what is written of them, and how far behind they are, from the files alone.
+"""The groups in a data folder without a broker: their state and lag, from the files alone.
 
-The numbers are those of `tidelog.groups.lag`, as brokers report them of the same logs. One is better: when retention takes what
-is unread is known to the millisecond, since the segments can be looked into.
+The numbers are those of `tidelog.groups.lag`, as brokers report them for the same logs. One is better: the time when retention
+deletes unread records is exact, because the segments are accessible.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from tidelog.storage.retention_forecast import ABOVE_HIGH_WATERMARK, forecast
 from tidelog.storage.topics.topic_settings import TopicSettings
 
 READ_BYTES = 1 << 20
-"""So much of ``__consumer_offsets`` is read at once; a larger batch comes whole."""
+"""Bytes of ``__consumer_offsets`` read at once; a larger batch is read whole."""
 
 
 class FolderGroups(Groups):
     """The groups of one data folder, open already or not.
 
-    Raises DataDirNotFoundError where that is none, CorruptDataError, ProtocolError.
+    Raises DataDirNotFoundError if it is not a data folder, CorruptDataError, ProtocolError.
     """
 
     def __init__(self, folder: str | LogDir) -> None:
@@ -65,12 +65,12 @@ class FolderGroups(Groups):
         return self._unknown_configs
 
     def stored(self, only: str | None = None, observe: Observer | None = None) -> dict[str, StoredGroup]:
-        """Return all groups, or one, as a coordinator that starts in the folder would know them; `observe` as in `GroupTable`."""
+        """Return all groups, or one, as a coordinator that starts on the folder would load them; `observe` as in `GroupTable`."""
         partitions = self.offsets_partitions()
         groups: dict[str, StoredGroup] = {}
         for partition in partitions:
             for name, one in self._read(partition, only, observe).items():
-                # Of a group that is in two partitions, since there are more now than there were, its own one counts.
+                # If a group is in two partitions, because partitions were added, the one that it maps to counts.
                 if name not in groups or partition_of(name, self._offsets_count) == partition:
                     groups[name] = one
         return groups
@@ -79,7 +79,7 @@ class FolderGroups(Groups):
         return list_stored(self.stored())
 
     def describe(self, group: str, clock: Clock, isolation: Isolation, window_ms: int) -> GroupLag:
-        """Return how far behind a group is; `missing` names also what is missing of its commits."""
+        """Return a group's lag; `missing` also has the missing commits."""
         now_ms = clock.now_ms()
         history = CommitHistory(now_ms - window_ms)
         stored = self.stored(group, history.read).get(group)
@@ -96,7 +96,7 @@ class FolderGroups(Groups):
 
     @cached_property
     def _offsets_count(self) -> int:
-        """How many partitions ``__consumer_offsets`` has, by those that are there or that a checkpoint names."""
+        """The number of partitions of ``__consumer_offsets``, by those that exist or are named in a checkpoint."""
         lost = (one.partition for one in self._log_dir.missing_partitions(OFFSETS_TOPIC))
         return 1 + max((*self.offsets_partitions(), *lost), default=0)
 
@@ -110,7 +110,7 @@ class FolderGroups(Groups):
         return {name: {key: one.offset for key, one in offsets.items()} for name, offsets in found.items() if offsets}
 
     def bundles(self, wanted: tuple[str, ...] | None) -> Sequence[GroupBundle]:
-        """Return a bundle for each partition of ``__consumer_offsets``: it is read once."""
+        """Return a bundle for each partition of ``__consumer_offsets``, which is read once."""
         return [GroupBundle(partition, wanted) for partition in self.offsets_partitions()]
 
     def lags(self, bundle: GroupBundle, clock: Clock, isolation: Isolation, window_ms: int) -> Iterator[GroupLag]:
@@ -135,12 +135,12 @@ class FolderGroups(Groups):
         for key in sorted(there):
             rate = None
             if key in committed:
-                # Those of transactions come with their ends.
+                # Transactional commits appear when their transactions end.
                 commits = sorted(history.of(group).get(key, ()), key=lambda one: one.time_ms)
                 rate = group_rate(commits, now_ms, window_ms)
             with self._log_dir.log(*key) as log:
                 lags.append(self._lag(key, log, committed.get(key), rate, isolation, now_ms))
-                # What lies before the group's position changes nothing of what is said.
+                # Missing records before the group's position do not matter.
                 end, offset = lags[-1].high_watermark, lags[-1].committed_offset
                 missing += self._log_dir.missing_of(log, end if offset is None else min(offset, end))
         gone = wanted.keys() - set(there)
@@ -192,7 +192,7 @@ class FolderGroups(Groups):
         (held,) = [one for one in forecast(log, config, now_ms) if one.base_offset <= record.offset < one.next_offset]
         if held.goes_ms is not None:
             return Retention(Precision.EXACT, held.goes_ms)
-        # By size nothing more goes as long as nothing comes: a folder that is served again may know better.
+        # Retention by size deletes nothing while nothing is appended, which may change if the folder is served again.
         is_open = held.reason == ABOVE_HIGH_WATERMARK or (config.is_deleted and config.retention_bytes >= 0)
         return UNKNOWN_RETENTION if is_open else NEVER_TAKEN
 
@@ -216,7 +216,7 @@ def _piece(segment: Segment, headers: Sequence[BatchHeader]) -> Iterator[StateBa
 
 
 def _given_batches(log: Log, start_offset: int, end_offset: int, isolation: Isolation) -> Iterable[tuple[Segment, BatchHeader]]:
-    """Yield the batches that a consumer is handed something of, of those that have offsets in between."""
+    """Yield the batches with data for consumers, among those with offsets in between."""
     for segment, header in log.segment_headers(start_offset, end_offset):
         is_aborted = isolation == "read_committed" and header.is_transactional and _is_aborted(log, header)
         if header.is_control or is_aborted:
@@ -233,7 +233,7 @@ def _is_aborted(log: Log, header: BatchHeader) -> bool:
 
 
 def next_record(log: Log, position: int, end_offset: int, isolation: Isolation) -> NextRecord | None:
-    """Return the first record in `[position, end_offset)` that a consumer is handed. Raises CorruptDataError."""
+    """Return the first record in `[position, end_offset)` that a consumer gets. Raises CorruptDataError."""
     for segment, header in _given_batches(log, position, end_offset, isolation):
         found = first_in(header, segment.read_batch(header), position, end_offset, path=str(segment.log_path))
         if found is not None:

@@ -1,23 +1,23 @@
 """Which batches a scan of a folder must read, and the splits that cover them.
 
-Skipped without reading, all exactly:
+These parts are skipped without reading, all exactly:
 
 | left out | because |
 |---|---|
-| segments before the start offset or after the end offset | of their base offsets |
-| segments whose largest timestamp is before `start` | it is verified against the log, never taken from an index alone |
-| the head of a segment | its last time index entry before `start` says that nothing up to there is later |
+| segments before the start offset or after the end offset | their base offsets show it |
+| segments whose largest timestamp is before `start` | it was checked against the log, not just taken from the index |
+| the head of a segment | its last time index entry before `start` shows that nothing up to there is later |
 
-There is no such rule for `end`: Kafka keeps no smallest timestamps, and a late record may lie anywhere after `start`. Where a
-segment has a time map, `pruning` leaves out on both sides what the map covers, and the table is about what follows.
+There is no such rule for `end`: Kafka stores no smallest timestamps, and a late record may be anywhere after `start`. If a
+segment has a time map, `pruning` skips blocks on both sides, and the table applies to the part after the map.
 
 A segment that begins with a batch without timestamps (message format v0, or a producer that sent none) is always read from its
-start when there is a time bound: what is left out there has to be counted, and the time index knows nothing of it.
+start if there is a time bound: the left-out records must be counted, and the time index does not have them.
 
 | isolation, until | the end of a partition is |
 |---|---|
 | read_uncommitted, log_end | the end of the log |
-| read_uncommitted, high_watermark | the high-watermark checkpoint; the end of the log where there is none |
+| read_uncommitted, high_watermark | the high-watermark checkpoint; without one, the end of the log |
 | read_committed | the last stable offset, or the above if that is smaller |
 """
 
@@ -48,12 +48,12 @@ from tidelog.sources.scan_report import ScanReport
 def plan_folder(log_dir: LogDir, request: ScanRequest) -> ScanPlan[FolderSplit]:
     """Plan a scan of one topic of a folder.
 
-    A split covers at most one segment. Of a folder that is read around damage all that may be read is checked here, and the
-    splits leave out what is damaged.
+    A split covers at most one segment. With `skip_damaged` everything to be read is checked here, and the splits leave out
+    damaged batches.
 
     Raises:
         NotFoundError: no such topic or partition, or no such folder of time maps.
-        CorruptDataError, SegmentChangedError, StorageError: what opening the log met.
+        CorruptDataError, SegmentChangedError, StorageError: an error from opening the log.
     """
     topic, time = request.topic, request.time
     numbers = wanted_partitions(log_dir.partitions(topic), request.partitions, request.offsets)
@@ -76,7 +76,7 @@ def plan_folder(log_dir: LogDir, request: ScanRequest) -> ScanPlan[FolderSplit]:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The range to read of one segment, before it is cut."""
+    """The range to read in one segment, before it is cut."""
 
     log: Log
     segment: Segment
@@ -118,7 +118,7 @@ class _Part:
 def _plan_partition(
     log: Log, request: ScanRequest, maps: TimeMaps, notes: list[str], known: ScanReport
 ) -> tuple[PartitionRange, list[_Part]]:
-    """Return what is taken from one partition, and what must be read for it; `notes` and `known` are added to."""
+    """Return what is delivered of one partition, and what must be read for it; `notes` and `known` are added to."""
     time, isolation, wanted = request.time, request.isolation, request.offsets_of(log.partition)
     log.check_names()
     end_offset = log.log_end_offset
@@ -144,7 +144,7 @@ def _plan_partition(
             if _is_outside(segment, start_offset, end_offset):
                 continue
             without_map = partial(_extents_in_time, segment, time, start_offset, end_offset)
-            is_pruned = time.is_bounded and not isinstance(segment, SalvagedSegment)  # A map says nothing of damage.
+            is_pruned = time.is_bounded and not isinstance(segment, SalvagedSegment)  # A map does not show damage.
             pruned = prune(segment, maps, time, start_offset, end_offset, aborted, without_map) if is_pruned else None
             if pruned is None:
                 extents = without_map()
@@ -156,7 +156,7 @@ def _plan_partition(
                 extents = around_damage(segment, extents)
             if extents:
                 parts.append(_Part(log, segment, extents, time, start_offset, end_offset, aborted))
-            segment.close()  # A log may have more segments than a process may have descriptors.
+            segment.close()  # A log may have more segments than the process may open files.
     if copies:
         notes.append(
             f"{log.topic}-{log.partition}: {copies} time maps were made of another copy of the log, and are checked against "
@@ -179,15 +179,15 @@ def _plan_partition(
 
 
 def _missing(log: Log, isolation: Isolation, wanted: tuple[int | None, int | None]) -> list[MissingOffsets]:
-    """Return what is missing that could change what is delivered of a partition."""
+    """Return missing records that could change what is delivered of a partition."""
     first, end = wanted
     if isolation == READ_COMMITTED:
-        first = None  # A transaction's beginning, or its marker, may be among them.
+        first = None  # They may include a transaction's beginning or its marker.
     return log.missing(first or 0, end)
 
 
 def _is_outside(segment: Segment, start_offset: int, end_offset: int) -> bool:
-    """Whether the base offsets say that a segment holds nothing in `[start_offset, end_offset)`."""
+    """Whether the base offsets show that a segment has nothing in `[start_offset, end_offset)`."""
     next_base_offset = segment.next_base_offset
     return segment.base_offset >= end_offset or (next_base_offset is not None and next_base_offset <= start_offset)
 
@@ -195,7 +195,7 @@ def _is_outside(segment: Segment, start_offset: int, end_offset: int) -> bool:
 def _extents_in_time(
     segment: Segment, time: TimeRange, start_offset: int, end_offset: int, position: int = 0
 ) -> tuple[Extent, ...]:
-    """Return the batches from `position` on that must be read, at most one run; the table in the module's docstring."""
+    """Return the batches from `position` on that must be read, at most one run, by the table in the module's docstring."""
     if position > 0 and position >= segment.end_position:
         return ()
     if time.start_ms is not None and _has_timestamps_first(segment):
@@ -212,7 +212,7 @@ def _has_timestamps_first(segment: Segment) -> bool:
 
 
 def _target_bytes(size_bytes: int, split_bytes: int | None, min_splits: int | None) -> int | None:
-    """Return how large a split may be, None for no bound."""
+    """Return how large a split may be, None for no limit."""
     if min_splits is None:
         return split_bytes
     even = max(1, -(-size_bytes // min_splits))

@@ -1,12 +1,12 @@
-"""A Kafka data folder as a source: its files, read as they are, whether a broker serves them or not.
+"""A Kafka data folder as a source: its files are read as they are, whether a broker serves them or not.
 
-| end of what is read | where |
+| end of the readable part | if |
 |---|---|
-| the log's end | until `log_end`; and where there is no checkpoint: a backup, a folder that a tool wrote |
-| the high-watermark checkpoint | until `high_watermark`: what lies beyond may be cut off when a leader changes |
-| with read_committed then, the last stable offset | it is smaller |
+| the log's end | until `log_end`; also without a checkpoint: a backup, a folder written by a tool |
+| the high-watermark checkpoint | until `high_watermark`: records after it may be truncated when the leader changes |
+| the last stable offset | with read_committed as well, if it is smaller |
 
-Kafka writes the checkpoint every five seconds and when it stops. The folder stays as it was first seen until `refresh`.
+Kafka writes the checkpoint every five seconds and when it stops. The source shows the folder as first seen until `refresh`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class FolderSource(Source):
-    """A data folder as a source. Raises DataDirNotFoundError for a folder that is none."""
+    """A data folder as a source. Raises DataDirNotFoundError if it is not a data folder."""
 
     log_dir: LogDir
 
@@ -65,8 +65,8 @@ class FolderSource(Source):
                 log = self.log_dir.log(*key)
                 found[key] = Ends(log.log_start_offset, _end(log, isolation, until), log.log_end_offset)
             except NotFoundError:
-                continue  # Gone since its folder was listed.
-            log.close()  # A folder may have more partitions than a process may have descriptors.
+                continue  # Deleted since the folder was listed.
+            log.close()  # A folder may have more partitions than the process may open files.
         return found
 
     def find(

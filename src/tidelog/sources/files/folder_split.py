@@ -1,22 +1,21 @@
-"""A split of a folder: runs of whole batches of one segment, and how to tell that they are still the same when they are read.
+"""A split of a folder: runs of whole batches of one segment, and how to detect that they have changed when they are read.
 
-A plan is made now and read later, perhaps by another process on another machine, while a broker may append to the
-log, roll it, compact it, truncate it or delete its files. A split therefore remembers how its batches looked:
+A plan is read later, perhaps by another process on another machine, while a broker may append to the log, roll it, compact it,
+truncate it or delete its files. So a split stores how its batches looked:
 
-| remembered | says |
+| stored | shows |
 |---|---|
-| path, device, inode | the very same file: nothing more to ask about replacement |
+| path, device, inode | the very same file, not a replacement |
 | first batch of a run: position, size, | that the file, or a copy of the folder elsewhere, begins the run as |
 | offset, checksum | planned |
 | last batch: the same | that nothing in the run has changed: a truncation always takes the end, a compaction moves it |
 
-Most splits are one run. A plan with a time map leaves out what lies between several.
+Most splits have one run. With a time map there may be several, with skipped blocks in between.
 
-A compaction that removed anything in front of the last batch has moved that batch, and one that only rewrote a batch has
-changed its checksum, so that both marks together with the walk between them (it must land exactly on the last mark) leave
-no room for fewer rows without an error. The very same file is looked for first, under its name and under `.deleted`, the name
-that a broker gives to a replaced or expired segment for a minute; then any file of that name that fits. If none does, it is one
-`SegmentChangedError`.
+A compaction that removed anything before the last batch has moved that batch, and one that only rewrote a batch has changed its
+checksum. So with both marks and the walk between them, which must end exactly at the last mark, rows cannot be missing without an
+error. The very same file is tried first, under its name and with the suffix `.deleted`, which a broker gives to a replaced or
+expired segment for a minute; then any file of that name that fits. If none does, a `SegmentChangedError` is raised.
 
 `folder_plan` makes splits, `folder_batches` walks through them. A split is a few hundred bytes and can be pickled.
 """
@@ -42,7 +41,7 @@ _REPLACED = "segment was replaced between plan and read"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderSplit(Split):
-    """Runs of whole batches of one segment, in order, and what to take from them."""
+    """Runs of whole batches of one segment, in order, and what to return of them."""
 
     path: str
     """Path of the `.log` file."""
@@ -83,7 +82,7 @@ class FolderSplit(Split):
         return self.path, self.start_position
 
     def open(self) -> ReadOnlyFile:
-        """Open the segment and make sure that it still holds the run as planned. The caller closes it.
+        """Open the segment and check that it still has the run as planned. The caller closes it.
 
         Raises:
             SegmentChangedError: the segment vanished, shrank or was replaced.
@@ -111,7 +110,7 @@ class FolderSplit(Split):
             raise SegmentChangedError(
                 "segment shrank between plan and read", path=self.path, found=f"{size} bytes", expected=expected
             )
-        # The marks are checked even in the very same file: a broker may have truncated it and appended other batches since.
+        # The marks are checked even in the very same file: a broker may have truncated it and appended other batches.
         for mark in (self.runs[0].first, self.runs[-1].last):
             data = file.read(mark.position, HEADER_BYTES)
             try:

@@ -1,15 +1,15 @@
-"""Both ends of a time range, pruned with a segment's time map.
+"""Prunes both ends of a time range with a segment's time map.
 
-A block of the map is read if its times and its offsets may be wanted. Skipped blocks hold no wanted record: the map was made from
-the same batches. Of a map that is bound to its log (`reader.time_map_file`) the file's stamp says so. With any other, a copied
-folder's or that of a segment that has grown, the blocks are compared with the log, as far as a scan without a map would read it:
-that costs about a copy of these bytes in memory, and no look at a record.
+A block of the map is read if its times and offsets may match. Skipped blocks have no matching record, because the map was made
+from the same batches. For a map that is bound to its log (`reader.time_map_file`) the file's timestamps prove that. For any other
+map, as in a copied folder or for a segment that has grown, the blocks are compared with the log, as far as a scan without a map
+would read it: that costs about as much as copying these bytes in memory, without decoding a record.
 
-The batches at the ends of each run that is read are checked once more here.
+The batches at the ends of each run are checked again here.
 
-Records without a timestamp are in no bounded range, and a scan counts those that it leaves out. In a block that is not read the
-map has counted them; but where only a part of the block counts (an offset bound inside it, or aborted transactions that are
-withheld), it is read after all. Only `folder_plan` uses this.
+Records without a timestamp are outside every bounded range, and a scan counts those that it leaves out. The map has their count
+for skipped blocks. But if only a part of such a block counts (because of an offset bound in it, or aborted transactions), it is
+read after all. Only `folder_plan` uses this.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from tidelog.sources.scan_report import ScanReport
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """The ranges of a segment to read by its time map, which covers `covered_bytes`."""
+    """The parts of a segment to read by its time map, which covers `covered_bytes`."""
 
     extents: tuple[Extent, ...]
     covered_bytes: int
     known: ScanReport
-    """Blocks, and the records without timestamp in those that are not read."""
+    """Block counts, and the records without a timestamp in skipped blocks."""
     is_of_copy: bool = False
-    """Whether the map was made from another file than this log, and had to be compared with it."""
+    """Whether the map was made from another file than this log, and so was compared with it."""
 
 
 def prune(
@@ -51,9 +51,9 @@ def prune(
     aborted: tuple[AbortedRange, ...],
     extents_without_map: Callable[[], tuple[Extent, ...]],
 ) -> Pruned | None:
-    """Return what of a segment must be read for a bounded range; None without a time map that agrees with it, or that helps.
+    """Return what must be read of a segment for a bounded range; None without a time map that agrees with it and helps.
 
-    Raises CorruptBatchError, SegmentChangedError: what looking at the segment met.
+    Raises CorruptBatchError, SegmentChangedError from reading the segment.
     """
     for found in maps.find(segment):
         try:
@@ -75,9 +75,9 @@ def _prune_unbound(
     aborted: tuple[AbortedRange, ...],
     extents: tuple[Extent, ...],
 ) -> Pruned | None:
-    """The same for a map that must be compared with the log: only where a scan without it would read, and if that is worth it.
+    """The same for a map that must be compared with the log, only where a scan without it would read, and if that is worthwhile.
 
-    Raises CorruptIndexError where it differs.
+    Raises CorruptIndexError if it differs.
     """
     if not extents:
         return None
@@ -106,7 +106,7 @@ def _prune(
     end_offset: int,
     aborted: tuple[AbortedRange, ...],
 ) -> Pruned:
-    """Choose among `blocks`, which are true; `head` is what is read before them. Raises CorruptIndexError."""
+    """Choose among `blocks`, which are correct; `head` is read before them. Raises CorruptIndexError."""
     time_map = found.time_map
     read = set(time_map.blocks_in_time(blocks, time.start_ms, time.end_ms))
     without_timestamp = 0
@@ -130,7 +130,7 @@ def _is_whole(time_map: TimeMap, block: int, start_offset: int, end_offset: int,
 
 
 def _extents(segment: Segment, found: FoundMap, blocks: list[int]) -> Iterator[Extent]:
-    """Yield the runs of neighbouring blocks. Raises CorruptIndexError where the log has other batches at their ends."""
+    """Yield the runs of adjacent blocks. Raises CorruptIndexError if the log has other batches at their ends."""
     time_map, path, _ = found
     for _, run in groupby(enumerate(blocks), key=lambda pair: pair[1] - pair[0]):
         numbers = [block for _, block in run]

@@ -1,4 +1,4 @@
-"""A folder split's facts of batches: where they are, their headers, and which of them were aborted."""
+"""A folder split's stored facts about batches: positions, headers, and aborted ranges."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidelog.records.batch import BatchHeader
 
 @dataclass(frozen=True, slots=True)
 class BatchMark:
-    """A batch as the plan saw it."""
+    """A batch as the plan found it."""
 
     position: int
     size: int
@@ -23,7 +23,7 @@ class BatchMark:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Neighbouring batches, from the first to the last, both included."""
+    """Adjacent batches, from the first to the last, both included."""
 
     first: BatchMark
     last: BatchMark
