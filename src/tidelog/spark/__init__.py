@@ -12,9 +12,8 @@
         .load()
     )
 
-With a session of your own, `register(spark)` does what PySpark's own discovery does in an installed package, and says
-the source how many cores there are. `docs/spark.md` and `docs/streaming.md` have every
-option.
+With your own session, `register(spark)` does what PySpark's discovery does for an installed package, and tells the source the
+number of cores. `docs/spark.md` and `docs/streaming.md` have all options.
 """
 
 from __future__ import annotations

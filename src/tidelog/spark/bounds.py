@@ -1,17 +1,16 @@
-"""Which partitions a load reads, and from which offset to which: the options applied to the logs that exist.
+"""Which partitions and offsets a load reads: the options applied to the existing logs.
 
-| option says | becomes |
+| option | meaning |
 |---|---|
-| earliest, latest | no bound; latest at the start (of a stream) is the end of what can be read |
+| earliest, latest | no bound; latest as the start of a stream is the readable end |
 | an offset inside the log | that offset |
 | an offset outside | OffsetOutOfRangeError, or with `failOnDataLoss=false` the nearest one inside and a notice |
 | a time at the start | the first offset whose timestamp reaches it; none: NotFoundError, or by strategy the log end |
 | a time at the end | the first offset whose timestamp reaches it; none: no bound |
 | a start after its end | InvalidArgumentError |
 
-What a folder should hold and does not is an error too, or with `failOnDataLoss=false` a notice.
-
-Offsets for times are the source's answers (`Source.find`). Only the driver comes here.
+Missing records of a folder are also an error, or with `failOnDataLoss=false` a notice. Offsets for times are the source's answers
+(`Source.find`). This runs only on the driver.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ from tidelog.spark.options import Bound, ReadOptions
 from tidelog.times import format_time
 
 OffsetRange = tuple[int | None, int | None]
-"""First offset and the offset after the last; None if there is no bound."""
+"""First offset and the offset after the last; None for no bound."""
 
 MOST_NAMED = 5
-"""How many missing ranges an error names one by one."""
+"""How many missing ranges an error names."""
 
 _log = logging.getLogger("tidelog.spark")
 
 
 def select_partitions(options: ReadOptions, existing: Mapping[str, list[int]], *, warns: bool = True) -> list[TopicPartition]:
-    """Return the partitions to read, sorted, of those that exist.
+    """Return the partitions to read, sorted, out of the existing ones.
 
-    Raises UnknownTopicOrPartitionError for a topic or partition that is named but not there. A pattern may match nothing.
+    Raises UnknownTopicOrPartitionError for a named topic or partition that does not exist. A pattern may match nothing.
     """
     if options.assigned is not None:
         for topic, partition in options.assigned:
@@ -73,7 +72,7 @@ def _require(existing: Mapping[str, list[int]], topic: str, path: str) -> None:
 
 
 def missing_partitions(options: ReadOptions, source: Source) -> list[MissingOffsets]:
-    """Return the partitions that a load asks for and a source should hold, and does not. Assigned ones were looked for before."""
+    """Return the partitions that a load needs, a source should have, and does not. Assigned ones were checked before."""
     if options.assigned is not None:
         return []
     missing = source.missing_partitions()
@@ -85,7 +84,7 @@ def missing_partitions(options: ReadOptions, source: Source) -> list[MissingOffs
 
 
 def report_missing(options: ReadOptions, missing: Iterable[MissingOffsets]) -> None:
-    """Raise OffsetOutOfRangeError for what is missing from a folder; with `failOnDataLoss=false` log it."""
+    """Raise OffsetOutOfRangeError for records missing from a folder; with `failOnDataLoss=false` log it."""
     found = list(missing)
     texts = [str(one) for one in found if one.is_loss]
     if texts and options.fail_on_data_loss:
@@ -102,12 +101,12 @@ def report_missing(options: ReadOptions, missing: Iterable[MissingOffsets]) -> N
 def resolve_ranges(
     options: ReadOptions, source: Source, partitions: list[TopicPartition], until: str = LOG_END
 ) -> dict[TopicPartition, OffsetRange]:
-    """Return each partition's offset range. Logs are opened only where a bound asks for it.
+    """Return each partition's offset range. Logs are opened only if a bound requires it.
 
-    `until` says where what can be read ends: a batch reads everything.
+    `until` defines the readable end: a batch reads everything.
 
     Raises:
-        InvalidArgumentError: a bound per partition that names other partitions than are read; a start after its end.
+        InvalidArgumentError: a bound per partition for other partitions than those read; a start after its end.
         OffsetOutOfRangeError, NotFoundError: see the table above.
         UnsupportedForMessageFormatError: a bound by time on a log whose format has no timestamps.
     """
@@ -138,7 +137,7 @@ def resolve_ranges(
 def _found(
     source: Source, bound: Bound, keys: list[TopicPartition], isolation: Isolation, until: str
 ) -> dict[TopicPartition, int | None]:
-    """Return the first offsets for a bound by time, None if no record is at or after that time; nothing for one by offset."""
+    """Return the first offsets for a bound by time, None if no record is at or after it; an empty dict for a bound by offset."""
     if not bound.by_time:
         return {}
     found = source.find({key: bound.of(key) for key in keys}, isolation, until)
@@ -185,7 +184,7 @@ def _end(options: ReadOptions, held: Ends, partition: TopicPartition, found: int
 
 
 def _check_order(options: ReadOptions, partition: TopicPartition, first: int, behind: int) -> None:
-    """Refuse a start that lies after its end, as two offsets are; with `failOnDataLoss=false` say that nothing is read."""
+    """Refuse a start after its end, if both are offsets; with `failOnDataLoss=false` log that nothing is read."""
     message = (
         f"options: {options.starting.option} is offset {first} of {partition[0]}-{partition[1]}, "
         f"which lies after {options.ending.option}, offset {behind}"

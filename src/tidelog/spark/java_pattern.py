@@ -1,17 +1,17 @@
-r"""Topic patterns: Java's regular expressions, as far as Python's engine says the same.
+r"""Topic patterns: Java's regular expressions, translated to Python's.
 
-`subscribePattern` is a Java pattern in Spark's Kafka connector. Python's `re` reads nearly all of it alike; this module
-translates what is only written differently and refuses what would mean something else.
+`subscribePattern` is a Java pattern in Spark's Kafka connector. Python's `re` has nearly the same syntax; this module translates
+differences in notation, and refuses what would have another meaning.
 
 | Java | here |
 |---|---|
 | `(?<name>…)`, `\k<name>` | `(?P<name>…)`, `(?P=name)` |
-| `\Q…\E` | its characters, quoted |
+| `\Q…\E` | its characters, escaped |
 | `\d \w \s` and their opposites | ASCII only, as in Java |
 | `\z`, `\Z` | `\Z`, `(?=\n?\Z)` |
 | `\p{…}`, `\P{…}`, `[a-z&&[^b]]`, `[a[b]]`, `\h`, `\R`, `\G`, the flags d, u, U, x | refused: an error that names the pattern |
 
-Greedy, reluctant and possessive quantifiers, groups, look-around and back references are written alike in both.
+Greedy, reluctant and possessive quantifiers, groups, look-around and back references have the same syntax.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _ENDS = {"z": r"\Z", "Z": r"(?=\n?\Z)"}
 
 
 def compile_java_pattern(text: str) -> re.Pattern[str]:
-    """Return the Python pattern that matches what the Java pattern matches: `search` where Java says `find`.
+    """Return a Python pattern that is equivalent to the Java pattern; use `search` for Java's `find`.
 
-    Raises InvalidArgumentError for a pattern that is broken or uses what only Java has.
+    Raises InvalidArgumentError for a pattern that is invalid or uses features that only Java has.
     """
     try:
         return re.compile(_translate(text), re.ASCII)
@@ -47,13 +47,13 @@ def compile_java_pattern(text: str) -> re.Pattern[str]:
 
 def _translate(text: str) -> str:
     pieces: list[str] = []
-    set_start = -1  # the index in `pieces` after the opening bracket of the set that we are in
+    set_start = -1  # The index in `pieces` after the opening bracket of the current set.
     for match in _TOKEN.finditer(text):
         piece = match[0]
         if match["quoted"] is not None:
             piece = re.escape(match["quoted"])
         elif set_start >= 0:
-            # Python takes these literally, Java for the union and the intersection of sets.
+            # Literal in Python, but the union and intersection of sets in Java.
             if piece in ("[", "&&"):
                 raise re.error(f"{piece!r} inside a set", text, match.start())
             # Right after the opening bracket a closing one is a literal, in both.

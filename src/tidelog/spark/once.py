@@ -1,4 +1,4 @@
-"""Notices of the source, once per application, although Spark starts a Python process for each plan."""
+"""Notices of the source once per application, although Spark starts a Python process for each plan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _FOLDERS = "SPARK_LOCAL_DIRS"
 
 
 def is_first(what: str) -> bool:
-    """Whether this is the first request for `what` (a file's name) in this application on this machine; True if unknown."""
+    """Whether this is the first call for `what` (a file's name) in this application on this machine; True if unknown."""
     folder = os.environ.get(_FOLDERS, "").split(",")[0]
     if not folder:
         return True

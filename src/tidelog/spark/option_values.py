@@ -1,6 +1,6 @@
-"""Single values of options, of the source's and the sink's: each is read, or refused with a line that names the option.
+"""Parses single values of options, for source and sink; errors name the option.
 
-`given` has the user's options by names in lower case, as everywhere in `tidelog.spark`. Nothing here imports PySpark.
+`given` has the user's options by lower-case names, as everywhere in `tidelog.spark`. Nothing here imports PySpark.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 def folder(given: Mapping[str, str], option: str) -> str:
-    """Return an absolute path, of a path or a `file:` URI."""
+    """Return an absolute path, from a path or a `file:` URI."""
     text = given[option.lower()].strip()
     if not text:
         raise InvalidArgumentError(f"option {option} is empty")
@@ -37,12 +37,12 @@ def folder(given: Mapping[str, str], option: str) -> str:
         if parts.scheme.lower() != "file" or parts.netloc not in ("", "localhost"):
             raise InvalidArgumentError(f"option {option}: a folder that every worker can open is needed, not {text}")
         text = unquote(parts.path)
-    # Workers have working folders of their own: what is relative is so to the driver's.
+    # Workers have their own working folders: relative paths refer to the driver's.
     return os.fspath(Path(text).absolute())
 
 
 def broker_addresses(given: Mapping[str, str], option: str, text: str) -> str:
-    """Return addresses with the configuration of the options `kafka.…`, once both are known to be possible."""
+    """Return addresses with the configuration of the options `kafka.…`, after checking both."""
     try:
         config = client_config({name.removeprefix(CLIENT): value for name, value in given.items() if name.startswith(CLIENT)})
     except InvalidArgumentError as error:
@@ -56,18 +56,18 @@ def broker_addresses(given: Mapping[str, str], option: str, text: str) -> str:
 
 
 def is_of_connections(name: str) -> bool:
-    """Whether an option, in lower case, says how brokers are reached."""
+    """Whether an option, in lower case, configures the connection to brokers."""
     return name.startswith(CLIENT) and is_of_security(name.removeprefix(CLIENT))
 
 
 def check_topic(option: str, topic: str) -> None:
-    """Refuse what is not a topic's name."""
+    """Refuse an invalid topic name."""
     if not is_topic_name(topic):
         raise InvalidArgumentError(f"option {option}: {topic!r} is no topic name (letters, digits, '.', '_', '-')")
 
 
 def json_object(option: str, text: str, expected: str) -> dict[str, object]:
-    """Return a JSON object; `expected` is what the error shows beside the text."""
+    """Return a JSON object; `expected` is what the error shows besides the text."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -78,12 +78,12 @@ def json_object(option: str, text: str, expected: str) -> dict[str, object]:
 
 
 def is_integer(value: object) -> bool:
-    """Whether a value of a JSON document is an integer; its true and false are none."""
+    """Whether a value of a JSON document is an integer, which excludes true and false."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def time(given: Mapping[str, str], option: str, clock: Clock) -> int | None:
-    """Return a time in epoch ms, None if the option is not given."""
+    """Return a time in epoch ms, None if the option is not set."""
     text = given.get(option.lower())
     if text is None:
         return None
@@ -94,7 +94,7 @@ def time(given: Mapping[str, str], option: str, clock: Clock) -> int | None:
 
 
 def choice(given: Mapping[str, str], option: str, choices: tuple[str, ...]) -> str:
-    """Return one of `choices`, the first where the option is not given."""
+    """Return one of `choices`, the first if the option is not set."""
     text = given.get(option.lower(), choices[0]).strip().lower()
     if text not in choices:
         raise InvalidArgumentError(f"option {option}: {' or '.join(choices)} expected, got {given[option.lower()]!r}")
@@ -112,7 +112,7 @@ def boolean(given: Mapping[str, str], option: str, default: bool | None) -> bool
 
 
 def positive(given: Mapping[str, str], option: str) -> int | None:
-    """Return a positive number, None if the option is not given."""
+    """Return a positive number, None if the option is not set."""
     text = given.get(option.lower())
     if text is None:
         return None

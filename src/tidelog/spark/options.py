@@ -1,23 +1,23 @@
-"""The options of `format("tidelog")` when it reads: what each one is, and the checks that need no log.
+"""The read options of `format("tidelog")`, and the checks that need no log.
 
-Names and meanings are those of Spark's Kafka connector, so that a job written for `format("kafka")` needs another format's
-name, and a `path` where it is to read files; the time range, the columns and the isolation level are our own. Option names
-are case-insensitive, as everywhere in Spark.
+Names and meanings are those of Spark's Kafka connector, so that a job written for `format("kafka")` only needs the other format
+name, and a `path` to read files; the time range, the columns and the isolation level are Tidelog's. Option names are
+case-insensitive, as everywhere in Spark.
 
 Checks here, as in the connector:
 
 | rule | a batch | a stream (`stream.stream_options` has the rest) |
 |---|---|---|
 | exactly one of | `subscribe`, `subscribePattern`, `assign` | the same |
-| precedence | `startingTimestamp` > `startingOffsetsByTimestamp` > `startingOffsets`; the end likewise | and then `startTime` |
-| start | not `latest`, and no -1 in its JSON: a batch ends there | any; `latest` where nothing is said |
+| precedence | `startingTimestamp` > `startingOffsetsByTimestamp` > `startingOffsets`; likewise for the end | then `startTime` |
+| start | not `latest`, and no -1 in its JSON: a batch ends there | any; default `latest` |
 | end | not `earliest`, and no -2 in its JSON | none: it never ends |
-| both ends of one kind | per partition name the same partitions; no start lies after its end | |
-| `startTime` | may be relative: it is resolved at once | absolute: a stream that is started again means the same |
+| start and end of one kind | must name the same partitions; no start after its end | |
+| `startTime` | may be relative: it is resolved at once | absolute, so that a restarted stream means the same time |
 
-Invariant: a `ReadOptions` is complete and consistent in itself; whether topics, partitions and offsets exist is for
-`tidelog.spark.bounds`, which has the logs. Relative times (`now`, `-3d`) are resolved here, once. Nothing here imports
-PySpark or touches a file.
+Invariant: a `ReadOptions` is complete and consistent; `tidelog.spark.bounds`, which has the logs, checks whether topics,
+partitions and offsets exist. Relative times (`now`, `-3d`) are resolved here, once. Nothing here imports PySpark or touches a
+file.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ OPTIONS: dict[str, str] = {
     "skipDamaged": "skip damaged batches and log them",
     "failOnDataLoss": "true: an offset outside the log is an error; false: read what is left",
 }
-"""Every option that means something here, and what, in one line."""
+"""All supported options, each with a one-line description."""
 
 STREAM_OPTIONS: dict[str, str] = {
     "maxOffsetsPerTrigger": "the most offsets in a batch, over all partitions",
@@ -83,10 +83,10 @@ STREAM_OPTIONS: dict[str, str] = {
     "maxTimePerTrigger": "the longest span of log time in a batch, e.g. 10m",
     "maxRecordsPerPartition": "the most offsets of a task",
 }
-"""Options of a stream alone."""
+"""Options of streams only."""
 
 BATCH_OPTIONS = ("endTime", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-"""Options of a batch alone."""
+"""Options of batches only."""
 
 _IGNORED_EVERYWHERE = (
     "groupIdPrefix",
@@ -96,19 +96,19 @@ _IGNORED_EVERYWHERE = (
 )
 
 IGNORED = (*_IGNORED_EVERYWHERE, *STREAM_OPTIONS)
-"""Options that a batch takes without effect, said once: of a stream, or of the connector's way with brokers."""
+"""Options that are accepted without effect, with a notice: options of streams, or of the connector's way to use brokers."""
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "createTime")
-"""Every column that can be asked for, in the connector's order; our own is last."""
+"""All available columns, in the connector's order; Tidelog's own is last."""
 
 _ISOLATION_OF_CLIENT = "kafka.isolation.level"
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where each partition's range starts or ends: one value everywhere, or one for each partition.
+    """Where each partition's range starts or ends: one value for all, or one for each partition.
 
-    A value is an offset (or EARLIEST, LATEST), or epoch milliseconds where `by_time`. `option` is the name to blame.
+    A value is an offset (or EARLIEST, LATEST), or epoch milliseconds if `by_time`. `option` is the name for errors.
     """
 
     option: str
@@ -125,12 +125,12 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """A load, with everything said that the user left out. Exactly one of topics, pattern and assigned is set."""
+    """A load, with defaults filled in. Exactly one of topics, pattern and assigned is set."""
 
     source: str
-    """The data folder, or brokers, `host:port` with commas between: what `sources.opening` opens."""
+    """The data folder, or brokers, `host:port` separated by commas, for `sources.opening`."""
     reads_files: bool
-    """Whether the source's segment files are seen."""
+    """Whether the source's segment files are accessible."""
     topics: tuple[str, ...] | None
     pattern: str | None
     assigned: tuple[TopicPartition, ...] | None
@@ -149,9 +149,9 @@ class ReadOptions:
 
 
 def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool = False) -> ReadOptions:
-    """Read a load's options.
+    """Parse a load's options.
 
-    Raises InvalidArgumentError, naming the option, for whatever is wrong with them.
+    Raises InvalidArgumentError, naming the option, for any error in them.
     """
     given = {key.lower(): value for key, value in options.items()}
     kind = _kind(given)
@@ -168,7 +168,7 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
     start_ms, end_ms = time(given, "startTime", clock), time(given, "endTime", clock)
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
         raise InvalidArgumentError(f"option startTime ({given['starttime']}) is later than endTime ({given['endtime']})")
-    if start_ms is not None and ending.by_time:  # All before that offset is older than its time.
+    if start_ms is not None and ending.by_time:  # Everything before that offset is older than its time.
         _check_bounds(Bound("startTime", everywhere=start_ms, by_time=True), ending)
     return ReadOptions(
         source=_source(given, kind),
@@ -192,7 +192,7 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
 
 
 def _doubts(given: Mapping[str, str], starting: Bound, ending: Bound) -> list[str]:
-    """Return a notice for each option whose digits are more likely seconds, microseconds or nanoseconds."""
+    """Return a notice for each option whose digits look like seconds, microseconds or nanoseconds."""
     numbers: list[tuple[str, int]] = [
         (name, int(text))
         for name in ("startTime", "endTime")
@@ -205,7 +205,7 @@ def _doubts(given: Mapping[str, str], starting: Bound, ending: Bound) -> list[st
 
 
 def _kind(given: Mapping[str, str]) -> Kind:
-    """Return of which kind the source is. Where a path is named, a job of the connector's keeps its other options."""
+    """Return the kind of the source. With a path, a job written for the connector keeps its other options."""
     path, brokers = given.get("path", "").strip(), given.get(BROKERS, "").strip()
     kind = opening.BROKERS if brokers and not path else opening.kind_of(path)
     if kind.is_cluster:
@@ -234,7 +234,7 @@ def _brokers(given: Mapping[str, str]) -> str:
 
 
 class _NoClock:
-    """A clock for times that must not depend on one."""
+    """A clock for times that must not depend on the clock."""
 
     def now_ms(self) -> int:
         raise InvalidArgumentError("a restarted stream must mean the same time: give an absolute one")
@@ -335,7 +335,7 @@ def _check_special(option: str, value: int, default: int, where: str, is_stream:
 
 def _check_bounds(starting: Bound, ending: Bound) -> None:
     if starting.by_time != ending.by_time:
-        return  # An offset and a time: the logs know which is first.
+        return  # An offset and a time: only the logs show which is first.
     if starting.each is not None and ending.each is not None and starting.each.keys() != ending.each.keys():
         alone = ", ".join(_name(partition) for partition in sorted(starting.each.keys() ^ ending.each.keys()))
         raise InvalidArgumentError(
@@ -350,7 +350,7 @@ def _check_bounds(starting: Bound, ending: Bound) -> None:
 
 
 def _check_order(starting: Bound, start: int | None, ending: Bound, end: int | None, where: str) -> None:
-    """Refuse a start after its end: it would silently give a batch without rows."""
+    """Refuse a start after its end, which would silently give a batch without rows."""
     if start is not None and end is not None and start >= 0 and 0 <= end < start:
         raise InvalidArgumentError(f"options: {starting.option} {start} lies after {ending.option} {end}{where}")
 

@@ -1,4 +1,4 @@
-"""The rows of a task on their way to Spark, the same for batches and streams."""
+"""Passes the rows of a task to Spark, for batches and streams."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidelog.sources.scan_report import ScanReport
 from tidelog.spark.columns import arrow_schema, spark_batch
 
 BATCH_ROWS = 65_536
-"""Rows of an Arrow batch: far above the cost of handing one over, far below what hurts in memory."""
+"""Rows of an Arrow batch: many enough to make the cost of passing one on small, few enough not to need much memory."""
 
 _log = logging.getLogger("tidelog.spark")
 
@@ -21,14 +21,14 @@ _log = logging.getLogger("tidelog.spark")
 def spark_rows(
     rows: Iterator[pa.RecordBatch], columns: Sequence[str], report: ScanReport, where: object
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a scan's batches with exactly the schema that Spark expects; then log what `report` has to say of `where`."""
+    """Yield a scan's batches with exactly the schema that Spark expects; then log the notices of `report` about `where`."""
     schema = arrow_schema(columns)
     try:
         for batch in coalesce(rows, BATCH_ROWS):
             yield spark_batch(batch, schema)
     except TidelogError as error:
-        raise error.with_traceback(None) from None  # as `plainly`, which is not for generators
-    # Said when planned, for the whole log.
+        raise error.with_traceback(None) from None  # Like `plainly`, which is not for generators.
+    # This was reported when planned, for the whole log.
     report.above_high_watermark = 0
     for notice in report.notices():
         _log.warning("%s: %s", where, notice)

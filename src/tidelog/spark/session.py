@@ -1,7 +1,7 @@
-"""A Spark session with the source in it, and the source in a session that already exists.
+"""Creates a Spark session with the source, or registers the source in an existing session.
 
-`session` is for programs that have no session yet: before a JVM starts it sees to `JAVA_HOME` (see `tidelog.spark.java`)
-and to the workers' Python, which has to be the one that Tidelog is installed in.
+`session` is for programs without a session: before a JVM starts it sets `JAVA_HOME` (see `tidelog.spark.java`) and the workers'
+Python, which must be the one in which Tidelog is installed.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ _SET_BY_STREAMS = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFE
 """Environment of a stream source's Python process, set by Spark at each start for the registered source."""
 
 _UNCHECKED_ARROW = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false")
-"""Arrow's check of bounds and nulls at each value, off. Our reads know their lengths and ask for nulls themselves; whatever else
-uses Arrow in that JVM, `applyInPandas` and a user's own Java among it, loses the checks too."""
+"""Turns off Arrow's check of bounds and nulls at each value. Our reads know their lengths and check for nulls themselves;
+everything else that uses Arrow in that JVM, such as `applyInPandas` and a user's own Java, also loses the checks.
+"""
 
 
 def register(spark: SparkSession) -> None:
     """Make `spark.read.format("tidelog")` known to a session.
 
-    PySpark finds the source by itself where the Python that it starts (`PYSPARK_PYTHON`) has Tidelog; registered, the source also
+    PySpark finds the source by itself if the Python that it starts (`PYSPARK_PYTHON`) has Tidelog. A registered source also
     knows the session's default parallelism and cuts at least that many splits, its scans are columnar
-    (`tidelog.spark.columnar`), and several streams of it may be started at once.
+    (`tidelog.spark.columnar`), and several of its streams may be started concurrently.
     """
     from tidelog.spark.columnar import read_columns
     from tidelog.spark.source import source_class
@@ -44,11 +45,11 @@ def register(spark: SparkSession) -> None:
 
 @contextmanager
 def _environment_of_streams(spark: SparkSession) -> Iterator[None]:
-    """Let what is registered meanwhile have an environment that no stream's start adds a name to.
+    """Give the source registered meanwhile an environment to which a stream's start adds no names.
 
-    All queries of a source share that map, a plain `HashMap`. Two streams that start at once and both add to it can leave it
-    with fewer entries than it counts; each task of the session then fails to be read (`OptionalDataException`). Names that
-    are there already have their values replaced, by every way that Spark has to start a Python, and that harms nothing.
+    All queries of a source share that map, a plain `HashMap`. If two starting streams add to it concurrently, it may have fewer
+    entries than its count; then each task of the session fails to be deserialized (`OptionalDataException`). For existing
+    names only the values are replaced, whenever Spark starts a Python, which is harmless.
     """
     try:
         environment: dict[str, Any] = spark.sparkContext.environment
@@ -65,7 +66,7 @@ def _environment_of_streams(spark: SparkSession) -> Iterator[None]:
 
 
 def is_submitted() -> bool:
-    """Whether spark-submit has started this process, with a JVM and a master that are to be used."""
+    """Whether spark-submit has started this process, with a JVM and a master to be used."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
@@ -80,16 +81,16 @@ def session(
     """Return the active Spark session, or a new one, with the source registered.
 
     Args:
-        app_name: the name that Spark shows.
-        master: Spark's master URL; `local[*]` where neither this nor the configuration names one.
+        app_name: the application's name in Spark.
+        master: Spark's master URL; `local[*]` if neither this nor the configuration names one.
         config: Spark properties, set before the session starts.
-        unchecked_arrow: start the JVM without Arrow's checks of bounds and nulls: full reads are a little faster, and all else
-            that uses Arrow in that JVM goes without them. Without effect on a JVM that runs already.
-        java_output: takes what the JVM writes to its stderr, if one is started; None leaves it to this process's stderr.
+        unchecked_arrow: start the JVM without Arrow's checks of bounds and nulls: full reads are a little faster, but
+            everything that uses Arrow in that JVM loses the checks. Without effect on a running JVM.
+        java_output: receives the JVM's stderr, if one is started; None leaves it to this process's stderr.
 
     Raises:
         MissingPackageError: no PySpark.
-        NotFoundError: no Java of 17 or newer.
+        NotFoundError: no Java 17 or newer.
     """
     with imported_from("spark", "PySpark"):
         from pyspark.sql import SparkSession
@@ -101,7 +102,7 @@ def session(
     if spark is None:
         if not is_submitted():
             ensure_java()
-        # Spark's own default is whatever `python3` means on the PATH of the JVM.
+        # Spark's default is the `python3` on the JVM's PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", os.environ["PYSPARK_PYTHON"])
         settings: dict[str, Any] = {key: str(value) for key, value in (config or {}).items()} | {"spark.app.name": app_name}
@@ -118,14 +119,14 @@ def session(
 
 
 def _without_checks(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings with Arrow's checks off in a JVM that is started here; what they say themselves stays."""
+    """Return the settings with Arrow's checks off in a JVM that is started here, unless they say otherwise."""
     java = str(settings.get("spark.driver.extraJavaOptions", ""))
     flags = [flag for flag in _UNCHECKED_ARROW if flag.split("=")[0] not in java]
     return settings | {"spark.driver.extraJavaOptions": " ".join([java, *flags]).strip()}
 
 
 def _start_java(settings: dict[str, Any], output: IO[bytes]) -> None:
-    """Start the JVM, with its stderr elsewhere, and the context that a session then takes."""
+    """Start the JVM, with its stderr redirected, and the context for the session."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -137,14 +138,14 @@ def _start_java(settings: dict[str, Any], output: IO[bytes]) -> None:
 
 @contextmanager
 def _signals_later() -> Iterator[None]:
-    """Let Ctrl-C and a request to end wait for the block's end: a JVM abandoned during its start would stay forever."""
+    """Delay Ctrl-C and termination requests to the block's end: a JVM abandoned during its start would stay forever."""
     came: list[int] = []
     try:
         previous = {
             number: signal.signal(number, lambda number, frame: came.append(number)) for number in (signal.SIGINT, signal.SIGTERM)
         }
     except ValueError:
-        previous = {}  # Not the main thread: no signal is handled here.
+        previous = {}  # Only the main thread handles signals.
     try:
         yield
     finally:
@@ -155,7 +156,7 @@ def _signals_later() -> Iterator[None]:
 
 
 def _default_parallelism(spark: SparkSession) -> int | None:
-    """Return how many tasks the session runs at once by default; None if it cannot be asked."""
+    """Return how many tasks the session runs in parallel by default; None if unknown."""
     try:
         return int(spark.sparkContext.defaultParallelism)
     except _not_at_hand():
@@ -163,7 +164,7 @@ def _default_parallelism(spark: SparkSession) -> int | None:
 
 
 def _not_at_hand() -> tuple[type[Exception], ...]:
-    """Return what is raised where Spark Connect has no JVM, or a platform lets Python call few of its methods."""
+    """Return the exceptions raised if Spark Connect has no JVM, or a platform lets Python call few of its methods."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

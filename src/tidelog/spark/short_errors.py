@@ -1,4 +1,4 @@
-"""Errors that are meant for people, at the edge to Spark, which shows the stack of whatever is raised."""
+"""Short stack traces for errors that are meant for people: Spark shows the stack of every exception."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 def short_errors(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function raise Tidelog's errors afresh, so that their stack is one line."""
+    """Make a function raise Tidelog's errors again, so that their stack is one line."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,16 +1,15 @@
-"""`spark.read.format("tidelog")`: the data source that Spark's Python workers run.
+"""`spark.read.format("tidelog")`: the data source, which runs in Spark's Python processes.
 
-| step | where | what happens here |
+| step | process | action |
 |---|---|---|
 | `load()` | a Python process beside the driver | options are checked, relative times resolved, the schema reported |
 | first action | the same | `partitions`: topics and offsets resolved, tasks planned (`tidelog.spark.tasks`) |
 | each task | a worker | `read`: one task's splits, as Arrow batches |
 
-Every object that goes from one step to the next is pickled. Spark keeps the planned reader with its DataFrame and uses it
-again, so a reader never changes: its bounds are those of the options, and it takes no part in filter pushdown
-(docs/decisions/0004). Spark shows the stack of whatever is raised; an error that is meant for people is therefore raised
-afresh at the edge, where its stack is short. Spark says nothing about the session's cores in these processes;
-`source_class` makes a source that knows.
+Every object that is passed between steps is pickled. Spark keeps the planned reader with its DataFrame and reuses it, so a reader
+is immutable: its bounds come from the options, and it does not support filter pushdown (docs/decisions/0004). Spark shows the
+stack of every exception; so errors meant for people are raised again at the edge, with a short stack. These processes do not know
+the number of the session's cores; `source_class` makes a source that does.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ class TidelogDataSource(DataSource):
     """The format `tidelog`. Its options are `tidelog.spark.options`."""
 
     default_parallelism: int | None = None
-    """How many tasks the session runs at once; None if unknown."""
+    """How many tasks the session runs in parallel; None if unknown."""
 
     is_registered = False
-    """Whether the session was made ready; else PySpark has found the source by itself, and reads rows."""
+    """Whether the session was registered; otherwise PySpark has found the source by itself, and reads rows."""
 
     _parsed: ReadOptions | None = None
 
@@ -62,7 +61,7 @@ class TidelogDataSource(DataSource):
 
     @short_errors
     def schema(self) -> StructType:
-        """Check the options and return the schema. Spark calls it at `load()` and keeps the source as it is then."""
+        """Check the options and return the schema. Spark calls this at `load()` and keeps the source in its state after that."""
         from tidelog.spark.columns import spark_schema
 
         return spark_schema(self._columns())
@@ -74,7 +73,7 @@ class TidelogDataSource(DataSource):
         return TidelogReader(options, self.default_parallelism, self.is_registered)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
-        """Return the reader; of a stream that cannot be, one that says why when it is first asked."""
+        """Return the reader; for an unsupported stream, one that raises the reason when it is first used."""
         from tidelog.spark.stream.refused_stream import refused_stream, too_old
         from tidelog.spark.stream.stream_options import parse_stream_options
 
@@ -103,7 +102,7 @@ class TidelogDataSource(DataSource):
         return stream_writer(self.options, schema)
 
     def _columns(self) -> tuple[str, ...]:
-        """Return the columns. It is unknown here whether a batch or a stream will be read: only options that neither takes are
+        """Return the columns. It is unknown here whether it is a batch or a stream, so only options that neither accepts are
         refused.
         """
         from tidelog.spark.stream.stream_options import parse_stream_options
@@ -118,7 +117,7 @@ class TidelogDataSource(DataSource):
                 raise (other if is_stream else error) from None
 
     def _options(self) -> ReadOptions:
-        # Once, at load: "-3d" must mean the same in each query on the DataFrame.
+        # Resolved once, at load: "-3d" must mean the same in each query on the DataFrame.
         if self._parsed is None:
             from tidelog.clock import SystemClock
 
@@ -139,7 +138,7 @@ def _check_schema(schema: StructType, columns: tuple[str, ...]) -> None:
 
 
 class TidelogReader(DataSourceReader):
-    """Plans tasks, and reads one. Immutable; overriding `pushFilters` would make answers depend on earlier queries."""
+    """Plans tasks, and reads one. Immutable: overriding `pushFilters` would make results depend on earlier queries."""
 
     def __init__(self, options: ReadOptions, default_parallelism: int | None, is_registered: bool = True) -> None:
         self.options = options
@@ -148,7 +147,9 @@ class TidelogReader(DataSourceReader):
 
     @short_errors
     def partitions(self) -> list[InputPartition]:
-        """Return one partition for each task, its value the task's splits; a single one without any if nothing is to be read."""
+        """Return one partition for each task, whose value is the task's splits; a single one without splits if there is nothing
+        to read.
+        """
         from tidelog.spark.tasks import plan_tasks
 
         for notice in self.options.notices:
@@ -157,7 +158,7 @@ class TidelogReader(DataSourceReader):
             _warn_of_rows()
         wanted = self.options.min_partitions or self.default_parallelism or os.cpu_count() or 1
         tasks = plan_tasks(self.options, wanted)
-        # Of an empty list Spark itself would make a partition that knows nothing.
+        # For an empty list Spark would make a partition without a value.
         return [InputPartition(task) for task in tasks or [()]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -188,9 +189,9 @@ def _warn_of_rows() -> None:
 
 
 def source_class(default_parallelism: int | None) -> type[TidelogDataSource]:
-    """Return the source for a session that is made ready, and runs that many tasks at once.
+    """Return the source for a registered session that runs so many tasks in parallel.
 
-    The class travels to the workers by value: its name leads to `TidelogDataSource`, which is another object.
+    The class is sent to the workers by value: its name refers to `TidelogDataSource`, which is another object.
     """
     known = {"default_parallelism": default_parallelism, "is_registered": True}
     return type(TidelogDataSource.__name__, (TidelogDataSource,), known)

@@ -1,16 +1,16 @@
-"""Spark's folder as a session on this machine sees it: without the archive of PySpark that lies in it.
+"""A Spark folder for local sessions, without the archive of PySpark.
 
 Spark starts Python for `load()`, for each plan, each stream's source and the workers, and lets each import PySpark from
-`python/lib/pyspark.zip`, where nothing is compiled: 1.8 s of processor time a process instead of 0.5 s, measured with PySpark
-4.3. Where there is no archive Python takes the PySpark that is installed, which is the same one.
+`python/lib/pyspark.zip`, where nothing is compiled: that takes 1.8 s of processor time per process instead of 0.5 s, measured
+with PySpark 4.3. Without the archive Python uses the installed PySpark, which is the same.
 
-| `SPARK_HOME` | master | what Spark is given |
+| `SPARK_HOME` | master | Spark gets |
 |---|---|---|
 | not set | local | a folder of links to PySpark's own, without `python` |
-| set, or PySpark is not installed from a package | any | what it would be given anyway |
-| any | a cluster's | the same: executors look for Python's half of Spark under the driver's path |
+| set, or PySpark is not installed from a package | any | the usual folder |
+| any | a cluster's | the usual folder: executors look for PySpark under the driver's path |
 
-Nothing here imports PySpark but to see where it is.
+PySpark is not imported here, except to find its location.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = logging.getLogger("tidelog.spark")
 
 @contextmanager
 def light_spark_home(master: str | None) -> Iterator[None]:
-    """Let a JVM that starts in the block see Spark's folder without the archive, if it is to be Spark on this machine."""
+    """Let a JVM that starts within the context see Spark's folder without the archive, if Spark runs on this machine."""
     if "SPARK_HOME" in os.environ or not (master or "local").startswith("local") or (master or "").startswith("local-cluster"):
         yield
         return
@@ -55,7 +55,7 @@ def light_spark_home(master: str | None) -> Iterator[None]:
 
 
 def _make() -> Path | None:
-    """Return the folder, made if it is not there yet; None if PySpark is not what a package installs."""
+    """Return the folder, created if missing; None if PySpark is not installed from a package."""
     import pyspark
 
     installed = Path(pyspark.__file__).parent.resolve()
@@ -65,7 +65,7 @@ def _make() -> Path | None:
     mark = hashlib.sha256("\0".join([str(installed), *names]).encode()).hexdigest()[:16]
     home = private_cache_folder() / f"spark-{mark}"
     if not all((home / name).is_dir() for name in _NEEDED):
-        # Made aside and renamed into place: any number of processes may do it at once.
+        # Created under another name and renamed into place: any number of processes may do it concurrently.
         fresh = Path(tempfile.mkdtemp(prefix=f".{home.name}.", dir=home.parent))
         try:
             for name in names:

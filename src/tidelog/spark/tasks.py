@@ -1,13 +1,13 @@
-"""Spark tasks for a load: which splits there are, and which of them one task reads.
+"""Spark tasks for a load: its splits, and which of them each task reads.
 
-| the log holds | a task reads |
+| the log has | a task reads |
 |---|---|
-| large segments | a piece of one, of at most `TASK_BYTES` |
-| many small segments | several of them, one after the other, together at most `TASK_BYTES` |
-| little in all | its share: there are at least as many tasks as wanted, as far as there are batches to cut between |
+| large segments | a piece of one, at most `TASK_BYTES` |
+| many small segments | several of them, together at most `TASK_BYTES` |
+| little data | its share: there are at least as many tasks as requested, as far as batch boundaries allow |
 
-Where no files are seen a piece is a range of offsets, and its bytes are an estimate. A task costs Spark tens of milliseconds,
-whatever it reads. Tasks are in the order of topic, partition and offset.
+Without access to files a piece is a range of offsets, and its size is an estimate. A task costs Spark tens of milliseconds,
+whatever it reads. Tasks are in order of topic, partition and offset.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from tidelog.spark.bounds import OffsetRange, missing_partitions, report_missing
 from tidelog.spark.options import ReadOptions
 
 TASK_BYTES = 128 * 1024 * 1024
-"""Most bytes of log that one task reads, but for a single batch that is larger: as much as Spark's own file sources take."""
+"""The most bytes of log that one task reads, except for a larger single batch: the same as in Spark's file sources."""
 
 SIFTED_TASK_BYTES = 2 * TASK_BYTES
-"""The same for what is read because nothing says where a time range ends, as of brokers: most of it is skipped."""
+"""The same if the end of a time range is unknown, as on brokers: most of what is read is skipped."""
 
 Task = tuple[Split, ...]
 
@@ -37,7 +37,7 @@ _log = logging.getLogger("tidelog.spark")
 
 
 def plan_tasks(options: ReadOptions, wanted: int) -> list[Task]:
-    """Resolve a load's options against what is there and return its tasks, at least `wanted` of them where that is possible.
+    """Resolve a load's options against the source and return its tasks, at least `wanted` of them if possible.
 
     Raises what `select_partitions`, `resolve_ranges` and `Source.plan` raise.
     """
@@ -52,7 +52,7 @@ def _plan(options: ReadOptions, source: Source, wanted: int) -> list[Task]:
     shares = dict.fromkeys(by_topic, wanted if len(by_topic) == 1 else 1)
     planned = {topic: _plan_topic(options, source, topic, offsets, shares[topic]) for topic, offsets in by_topic.items()}
     if sum(len(splits) for splits, _, _ in planned.values()) < wanted:
-        # Cut again: shares by size, and twice of that, because the planner rounds the pieces of a segment either way.
+        # Cut again: shares by size, doubled, because the planner rounds the number of a segment's pieces.
         sizes = {topic: sum(split.size_bytes for split in splits) for topic, (splits, _, _) in planned.items()}
         total = max(1, sum(sizes.values()))
         for topic, offsets in by_topic.items():
@@ -92,11 +92,11 @@ def _task_bytes(options: ReadOptions) -> int:
 
 
 def pack(splits: Sequence[Split], wanted: int, task_bytes: int = TASK_BYTES) -> list[Task]:
-    """Put neighbours together up to `task_bytes`, as long as there stay `wanted` tasks, or one for each split."""
+    """Combine neighbours up to `task_bytes`, while `wanted` tasks remain, or one for each split."""
     limit_bytes = min(task_bytes, sum(split.size_bytes for split in splits) // wanted)
     tasks = _pack(splits, limit_bytes)
     while len(tasks) < min(wanted, len(splits)):
-        # Only where splits are of very different sizes. At a limit of 0 each is alone.
+        # Only if splits have very different sizes. With a limit of 0 each is alone.
         limit_bytes //= 2
         tasks = _pack(splits, limit_bytes)
     return tasks

@@ -1,4 +1,4 @@
-"""Jobs: work on whole folders and backups, cut into tasks that Spark runs side by side.
+"""Jobs: work on whole folders and backups, cut into tasks that Spark runs in parallel.
 
     from tidelog.spark import session
     from tidelog.spark.jobs.indexes import verify_indexes
@@ -8,8 +8,9 @@
     result.rows.where("kind = 'fault'").show()
     print(result.summary)
 
-A job is a function: a session and arguments in, a `JobResult` out. `tidelog job NAME` is the same from the shell, on `local[*]`;
-`spark-submit --master ... $(tidelog job --submit-script) NAME ...` is the same on a cluster. `docs/jobs.md` has them all.
+A job is a function that takes a session and arguments, and returns a `JobResult`. `tidelog job NAME` runs it from the shell, on
+`local[*]`; `spark-submit --master ... $(tidelog job --submit-script) NAME ...` runs it on a cluster. `docs/jobs.md` has all of
+them.
 
 | function | in | command |
 |---|---|---|
@@ -24,5 +25,5 @@ A job is a function: a session and arguments in, a `JobResult` out. `tidelog job
 | `mirror` | `mirror` | mirror |
 | `failover` | `failover` | failover |
 
-The other modules are what these share. Each module is imported by itself, so that no job pays for what another one needs.
+The other modules are shared. Each module is imported separately, so that a job does not load what only another one needs.
 """

@@ -1,10 +1,10 @@
-"""The job `bootstrap`: takes a cut, or finds the one that was taken, and reads the history in front of it.
+"""The job `bootstrap`: takes a cut, or finds the existing one, and reads the history before it.
 
-The rows are the history, with the columns of `spark.read.format("tidelog")`, headers included. The summary has a line for each
-partition: where its history begins, the cut, and how many offsets lie between.
+The rows are the history, with the columns of `spark.read.format("tidelog")`, including headers. The summary has a line for each
+partition: the begin of its history, the cut, and the number of offsets in between.
 
-The cut is kept in a file, written before anything is read: a job that failed, or was killed, finds it there and reads the very
-same history again, and a stream that is started with it begins where that ends (`tidelog.spark.bootstrap`).
+The cut is stored in a file before anything is read: a job that failed or was killed finds it there and reads the same history
+again, and a stream that starts with it begins where the history ends (`tidelog.spark.bootstrap`).
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ COLUMNS = ("topic", "partition", "from_offset", "cut_offset", "offsets")
 def cut_at(
     source: str, topics: Sequence[str], start: Time | None, path: str | os.PathLike[str], *, clock: Clock | None = None
 ) -> tuple[Cut, bool]:
-    """Return the cut that a file has, or a new one, which is saved there; and whether it is new.
+    """Return the cut in a file, or a new one, which is saved there; and whether it is new.
 
-    Raises InvalidArgumentError where the file has a cut of other topics, or of another source; and as `take_cut`, `Cut.load`.
+    Raises InvalidArgumentError if the file has a cut of other topics or another source; and as `take_cut`, `Cut.load`.
     """
     if not Path(path).exists():
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", IncompleteLogWarning)  # The job says it.
+            warnings.simplefilter("ignore", IncompleteLogWarning)  # The job reports it.
             cut = take_cut(source, topics, start, clock=clock)
         if cut.save_new(path):
             return cut, True
-        # Another job has taken one meanwhile: that one counts, or its history would end elsewhere than the stream begins.
+        # Another job has taken one meanwhile, which counts: otherwise its history would not end where the stream begins.
     cut = Cut.load(path)
     place = settled(source)
     if set(cut.topics) != set(topics) or cut.source != place:
         raise InvalidArgumentError("the file has another cut", path=path, found=cut, expected=f"{', '.join(topics)} of {place}")
-    return replace(cut, source=place), False  # A file says where the brokers are, not how they are reached.
+    return replace(cut, source=place), False  # A file has the brokers' addresses, not the connection's configuration.
 
 
 def bootstrap(spark: SparkSession, cut: Cut, *, source: str | None = None) -> JobResult:

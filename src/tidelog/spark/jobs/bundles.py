@@ -1,8 +1,7 @@
-"""Pieces of work put together to tasks, the largest first.
+"""Combines pieces of work into tasks, the largest first.
 
-A task costs Spark milliseconds, whatever is in it: small segments share one. A large one has a task of its own, and goes first,
-so that no worker begins it when the others are done. There are several tasks for each thing that Spark does at once, as far as
-there are pieces.
+A task costs Spark milliseconds, whatever it does, so small segments share one. A large one has its own task and goes first, so
+that no worker begins it when the others are done. There are several tasks for each parallel slot, if there are enough pieces.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from typing import TypeVar
 Piece = TypeVar("Piece")
 
 TASK_BYTES = 64 * 1024 * 1024
-"""Most bytes in a task of several pieces."""
+"""The most bytes in a task of several pieces."""
 TASK_PIECES = 256
 TASKS_AT_ONCE = 4
-"""For each thing that is done at a time, at least so many tasks."""
+"""At least this many tasks for each parallel slot."""
 
 
 def bundle(pieces: Sequence[Piece], size_bytes: Callable[[Piece], int], parallelism: int) -> list[list[Piece]]:
-    """Return tasks that hold all pieces, each task's and all tasks' in descending order of size."""
+    """Return tasks with all pieces, each task's and all tasks' in descending order of size."""
     ordered = sorted(pieces, key=size_bytes, reverse=True)
     limit = min(TASK_BYTES, sum(map(size_bytes, ordered)) // (TASKS_AT_ONCE * max(1, parallelism)))
     most_pieces = max(1, min(TASK_PIECES, -(-len(ordered) // (TASKS_AT_ONCE * max(1, parallelism)))))

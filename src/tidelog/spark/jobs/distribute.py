@@ -1,11 +1,11 @@
-"""Tasks done by Spark's workers: one partition each, their rows brought back, one clear error if a task fails.
+"""Runs tasks on Spark's workers, one partition each, returns their rows, and raises one clear error if a task fails.
 
-`run_tasks` brings rows to the driver; `run_arrow_tasks` leaves Arrow batches with the workers, as a DataFrame, for results that
+`run_tasks` returns rows to the driver; `run_arrow_tasks` leaves Arrow batches on the workers, as a DataFrame, for results that
 are too large for one process.
 
-A worker's exception would arrive as a page of Java and Python traces. A TidelogError is therefore carried back as a value and
-raised again here, as itself; the tasks beside it are let finish. Anything else is a bug and keeps its trace. Log records of
-workers on `logging.getLogger("tidelog.<area>")` (a torn tail, a damaged index) are logged again here.
+A worker's exception would arrive as a page of Java and Python traces. So a TidelogError is returned as a value and raised again
+here; the other tasks finish. Any other exception is a bug and keeps its trace. Log records of workers on
+`logging.getLogger("tidelog.<area>")` (a torn tail, a damaged index) are logged again here.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ Row = tuple[Any, ...]
 
 POLL_SECONDS = 0.2
 CANCEL_SECONDS = 5.0
-"""How long a process that is asked to end waits for Java to take note."""
+"""How long a process that is asked to end waits for Java to react."""
 
 
 class Progress(Protocol):
-    """Hears how many of all tasks are done, now and then, on a thread of its own."""
+    """Called with the number of completed tasks from time to time, on its own thread."""
 
     def __call__(self, done: int, total: int, /) -> object: ...
 
@@ -48,12 +48,10 @@ def run_tasks(
     work: Callable[[Task], Iterable[Row]],
     progress: Progress | None = None,
 ) -> list[Row]:
-    """Do `work` for each task on Spark's workers, and return all rows, in the order of the tasks.
+    """Call `work` for each task on Spark's workers, and return all rows, in the order of the tasks.
 
-    Tasks, `work` and rows are pickled. `what` is the job's description in Spark's own page. The largest tasks should come first:
-    a worker that becomes free takes the next.
-
-    Raises the TidelogError of the first task, by order, that failed with one.
+    Tasks, `work` and rows are pickled. `what` is the job's description in Spark's UI. The largest tasks should come first: a free
+    worker takes the next. Raises the TidelogError of the first task, in order, that failed with one.
     """
     if not tasks:
         return []
@@ -86,7 +84,7 @@ class _Outcome(NamedTuple):
 
 
 class _Listener(logging.Handler):
-    """Keeps the warnings of one task, on a worker."""
+    """Collects the warnings of one task, on a worker."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -112,11 +110,11 @@ def run_arrow_tasks(
     schema: pa.Schema,
     progress: Progress | None = None,
 ) -> Iterator[DataFrame]:
-    """Do `work` for each task on Spark's workers, and give its Arrow batches, of `schema`, as a DataFrame for the block.
+    """Call `work` for each task on Spark's workers, and provide its Arrow batches, of `schema`, as a DataFrame within the
+    context.
 
-    All tasks are done before the block begins; Spark keeps their rows, in any order, until it ends.
-
-    Raises the TidelogError of the first task, by order, that failed with one.
+    All tasks are complete before the block begins; Spark keeps their rows, in any order, until it ends. Raises the TidelogError
+    of the first task, in order, that failed with one.
     """
     import pyarrow as pa
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -155,13 +153,15 @@ def run_arrow_tasks(
 
 @contextmanager
 def watch(spark: SparkSession, what: str, progress: Progress | None = None) -> Iterator[None]:
-    """Name the Spark jobs that the block starts, and report their tasks to `progress`, as far as stages are known."""
+    """Name the Spark jobs started within the context, and report their tasks to `progress`, as far as stages are known."""
     with _Watch(spark.sparkContext, what, None, progress):
         yield
 
 
 class _Watch:
-    """Names the Spark job, and polls how many of its tasks are done. Without a `total`, it is what Spark has planned so far."""
+    """Names the Spark job, and polls how many of its tasks are complete. Without a `total`, it is what Spark has
+    planned so far.
+    """
 
     def __init__(self, context: SparkContext, what: str, total: int | None, progress: Progress | None) -> None:
         self._context = context
@@ -190,7 +190,7 @@ class _Watch:
         if self._terminate is not None:
             signal.signal(signal.SIGTERM, self._terminate)
         if self._termination is not None:
-            # Whatever PySpark has made of it meanwhile.
+            # PySpark may have replaced it meanwhile.
             self._terminate(*self._termination)
         if isinstance(error, KeyboardInterrupt):
             self._context.cancelJobGroup(self._group)
@@ -203,9 +203,9 @@ class _Watch:
         self._context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
 
     def _end(self, number: int, frame: FrameType | None) -> None:
-        """Cancel the tasks before the handler that was there raises, as PySpark does for Ctrl-C.
+        """Cancel the tasks before the previous handler raises, as PySpark does for Ctrl-C.
 
-        This thread waits for the job's answer, and so would any further call to Java of its own: another thread asks.
+        This thread waits for the job's result, and any further call to Java would wait as well, so another thread does it.
         """
         self._termination = number, frame
         canceller = threading.Thread(target=self._context.cancelJobGroup, args=(self._group,), daemon=True)

@@ -1,19 +1,19 @@
-"""The job `failover`: where a group continues in a mirror when the source has failed, and how much it reads twice.
+"""The job `failover`: where a group continues in a mirror after the source has failed, and how much it reads twice.
 
-`tidelog.copying.failover` does the work without Spark; here it becomes a job's rows.
+`tidelog.copying.failover` does the work without Spark; this makes a job's rows of it.
 
 | rows | |
 |---|---|
-| source_topic, topic, partition | in the source, in the mirror |
-| committed_offset | what the group has committed in the source; null where only a time is known |
-| last_read_ms | time of the last record that it has read |
-| by_map, is_exact | offset by the map, and whether just the records not read lie after it |
-| by_time | offset by time and MaxLatency |
-| position | where the group goes on; null where nothing says so |
-| read_again, read_again_is_exact | how many records it reads twice; counted, or at most so many |
+| source_topic, topic, partition | the names in the source and in the mirror |
+| committed_offset | the group's committed offset in the source; null if only a time is known |
+| last_read_ms | the time of the last record read |
+| by_map, is_exact | the offset by the map, and whether it is exactly the first unread record |
+| by_time | the offset by time and MaxLatency |
+| position | where the group continues; null if unknown |
+| read_again, read_again_is_exact | how many records it reads twice; exact, or an upper bound |
 | note | |
 
-The summary says the same. Missing commits in a source folder are reported: the group may have read more.
+The summary has the same. Missing commits in a source folder are reported, because the group may have read more.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """The results of index jobs: their rows as DataFrames, and a summary with a line for each topic.
 
-| job | `kind` | columns that are set, beside topic and partition |
+| job | `kind` | columns that are set, besides topic and partition |
 |---|---|---|
 | verify | `fault`, `note` | path, entry, position, what, found, expected |
-| | `partition` | path, segments, bytes, interval_bytes, and what was counted, as the columns say |
+| | `partition` | path, segments, bytes, interval_bytes, and the counts |
 | rebuild | `file` | path, old_bytes, new_bytes, is_right, is_left |
-| | `fault` | path, position, what, found, expected: what is wrong with a log |
+| | `fault` | path, position, what, found, expected: a fault of a log |
 
-`entry` is the number of an index entry, `position` a byte in the file. A file whose `old_bytes` are null was missing, one whose
-`new_bytes` are null was removed; `is_right`: it was right already; `is_left`: it was not, and stays, as only missing ones were
-asked for.
+`entry` is the number of an index entry, `position` a byte in the file. If `old_bytes` is null the file was missing, if
+`new_bytes` is null it was removed. `is_right`: it was correct before. `is_left`: it was not, and stays, because only missing
+files were requested.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The indexes and time maps of a data folder or backup verified, built or rebuilt by Spark.
+"""Verifies, builds or rebuilds the indexes and time maps of a data folder or backup on Spark.
 
     verify_indexes(spark, "/backup/kafka").rows.where("kind = 'fault'").show()
     rebuild_indexes(spark, "/backup/kafka", out_dir="/indexes", missing_only=True)
 
-The unit of work is a segment, so that one partition keeps all workers busy. The rules are those of `tidelog index verify` and
-`tidelog index rebuild`, from the same functions (`check`), and so are the files, byte for byte.
+The unit of work is a segment, so that one partition can keep all workers busy. The functions (`check`) are those of `tidelog
+index verify` and `tidelog index rebuild`, and so the files are the same, byte for byte.
 
 | where | what |
 |---|---|
@@ -13,7 +13,7 @@ The unit of work is a segment, so that one partition keeps all workers busy. The
 | here | aborted transactions are followed from segment to segment, `.txnindex` compared or written |
 | workers | verify: the rules of older releases are found, and entries compared by them |
 
-Folders must have the same path on every machine, and a worker must be able to write where indexes are to be.
+Folders must have the same path on every machine, and workers must be able to write the indexes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ __all__ = ["rebuild_indexes", "verify_indexes"]
 
 Task = TypeVar("Task", SegmentToRebuild, SegmentToVerify)
 Key = tuple[int, int]
-"""A segment's partition and its place in that, by number."""
+"""A segment's partition and its number there."""
 
 PathLike = str | os.PathLike[str]
 
@@ -83,7 +83,7 @@ def rebuild_indexes(
     missing_only: bool = False,
     progress: Progress | None = None,
 ) -> JobResult:
-    """Write the offset, time and transaction indexes and the time maps from the logs, which are never touched.
+    """Write the offset, time and transaction indexes and the time maps from the logs, which are not changed.
 
     Args:
         spark: the session whose workers do it.
@@ -92,9 +92,9 @@ def rebuild_indexes(
         partitions: only these of the topic; none stands for all.
         interval_bytes: index.interval.bytes; None is found from the indexes that exist.
         out_dir: where the files go, below `<topic>-<partition>/`; the data folder is then only read. None: their own places.
-        time_maps: whether they are built, too.
-        missing_only: what is there stays as it is, right or not.
-        progress: is called with the number of tasks that are done.
+        time_maps: whether time maps are built as well.
+        missing_only: existing files stay unchanged, correct or not.
+        progress: called with the number of completed tasks.
 
     Rows are files (`kind` "file") and faults of the logs ("fault"); `faults` counts the latter. See `index_rows`.
     Raises what opening the folder raises, InvalidArgumentError, StorageError, SegmentChangedError.
@@ -103,7 +103,8 @@ def rebuild_indexes(
     log_dir = LogDir(_absolute(directory))
     wanted = select_partitions(log_dir, topic, partitions)
     out = checked_out_dir(None if out_dir is None else _absolute(out_dir), log_dir.path)
-    missing = logged_missing(log_dir.missing(topic, partitions))  # An index without its log, which says so as well, is removed.
+    # An index without its log, which is reported as well, is removed.
+    missing = logged_missing(log_dir.missing(topic, partitions))
     rules = RebuildRules(out, interval_bytes, time_maps, missing_only)
     with nullcontext() if out is not None else DirLock(log_dir.path):
         opened = [PartitionRebuild(partition, rules) for partition in partitions_to_verify(log_dir, wanted)]
@@ -130,9 +131,9 @@ def verify_indexes(
     time_map_dir: PathLike | None = None,
     progress: Progress | None = None,
 ) -> JobResult:
-    """Say whether every index and time map is right and complete; nothing is written, and a broker may continue.
+    """Check that every index and time map is correct and complete. Nothing is written, and a broker may continue to run.
 
-    Arguments are those of `rebuild_indexes`; `time_map_dir` is a folder of time maps, verified beside those beside the segments.
+    Arguments are those of `rebuild_indexes`; `time_map_dir` is a folder of time maps that is verified as well.
     Rows are findings (`kind` "fault" or "note") and partitions ("partition"); `faults` counts faults. See `index_rows`.
     Raises what opening the folder raises, NotFoundError, StorageError.
     """
@@ -152,7 +153,7 @@ def verify_indexes(
 
 
 class _ToSurvey(NamedTuple):
-    """A partition whose rules are to be found."""
+    """A partition whose index rules are to be found."""
 
     number: int
     seed: SurveySeed
@@ -161,7 +162,7 @@ class _ToSurvey(NamedTuple):
 
 
 def _check_unclear(spark: SparkSession, what: str, opened: list[PartitionVerification], progress: Progress | None) -> None:
-    """Check the segments that are not just what their logs say, by the rules that they were written by."""
+    """Check the segments whose indexes are not as expected, by the rules with which they were written."""
     to_survey = [
         _ToSurvey(number, one.survey_seed, one.unclear[:SURVEYED_SEGMENTS], one.usual)
         for number, one in enumerate(opened)
@@ -186,7 +187,7 @@ def _check_unclear(spark: SparkSession, what: str, opened: list[PartitionVerific
 def _on_workers(
     spark: SparkSession, what: str, tasks: dict[Key, Task], work: Callable[[Task], object], progress: Progress | None
 ) -> list[Row]:
-    """Return each segment's key and outcome, in order of the keys."""
+    """Return each segment's key and result, in order of the keys."""
 
     def one(piece: tuple[Key, Task]) -> Row:
         key, task = piece
@@ -211,13 +212,13 @@ def _sorted(
 
 
 def _check_no_speculation(spark: SparkSession) -> None:
-    """Refuse a session that may give one task to two workers at once: both would write the same files."""
+    """Refuse a session that may run a task twice at the same time: both would write the same files."""
     if spark.sparkContext.getConf().get("spark.speculation", "false").lower() == "true":
         raise InvalidArgumentError("each file must be written by one worker: turn spark.speculation off", found="true")
 
 
 def _check_shared(gone: Sequence[Segment]) -> None:
-    """Raise StorageError if a segment that a worker did not find is there: that worker has another folder, or none."""
+    """Raise StorageError if a segment that a worker did not find exists: then the worker has another folder."""
     for segment in gone:
         try:
             is_there = segment.file.locate() is not None
@@ -230,5 +231,5 @@ def _check_shared(gone: Sequence[Segment]) -> None:
 
 
 def _absolute(path: PathLike) -> str:
-    # A worker's current folder is another one.
+    # A worker has another current folder.
     return os.path.abspath(path)  # noqa: PTH100  # links stay as they were given

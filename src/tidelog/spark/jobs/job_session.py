@@ -1,9 +1,8 @@
-"""The Spark session of a job that is run from the shell: started without a word, and closed when it ends.
+"""The Spark session of a job that is run from the shell: started silently, and closed at the end.
 
-Spark's Java writes its stderr (notices about host names and native libraries, traces of workers) to a hidden file; if Java exits
-at startup, its last line is the error. Of what PySpark raises one line is left. With `TIDELOG_TRACEBACK=1` everything is shown.
-
-A session that already exists is used, and stays. Under spark-submit there are a JVM, a master and a log: these are taken.
+The stderr of Spark's Java (notices about host names and native libraries, traces of workers) goes to a hidden file; if Java exits
+at startup, its last line is the error. PySpark's errors are reduced to one line. `TIDELOG_TRACEBACK=1` shows everything. An
+existing session is used, and stays. Under spark-submit the existing JVM, master and log are used.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ QUIET: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.ui.enabled": "false",
 }
-"""For every session that a job starts here; `config` goes before it."""
+"""For every session that a job starts here; `config` takes precedence."""
 
 LOCAL_CONFIG: dict[str, str] = {
-    # Not reachable from outside, and without name resolution.
+    # Not reachable from outside, and no name resolution.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Java only hands out tasks: it starts sooner this way, and takes no processor from them.
+    # Java only distributes tasks: this makes it start faster, and leaves the processors to them.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData",
 }
-"""The same, where the workers are threads of this machine."""
+"""The same, if the workers run on this machine."""
 
 _IN_MAIN = 'Exception in thread "main" '
 _PYTHON_ERROR = re.compile(r"^(?:\w+\.)*([A-Z]\w*(?:Error|Exception|Interrupt|Warning|Exit))(?:: (.*))?$", re.MULTILINE)
@@ -47,10 +46,10 @@ _PYTHON_ERROR = re.compile(r"^(?:\w+\.)*([A-Z]\w*(?:Error|Exception|Interrupt|Wa
 
 @contextmanager
 def job_session(name: str, master: str | None = None, config: dict[str, str] | None = None) -> Iterator[SparkSession]:
-    """Give a session for the block.
+    """Provide a session for the block.
 
-    Raises InvalidArgumentError for a master beside that of spark-submit, NotFoundError without PySpark or Java, TidelogError
-    with one line for what Spark raises, at its start or in the block.
+    Raises InvalidArgumentError for a master in addition to spark-submit's, NotFoundError without PySpark or Java, and a one-line
+    TidelogError for errors of Spark at startup or in the block.
     """
     if master is not None and is_submitted():
         raise InvalidArgumentError("spark-submit has set the master: leave it out", found=master)
@@ -70,7 +69,9 @@ def job_session(name: str, master: str | None = None, config: dict[str, str] | N
 
 @contextmanager
 def _silent_bridge() -> Iterator[None]:
-    """Keep what the bridge to Java logs (a trace for each call that Ctrl-C ends) from stderr, where a bare root logger writes."""
+    """Keep the log of the bridge to Java (a trace for each call that Ctrl-C ends) from stderr, where a bare root
+    logger writes.
+    """
     nowhere = logging.NullHandler()
     logging.getLogger().addHandler(nowhere)
     try:
@@ -83,7 +84,7 @@ def _active() -> SparkSession | None:
     try:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError:
-        return None  # `session` says what to install.
+        return None  # `session` reports what to install.
     active = SparkSession.getActiveSession()
     if active is not None:
         register(active)
@@ -103,12 +104,12 @@ def _start(name: str, master: str | None, config: dict[str, str], java_log: IO[b
 
 
 def _wake(spark: SparkSession) -> None:
-    """Start at the same time what a session of this machine starts when it is first needed: Python workers, and DataFrames."""
+    """Start in parallel what a local session would start later: Python workers, and DataFrames."""
     context = spark.sparkContext
     tasks = context.parallelize(range(context.defaultParallelism), context.defaultParallelism)
 
     def wake() -> None:
-        with suppress(Exception):  # What keeps workers from starting is reported by the first task that needs them.
+        with suppress(Exception):  # If workers cannot start, the first task that needs them reports it.
             tasks.foreach(_import_logs)
 
     thread = threading.Thread(target=wake, name="tidelog-job-wake", daemon=True)
@@ -118,7 +119,7 @@ def _wake(spark: SparkSession) -> None:
 
 
 def _import_logs(task: int) -> None:
-    """Load on a worker what most jobs need there."""
+    """Import on a worker what most jobs need there."""
     for module in ("tidelog.reader.log_dir", "tidelog.check.segments"):
         import_module(module)
 
@@ -128,7 +129,7 @@ def _is_sparks(error: Exception) -> bool:
 
 
 def _one_line(error: Any, java_log: IO[bytes]) -> str:
-    """Return what matters of an error: what a worker raised, or what Java says first."""
+    """Return the important line of an error: a worker's exception, or Java's first line."""
     text = str(error)
     if getattr(error, "getCondition", lambda: None)() == "JAVA_GATEWAY_EXITED":
         java_log.seek(0)

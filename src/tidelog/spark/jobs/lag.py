@@ -1,24 +1,23 @@
-"""The job `lag`: how far behind all groups are, in offsets and in time, in every partition: of brokers, or of a data folder.
+"""The job `lag`: the lag of all groups in every partition, in offsets and in time, on brokers or in a data folder.
 
 | column of the rows | |
 |---|---|
-| now | when the ends of the logs were asked for; the numbers are of that moment |
-| group, state, members | the group; members null where they are unknown |
-| topic, partition, member_id | a partition that it has committed in or is assigned, and who reads it |
-| committed_offset, metadata | what it committed; null without |
-| log_start_offset, end_offset, high_watermark | the log, and where the group's reading ends |
+| now | when the log ends were read, to which all numbers refer |
+| group, state, members | the group; members is null if unknown |
+| topic, partition, member_id | a partition with a committed offset or an assigned member, and that member |
+| committed_offset, metadata | the commit; null if there is none |
+| log_start_offset, end_offset, high_watermark | the log, and the end of what the group can read |
 | lag, lag_ms | offsets, and the age of the next record |
 | lost | offsets that were deleted before they were read |
-| next_offset, next_time | the next record that it would be given; null: it is at the end |
+| next_offset, next_time | the next record that it would get; null: it is at the end |
 | group_per_second, topic_per_second | rates |
-| catches_up, time_to_end_ms | whether and when it reaches the end at these rates |
-| retention, retention_at | when retention takes the next record, and how that is known |
-| note | why there are no numbers: a partition that is gone, or has no leader; or why they mean nothing |
+| catches_up, time_to_end_ms | whether, and in what time, it reaches the end at these rates |
+| retention, retention_at | when retention deletes the next record, and how exact that is |
+| note | why numbers are missing (a deleted partition, no leader) or meaningless |
 
-`tidelog.groups.lag` says what each number is; `tidelog groups describe` shows the same of one group,
-`tidelog groups lag` all groups without Spark. Tasks are those of `sources.group_lags`.
-
-Executors ask the brokers themselves, or open the folder under the same path.
+`tidelog.groups.lag` explains each number; `tidelog groups describe` shows them for one group, `tidelog groups lag` for all groups
+without Spark. Tasks are those of `sources.group_lags`. Executors connect to the brokers themselves, or open the folder under the
+same path.
 """
 
 from __future__ import annotations
@@ -76,11 +75,11 @@ def lag(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> JobResult:
-    """Measure how far behind groups are, all of them or those named; the module's docstring has the rows.
+    """Measure the lag of all or the named groups; the module's docstring has the rows.
 
-    `place` is `host:port` of brokers, with commas between, or a data folder. `isolation` is what the groups' consumers read
-    with; rates are those of the last `window_ms`. A group that is further behind than `max_lag_ms` in a partition, or has lost
-    offsets there, is a fault; without it nothing is, and a group of positions of Tidelog's writers never is.
+    `place` is `host:port` of brokers, separated by commas, or a data folder. `isolation` is that of the groups' consumers; rates
+    are those of the last `window_ms`. A group whose lag exceeds `max_lag_ms` in a partition, or that has lost offsets there, is
+    a fault. Without `max_lag_ms` there are no faults; groups with positions of Tidelog's writers are never faults.
 
     Raises NotFoundError for a group or folder that does not exist, BrokerUnreachableError, BrokerError, CorruptDataError.
     """
@@ -122,5 +121,5 @@ def _rows(found: GroupLag) -> Iterator[tuple[Any, ...]]:
 
 
 def _instant(time_ms: int | None) -> datetime | None:
-    """Return it as Spark takes it, to the millisecond; None for none. Times beyond the calendar become its end."""
+    """Return it in Spark's form, to the millisecond; None for none. Times beyond the calendar become its end."""
     return None if time_ms is None or time_ms < 0 else _EPOCH + timedelta(milliseconds=min(time_ms, _LAST_MS))

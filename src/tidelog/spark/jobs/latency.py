@@ -1,4 +1,4 @@
-"""The job `latency`: how long records were under way, and how far out of order they came, by minute.
+"""The job `latency`: how long records were in transit, and how far out of order they arrived, by minute.
 
 | column of the rows | |
 |---|---|
@@ -11,11 +11,11 @@
 | ahead | latency: records whose CreateTime is later than their append |
 | out_of_order | lateness: records with a CreateTime below an earlier record's |
 
-A topic that changed its timestamp type has rows of both kinds. The summary says the same of each partition as a whole; there
+A topic whose timestamp type has changed has rows of both kinds. The summary has the same for each partition as a whole; its
 `max_ms` of lateness is the longest step back in time.
 
-Each segment is a task (small ones share one), which counts equal delays as columns; Spark adds up and takes percentiles of
-them. Lateness looks at all records before, so the largest CreateTime of each segment is taken first, from batch headers.
+Each segment is a task (small ones share one), which counts equal delays as columns; Spark adds them and computes percentiles.
+Lateness depends on all earlier records, so the largest CreateTime of each segment is read first, from batch headers.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def latency(
     partitions: Iterable[int] | None = None,
     progress: Progress | None = None,
 ) -> JobResult:
-    """Measure the latency of a topic (of all topics) of a data folder; the module's docstring has the rows.
+    """Measure the latency of one topic or all topics of a data folder; the module's docstring has the rows.
 
-    Raises NotFoundError for a folder, topic or partition that does not exist, CorruptDataError, SegmentChangedError.
+    Raises NotFoundError for an unknown folder, topic or partition, CorruptDataError, SegmentChangedError.
     """
     import pyarrow as pa
 
@@ -81,11 +81,11 @@ def latency(
 
 
 def _with_largest_before(spark: SparkSession, splits: list[FolderSplit]) -> list[_Task]:
-    """Return the splits with the largest CreateTime of their partition before each."""
+    """Return the splits, each with the largest CreateTime of its partition before it."""
     from tidelog.model import NO_TIMESTAMP
     from tidelog.sources.latency import largest_create_time
 
-    # The last of a partition has nothing after it that would ask.
+    # Nothing after a partition's last split needs it.
     asked = [_Task(split, NO_TIMESTAMP) for split, next_one in pairwise(splits) if _place(split) == _place(next_one)]
 
     def largest_of(pack: list[_Task]) -> list[tuple[tuple[str, int, int], int]]:
@@ -124,7 +124,7 @@ def _count(pack: list[_Task]) -> Iterator[pa.RecordBatch]:
 
 
 def _figures(counts: DataFrame, *by: str) -> DataFrame:
-    """Add the counts up by partition and kind, and by the columns `by`."""
+    """Add the counts by partition and kind, and by the columns `by`."""
     from pyspark.sql import functions as f
 
     figures = counts.groupBy("topic", "partition", "kind", *by).agg(

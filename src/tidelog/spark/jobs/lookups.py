@@ -2,16 +2,16 @@
 
 | column of the rows | |
 |---|---|
-| topic, partition, timestamp and all others | as in the questions, a row for each question, in any order |
-| offset | where to begin to read: what Kafka's ListOffsets answers; null if no record is at or after that time |
-| found_timestamp | that record's: epoch ms where the question is a number, else of Spark's type timestamp; null as above |
+| topic, partition, timestamp and all others | as in the questions; one row per question, in any order |
+| offset | where to begin to read, as answered by Kafka's ListOffsets; null if no record is at or after that time |
+| found_timestamp | that record's: epoch ms if the question is a number, otherwise Spark's type timestamp; null as above |
 
-A question's timestamp is a number (epoch ms), a timestamp, a date, or a text as `tidelog find --at` takes it, but for "now" and
-times ago. Finer than a millisecond is floored. A number or text without a zone is UTC, whatever the session's zone is.
+A question's timestamp is a number (epoch ms), a timestamp, a date, or a text as for `tidelog find --at`, except "now" and
+relative times. Fractions of a millisecond are floored. A number or text without a zone is UTC, whatever the session's zone is.
 
-Questions are put in order by topic, partition and time and cut into about equal parts, so that all of a large partition's
-questions are not one task's. A task answers its part in one walk for each partition: `tidelog.sources.lookups`. Questions and
-answers travel as Arrow. Spark keeps the rows until the session ends, or `spark.catalog.clearCache()`.
+Questions are sorted by topic, partition and time and cut into about equal parts, so that a large partition's questions are spread
+over several tasks. A task answers its part in one walk per partition: `tidelog.sources.lookups`. Questions and answers are
+transferred as Arrow. Spark keeps the rows until the session ends, or `spark.catalog.clearCache()`.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 __all__ = ["look_up"]
 
 QUESTIONS_PER_TASK = 250_000
-"""At most about so many in one task: they are in its worker's memory together."""
+"""The approximate maximum for one task: they are in its worker's memory together."""
 
 SUMMARY_COLUMNS = ("topic", "partition", "questions", "found", "none", "seconds", "per_second")
 
 _OFFSET, _FOUND = "offset", "found_timestamp"
-# Columns that only this job sees: the time in ms, how long the partition's walk took, a worker's error.
+# Internal columns: the time in ms, the duration of the partition's walk, a worker's error.
 _MS, _SECONDS, _FAULT = "_tidelog_ms", "_tidelog_seconds", "_tidelog_fault"
 
 _Place = tuple[str, int]
@@ -55,11 +55,11 @@ def look_up(
 ) -> JobResult:
     """Answer `questions` from the data folder `directory`; the module's docstring has the columns.
 
-    The summary has a line for each partition, whose seconds are those of the workers, and a last one without a topic for the
-    whole, whose seconds are those of the clock.
+    The summary has a line for each partition, with the workers' seconds, and a last one without a topic for the whole, with
+    elapsed seconds.
 
-    Raises InvalidArgumentError for columns that are missing, of another type or taken, and for questions without a partition or
-    without a time at or after 1970; UnknownTopicOrPartitionError, UnsupportedForMessageFormatError, CorruptDataError,
+    Raises InvalidArgumentError for columns that are missing, have a wrong type or a reserved name, and for questions without a
+    partition or a time at or after 1970; UnknownTopicOrPartitionError, UnsupportedForMessageFormatError, CorruptDataError,
     SegmentChangedError, NotFoundError.
     """
     from pyspark.sql import functions as f
@@ -84,7 +84,7 @@ def look_up(
             answered.unpersist()
             raise
     lines = [(topic, partition, count, hits, count - hits, seconds) for topic, partition, count, hits, seconds, *_ in found]
-    # What lies after the last answer changes none.
+    # Records after the last answer do not matter.
     lasts = {(topic, partition): last if count == hits else None for topic, partition, count, hits, _, _, last in found}
     missing = logged_missing(_missing(folder, lasts))
     hits = sum(line[3] for line in lines)
@@ -95,7 +95,7 @@ def look_up(
 
 
 def _missing(directory: Path, ends: dict[_Place, int | None]) -> Iterator[MissingOffsets]:
-    """Yield what is missing of partitions up to an offset, None: to where the log should end."""
+    """Yield the missing records of partitions up to an offset; None: up to where the log should end."""
     from tidelog.reader.log_dir import LogDir
 
     log_dir = LogDir(directory)
@@ -105,7 +105,7 @@ def _missing(directory: Path, ends: dict[_Place, int | None]) -> Iterator[Missin
 
 
 def _check_columns(questions: DataFrame) -> DataType:
-    """Return the type of the timestamps; raise InvalidArgumentError for columns that will not do."""
+    """Return the type of the timestamps; raise InvalidArgumentError for unusable columns."""
     from pyspark.sql import types as t
 
     kinds = {field.name.lower(): field.dataType for field in questions.schema.fields}
@@ -138,10 +138,9 @@ def _as_asked(found_ms: Column, kind: DataType) -> Column:
 
 
 def _check_questions(directory: Path, asked: DataFrame) -> tuple[int, dict[_Place, int]]:
-    """Return how many questions there are, and the log start offset that the checkpoint has of each partition asked for.
+    """Return the number of questions, and the checkpointed log start offset of each of their partitions.
 
-    Raises UnknownTopicOrPartitionError for the first partition that does not exist, InvalidArgumentError for anything but a
-    question.
+    Raises UnknownTopicOrPartitionError for the first unknown partition, InvalidArgumentError for an invalid question.
     """
     from pyspark.sql import functions as f
 
@@ -149,7 +148,7 @@ def _check_questions(directory: Path, asked: DataFrame) -> tuple[int, dict[_Plac
     from tidelog.reader.log_dir import LogDir
 
     is_bad = f.col(_MS).isNull() | (f.col(_MS) < 0)
-    # Text, so that every type can be shown; NULL is no text.
+    # As text, so that every type can be shown; NULL is not text.
     example = f.coalesce(f.col("timestamp").cast("string"), f.lit("null"))
     by_place = asked.groupBy("topic", "partition")
     places = by_place.agg(f.count("*"), f.count_if(is_bad), f.max(f.when(is_bad, example))).collect()
@@ -174,7 +173,7 @@ def _check_questions(directory: Path, asked: DataFrame) -> tuple[int, dict[_Plac
 
 
 def _answered(asked: DataFrame, tasks: int, directory: Path, starts: dict[_Place, int]) -> DataFrame:
-    """Return the questions with answers, in ms, and with this job's own columns."""
+    """Return the questions with answers, in ms, and with the internal columns."""
     from pyspark.sql.types import BinaryType, DoubleType, LongType, StructField, StructType
 
     added = [(_OFFSET, LongType()), (_FOUND, LongType()), (_SECONDS, DoubleType()), (_FAULT, BinaryType())]

@@ -3,15 +3,15 @@
 | column of the rows | |
 |---|---|
 | topic, partition, base_offset | the old segment |
-| batches, records | in the new one; records of control batches included |
-| converted_batches | how many of the batches are not just as they were |
+| batches, records | in the new one; including records of control batches |
+| converted_batches | how many of the batches were changed |
 | old_bytes, new_bytes | of the ``.log`` |
-| old_format, new_format | of its batches: "v0", "v0, v2", ...; the old one is empty of an empty segment |
-| new_segments | 1; more where a segment had to be split |
-| torn_bytes | after the last whole batch (a crash tore an append), and left out; 0 but in a last segment |
+| old_format, new_format | of its batches: "v0", "v0, v2", ...; empty for an empty segment |
+| new_segments | 1; more if the segment had to be split |
+| torn_bytes | bytes after the last whole batch, torn by a crash and left out; only in a last segment |
 
-Segments are the unit of work, small ones some to a task; `tidelog.check.migration` says what is kept.
-The old folder is only read, and until all is done the new one is called ``….unfinished``.
+Segments are the unit of work, with several small ones per task; `tidelog.check.migration` documents what is kept. The old folder
+is only read, and the new one is named ``….unfinished`` until everything is done.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ def migrate(
     *,
     progress: Progress | None = None,
 ) -> JobResult:
-    """Write the data folder `directory` (of it only `topic`) into the new folder `out_dir`; see the module for the rows.
+    """Write the data folder `directory` (or only `topic`) into the new folder `out_dir`; the module's docstring has the rows.
 
     On a cluster both folders must have the same path on every machine.
 
-    Raises InvalidArgumentError for an `out_dir` that is there or was begun before, NotFoundError, CorruptDataError for damage in
-    the old folder, SegmentChangedError, StorageError. Then there is no new folder, and nothing is left of it.
+    Raises InvalidArgumentError for an `out_dir` that exists or was begun before, NotFoundError, CorruptDataError for damage in
+    the old folder, SegmentChangedError, StorageError. After an error nothing of the new folder is left.
     """
     from pathlib import Path
 
@@ -95,7 +95,7 @@ def _index_transactions(task: TransactionsToIndex) -> list[Row]:
 
 
 def _summary(done: list[MigratedSegment]) -> Summary:
-    """A line for each partition; `done` is in order."""
+    """Return a line for each partition; `done` is in order."""
     partitions: dict[tuple[str, int], list[MigratedSegment]] = {}
     for one in done:
         partitions.setdefault((one.topic, one.partition), []).append(one)

@@ -1,20 +1,20 @@
-"""The job `mirror`: topics of one cluster (or of a data folder) in another cluster, kept up to date, with a map of the offsets.
+"""The job `mirror`: copies topics of a cluster or data folder to another cluster and keeps them up to date, with offset maps.
 
-A round lists the source's topics, creates what the target lacks, and copies what is new, one task for each source partition
-(`copying.copier`): each chunk in one transaction with the position, so that a round may be broken off anywhere. Without `follow`
-there is one round; with it, rounds until the process is ended.
+A round lists the source's topics, creates missing ones in the target, and copies new records, one task per source partition
+(`copying.copier`). Each chunk is a transaction that includes the position, so a round may be interrupted anywhere. Without
+`follow` there is one round; with it, rounds continue until the process ends.
 
 | rows | |
 |---|---|
-| topic, partition | of the source |
+| topic, partition | the source's |
 | target_topic | |
-| from_offset, next_offset | source offsets: where this run began, and what it has come to |
-| log_start_offset, end_offset | of the source, at the last round; `end_offset` is the last stable offset |
-| lost | offsets that retention took from the source before they were copied |
-| records, batches, rebuilt_batches, size_bytes | what was copied; of the batches, those that are not the source's bytes |
+| from_offset, next_offset | source offsets: where this run began, and what it has reached |
+| log_start_offset, end_offset | the source's in the last round; `end_offset` is the last stable offset |
+| lost | offsets that retention deleted from the source before they were copied |
+| records, batches, rebuilt_batches, size_bytes | what was copied; rebuilt batches are not the source's bytes |
 | is_exact | false: the target has no transactions, and after a kill there may be duplicates |
 
-The summary has a line for each topic. docs/mirror.md lists what a mirror keeps of records and what it loses.
+The summary has a line for each topic. docs/mirror.md lists what a mirror preserves of records and what it loses.
 """
 
 from __future__ import annotations
@@ -67,23 +67,23 @@ class MirrorOptions:
     source: str
     """`host:port`, or a data folder."""
     target: str
-    """`host:port`, several with commas between."""
+    """`host:port`, or several separated by commas."""
     map_dir: str
-    """Where the mirror keeps its maps; workers and driver must all see it."""
+    """Where the mirror stores its maps; accessible to workers and driver."""
     topics: Sequence[str] | None = None
-    """These; None for all that are no cluster's own."""
+    """Only these; None for all but internal ones."""
     pattern: str | None = None
-    """Or those whose whole name this regular expression matches."""
+    """Only topics whose whole name matches this regular expression."""
     prefix: str = ""
-    """Put before a topic's name in the target."""
+    """Prepended to topic names in the target."""
     job_id: str | None = None
-    """Names the positions' group and the transactional ids; by default `mirror-` and the source's cluster id or name."""
+    """The base of the positions' group and the transactional ids; by default `mirror-` and the source's cluster id or name."""
     replication_factor: int | None = None
-    """Of topics that are made; the target's default for None."""
+    """Of created topics; None for the target's default."""
     groups: Sequence[str] | None = ()
-    """Groups whose offsets are kept in the target, and in the folder for a failover; None for all, none by default."""
+    """Groups whose offsets are mirrored, to the target and to the folder for a failover; None for all; none by default."""
     skip_lost: bool = False
-    """Go on after what retention took before it was copied; else that is an error."""
+    """Continue after records that retention deleted before they were copied; otherwise that is an error."""
 
 
 @dataclass(slots=True)
@@ -122,12 +122,11 @@ def mirror(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> JobResult:
-    """Mirror what exists now; with `follow` also what comes later, looking every `pause_ms`, until `is_done`.
+    """Mirror existing records; with `follow` also later ones, polling every `pause_ms`, until `is_done`.
 
-    Raises:
-        InvalidArgumentError: the folder is another mirror's; a pattern that is none.
-        OffsetOutOfRangeError: retention took records before they were copied.
-        UnknownTopicOrPartitionError, and whatever `copy_partition`, `ensure_topics` and `plan_copy` raise.
+    Raises InvalidArgumentError for another mirror's folder or an invalid pattern, OffsetOutOfRangeError if retention deleted
+    records before they were copied, UnknownTopicOrPartitionError, and what `copy_partition`, `ensure_topics` and `plan_copy`
+    raise.
     """
     with ExitStack() as opened:
         running = _Mirror(spark, options, clock or SystemClock(), progress, opened)
@@ -145,7 +144,7 @@ class _Mirror:
         self, spark: SparkSession, options: MirrorOptions, clock: Clock, progress: Progress | None, opened: ExitStack
     ) -> None:
         self._spark = spark
-        # Workers may stand elsewhere.
+        # Workers may have another current folder.
         options = replace(options, map_dir=os.path.abspath(options.map_dir))  # noqa: PTH100  # links stay as they are
         options = replace(options, source=settled(options.source))
         self._options = options
@@ -169,7 +168,7 @@ class _Mirror:
         claim_folder(options.map_dir, MirrorIdentity(self._job_id, source_id, target_id, options.prefix))
 
     def round(self) -> None:
-        """Copy what is new."""
+        """Copy new records."""
         self._source.refresh()
         there = self._source_topics()
         topics = self._wanted(there)
@@ -193,7 +192,7 @@ class _Mirror:
         return JobResult(self._spark.createDataFrame(values, SCHEMA), _summary(rows), missing=tuple(self._missing()))
 
     def _missing(self) -> Iterator[MissingOffsets]:
-        """Yield what the source folder lacks of what was mirrored: it has been logged."""
+        """Yield the source folder's missing records among those mirrored; they were logged before."""
         yield from self._reported
         log_dir = self._source.log_dir
         if log_dir is not None:
@@ -205,13 +204,13 @@ class _Mirror:
         self._report(one for one in self._source.missing_partitions() if one.topic in topics)
 
     def _report(self, missing: Iterable[MissingOffsets]) -> None:
-        """Log what is missing, each thing once."""
+        """Log missing records, each once."""
         found = set(missing)
         logged_missing(sorted(found - self._reported, key=lambda one: (one.topic, one.partition, one.first_offset)))
         self._reported |= found
 
     def _source_topics(self) -> dict[str, list[int]]:
-        """Return the source's topics, without those that are about the cluster itself, and their partitions."""
+        """Return the source's topics, without internal ones, and their partitions."""
         if self._source.cluster is None:
             found = self._source.topics()
         else:
@@ -253,7 +252,7 @@ class _Mirror:
             _log.info("%s: topic %s has %s", options.target, change.topic, what)
 
     def _plan(self, topic: str, numbers: list[int]) -> Iterator[CopyTask]:
-        """Yield what is to be copied of a topic now."""
+        """Yield what must be copied of a topic now."""
         options = self._options
         targets = {TopicPartition(topic, number): TopicPartition(options.prefix + topic, number) for number in numbers}
         positions = committed_positions(self._target, self._job_id, targets, require_stable=False)
@@ -262,13 +261,13 @@ class _Mirror:
             with contextlib.suppress(NotFoundError):
                 known = maps.partition(source)
                 if known.runs or known.next_source_offset > known.start_offset:
-                    positions[source] = known.next_source_offset  # which the target has forgotten
+                    positions[source] = known.next_source_offset  # The target has expired it.
         offsets = {source.partition: (positions.get(source), None) for source in targets}
         ends = self._source.ends(targets)
         for planned in plan_copy(self._source, topic, offsets=offsets):
             source, position = planned.source, positions.get(planned.source)
             if position is not None and position < planned.start_offset:
-                # Gone in the source. An open transaction of a run that was killed may have the records in between.
+                # Deleted in the source. An open transaction of a killed run may have the records in between.
                 position = max(position, settled_position(self._target, self._job_id, source, targets[source]) or 0)
             self._note(planned, targets[source], position, ends[source].log_start_offset, ends[source].log_end_offset)
             if position is None:
@@ -288,7 +287,7 @@ class _Mirror:
     def _note(
         self, planned: PlannedPartition, target: TopicPartition, position: int | None, log_start_offset: int, log_end_offset: int
     ) -> None:
-        """Take down what a partition looks like in this round; raise what must not be skipped."""
+        """Record a partition's state in this round; raise for what must not be skipped."""
         source = planned.source
         name = f"{source.topic}-{source.partition}"
         lost = 0
@@ -334,7 +333,7 @@ def _copy(task: CopyTask) -> Iterator[tuple[CopyResult]]:
 
 
 def _folder_id(path: str) -> str:
-    """Return a name for a folder: two folders of one name have different ones."""
+    """Return an id for a folder: two folders of the same name have different ones."""
     return f"{Path(path).name}-{zlib.crc32(os.fsencode(path)):08x}"
 
 

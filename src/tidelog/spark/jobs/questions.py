@@ -2,10 +2,10 @@
 
 | file | how columns are read |
 |---|---|
-| `.csv` | a header names them; all are text but partition |
-| `.json`, `.jsonl` | an object a line; numbers are numbers |
-| `.parquet` | as they are |
-| a folder | all of its files, of the kind of the first one that is of any |
+| `.csv` | named by the header; all are text, except partition |
+| `.json`, `.jsonl` | one object per line; numbers are numbers |
+| `.parquet` | with their types |
+| a folder | all of its files, in the format of the first recognized one |
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ KINDS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"
 
 
 def read_questions(spark: SparkSession, path: str) -> DataFrame:
-    """Return the questions in a file or folder, or at a URL that Spark knows. Nothing but column names and types is read.
+    """Return the questions in a file or folder, or at a URL that Spark supports. Only column names and types are read.
 
-    Raises NotFoundError, InvalidArgumentError for a file of another kind.
+    Raises NotFoundError, InvalidArgumentError for a file of another format.
     """
     kind = _kind_of(path)
     given = path if "://" in path else Path(path).absolute().as_uri()
@@ -33,7 +33,7 @@ def read_questions(spark: SparkSession, path: str) -> DataFrame:
         read = spark.read.csv(given, header=True)
         for name in read.columns:
             if name.lower() == "partition":
-                # What is no number becomes null, which the look-ups refuse.
+                # Anything but a number becomes null, which the look-ups refuse.
                 read = read.withColumn(name, read[name].try_cast("int"))
         return read
     return spark.read.json(given) if kind == "json" else spark.read.parquet(given)
@@ -55,7 +55,7 @@ def _kind_of(path: str) -> str:
 
 
 def epoch_ms(column: Column, kind: DataType) -> Column:
-    """Return a timestamp of any accepted type in epoch ms; null for a text that is none."""
+    """Return a timestamp of any accepted type in epoch ms; null for an invalid text."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
@@ -65,9 +65,9 @@ def epoch_ms(column: Column, kind: DataType) -> Column:
         return f.unix_millis(column)
     if isinstance(kind, t.StringType):
         text = f.trim(column)
-        # Spark's own reading wants seconds, and a colon in the zone.
+        # Spark's parser requires seconds, and a colon in the zone.
         clock = f.regexp_replace(text, "^([^ T]+[ T][0-9]{2}:[0-9]{2})(?!:)", "$1:00")
-        # Without a zone it is UTC: said here, for Spark would take the session's.
+        # Without a zone it is UTC, which must be explicit: Spark would use the session's.
         zoned = (
             f.when(text.rlike("^[^ T]*$"), f.concat(text, f.lit("T00:00:00Z")))
             .when(
@@ -76,7 +76,7 @@ def epoch_ms(column: Column, kind: DataType) -> Column:
             )
             .otherwise(f.concat(clock, f.lit("Z")))
         )
-        # A clock alone would be today's, for Spark.
+        # Spark would take a time alone as today's.
         is_dated = text.rlike("^[+]?[0-9]{4,9}-[0-9]{2}-[0-9]{2}")
         return f.when(text.rlike("^-?[0-9]+$"), text.try_cast("bigint")).when(
             is_dated, f.unix_millis(zoned.try_cast("timestamp"))

@@ -1,17 +1,17 @@
-"""The job `replay`: a time window of a topic into another topic or cluster, exactly, with a kept map of where each offset went.
+"""The job `replay`: copies exactly a time window of a topic to another topic or cluster, with an offset map.
 
-| column of the rows | the kept map, a row for each run of records that lie after one another in both topics |
+| column of the rows | the offset map: a row for each run of records that are consecutive in both topics |
 |---|---|
 | topic, partition | the source's |
 | first_offset, last_offset | in the source |
 | target_topic, target_partition | |
 | target_offset | of the first record |
-| records | how many; null where a stretch was copied while nobody noted where to |
-| max_timestamp | epoch ms, as the target has it; null for none |
+| records | how many; null if the target offsets of a run were not recorded |
+| max_timestamp | epoch ms, in the target; null for none |
 
-The summary has a line for each partition: all that was copied since the replay began, and what this run did.
+The summary has a line for each partition: everything copied since the replay began, and by this run.
 
-A partition is a task (`tidelog.copying.copier`), and each chunk of a few MiB a transaction: killed anywhere, it continues exactly
+Each partition is a task (`tidelog.copying.copier`), and each chunk of a few MiB a transaction: after a kill it continues exactly
 where it was when it is started again with the same folder (`tidelog.copying.replay`).
 """
 
@@ -57,11 +57,10 @@ COLUMNS = (
 def replay(
     spark: SparkSession, request: ReplayRequest, map_dir: str | os.PathLike[str], *, progress: Progress | None = None
 ) -> JobResult:
-    """Copy what is left of a window; the module's docstring has the rows.
+    """Copy the rest of a window; the module's docstring has the rows.
 
-    On a cluster `map_dir`, and the source where it is a folder, must have the same path on every machine.
-
-    Raises what `tidelog.copying.replay.prepare` and `tidelog.copying.copier.copy_partition` raise.
+    On a cluster `map_dir`, and a source folder, must have the same path on every machine. Raises what
+    `tidelog.copying.replay.prepare` and `tidelog.copying.copier.copy_partition` raise.
     """
     from tidelog.copying.replay import prepare
 
@@ -72,7 +71,7 @@ def replay(
 
 
 def _missing(request: ReplayRequest) -> Iterator[MissingOffsets]:
-    """Yield what the source folder lacks: it was logged when the work was planned."""
+    """Yield the source folder's missing records, which were logged when the work was planned."""
     if kind_of(request.source).reads_files:
         with open_source(request.source) as source:
             if source.log_dir is not None:
@@ -86,7 +85,7 @@ def _copy(task: CopyTask) -> Iterable[Row]:
 
 
 def _look_back(begun: Replay, folder: Path, done: dict[int, CopyResult]) -> tuple[list[Row], list[tuple[Any, ...]]]:
-    """Return the rows and the summary's lines, from the map and from what this run did."""
+    """Return the rows and the summary's lines, from the map and from this run."""
     from tidelog.copying.offset_map import OffsetMap
 
     offsets = OffsetMap.open(folder)

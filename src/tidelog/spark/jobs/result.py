@@ -19,7 +19,7 @@ _log = logging.getLogger("tidelog.spark")
 
 @dataclass(frozen=True)
 class Summary:
-    """A table of a few lines: what the shell prints at the end of a job."""
+    """A table of a few lines, printed at the end of a job."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
@@ -35,16 +35,16 @@ class JobResult:
     """A job's result."""
 
     rows: DataFrame
-    """Everything, a row each; the job's docstring has the columns."""
+    """All results, a row each; the job's docstring has the columns."""
     summary: Summary
     faults: int = 0
-    """How many things are wrong with what was looked at; above 0 the command ends with exit code 1."""
+    """The number of faults found; above 0 the command exits with 1."""
     missing: tuple[MissingOffsets, ...] = ()
-    """Records that the source folder lacks; if any, the command exits with 3."""
+    """Missing records of the source folder; if there are any, the command exits with 3."""
 
 
 def logged_missing(missing: Iterable[MissingOffsets]) -> tuple[MissingOffsets, ...]:
-    """Return what a folder lacks, once it is on the log."""
+    """Return a folder's missing records, after logging them."""
     found = tuple(missing)
     for one in found:
         _log.warning("%s", one.sentence)

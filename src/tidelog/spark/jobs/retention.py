@@ -1,26 +1,27 @@
-"""The job `retention`: when each segment goes, and which record keeps it until then, under each rule that the KIPs discuss.
+"""The job `retention`: when each segment is deleted, and which record keeps it until then, under each rule discussed in the KIPs.
 
 | rule | a segment's time |
 |---|---|
-| `largest timestamp` | the largest timestamp of its records, whichever type (KIP-33 as accepted, Kafka) |
+| `largest timestamp` | the largest timestamp of its records, of either type (KIP-33 as accepted, Kafka) |
 | `file time` | its file's modification time (before KIP-33) |
 | `last message` | the timestamp of its last record (KIP-32) |
-| `LogAppendTime` | the append time of its last batch; unknown where that carries CreateTime |
-| `CreateTime` | the largest CreateTime of its records; unknown where none is kept |
+| `LogAppendTime` | the append time of its last batch; unknown if that has CreateTime |
+| `CreateTime` | the largest CreateTime of its records; unknown if none is stored |
 
-A segment goes when its own time, and that of all before it, is older than retention.ms: whatever the rule. Size, log start and
-high watermark count as always (`tidelog.storage.partition.retention`). Where a time is unknown, so is what happens from there on.
+Under every rule a segment is deleted when its own time, and that of all earlier segments, is older than retention.ms. Size, log
+start and high watermark count as usual (`tidelog.storage.partition.retention`). If a time is unknown, so is the result from there
+on.
 
 | column of the rows | |
 |---|---|
 | topic, partition, base_offset, next_offset, size_bytes | the segment |
 | rule | as above; a row for each |
-| own_offset, own_timestamp_ms | the segment's record that counts under the rule; the offset null for a file's time |
+| own_offset, own_timestamp_ms | the segment's record that counts under the rule; offset null for a file's time |
 | keeper_base_offset, keeper_offset, keeper_timestamp_ms | what keeps it: that record, or one of an earlier segment |
-| goes_ms | when it goes; the present for one that goes now; null: not by itself, or unknown |
-| reason | why it goes, or why not |
-| pins_segments, pins_bytes | how many later segments the segment's record keeps beyond their own time, and their bytes |
-| pinned_ms | how much longer than by its own time the segment is kept by an earlier one's |
+| goes_ms | when it is deleted; now if it is due; null: not by retention, or unknown |
+| reason | why it is deleted, or why not |
+| pins_segments, pins_bytes | the later segments that its record keeps beyond their own time, and their bytes |
+| pinned_ms | how much longer an earlier segment's record keeps it than its own time |
 
 Each partition is a task. Only the rule `CreateTime` reads records, and only of segments with LogAppendTime.
 """
@@ -101,12 +102,11 @@ def retention(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> JobResult:
-    """Forecast what goes when; the module's docstring has the rows.
+    """Forecast deletions; the module's docstring has the rows.
 
-    The settings are those that the folder knows of each topic (`storage.topics.topic_settings`), then those of
-    `broker_properties`, a server's, then Kafka's defaults; `retention_ms` and `retention_bytes` (-1: no limit) go before them.
-    Nothing is deleted.
-    Raises NotFoundError, CorruptDataError, SegmentChangedError.
+    The settings are the topic's in the folder (`storage.topics.topic_settings`), then those of `broker_properties`, a server's,
+    then Kafka's defaults; `retention_ms` and `retention_bytes` (-1: no limit) take precedence. Nothing is deleted. Raises
+    NotFoundError, CorruptDataError, SegmentChangedError.
     """
     now_ms = (SystemClock() if clock is None else clock).now_ms()
     log_dir = LogDir(directory)
@@ -144,7 +144,7 @@ def _forecast_all(tasks: list[_Task]) -> Iterator[tuple[Any, ...]]:
 
 
 def _own(rule: str, segment: Segment, facts: SegmentFacts, log_dir: LogDir, log: Log) -> Keeper | None:
-    """Return what counts of a segment with records under a rule; None if that is not in the log."""
+    """Return the record or time that counts for a non-empty segment under a rule; None if it is not in the log."""
     try:
         return _TIMES[rule](segment, facts, log_dir, log)
     finally:
@@ -208,7 +208,7 @@ _TIMES: dict[str, Callable[[Segment, SegmentFacts, LogDir, Log], Keeper | None]]
 def _forecast(
     log: Log, facts: Sequence[SegmentFacts], own: Sequence[Keeper | None], config: LogConfig, now_ms: int
 ) -> list[Forecast]:
-    """Return the forecast, with no word about what an unknown time decides."""
+    """Return the forecast, without results that depend on an unknown time."""
     known = [
         Keeper(one.base_offset, None, now_ms) if keeper is None and one.size_bytes else keeper
         for one, keeper in zip(facts, own, strict=True)
@@ -238,7 +238,7 @@ def _rows(task: _Task, rule: str, found: list[Forecast]) -> Iterator[tuple[Any, 
 
 
 def _pinned_ms(one: Forecast) -> int:
-    """Return how much longer than by its own time a segment is kept by an earlier one."""
+    """Return how much longer an earlier segment's record keeps a segment than its own time."""
     return 0 if one.own is None or one.keeper is None else one.keeper.timestamp - one.own.timestamp
 
 

@@ -1,13 +1,13 @@
-"""Spark rows into Kafka logs: `write` and `writeStream` of `format("tidelog")`.
+"""Writes Spark rows to Kafka logs: `write` and `writeStream` of `format("tidelog")`.
 
 | module | does |
 |---|---|
-| `sink_options` | what the user said |
+| `sink_options` | the user's options |
 | `column_rules` | which columns can be written |
-| `row_batches`, `header_columns` | Arrow columns into finished batches, in the tasks |
-| `spool` | what tasks hand to the driver |
-| `epochs` | which micro-batch a target has already |
-| `broker_target` | to brokers: one transaction a commit, or sent by the tasks |
-| `folder_target` | to a data folder: whole segments, committed by a rename |
+| `row_batches`, `header_columns` | turns Arrow columns into finished batches, in the tasks |
+| `spool` | passes batches from tasks to the driver |
+| `epochs` | which micro-batch a target already has |
+| `broker_target` | brokers: one transaction per commit, or sent by the tasks |
+| `folder_target` | a data folder: whole segments, committed by a rename |
 | `writers` | the objects that Spark calls |
 """

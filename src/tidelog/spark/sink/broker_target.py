@@ -1,26 +1,26 @@
-"""To brokers: one transaction a commit, or sent by the tasks.
+"""Writes to brokers: one transaction per commit, or sent by the tasks.
 
-| guarantee | sender | what a reader sees |
+| guarantee | sender | readers see |
 |---|---|---|
-| exactly-once | the driver, once all tasks are done | read_committed: all rows of a commit or none; else aborted ones too |
-| at-least-once | each task, idempotently | rows of tasks that failed and ran again come twice |
+| exactly-once | the driver, once all tasks are done | read_committed: all rows of a commit or none; otherwise aborted ones too |
+| at-least-once | each task, idempotently | rows of tasks that failed and ran again are duplicated |
 
 A micro-batch's transaction::
 
-    InitProducerId(transactional id)     fences a driver that still runs elsewhere, ends what a dead one left open
-    OffsetFetch(group, stable)           has (query, batch) been committed? then this is a replay: nothing more is done
-    Produce ...                          the batches that the tasks have spooled
-    TxnOffsetCommit(group)               (query, batch), in the metadata of partition 0 of each topic written to
+    InitProducerId(transactional id)     fences another running driver, aborts a dead one's transaction
+    OffsetFetch(group, stable)           if (query, batch) was committed, this is a replay, and nothing more is done
+    Produce ...                          the batches spooled by the tasks
+    TxnOffsetCommit(group)               (query, batch), in the metadata of partition 0 of each written topic
     EndTxn(commit)
 
-A transaction that is open for longer than its timeout is aborted by the broker, and its producer fenced. Spark would repeat that
-micro-batch forever, and it would fail forever. So the timeout that is asked for grows with the bytes to be sent
-(`SLOW_BYTES_PER_S`), as far as the brokers' transaction.max.timeout.ms allows; where the user has named one that looks too short,
-a warning says so before the transaction begins; and where it was too short, the error says what to turn.
+A transaction that is open longer than its timeout is aborted by the broker, and its producer fenced. Spark would then repeat that
+micro-batch forever. So the requested timeout grows with the bytes to be sent (`SLOW_BYTES_PER_S`), up to the brokers'
+transaction.max.timeout.ms. If the user's timeout looks too short, a warning is logged before the transaction begins; if it was
+too short, the error says what to change.
 
-The group, `tidelog-sink-<transactional id>`, has no members. It stands under every topic of the micro-batch, so that one topic's
-deletion does not take it. Brokers forget it `offsets.retention.minutes` (7 days) after the last commit: a query that rests longer
-than that, and was killed between its transaction's end and Spark's note of it, writes one micro-batch again.
+The group, `tidelog-sink-<transactional id>`, has no members. It commits under every topic of the micro-batch, so that it survives
+the deletion of one. Brokers expire it `offsets.retention.minutes` (7 days) after the last commit: if a query was killed between
+the end of its transaction and Spark's record of it, and rests longer than that, it writes one micro-batch again.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ from tidelog.spark.sink.spool import SpooledBatches
 from tidelog.wire.error_codes import ErrorCode
 
 GROUP_PREFIX = "tidelog-sink-"
-"""Of the groups that keep epochs: a transactional id may be named as some group of consumers is."""
+"""Of the groups that store epochs: a transactional id may equal the name of a consumer group."""
 
 CLIENT_ID = "tidelog-spark"
 
 SLOW_BYTES_PER_S = 1 << 20
-"""So slowly a commit may go without being aborted, unless the user names a timeout."""
+"""The slowest rate at which a commit is not aborted, unless the user sets a timeout."""
 
 USUAL_BYTES_PER_S = 16 << 20
-"""A named timeout that is too short at this rate is warned of."""
+"""A user's timeout that is too short at this rate causes a warning."""
 
 _SHORTER_MS = (900_000, 300_000)
-"""The timeout to try if brokers refuse one: their transaction.max.timeout.ms is 15 minutes by default."""
+"""The next timeout to try if brokers refuse one: their transaction.max.timeout.ms is 15 minutes by default."""
 
 _HINT = "deliveryGuarantee at-least-once works there, but may write rows twice"
 
@@ -69,9 +69,9 @@ _log = logging.getLogger("tidelog.spark")
 
 @contextmanager
 def partition_counts(options: SinkOptions) -> Iterator[Callable[[str], int]]:
-    """In a task: return how many partitions a topic has. A missing one is created as the broker does.
+    """In a task: return the number of partitions of a topic. A missing one is created by the broker's rules.
 
-    That raises UnknownTopicOrPartitionError where the broker creates none.
+    Raises UnknownTopicOrPartitionError if the broker does not create it.
     """
     with _cluster(options) as cluster:
         yield lambda topic: len(cluster.topic(topic, create=True).partitions)
@@ -89,13 +89,12 @@ def send_from_task(options: SinkOptions, batches: Iterator[tuple[TopicPartition,
 def commit_to_broker(
     options: SinkOptions, spooled: Sequence[SpooledBatches], batch_id: int | None, clock: Clock | None = None
 ) -> None:
-    """On the driver, exactly-once: write all of it in one transaction.
+    """On the driver, exactly-once: write everything in one transaction.
 
-    `options.transactional_id` is set. A stream's `options.query_id` and `batch_id` are set: the transaction commits
-    `epochs.Epoch(query_id, batch_id).to_json()`, and `epochs.is_replay` says what to skip; a batch write has neither.
-
-    Raises ProducerFencedError: another driver writes with the same transactional id, or the time was too short.
-    UnsupportedVersionError, UnsupportedForMessageFormatError: no transactions there. Either way nothing was committed.
+    `options.transactional_id` is set. For a stream, `options.query_id` and `batch_id` are set: the transaction commits
+    `epochs.Epoch(query_id, batch_id).to_json()`, and `epochs.is_replay` decides what to skip; a batch write has neither. Raises
+    ProducerFencedError if another driver writes with the same transactional id, or the timeout was too short;
+    UnsupportedVersionError or UnsupportedForMessageFormatError if transactions are not supported. Then nothing was committed.
     """
     name = options.transactional_id
     assert name is not None
@@ -132,7 +131,7 @@ def commit_to_broker(
 
 
 def _timeouts_ms(options: SinkOptions, size_bytes: int) -> list[int]:
-    """Return the timeouts to ask for, the next one where the brokers refuse one."""
+    """Return the timeouts to request, each if the brokers refuse the previous one."""
     least, wanted = options.transaction_timeout_ms, min(size_bytes * 1000 // SLOW_BYTES_PER_S, 2**31 - 1)
     if options.is_timeout_given or wanted <= least:
         return [least]
@@ -149,7 +148,7 @@ def _way_out(timeout_ms: int) -> str:
 
 @contextmanager
 def _explained(timeout_ms: int, size_bytes: int, clock: Clock) -> Iterator[None]:
-    """Say of an error in a transaction what it comes from, and what to do about it."""
+    """Add the cause and the remedy to an error in a transaction."""
     began_ms = clock.now_ms()
     try:
         yield
@@ -169,7 +168,7 @@ def _explained(timeout_ms: int, size_bytes: int, clock: Clock) -> Iterator[None]
 
 
 def last_epoch(cluster: Cluster, group: str, query_id: str) -> Epoch | None:
-    """Return the last micro-batch that a query has committed under any topic; None for none."""
+    """Return the last micro-batch that a query has committed under any topic; None if there is none."""
     kept = (parse_epoch(metadata) for _, metadata in committed_offsets(cluster, group, None).values())
     return max((epoch for epoch in kept if epoch is not None and epoch.query_id == query_id), default=None)
 

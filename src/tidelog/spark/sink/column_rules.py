@@ -1,7 +1,7 @@
-"""Which columns can be written: the rules of `row_batches`' table, on names and types as Spark writes them.
+"""Which columns can be written: the rules of `row_batches`' table, for names and types in Spark's notation.
 
-Apart from what writes them, because the driver's process of a commit, which is restarted for each micro-batch, has no use for
-Arrow and would load it for this alone.
+This is separate from the writer, because the driver's process of a commit, which is restarted for each micro-batch, would load
+Arrow only for this.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NULL = "void"
 
 
 def check_columns(columns: Iterable[tuple[str, str]], options: SinkOptions) -> None:
-    """Check columns, each a name and a type. Raises InvalidArgumentError: one is missing, there twice, or of a wrong type."""
+    """Check columns, each a name and a type. Raises InvalidArgumentError for a missing one, a duplicate, or a wrong type."""
     types: dict[str, str] = {}
     for name, kind in columns:
         if name in types and name in _TYPES:

@@ -1,14 +1,14 @@
-"""Which micro-batch of which query a target has: how a replayed one is recognized.
+"""Recognizes replayed micro-batches.
 
-A target keeps, for each transactional id, the last (query, batch) that it committed, together with that batch's rows. After a
-crash Spark sends the last micro-batch again, and no other:
+A target stores, for each transactional id, the last committed (query, batch) together with that batch's rows. After a crash Spark
+repeats only the last micro-batch:
 
-| the target has | comes | so |
+| the target has | the new one is | result |
 |---|---|---|
-| nothing, or another query's | any | new: a checkpoint that starts over is another query |
-| (q, n) | (q, n) | a replay: committed already, skipped |
+| nothing, or another query's | any | new: a new checkpoint is another query |
+| (q, n) | (q, n) | a replay: already committed, skipped |
 | (q, n) | (q, more than n) | new |
-| (q, n) | (q, less than n) | an error: the checkpoint is older than the target, and rows would be lost or come twice |
+| (q, n) | (q, less than n) | an error: the checkpoint is older than the target, and rows would be lost or duplicated |
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Epoch(NamedTuple):
 
 
 def parse_epoch(text: str) -> Epoch | None:
-    """Return what `Epoch.to_json` wrote; None for anything else."""
+    """Parse the output of `Epoch.to_json`; None for anything else."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -45,7 +45,7 @@ def parse_epoch(text: str) -> Epoch | None:
 
 
 def is_replay(committed: Epoch | None, epoch: Epoch, place: str) -> bool:
-    """Whether the target has this epoch already. Raises InvalidArgumentError where it has a later one of the same query."""
+    """Whether the target has this epoch. Raises InvalidArgumentError if it has a later one of the same query."""
     if committed is None or committed.query_id != epoch.query_id or committed.batch_id < epoch.batch_id:
         return False
     if committed.batch_id == epoch.batch_id:

@@ -1,13 +1,13 @@
-"""To a data folder: whole segments, committed by a rename (`tidelog.storage.folder.staged_write`).
+"""Writes to a data folder: whole segments, committed by a rename (`tidelog.storage.folder.staged_write`).
 
 | | |
 |---|---|
-| tasks | build batches; they only look how many partitions a topic has |
-| the driver | creates topics that are missing, as `tidelog import` does; stages, commits |
-| a replay | known by the note that the last commit left under the query's transactional id |
-| a running broker | holds the folder's lock: one clear error |
+| tasks | build batches; they only read the number of a topic's partitions |
+| the driver | creates missing topics, as `tidelog import` does; stages, commits |
+| a replay | recognized by the last commit's note under the query's transactional id |
+| a running broker | holds the folder's lock, which is an error |
 
-A topic that was created stays when the write fails. Folders must be seen, under one path, by tasks and driver.
+A created topic stays if the write fails. Tasks and driver must see the folder under the same path.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tidelog.storage.topics.new_topic import NewTopic
 
 @contextmanager
 def partition_counts(options: SinkOptions) -> Iterator[Callable[[str], int]]:
-    """In a task: return how many partitions a topic has, or will have. Raises StorageError."""
+    """In a task: return the present or future number of partitions of a topic. Raises StorageError."""
     counts = _partition_counts(_directory(options))
     yield lambda topic: counts.get(topic, options.partitions)
 
@@ -36,11 +36,10 @@ def partition_counts(options: SinkOptions) -> Iterator[Callable[[str], int]]:
 def commit_to_folder(
     options: SinkOptions, spooled: Sequence[SpooledBatches], batch_id: int | None, clock: Clock | None = None
 ) -> None:
-    """On the driver: write all of it, or nothing; nothing if the query has committed this batch already.
+    """On the driver: write everything atomically; nothing if the query has already committed this batch.
 
-    Raises StorageError if another process holds the folder or it is not a data folder, UnknownTopicOrPartitionError for a
-    partition that the topic does not have, InvalidArgumentError for a checkpoint that is older than the folder, and what
-    appending raises.
+    Raises StorageError if another process holds the folder or it is not a data folder, UnknownTopicOrPartitionError for an
+    unknown partition, InvalidArgumentError for a checkpoint that is older than the folder, and what appending raises.
     """
     clock = clock or SystemClock()
     directory = _directory(options)

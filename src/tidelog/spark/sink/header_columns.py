@@ -1,4 +1,4 @@
-"""The column `headers` of a DataFrame as a column of headers as they are in v2 records."""
+"""Converts the column `headers` of a DataFrame to headers in the encoding of v2 records."""
 
 from __future__ import annotations
 

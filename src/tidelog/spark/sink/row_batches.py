@@ -1,15 +1,15 @@
-"""Arrow rows into finished batches: the columns of Spark's Kafka connector, and its rules.
+"""Turns Arrow rows into finished batches, by the columns and rules of Spark's Kafka connector.
 
-| column | type | without it, or null |
+| column | type | if missing or null |
 |---|---|---|
-| `value` | string or binary | the column must be there; null is a tombstone |
+| `value` | string or binary | the column is required; null is a tombstone |
 | `key` | string or binary | no key |
-| `topic` | string | the option `topic` says it, and beats the column; one of them must |
-| `partition` | int | murmur2 of the key, as Kafka's producers; rows without key: batch by batch another partition |
+| `topic` | string | the option `topic`, which takes precedence over the column; one of them is required |
+| `partition` | int | murmur2 of the key, as in Kafka's producers; rows without a key change the partition with each batch |
 | `headers` | array<struct<key: string, value: binary>> | no headers |
-| `timestamp` | timestamp | the time of writing. The connector leaves this column aside: what is copied with it loses its times |
+| `timestamp` | timestamp | the time of writing. The connector ignores this column, so its copies lose their times |
 
-Other columns are left aside, as by the connector: a frame that was read can be written as it is.
+Other columns are ignored, as in the connector: a frame that was read can be written unchanged.
 
 ::
 
@@ -17,7 +17,7 @@ Other columns are left aside, as by the connector: a frame that was read can be 
                   ▲                                           │
                   └────────── rows of unfinished batches ─────┘
 
-A lane is a partition, or the rows without key of a topic. Within a lane rows keep their order. No row becomes a Python object.
+A lane is a partition, or the rows of a topic without a key. Within a lane rows keep their order. No row becomes a Python object.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tidelog.spark.sink.header_columns import header_column
 from tidelog.spark.sink.sink_options import SinkOptions
 
 CHUNK_BYTES = 8 << 20
-"""About so much is collected before it is cut into batches: what is left over is copied once a chunk."""
+"""About so many bytes are collected before they are cut into batches: the remainder is copied once per chunk."""
 
 _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
@@ -47,7 +47,7 @@ _NO_PARTITION = -1
 
 
 def spark_type(kind: pa.DataType) -> str:
-    """Return what Spark calls an Arrow type, as far as such columns can be written; else its name in Arrow."""
+    """Return Spark's name of an Arrow type that such columns may have; otherwise its Arrow name."""
     if any(is_text(kind) for is_text in _TEXT):
         return "string"
     if any(is_bytes(kind) for is_bytes in _BYTES):
@@ -62,7 +62,7 @@ def spark_type(kind: pa.DataType) -> str:
 
 
 class _Columns(NamedTuple):
-    """Rows ready to be written; nulls allowed but in `timestamps` (int64 ms) and `lanes` (int32)."""
+    """Rows to be written; nulls are allowed except in `timestamps` (int64 ms) and `lanes` (int32)."""
 
     timestamps: pa.Array
     keys: pa.Array
@@ -76,14 +76,14 @@ class _Topic(NamedTuple):
     name: str
     partitions: int
     first_lane: int
-    """The lane of partition 0; the one before is for rows without key."""
+    """The lane of partition 0; the one before is for rows without a key."""
 
 
 class RowBatches:
-    """Deals rows out to partitions and cuts each partition's rows into batches of base offset 0.
+    """Assigns rows to partitions and cuts each partition's rows into batches of base offset 0.
 
-    `partitions(topic)` says how many a topic has; it is asked once a topic. Raises InvalidArgumentError, also later, for a null
-    topic, a partition that is none, a negative time, a header without key.
+    `partitions(topic)` returns a topic's number of partitions; it is called once per topic. Raises InvalidArgumentError, also
+    later, for a null topic, an invalid partition, a negative time, a header without a key.
     """
 
     def __init__(
@@ -105,14 +105,14 @@ class RowBatches:
         self._chunk_bytes = chunk_bytes
         self._topics: dict[str, _Topic] = {}
         self._lanes: list[tuple[_Topic, int]] = []
-        """Topic and partition of each lane, -1 for the rows without key."""
+        """Topic and partition of each lane, -1 for the rows without a key."""
         self._turns: dict[str, int] = {}
         self._collected: list[pa.RecordBatch] = []
         self._collected_bytes = 0
         self._waiting: _Columns | None = None
 
     def add(self, rows: pa.RecordBatch) -> Iterator[tuple[TopicPartition, bytearray]]:
-        """Yield the batches that are full by now; the generator must be run to its end."""
+        """Yield the full batches; the generator must be run to its end."""
         pieces = min(max(1, rows.nbytes // self._chunk_bytes), rows.num_rows)
         for piece in range(pieces):
             first = rows.num_rows * piece // pieces
@@ -123,7 +123,7 @@ class RowBatches:
                 yield from self._write(is_last=False)
 
     def finish(self) -> Iterator[tuple[TopicPartition, bytearray]]:
-        """Yield what is left."""
+        """Yield the rest."""
         yield from self._write(is_last=True)
 
     def _write(self, *, is_last: bool) -> Iterator[tuple[TopicPartition, bytearray]]:
@@ -157,7 +157,7 @@ class RowBatches:
             self._waiting = _Columns(*(column.take(rows_left) for column in columns))
 
     def _take(self) -> _Columns | None:
-        """Return the rows that wait and those that were collected."""
+        """Return the waiting and the collected rows."""
         waiting, collected = self._waiting, self._collected
         self._waiting, self._collected, self._collected_bytes = None, [], 0
         if not collected:
@@ -188,7 +188,7 @@ class RowBatches:
         earliest = pc.min(times.cast(pa.int64()))
         if earliest.is_valid and earliest.as_py() < 0:
             raise InvalidArgumentError("column timestamp: a record's time is not before 1970", found=str(pc.min(times)))
-        # Times are not negative: to cut off is to floor.
+        # Times are not negative, so truncation is flooring.
         times_ms = times.cast(pa.timestamp("ms", times.type.tz), safe=False).cast(pa.int64())
         return times_ms.fill_null(now) if times_ms.null_count else times_ms
 
@@ -242,7 +242,7 @@ class RowBatches:
         return topic
 
     def _next_turn(self, topic: _Topic) -> int:
-        # Tasks begin at different partitions: small ones have but one batch.
+        # Tasks begin at different partitions, because small ones have only one batch.
         before = self._turns.get(topic.name)
         turn = random.randrange(topic.partitions) if before is None else (before + 1) % topic.partitions
         self._turns[topic.name] = turn

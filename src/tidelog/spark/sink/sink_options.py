@@ -1,17 +1,17 @@
-"""The options of `write` and `writeStream` to `format("tidelog")`: what each one is, and the checks that need no target.
+"""The options of `write` and `writeStream` to `format("tidelog")`, and the checks that need no target.
 
-Names and meanings are those of Spark's Kafka connector where it has them, so that a job written for `format("kafka")` needs
-another format's name. Option names are case-insensitive.
+Names and meanings are those of Spark's Kafka connector where it has them, so that a job written for `format("kafka")` only needs
+the other format name. Option names are case-insensitive.
 
 | | a broker | a folder |
 |---|---|---|
 | named by | `kafka.bootstrap.servers`, or `path` = host:port | `path` |
-| a stream's guarantee | exactly-once unless said otherwise | exactly-once |
-| a batch write's | at-least-once unless said otherwise | all or nothing |
-| a topic that is missing | as the broker creates it | `partitions`, `topic.<property>` |
+| a stream's guarantee | exactly-once by default | exactly-once |
+| a batch write's | at-least-once by default | atomic |
+| a missing topic | as the broker creates it | `partitions`, `topic.<property>` |
 
-Invariant: a `SinkOptions` is complete and consistent in itself. Which query writes (`query_id`) and, where the user named none,
-its `transactional_id` are known to the tasks only: `for_query` adds them. Nothing here imports PySpark.
+Invariant: a `SinkOptions` is complete and consistent. Only the tasks know the query (`query_id`) and its default
+`transactional_id`: `for_query` adds them. Nothing here imports PySpark.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from tidelog.spark.option_values import BROKERS, CLIENT, broker_addresses, check
 from tidelog.times import parse_duration
 
 DEFAULT_BATCH_BYTES = 65_536
-"""Of a batch before compression. Four times a producer's `batch.size`: rows come in bulk here, not a few at a time."""
+"""Of a batch before compression. Four times a producer's `batch.size`, because rows arrive in bulk here."""
 
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
-"""A producer's `transaction.timeout.ms`: so late a broker aborts what a dead driver has left open. Large commits ask for more."""
+"""A producer's `transaction.timeout.ms`, after which a broker aborts a dead driver's transaction. Large commits request more."""
 
 SINK_OPTIONS: dict[str, str] = {
     "path": "the Kafka data folder (log.dirs) to write segments into; or a broker's host:port",
@@ -48,7 +48,7 @@ SINK_OPTIONS: dict[str, str] = {
     "partitions": "a folder's new topics: how many partitions",
     "topic.<property>": "a folder's new topics: a property under Kafka's name, e.g. topic.segment.bytes",
 }
-"""Every option that means something here, and what, in one line."""
+"""All supported options, each with a one-line description."""
 
 SPARKS_OWN = ("checkpointLocation", "queryName")
 """Options that Spark adds to a stream's."""
@@ -59,10 +59,10 @@ ALIASES = {
     "transactionalId": "kafka.transactional.id",
     "transactionTimeout": "kafka.transaction.timeout.ms",
 }
-"""Options that a producer has under another name."""
+"""Options that have another name in a producer."""
 
 REFUSED_OF_PRODUCERS = ("kafka.key.serializer", "kafka.value.serializer")
-"""As the connector refuses them: keys and values are bytes or text."""
+"""Refused as in the connector: keys and values are bytes or text."""
 
 Delivery = Literal["exactly-once", "at-least-once"]
 
@@ -72,12 +72,12 @@ _NUMBER = re.compile(r"[+]?\d{1,10}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """A write, with everything said that the user left out. Exactly one of path and brokers is set."""
+    """A write, with defaults filled in. Exactly one of path and brokers is set."""
 
     path: str | None
-    """The data folder; None if it goes to brokers."""
+    """The data folder; None for brokers."""
     brokers: str | None
-    """Those, `host:port` with commas between."""
+    """The brokers, `host:port` separated by commas."""
     topic: str | None
     include_headers: bool = True
     codec: Codec = Codec.NONE
@@ -86,23 +86,23 @@ class SinkOptions:
     transactional_id: str | None = None
     """The writer's name in the target; None until the query is known."""
     query_id: str | None = None
-    """The streaming query's id, which its checkpoint keeps; None of a batch write, and until the query is known."""
+    """The streaming query's id, which is in its checkpoint; None for a batch write, and until the query is known."""
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
     is_timeout_given: bool = False
-    """Whether the user named it; else a large commit asks for more."""
+    """Whether the user set it; otherwise a large commit requests more."""
     spool_dir: str | None = None
     partitions: int = 1
-    """Of a topic that a folder does not have yet."""
+    """The number of partitions of a new topic in a folder."""
     topic_properties: Mapping[str, str] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
-        """Where it writes to, for messages."""
+        """The target, for messages."""
         return self.path or self.brokers or ""
 
     def for_query(self, query_id: str | None) -> SinkOptions:
-        """Return the options of a known query; its transactional id is derived from the query's where the user named none."""
+        """Return the options of a known query; by default its transactional id is derived from the query's id."""
         name = self.transactional_id
         if name is None and query_id is not None:
             name = f"tidelog-{query_id}"
@@ -110,9 +110,9 @@ class SinkOptions:
 
 
 def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
-    """Read a write's options.
+    """Parse a write's options.
 
-    Raises InvalidArgumentError, naming the option, for whatever is wrong with them.
+    Raises InvalidArgumentError, naming the option, for any error in them.
     """
     given = {key.lower(): value for key, value in options.items()}
     path, brokers = _target(given)
@@ -224,7 +224,7 @@ def _topic_properties(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _given(given: Mapping[str, str], option: str) -> tuple[str, str | None]:
-    """Return an option under the name that it was given by. Both names: they must agree."""
+    """Return an option and the name by which it was set. If both names are set they must agree."""
     names = [name for name in (option, ALIASES.get(option, option)) if name.lower() in given]
     if not names:
         return option, None

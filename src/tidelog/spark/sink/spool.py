@@ -1,14 +1,14 @@
-"""Batches that tasks hand to the driver: inside the commit message if few, else in a file.
+"""Passes batches from tasks to the driver: in the commit message if they are small, otherwise in a file.
 
-A task writes nothing to the target, so it may fail, be tried again or run twice: only what the driver commits counts.
+A task writes nothing to the target, so it may fail, be retried or run twice: only the driver's commit counts.
 
-    file: the batches, one after the other, as they go on the wire. Nothing else: the index travels in the commit message.
+    file: the batches, one after the other, in their wire format, and nothing else: the index is in the commit message.
     name: tidelog-spool-<writer>-<epoch>-<random>.batches, or `batch` for the epoch of a batch write
 
-The folder is `spoolDir`, which tasks and driver must both see; else the machine's temporary one, which is enough where there is
-one machine. A file goes when its commit or abort is done; what a killed task or driver left goes with the query's next commit
-(`sweep`). Each batch is checked when it is read (its size, its checksum): a file that is lost or damaged is an error, never
-fewer rows. Nothing is synced: a driver that is restarted has its tasks run again.
+The folder is `spoolDir`, which tasks and driver must both see; by default it is the machine's folder for temporary files, which
+is enough on a single machine. A file is removed after its commit or abort; files of a killed task or driver are removed by the
+query's next commit (`sweep`). Each batch is checked when it is read (size and checksum), so a lost or damaged file is an error.
+Nothing is synced, because a restarted driver runs its tasks again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tidelog.model import TopicPartition
 from tidelog.records.batch import check_crc, read_header
 
 INLINE_BYTES = 1 << 20
-"""A commit message's largest load: what a task's result may be without going round by way of the block manager."""
+"""The most bytes in a commit message: the size of a task result that does not go through the block manager."""
 
 _BUFFER_BYTES = 1 << 20
 _SUFFIX = ".batches"
@@ -40,14 +40,14 @@ _SUFFIX = ".batches"
 
 @dataclass(frozen=True, slots=True)
 class SpooledBatches:
-    """One task's batches, in order. Picklable. Either `data` or `path` holds them."""
+    """One task's batches, in order. Picklable. Either `data` or `path` has them."""
 
     keys: tuple[TopicPartition, ...]
-    """Partitions, each once."""
+    """The partitions, without duplicates."""
     key_numbers: array[int]
-    """int32, of each batch: which of the keys it is for."""
+    """int32, for each batch: the number of its partition in `keys`."""
     sizes: array[int]
-    """int32, of each batch: its bytes."""
+    """int32, for each batch: its bytes."""
     record_count: int
     data: bytes | None
     path: str | None
@@ -59,7 +59,7 @@ class SpooledBatches:
     def batches(self) -> Iterator[tuple[TopicPartition, bytearray]]:
         """Yield each batch with its partition, in the order of the rows; base offset 0.
 
-        Raises StorageError for a file that is gone, CorruptDataError for one that is not what the task wrote.
+        Raises StorageError if the file is gone, CorruptDataError if it is not what the task wrote.
         """
         if self.path is None:
             data, at = memoryview(self.data or b""), 0
@@ -94,14 +94,14 @@ class SpooledBatches:
         return batch
 
     def delete(self) -> None:
-        """Remove the file, if there is one."""
+        """Remove the file, if it exists."""
         if self.path is not None:
             with suppress(OSError):
                 Path(self.path).unlink()
 
 
 class Spool:
-    """A task's side: collects batches. A context manager; leaving it without `finish` leaves no file."""
+    """A task's side: collects batches. A context manager; leaving it without `finish` removes the file."""
 
     def __init__(self, directory: str | None, writer: str, epoch: int | None, *, inline_bytes: int = INLINE_BYTES) -> None:
         self._directory = Path(directory or tempfile.gettempdir())
@@ -130,7 +130,7 @@ class Spool:
         return self._directory / self._name
 
     def add(self, key: TopicPartition, batch: bytearray) -> None:
-        """Take a finished v2 batch. Raises StorageError."""
+        """Add a finished v2 batch. Raises StorageError."""
         self._key_numbers.append(self._numbers.setdefault(key, len(self._numbers)))
         self._sizes.append(len(batch))
         self._record_count += int.from_bytes(batch[57:61], "big")
@@ -163,7 +163,7 @@ class Spool:
 
 
 def sweep(directory: str | None, writer: str, epoch: int) -> None:
-    """Remove files that this writer's tasks left of epochs up to this one: they are no longer needed."""
+    """Remove files of this writer's tasks for epochs up to this one, which are no longer needed."""
     prefix = _prefix(writer)
     pattern = re.compile(rf"{re.escape(prefix)}(\d+)-[0-9a-f]{{32}}{re.escape(_SUFFIX)}")
     with suppress(OSError), os.scandir(directory or tempfile.gettempdir()) as entries:
@@ -175,5 +175,5 @@ def sweep(directory: str | None, writer: str, epoch: int) -> None:
 
 
 def _prefix(writer: str) -> str:
-    # A transactional id is any text; a file's name is not.
+    # A transactional id may have characters that a file's name cannot.
     return f"tidelog-spool-{hashlib.sha256(writer.encode()).hexdigest()[:16]}-"

@@ -2,12 +2,12 @@
 
 | | tasks | the driver's commit |
 |---|---|---|
-| exactly-once, a stream | build and spool batches | one transaction or rename with the query's epoch in it; skips replays |
+| exactly-once, a stream | build and spool batches | one transaction or rename that includes the query's epoch; skips replays |
 | exactly-once, a batch write | the same | the same, without an epoch |
 | at-least-once | send batches themselves, as the connector does | nothing |
 
-Which query it is, tasks learn from Spark's local properties: those are there wherever the checkpoint lies. Their messages say
-the driver. Every object is pickled on its way; Spark makes a writer for each micro-batch, and one more for its commit.
+Tasks get the query's id from Spark's local properties, which do not depend on the checkpoint's location, and report it to the
+driver. Every object is pickled; Spark makes a writer for each micro-batch, and another one for its commit.
 """
 
 from __future__ import annotations
@@ -36,17 +36,19 @@ if TYPE_CHECKING:
     from tidelog.spark.sink.spool import SpooledBatches
 
 QUERY_ID = "sql.streaming.queryId"
-"""Spark's local property: the id that a query's checkpoint keeps."""
+"""Spark's local property with the query's id from its checkpoint."""
 
 BATCH_ID = "streaming.sql.batchId"
-"""Spark's local property: the number of the micro-batch."""
+"""Spark's local property with the number of the micro-batch."""
 
 _log = logging.getLogger("tidelog.spark")
 
 
 @short_errors
 def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> TidelogArrowWriter:
-    """Return the writer of a batch write. Raises InvalidArgumentError for options, columns, and a mode that would overwrite."""
+    """Return the writer of a batch write. Raises InvalidArgumentError for invalid options or columns, and for a mode that
+    overwrites.
+    """
     options = _checked(given, schema, streaming=False)
     if overwrite:
         raise InvalidArgumentError("a log can only be appended to: write with mode append", path=options.place)
@@ -57,7 +59,7 @@ def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) 
 def stream_writer(given: Mapping[str, str], schema: StructType) -> TidelogStreamWriter:
     """Return the writer of a stream's micro-batch; output mode complete writes each whole result again, as the connector does.
 
-    Raises InvalidArgumentError for options and columns.
+    Raises InvalidArgumentError for invalid options or columns.
     """
     return TidelogStreamWriter(_checked(given, schema, streaming=True))
 
@@ -167,7 +169,7 @@ def _partition_counts(options: SinkOptions) -> AbstractContextManager[Callable[[
 
 
 def _commit(options: SinkOptions, spooled: Sequence[SpooledBatches], batch_id: int | None) -> None:
-    """Commit what was written, and remove the spool files. Without rows there is nothing to recognize later."""
+    """Commit what was written, and remove the spool files. Without rows nothing needs to be recognized later."""
     try:
         if not any(one.record_count for one in spooled):
             return

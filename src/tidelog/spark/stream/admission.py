@@ -1,13 +1,13 @@
-"""How much of what is there a batch takes. Pure: numbers and times, no logs.
+"""How many of the available records a batch takes. Pure: numbers and times, no logs.
 
 | limit | a batch ends |
 |---|---|
-| maxOffsetsPerTrigger | after so many offsets: each partition's share is that of its backlog, and none is skipped forever |
-| maxBytesPerTrigger | after about so many bytes, unpacked; see `within_bytes` |
+| maxOffsetsPerTrigger | after so many offsets, shared in proportion to the partitions' backlogs; none is skipped forever |
+| maxBytesPerTrigger | after about so many uncompressed bytes; see `within_bytes` |
 | maxTimePerTrigger | in each partition before its first record that reaches the batch's end time, see `TimeLimit` |
-| minOffsetsPerTrigger | where it would be smaller it waits, but not longer than maxTriggerDelay since the last one |
+| minOffsetsPerTrigger | (a smaller batch waits, up to maxTriggerDelay after the last one) |
 
-All of them together: the smallest. Every batch takes something where there is something, so a stream never stands still.
+With several limits, the smallest applies. Every batch takes something if there is something, so a stream always progresses.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from typing import NamedTuple, TypeVar
 K = TypeVar("K")
 
 WINDOW_OFFSETS = 100
-"""How many offsets are checked to say what time it is in a partition: more than one, because any one may be wrong."""
+"""How many offsets are checked to find the current time of a partition: more than one, because any single one may be wrong."""
 
 
 def share(available: Mapping[K, int], limit: int, turn: int = 0) -> dict[K, int]:
-    """Return how many of each partition's `available` offsets make `limit` together, or all of them if these are fewer.
+    """Return how many of each partition's `available` offsets to take so that they sum to `limit`, or all of them if they are
+    fewer.
 
-    By the size of the backlogs, rounded down; what rounding leaves goes first to those that would get nothing, from number
-    `turn` on (so that with each turn others come first), then to those that lost most by it. Exactly `limit`, always.
+    The shares are proportional to the backlogs, rounded down. The remainder goes first to partitions that would get nothing,
+    from number `turn` on (so that each turn prefers others), then to those that lost most by rounding. The sum is exactly
+    `limit`.
     """
     total = sum(available.values())
     if total <= limit:
@@ -41,10 +43,10 @@ def share(available: Mapping[K, int], limit: int, turn: int = 0) -> dict[K, int]
 
 
 def within_bytes(available: Mapping[K, int], bytes_each: Mapping[K, float], limit_bytes: int) -> int | None:
-    """Return how many of the `available` offsets hold about `limit_bytes`, at least one; None if all of them hold less.
+    """Return how many of the `available` offsets make about `limit_bytes`, at least one; None if all of them are smaller.
 
-    `bytes_each`: what an offset of each partition takes, about. Shared out by `share` that many offsets are those bytes, as far
-    as the estimates are right.
+    `bytes_each` is the approximate size of an offset in each partition. If `share` distributes that number of offsets, they have
+    about that many bytes, as far as the estimates are right.
     """
     total_bytes = sum(count * bytes_each.get(key, 0.0) for key, count in available.items())
     if total_bytes <= limit_bytes:
@@ -53,7 +55,7 @@ def within_bytes(available: Mapping[K, int], bytes_each: Mapping[K, float], limi
 
 
 class Window(NamedTuple):
-    """The records that come next in a partition: offsets, and timestamps (epoch ms, -1 none). `after` is where they end."""
+    """The next records of a partition: offsets, and timestamps (epoch ms, -1 none). `after` is their end."""
 
     offsets: Sequence[int]
     timestamps: Sequence[int]
@@ -63,18 +65,18 @@ class Window(NamedTuple):
 class TimeLimit:
     """At most `span_ms` of the log's time in a batch.
 
-    A batch's **end time** is `span_ms` after the oldest record that comes next in any partition; in each partition the batch
-    ends before the first record that reaches it. So partitions that are far apart in time are read in step, the one behind
-    first, and the batches of a replay are like those of the days when it was written. "What comes next" are a partition's next
-    `WINDOW_OFFSETS`, and three rules keep it going when their times are not in order:
+    A batch's **end time** is `span_ms` after the oldest next record of all partitions; in each partition the batch ends before
+    the first record that reaches it. So partitions that are far apart in time are read in step, the earliest first, and the
+    batches of a replay resemble those of the original days. The "next records" of a partition are its next `WINDOW_OFFSETS`.
+    Three rules handle times that are out of order:
 
-    | a record among them | |
+    | a record among them that is | |
     |---|---|
-    | older than the end of the batch before: late; or without timestamp | is read along, and does not set the batch's time back |
-    | newer than others that follow it there | is read along with them, and does not take the batch's time ahead |
-    | of the future | counts as of now: nobody waits for it |
+    | older than the previous batch's end (late), or without a timestamp | is included, and does not set the batch's time back |
+    | newer than later ones of its partition | is included with them, and does not advance the batch's time |
+    | in the future | counts as now, so that no partition waits for it |
 
-    From `span_ms` before now on there is no limit: a stream that has caught up reads everything.
+    The last `span_ms` before now have no limit: a stream that has caught up reads everything.
     """
 
     def __init__(self, span_ms: int) -> None:
@@ -82,9 +84,9 @@ class TimeLimit:
         self._end_ms = self._before_ms = 0
 
     def ends(self, windows: Mapping[K, Window], now_ms: int) -> tuple[int, dict[K, int]] | None:
-        """Return the next batch's end time (epoch ms), and for each partition that it reads the offset that it reads at least to.
+        """Return the next batch's end time (epoch ms), and for each of its partitions a minimum end offset.
 
-        From that offset on the first record that reaches the end time ends it. None: everything may be read.
+        From that offset on the first record that reaches the end time ends the batch. None: everything may be read.
         """
         heads = {key: self._head(window, now_ms) for key, window in windows.items()}
         ahead = [time_ms for time_ms, _ in heads.values() if time_ms is not None]
@@ -100,11 +102,11 @@ class TimeLimit:
         return end_ms, {key: least for key, (time_ms, least) in heads.items() if time_ms is None or time_ms < end_ms}
 
     def cut(self) -> None:
-        """Take note that the batch did not get as far as its end time: what is left of it is not late."""
+        """Record that the batch did not reach its end time: its rest is not late."""
         self._end_ms = self._before_ms
 
     def _head(self, window: Window, now_ms: int) -> tuple[int | None, int]:
-        """Return a window's time, None if all is late, and the offset after the record that it is taken from."""
+        """Return a window's time, None if all records are late, and the offset after the record that sets it."""
         ahead = [
             (timestamp, offset)
             for offset, timestamp in zip(window.offsets, window.timestamps, strict=True)
@@ -117,7 +119,7 @@ class TimeLimit:
 
 
 class TriggerDelay:
-    """Whether a batch waits for more: minOffsetsPerTrigger and maxTriggerDelay. Times are of a monotonic clock."""
+    """Whether a batch waits for more records: minOffsetsPerTrigger and maxTriggerDelay. Times are of a monotonic clock."""
 
     def __init__(self, min_offsets: int | None, max_delay_ms: int) -> None:
         self._min_offsets = min_offsets
@@ -125,7 +127,7 @@ class TriggerDelay:
         self._last_ms: int | None = None
 
     def waits(self, available: int, now_ms: int) -> bool:
-        """Whether to wait with so many offsets. If not, a batch begins now. The first one of a query never waits."""
+        """Whether to wait, with so many offsets. If not, a batch begins now. The first one of a query never waits."""
         is_enough = self._min_offsets is None or available >= self._min_offsets
         if not is_enough and self._last_ms is not None and now_ms - self._last_ms < self._max_delay_ms:
             return True

@@ -1,15 +1,15 @@
-"""Which offsets a batch reads, and which are lost. Pure: positions and what the logs hold now.
+"""Which offsets a batch reads, and which are lost. Pure: works on positions and the present bounds of the logs.
 
 | partition | reads from | lost |
 |---|---|---|
-| goes on | its position | offsets below the log start, or after the log's end: truncated, or another topic of the name |
-| new since the last batch | 0 | what lies below the log start |
-| gone | nowhere | whatever it had |
-| started over (deleted and created again) | its log start | what the old one had |
+| continues | its position | offsets below the log start, or after the log's end: truncated, or another topic of the same name |
+| new since the last batch | 0 | offsets below the log start |
+| gone | nothing | its unread offsets |
+| restarted (deleted and recreated) | its log start | the old one's unread offsets |
 
-With `failOnDataLoss` every loss is an error; without, it is reported and the stream continues. A partition that starts over then
-has a batch whose end lies *before* its start: that is how a checkpoint says, so a batch that is planned again after a crash reads
-the same.
+With `failOnDataLoss` every loss is an error; without it, losses are logged and the stream continues. A restarted partition then
+has a batch whose end is *before* its start. A checkpoint records that, so a batch that is planned again after a crash reads the
+same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidelog.sources.source import Ends
 from tidelog.spark.stream.offsets import Positions
 
 MAX_NAMED = 5
-"""How many losses an error names one by one."""
+"""How many losses an error names."""
 
 
 class Reach(NamedTuple):
@@ -43,9 +43,9 @@ class Reach(NamedTuple):
 def reaches(
     positions: Positions, spans: Mapping[TopicPartition, Ends], recreated: Set[TopicPartition]
 ) -> tuple[dict[TopicPartition, Reach], list[str]]:
-    """Return what the next batch may read, and what was lost, a sentence each.
+    """Return what the next batch may read, and the losses, a sentence each.
 
-    `recreated` are the partitions known to have been deleted and created again, however many records they have by now.
+    `recreated` are the partitions known to have been deleted and recreated, however many records they have by now.
     """
     found: dict[TopicPartition, Reach] = {}
     losses = [_gone(key, positions[key]) for key in sorted(positions.keys() - spans.keys())]
@@ -63,7 +63,7 @@ def reaches(
                     else ": it was truncated, or deleted and created again"
                 )
             )
-            # Less than the position, see the module; the rest comes with the batch after that.
+            # Below the position, see the module's docstring; the rest comes with the next batch.
             start, most = span.log_start_offset, position - 1
             if start >= most:
                 start, most = position, MAX_OFFSET
@@ -90,10 +90,10 @@ def ends(reached: Mapping[TopicPartition, Reach], taken: Mapping[TopicPartition,
 def batch_ranges(
     start: Positions, end: Positions, spans: Mapping[TopicPartition, Ends], *, is_first: bool = False
 ) -> tuple[dict[TopicPartition, tuple[int, int]], list[str]]:
-    """Return the offsets `[first, after)` that the batch between two positions reads, and what was lost, a sentence each.
+    """Return the offsets `[first, after)` that the batch between two positions reads, and the losses, a sentence each.
 
-    `is_first`: the very first batch is planned again after a crash; its start was looked up again and may lie after its end,
-    which then means that it read nothing.
+    `is_first`: the very first batch is planned again after a crash; its start was looked up again and may be after its end, which
+    means that it read nothing.
     """
     found: dict[TopicPartition, tuple[int, int]] = {}
     losses: list[str] = []
@@ -119,7 +119,7 @@ def batch_ranges(
 
 
 def loss(losses: list[str], place: str) -> OffsetOutOfRangeError:
-    """Return the one error that names what was lost."""
+    """Return the one error that names the losses."""
     more = f"; and {len(losses) - MAX_NAMED} more partitions" if len(losses) > MAX_NAMED else ""
     return OffsetOutOfRangeError(
         f"records were lost before the stream read them: {'; '.join(losses[:MAX_NAMED])}{more} "

@@ -1,7 +1,7 @@
 """A stream's position: for each partition the next offset to read, as JSON in Spark's checkpoints.
 
-It is the connector's form, `{"topicA": {"0": 23, "1": 42}}`, so a stream can continue from a checkpoint of `format("kafka")`.
-Spark compares positions as texts: topics and partitions are therefore always in order, and what has not moved is the same text.
+The form is the connector's, `{"topicA": {"0": 23, "1": 42}}`, so a stream can continue from a checkpoint of `format("kafka")`.
+Spark compares positions as text, so topics and partitions are always sorted, and an unchanged position is the same text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"\d{1,10}", re.ASCII)
 
 
 def to_json(positions: Positions) -> Document:
-    """Return a position as what becomes JSON."""
+    """Return a position in the form for JSON."""
     document: Document = {}
     for key in sorted(positions):
         document.setdefault(key.topic, {})[str(key.partition)] = positions[key]
@@ -28,7 +28,7 @@ def to_json(positions: Positions) -> Document:
 
 
 def from_json(document: object) -> dict[TopicPartition, int]:
-    """Return the position that a checkpoint holds. Raises InvalidArgumentError for what is none."""
+    """Return the position in a checkpoint. Raises InvalidArgumentError for an invalid one."""
     positions: dict[TopicPartition, int] = {}
     if not isinstance(document, dict):
         raise _strange(document)

@@ -1,4 +1,4 @@
-"""A stream that cannot be, and says why. It needs nothing of Spark that older versions lack."""
+"""A reader for unsupported streams, which raises the reason. It needs nothing that older Spark versions lack."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BASES: tuple[type, ...] = (
 
 
 def too_old() -> TidelogError | None:
-    """Return the error of a Spark whose sources in Python can bound no batch; None if streams can be."""
+    """Return the error for a Spark whose Python sources cannot limit a batch; None if streams are supported."""
     if SupportsTriggerAvailableNow is not None:
         return None
     return UnsupportedVersionError(
@@ -36,8 +36,8 @@ def too_old() -> TidelogError | None:
 
 
 class _Refusing:
-    """Raises an error at whatever it is asked. One that is raised before there is a reader PySpark follows with an
-    UnboundLocalError, and that is then the last line that a user sees.
+    """Raises an error at any use. If the error were raised before there is a reader, PySpark would follow it with an
+    UnboundLocalError, which users would see last.
     """
 
     def __init__(self, error: TidelogError) -> None:
@@ -56,6 +56,6 @@ _Refused: Any = type("_Refused", (_Refusing, *_BASES), {"__module__": __name__})
 
 
 def refused_stream(error: TidelogError) -> DataSourceStreamReader:
-    """Return a reader that raises `error` when it is first asked."""
+    """Return a reader that raises `error` when it is first used."""
     reader: DataSourceStreamReader = _Refused(error)
     return reader

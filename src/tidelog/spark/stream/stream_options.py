@@ -1,15 +1,15 @@
-"""The options of a stream: those of a batch without an end, and how much a batch takes.
+"""The options of a stream: those of a load without an end, and the limits of a micro-batch.
 
 | option | |
 |---|---|
-| maxOffsetsPerTrigger | offsets of a batch, at most, as the connector counts: gaps of a compacted log count too |
-| minOffsetsPerTrigger, maxTriggerDelay | no batch before there are so many offsets, or so much time went by since the last one |
-| maxBytesPerTrigger | bytes of a batch as they are unpacked, at most, by an estimate (`admission.within_bytes`) |
-| maxTimePerTrigger | the log's time in a batch, at most (`admission.TimeLimit` has the rule) |
-| maxRecordsPerPartition | offsets of a task, at most |
+| maxOffsetsPerTrigger | the most offsets of a batch, counted as in the connector: gaps of a compacted log count too |
+| minOffsetsPerTrigger, maxTriggerDelay | a batch waits for so many offsets, or so much time since the last one |
+| maxBytesPerTrigger | the most uncompressed bytes of a batch, by an estimate (`admission.within_bytes`) |
+| maxTimePerTrigger | the longest span of log time in a batch (`admission.TimeLimit` has the rule) |
+| maxRecordsPerPartition | the most offsets of a task |
 
-Spans of time are written as everywhere in Tidelog (`10m`, `1h30m`) or as Spark does (`10min`, `500ms`); digits alone are
-milliseconds. Sizes are bytes, or as `512m`, `1g`.
+Time spans have Tidelog's form (`10m`, `1h30m`) or Spark's (`10min`, `500ms`); digits alone are milliseconds. Sizes are bytes, or
+like `512m`, `1g`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tidelog.spark.options import Bound, ReadOptions, parse_options
 from tidelog.times import parse_duration
 
 TRIGGER_DELAY_MS = 15 * 60_000
-"""The connector's."""
+"""The connector's default."""
 
 BATCH_BYTES = 1 << 30
-"""Of a batch, unless maxBytesPerTrigger says otherwise: a backlog of any size becomes batches that a sink can commit in time."""
+"""The default of maxBytesPerTrigger: a backlog of any size becomes batches that a sink can commit in time."""
 
 _SIZE = re.compile(r"(\d{1,15})\s*(?:([kmgt])i?)?b?", re.ASCII)
 _SPARK_SPAN = re.compile(r"(\d{1,15})\s*(us|ms|s|m|min|h|d)", re.ASCII)
@@ -38,21 +38,21 @@ _STARTING = ("startingtimestamp", "startingoffsetsbytimestamp", "startingoffsets
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """A stream, with everything said that the user left out."""
+    """A stream, with defaults filled in."""
 
     read: ReadOptions
-    """The range that it reads. Its `starting` is a Bound named startTime where that alone says where to start."""
+    """The range to read. Its `starting` is a Bound named startTime if only that option sets the start."""
     max_offsets: int | None
     min_offsets: int | None
     max_delay_ms: int
     max_time_ms: int | None
     max_task_offsets: int | None
     max_bytes: int | None = BATCH_BYTES
-    """None for no bound."""
+    """None for no limit."""
 
 
 def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
-    """Read a stream's options. Raises InvalidArgumentError, naming the option, for whatever is wrong with them."""
+    """Parse a stream's options. Raises InvalidArgumentError, naming the option, for any error in them."""
     given = {key.lower(): value for key, value in options.items()}
     read = parse_options(options, SystemClock(), is_stream=True)
     if read.start_ms is not None and not any(name in given for name in _STARTING):

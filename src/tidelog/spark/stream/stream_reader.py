@@ -3,18 +3,18 @@
 | Spark calls | when | where |
 |---|---|---|
 | `prepareForTriggerAvailableNow` | once, with `availableNow` | a process beside the driver, which lives as long as the query |
-| `initialOffset` | for a query without a checkpoint; and again where its first batch was not finished | there |
-| `latestOffset` | before a batch: up to where it reads | there |
-| `partitions` | the batch's tasks; after a crash without `latestOffset` before, from what the checkpoint says | there |
+| `initialOffset` | for a query without a checkpoint; again if its first batch was not finished | there |
+| `latestOffset` | before a batch, for its end | there |
+| `partitions` | for the batch's tasks; after a crash without `latestOffset` before, from the checkpoint | there |
 | `commit`, `reportLatestOffset` | after a batch | there |
 | `read` | one task | a worker |
 
-What the process keeps: connections or opened logs (the `Source`), how far the log's time came (`admission.TimeLimit`), which
-topics were seen. All of it can be lost: after a restart the checkpoint's offsets are enough.
+The process keeps connections or opened logs (the `Source`), the log time reached (`admission.TimeLimit`), and the known topics.
+All of that may be lost: after a restart the checkpoint's offsets are enough.
 
-Where a query starts at the latest records, its first batch is empty on purpose: it only brings the start into the checkpoint.
-Else a crash in the first batch would leave nothing that says where it began, and a second start would be later. With
-`availableNow` it would be the last batch too; and there is nothing behind the latest records then.
+If a query starts at the latest records, its first batch is empty on purpose: it only writes the start to the checkpoint.
+Otherwise, after a crash in the first batch, the start would be unknown, and a restart would begin later. With `availableNow` it
+is also the last batch; but then there is nothing after the latest records.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NO_LIMIT = 2**62
-"""Told to Spark where there is no limit in offsets: "all available" is what `once` says, and it means no limit of any kind."""
+"""Returned to Spark if there is no limit in offsets: `once` reads "all available" with no limit of any kind."""
 
 SAMPLED_SHARE = 128
-"""If a backlog takes less than this part of maxBytesPerTrigger in the log, its uncompressed size is not estimated."""
+"""If a backlog is smaller in the log than this share of maxBytesPerTrigger, its uncompressed size is not estimated."""
 
 _log = logging.getLogger("tidelog.spark")
 
@@ -81,7 +81,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._clock = SystemClock()
         self._steady = SteadyClock()
 
-    # --- What Spark calls
+    # --- Called by Spark
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 -- Spark's name, as those below
         return ReadMaxRows(self.options.max_offsets or NO_LIMIT)
@@ -116,9 +116,9 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @short_errors
     def latestOffset(self, start: Document, limit: ReadLimit) -> Document:  # noqa: N802
-        """Return where the batch from `start` on ends; `start` itself where there is nothing to read, or too little.
+        """Return where the batch from `start` on ends; `start` itself if there is nothing, or too little, to read.
 
-        Raises OffsetOutOfRangeError for records that are lost, unless failOnDataLoss is false.
+        Raises OffsetOutOfRangeError for lost records, unless failOnDataLoss is false.
         """
         is_first, self._is_first = self._is_first, False
         if is_first and start == self._initial and not self._is_anchored and self._target is None:
@@ -133,7 +133,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @short_errors
     def partitions(self, start: Document, end: Document) -> Sequence[InputPartition]:
-        """Return the tasks of the batch between two positions; none where there is nothing."""
+        """Return the tasks of the batch between two positions; none if it is empty."""
         options = self.options.read
         if start == end:
             return []
@@ -165,18 +165,18 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return spark_rows(rows, columns, report, partition.value.splits[0])
 
     def reportLatestOffset(self) -> Document | None:  # noqa: N802
-        """Return how far the log goes that the last batch was planned from: with the batch's end, the lag."""
+        """Return the end of the log from which the last batch was planned; with the batch's end it gives the lag."""
         return to_json({key: span.end_offset for key, span in self._seen.items()}) if self._seen else None
 
     def commit(self, end: Document) -> None:
-        """Do nothing: the checkpoint is what counts."""
+        """Do nothing: only the checkpoint counts."""
 
     def stop(self) -> None:
         if self._source is not None:
             self._source.close()
             self._source = None
 
-    # --- The log as it is
+    # --- The present state of the log
 
     def _opened(self) -> Source:
         if self._source is None:
@@ -184,7 +184,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._source
 
     def _topics(self) -> dict[str, list[int]]:
-        """Return the partitions of each topic that may be read, as they are now."""
+        """Return the current partitions of each topic that may be read."""
         options, source = self.options.read, self._opened()
         source.refresh()
         if options.pattern is not None:
@@ -192,12 +192,12 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return source.topics(sorted(options.topics or {topic for topic, _ in options.assigned or ()}))
 
     def _look(self, before: Collection[TopicPartition] = ()) -> dict[TopicPartition, Ends]:
-        """Return what the partitions that are read hold now; `before` are those that the query has read."""
+        """Return the present bounds of the partitions to read; `before` are those that the query has read."""
         source, options, existing = self._opened(), self.options.read, self._topics()
         try:
             keys = select_partitions(options, existing, warns=not self._has_looked)
         except UnknownTopicOrPartitionError:
-            # A query may outlive its topics, if losses are allowed.
+            # If losses are allowed, a query may outlive its topics.
             if options.fail_on_data_loss or not before:
                 raise
             keys = [key for key in self._named(existing) if key[1] in existing.get(key[0], ())]
@@ -213,7 +213,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return sorted(TopicPartition(topic, number) for topic in options.topics or () for number in existing.get(topic, ()))
 
     def _recreated(self, positions: dict[TopicPartition, int], spans: dict[TopicPartition, Ends]) -> set[TopicPartition]:
-        """Return the partitions whose topic is another one than this process knew under the name."""
+        """Return the partitions whose topic has been replaced by another one of the same name."""
         now = self._opened().topic_ids(spans)
         return {key for key in positions if key.topic in now and self._ids.get(key.topic, now[key.topic]) != now[key.topic]}
 
@@ -223,7 +223,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ids.update((topic, topic_id) for topic, topic_id in now.items() if topic not in late or topic not in self._ids)
 
     def _report_missing(self, missing: list[MissingOffsets]) -> None:
-        """Raise what is missing from the folder; with failOnDataLoss=false, log it once."""
+        """Raise an error for records missing from the folder; with failOnDataLoss=false, log it once."""
         report_missing(self.options.read, [one for one in missing if one not in self._reported])
         self._reported.update(missing)
 
@@ -235,7 +235,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for text in losses:
             _log.warning("records were lost before the stream read them: %s", text)
 
-    # --- Where to start, and how much to take
+    # --- Start, and size of batches
 
     def _starts(self) -> dict[TopicPartition, int]:
         options = self.options.read
@@ -244,7 +244,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.starting.option == "startTime":
             assert options.start_ms is not None
             bounds = source.bounds(spans, options.start_ms, options.isolation)
-            # What only read_committed withholds as yet may be found too; a stream starts within what it may read.
+            # Records that read_committed does not yet return may also be found; a stream starts within its readable part.
             starts = {key: min(one.start_offset, one.end_offset) for key, one in bounds.items()}
         else:
             resolved = resolve_ranges(options, source, list(spans), HIGH_WATERMARK)
@@ -252,13 +252,13 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 key: first if (first := resolved[key][0]) is not None else span.log_start_offset for key, span in spans.items()
             }
         bound = options.starting
-        # The same whenever it is looked up; what startTime skips, its filter leaves out anyway.
+        # The result is always the same; records skipped by startTime are filtered out anyway.
         self._is_anchored = bound.option == "startTime" or (not bound.by_time and all(bound.of(key) != LATEST for key in spans))
-        # What is missing before a start that was given as an offset is no loss; times were looked up, and reported it.
+        # Records missing before a start offset are not a loss; for times the look-up has reported them.
         asked = {key for key in spans if bound.option == "startTime" or (not bound.by_time and bound.of(key) == EARLIEST)}
         self._report_missing(source.missing_in({key: (0, starts[key]) for key in asked}))
         if self._target is not None:
-            # Nothing that came since is to be read, and where a query starts is no loss.
+            # Later records must not be read, and the start of a query is not a loss.
             starts = {key: min(start, self._target[key].end_offset) for key, start in starts.items()}
         return starts
 
@@ -267,7 +267,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         available = {key: reach.offsets for key, reach in reached.items()}
         if not available or isinstance(limit, ReadAllAvailable):
             return available
-        # A query that ends when it has read what there was has nothing to wait for.
+        # A query that ends with the available records has nothing to wait for.
         if self._target is None and self._delay.waits(sum(available.values()), self._steady.now_ms()):
             return {}
         if self._time is not None:
@@ -283,7 +283,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return available
 
     def _offsets_within_bytes(self, reached: dict[TopicPartition, Reach], available: dict[TopicPartition, int]) -> int | None:
-        """Return how many offsets make as many bytes as a batch may unpack to; None if all are fewer."""
+        """Return how many offsets have the most uncompressed bytes allowed in a batch; None if all are smaller."""
         limit_bytes = self.options.max_bytes
         if limit_bytes is None:
             return None
@@ -294,7 +294,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return within_bytes(available, unpacked, limit_bytes)
 
     def _unpacked_bytes_each(self, key: TopicPartition, reach: Reach) -> float:
-        """Return what a row of the next offsets takes in memory."""
+        """Return the approximate size in memory of a row of the next offsets."""
         behind = min(reach.end_offset, reach.start_offset + WINDOW_OFFSETS)
         rows = size_bytes = 0
         for batch in self._sample(key, reach.start_offset, behind, ("key", "value", "headers")):

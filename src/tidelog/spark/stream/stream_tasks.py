@@ -1,10 +1,10 @@
 """The tasks of a batch, and how one is read.
 
-A batch of a few records is one task, which costs Spark tens of milliseconds; a large one has as many as the session runs at
-once, and more where they would read too much at once. `minPartitions` and `maxRecordsPerPartition` ask for more.
+A batch of a few records is one task, which costs Spark tens of milliseconds. A large one has as many tasks as the session runs in
+parallel, and more if each would read too much. `minPartitions` and `maxRecordsPerPartition` request more.
 
-A task reads what was planned, or fails: records that were deleted since are one clear error. With failOnDataLoss=false it
-reads on after them and says what is lost.
+A task reads exactly what was planned, or fails: deleted records are an error. With failOnDataLoss=false it continues after them
+and logs the loss.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tidelog.spark.options import ReadOptions
 from tidelog.spark.tasks import TASK_BYTES, pack
 
 LEAST_TASK_BYTES = 1024 * 1024
-"""A smaller task does not pay: a batch is cut further only on request."""
+"""Smaller tasks are not worthwhile: a batch is cut further only on request."""
 
 _log = logging.getLogger("tidelog.spark")
 
 _connections: dict[Hashable, Closable] = {}
-"""Of a worker, which runs one task after the other: connections outlive the tasks."""
+"""Connections of a worker, which runs one task after the other; they outlive the tasks."""
 
 
 @atexit.register
@@ -66,7 +66,7 @@ def batch_splits(
     *,
     min_splits: int = 1,
 ) -> list[Split]:
-    """Return the splits that read ranges of offsets of a stream's source; damage that they read around is logged once."""
+    """Return the splits that read ranges of offsets of a stream's source; skipped damage is logged once."""
     report = ScanReport()
     splits = source.splits(
         ranges,
@@ -93,7 +93,7 @@ def plan_batch(
     max_task_offsets: int | None,
     fail_on_data_loss: bool,
 ) -> list[StreamTask]:
-    """Return the tasks that read ranges of offsets: `wanted` of them if the batch is large, or if the user wants so."""
+    """Return the tasks that read ranges of offsets: `wanted` of them if the batch is large, or if the user requests it."""
     if not ranges:
         return []
     if max_task_offsets is None:
@@ -112,7 +112,9 @@ def plan_batch(
 
 
 def read_task(task: StreamTask, columns: tuple[str, ...], batch_rows: int, report: ScanReport) -> Iterator[pa.RecordBatch]:
-    """Yield a task's records. Raises OffsetOutOfRangeError, SegmentChangedError where they are gone, and what reading raises."""
+    """Yield a task's records. Raises OffsetOutOfRangeError or SegmentChangedError if they were deleted, and what
+    reading raises.
+    """
     with ReaderResources(_connections) as reading:
         for split in task.splits:
             if task.fail_on_data_loss:
@@ -124,7 +126,9 @@ def read_task(task: StreamTask, columns: tuple[str, ...], batch_rows: int, repor
 def _read_what_is_there(
     split: Split, columns: tuple[str, ...], batch_rows: int, report: ScanReport, reading: ReaderResources
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what a split still holds, a batch at a time: rows that are out stay out, and what is lost is reported by offset."""
+    """Yield the remaining records of a split, a batch at a time: rows already delivered stay delivered, and losses are logged by
+    offset.
+    """
     names = columns if "offset" in columns else (*columns, "offset")
     reached = split.first_offset
     while True:
