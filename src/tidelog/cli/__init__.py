@@ -1,15 +1,15 @@
-"""The command line: one file for each command, found and imported when it is asked for.
+"""The command line: one file per command, imported when the command is called.
 
 | module or room | owns |
 |---|---|
-| `app` | the group of commands, and how every run ends: exit codes, one-line errors, closed pipes |
+| `app` | the command group, and the end of every run: exit codes, one-line errors, closed pipes |
 | `lazy_group` | commands that are imported when they are called |
-| `options`, `index_options` | the arguments and options that several commands share, and what a time resolved to |
-| `commands/` | a file a command |
-| `job/` | commands that Spark does |
+| `options`, `index_options` | arguments and options shared by several commands; parsing of times |
+| `commands/` | one file per command |
+| `job/` | commands that run on Spark |
 | `printing/` | tables, output, notes, progress, log lines |
 
-Below this package and `spark/` the time comes from a `Clock` that may be handed in. `docs/cli.md` fixes what scripts may rely on.
+Below this package and `spark/` time comes from an injected `Clock`. `docs/cli.md` defines what scripts may rely on.
 """
 
 from __future__ import annotations
@@ -24,5 +24,5 @@ def main() -> NoReturn:
 
         raise SystemExit(cli.main(prog_name="tidelog"))
     except KeyboardInterrupt:
-        # While modules were still being imported; everything later is `app`'s to end.
+        # While modules were still being imported; `app` handles everything later.
         raise SystemExit(130) from None

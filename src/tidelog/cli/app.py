@@ -1,20 +1,20 @@
 """The command group, and how every run ends.
 
-| how it ends | exit code | on stderr |
+| end | exit code | on stderr |
 |---|---|---|
-| the answer was given, "none" included | 0 | notices |
-| an answer from which something is missing, or damage that was read around or found | 3 | notices that say what |
+| an answer, including "none" | 0 | notices |
+| an incomplete answer, or damage that was found or skipped | 3 | notices with the details |
 | an error: damaged data, a missing topic, a full disk | 1 | one line, `tidelog: what (path at byte position)` |
-| a command line that makes no sense | 2 | one line, and where help is |
+| an invalid command line | 2 | one line, and how to get help |
 | interrupted (Ctrl-C) | 130 | nothing |
-| the reader closed the pipe (`| head`) | 141 | nothing |
+| the pipe was closed by its reader (`| head`) | 141 | nothing |
 | terminated | 143 | nothing |
 
 130, 141 and 143 are what a shell reports for the signals INT, PIPE and TERM. No run ends in a traceback: an unexpected error is
-one line, too, and `TIDELOG_TRACEBACK=1` shows where it came from.
+also one line, and `TIDELOG_TRACEBACK=1` shows where it occurred.
 
-A command is a module of `commands` with an attribute `command`; it is imported when it is called, so that no command
-pays for what another one needs.
+A command is a module of `commands` with an attribute `command`; it is imported when it is called, so that a command does not load
+what only another one needs.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ COMMANDS = {
 """In the order of `tidelog --help`."""
 
 ASK_AGAIN_SECONDS = 0.02
-"""How long a request to end waits while a module is being loaded."""
+"""How long a termination request waits while a module is being loaded."""
 
 SLOW_SECONDS = 2.0
-"""A command that takes longer says so once if its kernel is not compiled."""
+"""A command that takes longer prints a note if its kernel is not compiled."""
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -64,11 +64,11 @@ EXIT_TERMINATED = 128 + signal.SIGTERM
 
 
 class Terminated(BaseException):
-    """The process was asked to end; raised where it runs, so that half-written files are removed."""
+    """The process was asked to end; raised where it runs, so that incomplete files are removed."""
 
 
 class Program(click.Command):
-    """A command that is a process's program: its `main` ends as the table above says."""
+    """A command that is a process's program: its `main` ends by the table above."""
 
     def main(
         self,
@@ -80,7 +80,7 @@ class Program(click.Command):
     ) -> Any:
         prog_name = prog_name or "tidelog"
         if not standalone_mode or "_TIDELOG_COMPLETE" in os.environ:
-            # Shell completion, or a caller that wants click's exceptions.
+            # Shell completion, or a caller that handles click's exceptions.
             return super().main(args, prog_name, complete_var, standalone_mode=standalone_mode, **extra)
         arguments = list(sys.argv[1:] if args is None else args)
 
@@ -111,8 +111,9 @@ def cli() -> None:
     """Serve Kafka clients, and read Kafka's log files by time, with or without a broker.
 
     DIR is a data folder: what Kafka calls log.dir, a copy or a backup of it. Only `serve`, `import`,
-    `index rebuild`, jobs that say so, and `handover` write to it: `handover` recovers it where needed, and keeps a note there.
-    HOST:PORT is a broker, of any kind that speaks Kafka's protocol. Times are given as 2013-07-10, 2013-07-10T09:30 (UTC),
+    `index rebuild`, some jobs (their help says so) and `handover` write to it: `handover` recovers it if necessary, and stores
+    its progress there.
+    HOST:PORT is any Kafka-compatible broker. Times are given as 2013-07-10, 2013-07-10T09:30 (UTC),
     epoch milliseconds, now, -3d, -90m.
     """
 
@@ -130,7 +131,7 @@ def _show_version(ctx: click.Context, asked: bool) -> None:
 
 
 def run(work: Callable[[], None]) -> int:
-    """Do the work of one command and return its exit code. Only a bug in here can raise."""
+    """Run one command and return its exit code. Only a bug in this function can raise."""
     _relax_text_streams()
     previous = _raise_when_terminated()
     notices.install()
@@ -154,7 +155,7 @@ def _run(work: Callable[[], None]) -> int:
     except click.exceptions.Exit as end:
         return _flushed(end.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
-        # Not one line but the help, and for once on stderr: nothing was asked for.
+        # Print the whole help, on stderr, because no command was given.
         error.show()
         return EXIT_USAGE
     except click.UsageError as error:
@@ -189,7 +190,7 @@ def _run(work: Callable[[], None]) -> int:
 
 
 def _flushed(exit_code: int) -> int:
-    """`--help` and `--version` end by an exception; their text may still meet a closed pipe or a full disk."""
+    """Flush after `--help` and `--version`, which end by an exception; they may still meet a closed pipe or a full disk."""
     return _run(sys.stdout.flush) or exit_code if sys.stdout is not None else exit_code
 
 
@@ -212,7 +213,7 @@ def _complain(message: str, *more: str) -> None:
 
 
 def _forget_stdout() -> None:
-    """Let the interpreter's last flush go nowhere: the reader is gone, and said so once."""
+    """Redirect the interpreter's last flush to nowhere: the reader is gone, and that was handled once."""
     try:
         descriptor = sys.stdout.fileno()
     except (AttributeError, OSError, ValueError):
@@ -223,7 +224,7 @@ def _forget_stdout() -> None:
 
 
 def _relax_text_streams() -> None:
-    """A character that the terminal's encoding lacks is shown escaped; it does not end the command."""
+    """Show characters that the terminal's encoding lacks in escaped form, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -231,18 +232,18 @@ def _relax_text_streams() -> None:
 
 
 def _raise_when_terminated() -> dict[signal.Signals, Any]:
-    """Let the signal TERM raise Terminated; return the handlers to put back."""
+    """Make the signal TERM raise Terminated; return the handlers to restore."""
 
     def terminate(number: int, frame: FrameType | None) -> None:
         if not _is_importing(frame):
             raise Terminated
-        # A module that is being loaded may swallow what is raised in it, and the run would continue: ask again a bit later.
+        # A module that is being loaded may swallow the exception, and the run would continue: raise again a bit later.
         signal.setitimer(signal.ITIMER_REAL, ASK_AGAIN_SECONDS)
 
     try:
         return {number: signal.signal(number, terminate) for number in (signal.SIGTERM, signal.SIGALRM)}
     except ValueError:
-        # Not in the main thread: the program around the command line decides about signals.
+        # Outside the main thread the surrounding program handles signals.
         return {}
 
 

@@ -1,9 +1,9 @@
-"""How commands reach secured brokers: `--config FILE` and `-X NAME=VALUE`, beside the argument that names the brokers.
+"""Options for secured brokers: `--config FILE` and `-X NAME=VALUE`, besides the argument that names the brokers.
 
-FILE is a `client.properties` as Kafka's tools take it (`--command-config`). A property of `-X` wins over the file's. Other users
-can see a command line (`ps`): passwords belong in the file.
+FILE is a `client.properties` as for Kafka's tools (`--command-config`). `-X` takes precedence over the file. Other users can see
+a command line (`ps`), so passwords belong in the file.
 
-The argument's value is then the addresses with that configuration beside them (`SecuredBrokers`): no command has to know.
+The argument's value then carries the addresses with that configuration (`SecuredBrokers`), so commands need no further code.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _GIVEN = "tidelog.client.given"
 
 
 def client_options(function: Decorated) -> Decorated:
-    """--config FILE and -X NAME=VALUE, of a client. They are read by `reached`."""
+    """Add --config FILE and -X NAME=VALUE for a client. `reached` reads them."""
     for option in (
         click.option(
             "-X",
@@ -49,7 +49,7 @@ def client_options(function: Decorated) -> Decorated:
 
 
 def reached(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Return brokers with the configuration of this run, anything else as it is. Raises InvalidArgumentError, StorageError."""
+    """Return brokers with the configuration of this run, anything else unchanged. Raises InvalidArgumentError, StorageError."""
     file, given = ctx.meta.get(_FILE), ctx.meta.get(_GIVEN, {})
     if value is None or (file is None and not given):
         return value
@@ -59,7 +59,7 @@ def reached(ctx: click.Context, param: click.Parameter, value: str | None) -> st
 
 
 def config_option(of: str) -> Callable[[Decorated], Decorated]:
-    """--OF-config FILE, the same for the option --OF, which `reached_by` reads."""
+    """Add --OF-config FILE, the same for the option --OF, which `reached_by` reads."""
     return click.option(
         f"--{of}-config",
         metavar="FILE",
@@ -72,7 +72,7 @@ def config_option(of: str) -> Callable[[Decorated], Decorated]:
 
 
 def reached_by(of: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
-    """Return what gives the brokers of --OF its configuration."""
+    """Return a function that adds its configuration to the brokers of --OF."""
 
     def reached_so(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
         file = ctx.meta.get(f"{_FILE}.{of}")
@@ -84,7 +84,7 @@ def reached_by(of: str) -> Callable[[click.Context, click.Parameter, str | None]
 
 
 def _secured(value: str, file: str | None, given: dict[str, str]) -> str:
-    # A command that reaches no secured broker starts without these.
+    # Not imported by commands that use no secured broker.
     from tidelog.properties_file import read_properties_file
     from tidelog.security.client_config import check_names, client_config
 
@@ -100,5 +100,5 @@ def _keep_given(ctx: click.Context, param: click.Parameter, values: tuple[str, .
     pairs = [value.partition("=") for value in values]
     for name, equals, _ in pairs:
         if not name.strip() or not equals:
-            raise click.BadParameter("-X takes NAME=VALUE.", ctx, param)  # Not what was given: it may be a password.
+            raise click.BadParameter("-X takes NAME=VALUE.", ctx, param)  # Do not show the value, which may be a password.
     ctx.meta[_GIVEN] = {name.strip(): value for name, _, value in pairs}

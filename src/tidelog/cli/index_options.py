@@ -1,4 +1,4 @@
-"""The options that `tidelog index` and the jobs for indexes share."""
+"""Options shared by `tidelog index` and the index jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of commands whose modules are imported when they are called: a list of all costs the import of none."""
+"""Groups of commands whose modules are imported when they are called, so that listing them imports none."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The arguments and options that several commands share.
+"""Arguments and options shared by several commands.
 
-A time on the command line becomes a `Moment`: what was written, and the epoch milliseconds that it means. All times of one
-run are relative to the same "now", so that `--from -3d --to now` is three days to the millisecond. `echo_moment` prints the
-resolved time on stderr, whatever the output format: a forgotten time zone shows there.
+A time on the command line becomes a `Moment`: its text, and its epoch milliseconds. All times of one run are relative to the same
+"now", so that `--from -3d --to now` is exactly three days. `echo_moment` prints the resolved time on stderr, whatever the output
+format, so that a forgotten time zone is noticed.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
     _TimeParam = click.ParamType["Moment | str"]
 else:
-    _TimeParam = click.ParamType  # older releases of click cannot be subscripted
+    _TimeParam = click.ParamType  # Classes of older click releases cannot be subscripted.
 
 
 class TimeType(_TimeParam):
-    """Converts a text to a `Moment`; `words` are texts with a meaning of their own, which are passed on unchanged."""
+    """Converts a text to a `Moment`; `words` are texts with a special meaning, which are passed on unchanged."""
 
     name = "time"
 
@@ -67,7 +67,7 @@ class TimeType(_TimeParam):
 
 
 def run_clock(ctx: click.Context | None) -> Clock:
-    """Return the clock of this run. It stands still: the first time that anything asks is "now" for all of the run."""
+    """Return the clock of this run. It stands still: its first use defines "now" for the whole run."""
     if ctx is None:
         return SystemClock()
     clock: Clock | None = ctx.meta.get(_NOW_KEY)
@@ -79,7 +79,7 @@ def run_clock(ctx: click.Context | None) -> Clock:
 
 
 def echo_moment(moment: Moment | None) -> None:
-    """Say on stderr which instant a time on the command line resolved to."""
+    """Print on stderr to which instant a time on the command line resolved."""
     if moment is None:
         return
     notices.print_line(f"{moment.text} = {moment.time_ms} ms, {format_time(moment.time_ms)}")
@@ -92,29 +92,29 @@ def echo_moment(moment: Moment | None) -> None:
 
 
 def directory_argument(function: Decorated) -> Decorated:
-    """DIR, the data folder. That it exists is for the log layer to say: it knows what a data folder holds."""
+    """Add DIR, the data folder. The log layer checks that it exists and is one."""
     return click.argument("directory", metavar="DIR", type=click.Path(), callback=_folder)(function)
 
 
 def source_argument(function: Decorated) -> Decorated:
-    """DIR|HOST:PORT, a data folder or brokers. A folder whose name looks like an address is written ./name."""
+    """Add DIR|HOST:PORT, a data folder or brokers. A folder whose name looks like an address is written ./name."""
     return click.argument("source", metavar="DIR|HOST:PORT", callback=reached)(client_options(function))
 
 
 def brokers_argument(function: Decorated) -> Decorated:
-    """HOST:PORT, for what only brokers do; a folder is refused with a sentence that says so."""
+    """Add HOST:PORT, for commands that need brokers; a folder is refused with an explanation."""
     return click.argument("brokers", metavar="HOST:PORT", callback=_brokers)(client_options(function))
 
 
 def check_brokers(value: str, refusal: str) -> str:
-    """Return what names brokers; raise a UsageError with `refusal` for any other kind of place."""
+    """Return a brokers' address; raise a UsageError with `refusal` for any other kind of place."""
     if not kind_of(value).is_cluster:
         raise click.UsageError(refusal)
     return value
 
 
 def data_dir_of(source: str) -> str | None:
-    """Return the folder that a source is, which only its owner writes to; None for anything but a folder of this machine."""
+    """Return the folder of a source, to which only its owner writes; None for anything but a local folder."""
     return source if kind_of(source).is_local else None
 
 
@@ -130,7 +130,7 @@ def _folder(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 
 def broker_config_option(function: Decorated) -> Decorated:
-    """--config FILE, the broker's: in place of what the folder was served with."""
+    """Add --config FILE, the broker's, which replaces the configuration that the folder was served with."""
     return click.option(
         "--config",
         "config",
@@ -141,14 +141,14 @@ def broker_config_option(function: Decorated) -> Decorated:
 
 
 def broker_properties(path: Path | None) -> dict[str, str] | None:
-    """Return what a broker's configuration file says, None without one. Raises InvalidArgumentError."""
+    """Return the properties in a broker's configuration file, None without one. Raises InvalidArgumentError."""
     from tidelog.properties_file import read_properties_file
 
     return None if path is None else read_properties_file(path)
 
 
 def note_kafkas_since(settings: TopicSettings) -> None:
-    """Say that a Kafka has served the folder after the broker whose settings are noted in it."""
+    """Print a note if Kafka has served the folder after the broker whose settings are stored in it."""
     if settings.is_kafkas_since and settings.served is not None:
         notices.note(
             f"Kafka has served the folder since Tidelog last did, at {show_time(settings.served.time_ms)}: "
@@ -157,12 +157,12 @@ def note_kafkas_since(settings: TopicSettings) -> None:
 
 
 def topic_argument(function: Decorated) -> Decorated:
-    """TOPIC, exactly one."""
+    """Add TOPIC, exactly one."""
     return click.argument("topic", metavar="TOPIC")(function)
 
 
 def partition_option(function: Decorated) -> Decorated:
-    """--partition N, any number of times."""
+    """Add --partition N, which may be repeated."""
     return click.option(
         "--partition",
         "-p",
@@ -175,7 +175,7 @@ def partition_option(function: Decorated) -> Decorated:
 
 
 def optional_topic(function: Decorated) -> Decorated:
-    """[TOPIC], none for all, and --partition, which needs one."""
+    """Add [TOPIC], none for all, and --partition, which needs one."""
 
     @functools.wraps(function)
     def checked(*args: Any, topic: str | None, partitions: tuple[int, ...], **rest: Any) -> Any:
@@ -187,7 +187,7 @@ def optional_topic(function: Decorated) -> Decorated:
 
 
 def isolation_option(function: Decorated) -> Decorated:
-    """--isolation, Kafka's names."""
+    """Add --isolation, with Kafka's names."""
     return click.option(
         "--isolation",
         type=click.Choice(["read_uncommitted", "read_committed"]),
@@ -198,7 +198,7 @@ def isolation_option(function: Decorated) -> Decorated:
 
 
 def group_isolation_option(function: Decorated) -> Decorated:
-    """--isolation, of the group's consumers; read_committed unless configured otherwise."""
+    """Add --isolation for the group's consumers; read_committed by default."""
     return click.option(
         "--isolation",
         type=click.Choice(["read_committed", "read_uncommitted"]),
@@ -209,7 +209,7 @@ def group_isolation_option(function: Decorated) -> Decorated:
 
 
 def lag_options(function: Decorated) -> Decorated:
-    """--group, --isolation, --window and --max-lag: whose lag, how it is measured, and from when on it is an alarm."""
+    """Add --group, --isolation, --window and --max-lag: which groups, how their lag is measured, and the limit for an alarm."""
     for option in (
         click.option(
             "--max-lag",
@@ -239,7 +239,7 @@ def lag_times(window: str, max_lag: str | None) -> tuple[int, int | None]:
 
 
 def message_format_option(function: Decorated) -> Decorated:
-    """--message-format, for folders, which have no topic configuration."""
+    """Add --message-format, for folders, which have no topic configuration."""
     return click.option(
         "--message-format",
         type=click.Choice(["v0", "v1", "v2"]),
@@ -249,12 +249,12 @@ def message_format_option(function: Decorated) -> Decorated:
 
 
 def json_option(function: Decorated) -> Decorated:
-    """--json, one line each for scripts."""
+    """Add --json: one line per result, for scripts."""
     return click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for scripts.")(function)
 
 
 def wanted_partitions(partitions: tuple[int, ...]) -> list[int] | None:
-    """Return the partitions asked for, sorted and once each; None for all."""
+    """Return the requested partitions, sorted and without duplicates; None for all."""
     return sorted(set(partitions)) or None
 
 

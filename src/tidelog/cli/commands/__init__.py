@@ -1,4 +1,4 @@
-"""The commands, one file each, named after it; imported when it is called.
+"""The commands, one file each, named after the command and imported when it is called.
 
 | module | part of |
 |---|---|
@@ -7,5 +7,5 @@
 | `dump_log` | `dump FILE.log` |
 | `groups_lag` | `groups lag` |
 | `kafka_admin` | `handover` |
-| `serving` | `serve`: the broker's process from its start to its end |
+| `serving` | `serve`: the broker's process from start to end |
 """

@@ -1,7 +1,7 @@
-"""`tidelog cat DIR|HOST:PORT TOPIC`: every record of an exact range of time, as text, JSON lines, Arrow or Parquet.
+"""`tidelog cat DIR|HOST:PORT TOPIC`: every record of an exact time range, as text, JSON lines, Arrow or Parquet.
 
-The range is `[from, to)` by the records' own timestamps: a record that was appended late is in it, one that was appended
-early is too. Records come in offset order, partition by partition, and stream: memory does not grow with the range.
+The range is `[from, to)` by the records' own timestamps, however early or late they were appended. Records are printed in offset
+order, partition by partition, as a stream: memory does not grow with the range.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 FORMATS = ("text", "jsonl", "arrow", "parquet")
 
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".arrow": "arrow", ".arrows": "arrow", ".parquet": "parquet"}
-"""End of an output's name → the format meant by it, unless --format says otherwise."""
+"""Extension of the output file → its format, unless --format says otherwise."""
 
 BINARY_FORMATS = ("arrow", "parquet")
 
@@ -84,9 +84,9 @@ def command(
     encoding: str | None,
     output: str | None,
 ) -> None:
-    """Read every record of a time range [--from, --to), exactly: by the records' timestamps, however late they came.
+    """Read every record of a time range [--from, --to), exactly: by the records' timestamps, however late they arrived.
 
-    Records come in offset order, partition by partition. Control records are left out. Exit code 3: offsets are missing from the
+    Records are in offset order, partition by partition. Control records are left out. Exit code 3: offsets are missing from the
     folder; the notes say which.
     """
     if start is not None and end is not None and end.time_ms < start.time_ms:
@@ -121,8 +121,8 @@ def command(
         opened = open_source(source, skip_damaged=skip_damaged)
         reading = stack.enter_context(opened.reading)
         scan_plan = opened.plan(request)
-        del opened  # What it knows of the folder's logs is no longer needed.
-        # The plan's own notes are about offsets asked for, which this command does not, and about the high watermark: the
+        del opened  # The folder's logs are no longer needed.
+        # The plan's notes are about requested offsets, which this command does not use, and about the high watermark: the
         # report counts the records after that, in one note for all partitions.
         report = ScanReport()
         report += scan_plan.known

@@ -11,8 +11,8 @@
 | `leader-epoch-checkpoint` | leader_epoch_checkpoint | `leader_epoch` |
 | `partition.metadata`, `meta.properties` | properties | `property` |
 
-A name may end in `.deleted`, `.cleaned`, `.swap` or `.tmp`: the work of a moment, of the kind that the rest of the name says.
-Numbers are shown as they are stored, -1 for "none" included.
+A name may also end in `.deleted`, `.cleaned`, `.swap` or `.tmp`: a temporary file of the kind in the rest of the name. Numbers
+are shown as stored, including -1 for "none".
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ KINDS = (
     (names.PARTITION_METADATA, "properties"),
     ("meta.properties", "properties"),
 )
-"""End of a name → kind."""
+"""Ending of a name → kind."""
 
 TIME_COLUMNS = frozenset({"timestamp"})
-"""Columns that people see as a time."""
+"""Columns that are shown to people as a time."""
 
 Row = dict[str, object]
 
 
 @dataclass
 class Dump:
-    """A file's content: facts about all of it, and rows of one type, which may be many."""
+    """A file's content: facts about all of it, and rows of one type, possibly many."""
 
     facts: Row
     row_type: str
@@ -79,7 +79,7 @@ def command(file: str, with_records: bool, as_json: bool) -> None:
     """Show one file of a log, entry by entry, as it is on disk.
 
     FILE is a .log, .index, .timeindex, .txnindex, .snapshot, a checkpoint, a snapshot of KRaft's metadata (.checkpoint),
-    partition.metadata or meta.properties; also one that ends in .deleted, .cleaned or .swap.
+    partition.metadata or meta.properties, possibly with the suffix .deleted, .cleaned or .swap.
     """
     path = Path(file)
     kind = kind_of(path)
@@ -95,7 +95,7 @@ def command(file: str, with_records: bool, as_json: bool) -> None:
 
 
 def kind_of(path: Path) -> str:
-    """Return the kind of a file by its name. Raises InvalidArgumentError for a name that says none."""
+    """Return the kind of a file by its name. Raises InvalidArgumentError for an unknown name."""
     name = path.name
     for suffix in TEMPORARY_SUFFIXES:
         name = name.removesuffix(suffix)
@@ -118,7 +118,7 @@ def check_file(path: Path) -> None:
 
 
 def base_offset_of(path: Path) -> int:
-    """Return the offset in a file's name; 0, with a note, where there is none: relative offsets then are shown as they are."""
+    """Return the offset in a file's name; without one 0, with a note, so that relative offsets are shown unchanged."""
     try:
         return names.offset_from_file_name(path.name)
     except InvalidArgumentError:
@@ -127,7 +127,7 @@ def base_offset_of(path: Path) -> int:
 
 
 def show(path: Path, kind: str, dump: Dump, *, as_json: bool) -> None:
-    """Print a dump: for scripts a line for the file and one for each row, for people a line of facts and a table."""
+    """Print a dump: for scripts a line for the file and one per row, for people a line of facts and a table."""
     for text in dump.notes:
         notices.note(text)
     if as_json:
@@ -145,7 +145,7 @@ def show(path: Path, kind: str, dump: Dump, *, as_json: bool) -> None:
 
 
 def read(path: Path, kind: str) -> Dump:
-    """Read a file of any kind but a log. Raises CorruptDataError of the kind, StorageError."""
+    """Read a file of any kind except a log. Raises the CorruptDataError of its kind, StorageError."""
     if kind == "offset_index":
         return _offset_index(path)
     if kind == "time_index":
@@ -227,7 +227,7 @@ def _leader_epochs(path: Path) -> Dump:
 
 def _properties(path: Path) -> Dump:
     if names.PARTITION_METADATA in path.name:
-        # Read by the one who checks it; the text is then shown as it is.
+        # Parsed to check it; the text is then shown unchanged.
         read_topic_id(path)
     with ReadOnlyFile(path, fallbacks=()) as file:
         data = file.read(0, file.size_bytes())

@@ -1,11 +1,11 @@
-"""`tidelog dump FILE.log`: the batches of a segment, and with --records what is in them.
+"""`tidelog dump FILE.log`: the batches of a segment, and with --records their records.
 
-Every checksum is verified. A batch whose checksum is wrong is shown and marked, and the walk continues after it, as its
-length still says where; the run then ends as an error that counts such batches. A header that makes no sense ends the walk
-there. A batch that is cut off at the end of the file, or zeros after the last one, are what a crash or a living broker
-leaves: they are noted, not errors. A snapshot of KRaft's metadata is written as a whole: one that lacks anything is an error.
+Every checksum is verified. A batch with a wrong checksum is shown and marked, and the walk continues after it by its length; the
+run then ends with an error that counts such batches. An invalid header ends the walk. A batch that is cut off at the end of the
+file, or zeros after the last one, may be left by a crash or a running broker: they are noted, not errors. A snapshot of KRaft's
+metadata is written as a whole: an incomplete one is an error.
 
-The file is walked in reads of `CHUNK_BYTES`; only --records makes a larger read, for a larger batch whose checksum is right.
+The file is read in chunks of `CHUNK_BYTES`; only --records reads more, for a larger batch with a valid checksum.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Row = dict[str, object]
 
 
 class Walk:
-    """Walks the batches of one file, and remembers what was wrong and what is left over at the end."""
+    """Walks the batches of one file, and remembers errors and the remaining bytes."""
 
     def __init__(self, file: ReadOnlyFile) -> None:
         self.file = file
@@ -50,7 +50,7 @@ class Walk:
         self._start = 0
 
     def batches(self, on_progress: Callable[[int], None]) -> Iterator[tuple[BatchHeader, bool]]:
-        """Yield each header, and whether the checksum is right. Raises CorruptBatchError for a header without sense."""
+        """Yield each header, and whether the checksum is valid. Raises CorruptBatchError for an invalid header."""
         while self.size_bytes - self.position >= MIN_HEADER_BYTES:
             rest_bytes = self.size_bytes - self.position
             self._need(min(HEADER_BYTES, rest_bytes))
@@ -69,14 +69,14 @@ class Walk:
             on_progress(header.size)
 
     def records(self, header: BatchHeader) -> Iterator[Record]:
-        """Yield the records of the batch that was yielded last."""
+        """Yield the records of the last yielded batch."""
         self._need(header.size)
         index = self.position - self._start
         return iter_records(header, self._chunk[index : index + header.size], path=self.path, check_crc=False)
 
     def _is_sound(self, header: BatchHeader) -> bool:
         if header.size > CHUNK_BYTES:
-            # A length that damage made huge must cost time, not memory.
+            # A damaged, huge length must cost time, not memory.
             try:
                 check_crc_by_pieces(self.file, header)
             except CorruptBatchError:
@@ -87,7 +87,7 @@ class Walk:
         return compute_crc(header.magic, self._chunk[index : index + header.size]) == header.crc
 
     def print_rest(self) -> None:
-        """Note what lies after the last batch, if anything does."""
+        """Print a note about bytes after the last batch, if there are any."""
         rest_bytes = self.size_bytes - self.position
         if rest_bytes == 0:
             return
@@ -107,7 +107,7 @@ class Walk:
         return True
 
     def _need(self, length: int) -> None:
-        """Have `length` bytes from the current position in the chunk."""
+        """Ensure that the chunk has `length` bytes from the current position."""
         if self.position - self._start + length <= len(self._chunk):
             return
         wanted = min(max(length, CHUNK_BYTES), self.size_bytes - self.position)
@@ -118,7 +118,7 @@ class Walk:
 
 
 def dump_log(path: Path, *, with_records: bool, as_json: bool) -> None:
-    """Print the batches of a .log file. Raises CorruptDataError for what is damaged, after all that could be shown."""
+    """Print the batches of a .log file. Raises CorruptDataError for damage, after everything that can be shown."""
     with ReadOnlyFile(path, fallbacks=()) as file:
         walk = Walk(file)
         with ProgressBar(f"dump {path.name}", walk.size_bytes) as bar:
@@ -139,7 +139,7 @@ def dump_log(path: Path, *, with_records: bool, as_json: bool) -> None:
             f"the checksum of {walk.damaged} batch{plural} not match, the first one", path=path, position=walk.first_damaged
         )
     if is_snapshot:
-        read_snapshot(path)  # Which raises unless it is whole: a snapshot gets its name when all of it is there.
+        read_snapshot(path)  # This raises if it is incomplete: a snapshot gets its name when it is complete.
 
 
 _BATCH_HEADER = (
@@ -257,7 +257,7 @@ def _control_facts(header: BatchHeader, record: Record, path: Path) -> Row:
 
 
 def _is_metadata(path: Path) -> bool:
-    """Whether a file is of KRaft's metadata log: a segment, or a snapshot."""
+    """Whether a file belongs to KRaft's metadata log: a segment or a snapshot."""
     return path.parent.name in (METADATA_DIR, ASIDE_DIR) or path.name.endswith(".checkpoint")
 
 

@@ -1,8 +1,8 @@
-"""A search by time as people read it: one line for each step that the trace recorded.
+"""Explains a search by time: one line per step in the trace.
 
-The order is that of the search: segments, oldest first, each with its largest timestamp and where that comes from; of a
-segment that is searched the time index entry, the offset index entry, the batches walked and the record; at the end the
-answer, and what Apache Kafka answers where that differs.
+The order is that of the search: segments, oldest first, each with its largest timestamp and the source of that; for a searched
+segment the time index entry, the offset index entry, the walked batches and the record; at the end the answer, and Apache Kafka's
+answer if it differs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def explain(log: Log, timestamp: int, trace: Trace, found: FoundOffset) -> Itera
 
 
 def _in_order(steps: list[Step]) -> Iterator[Step]:
-    """Yield the steps with each segment before what was done in it: its verdict is known, and recorded, last."""
+    """Yield the steps with each segment before the steps in it: its verdict is recorded last."""
     inside: list[Step] = []
     for step in steps:
         if isinstance(step, SegmentStep | KafkaStep):

@@ -1,10 +1,10 @@
 """`tidelog find DIR|HOST:PORT TOPIC --at TIME`: the offset for a time, in each partition.
 
-It is what Kafka's ListOffsets answers: the first record at or after the time, by offset, of the records in the log. `earliest`,
-`latest` and `max` are Kafka's special targets -2, -1 and -3. Nothing found is an answer, not an error: -1. A broker is asked
-just that, and its answer is shown as it is.
+The answer is that of Kafka's ListOffsets: the first record, by offset, at or after the time. `earliest`, `latest` and `max` are
+Kafka's special targets -2, -1 and -3. If there is none, the answer is -1, not an error. A broker gets the same request, and its
+answer is shown unchanged.
 
-This command starts in a moment: it must import neither pyarrow nor rich.
+This command must start fast: it must import neither pyarrow nor rich.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ def command(
     explained: bool,
     as_json: bool,
 ) -> None:
-    """Find the offset for a time in each partition: of the first record whose timestamp is that time or later.
+    """Find the offset for a time in each partition: that of the first record whose timestamp is that time or later.
 
-    What Kafka answers to a consumer's offsetsForTimes; `max` finds the record with the largest timestamp, `earliest`
-    and `latest` the ends of the log.
+    The answer is that of a consumer's offsetsForTimes; `max` finds the record with the largest timestamp, `earliest` and `latest`
+    the ends of the log.
     """
     kind = kind_of(source)
     if not kind.reads_files and (explained or message_format is not None):
@@ -105,7 +105,7 @@ def command(
 def _ask(
     source: Source, topic: str, wanted: list[int] | None, timestamp: int, isolation: Isolation, as_json: bool
 ) -> tuple[list[tuple[int, FoundOffset]], bool]:
-    """Return what a source without files answers, as it is, and whether nothing is missing that could change it."""
+    """Return the answer of a source without files, and whether nothing that could change it is missing."""
     keys = [TopicPartition(topic, number) for number in wanted or source.partitions(topic)]
     found = source.find(dict.fromkeys(keys, timestamp), isolation)
     missing = source.missing_in({key: (0, None if one is None else one.offset) for key, one in found.items()})
@@ -127,9 +127,9 @@ def _search_folder(
     explained: bool,
     as_json: bool,
 ) -> tuple[list[tuple[int, FoundOffset]], bool]:
-    """Return what the files say, and whether nothing is missing that could change it.
+    """Return the answer from the files, and whether nothing that could change it is missing.
 
-    Explanations and JSON lines are printed on the way, partition by partition.
+    Explanations and JSON lines are printed meanwhile, partition by partition.
     """
     answers: list[tuple[int, FoundOffset]] = []
     lost = [] if wanted else log_dir.missing_partitions(topic)

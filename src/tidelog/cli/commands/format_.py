@@ -1,4 +1,4 @@
-"""`tidelog format [DIR] --cluster-id ID`: a data folder for a broker of a cluster, as `kafka-storage format` makes it."""
+"""`tidelog format [DIR] --cluster-id ID`: formats a data folder for a cluster member, like `kafka-storage format`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tidelog.storage.folder.folder_format import format_folder
 @click.option("--config", "config_file", metavar="FILE", type=click.Path(), help="Kafka's server.properties of the broker.")
 @click.option("--ignore-formatted", is_flag=True, help="Ignore a folder that is already formatted for the same node and cluster.")
 def command(directory: str | None, cluster_id: str, node_id: int | None, config_file: str | None, ignore_formatted: bool) -> None:
-    """Make a data folder for a broker of a cluster, before its first start.
+    """Format a data folder for a broker of a cluster, before its first start.
 
-    It is the broker's for good: no other node or cluster starts on it. A folder that kafka-storage has formatted can be
-    used as it is.
+    The folder then belongs to that broker: no other node or cluster starts on it. A folder formatted by kafka-storage needs no
+    formatting.
     """
     if config_file is not None:
         wanted = sort_properties(read_properties_file(config_file))

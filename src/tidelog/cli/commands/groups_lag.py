@@ -1,4 +1,4 @@
-"""`tidelog groups lag DIR|HOST:PORT`: how far behind all groups are, and an exit code for alarms."""
+"""`tidelog groups lag DIR|HOST:PORT`: the lag of all groups, and an exit code for alarms."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def lag_command(
     max_lag: str | None,
     as_json: bool,
 ) -> None:
-    """Show how far behind every group is, in records and in time, the one that is furthest behind first.
+    """Show the lag of every group, in records and in time, the largest first.
 
-    Groups in which Tidelog's own writers keep their positions (sinks, mirrors, replays) have no lag. They are shown only when
-    they are named, and never count for --max-lag.
+    Groups in which Tidelog's own writers (sinks, mirrors, replays) store their positions have no lag. They are shown only if they
+    are named, and never count for --max-lag.
     """
     from tidelog.sources.group_lags import (
         SUMMARY,
@@ -76,7 +76,7 @@ def lag_command(
 
 
 def note_missing_commits(missing: Sequence[MissingOffsets]) -> None:
-    """Say what it means for groups if commits are missing."""
+    """Report the effect of missing commits on groups."""
     lost = sorted({one.partition for one in missing if one.topic == OFFSETS_TOPIC})
     if lost:
         names = ", ".join(f"{OFFSETS_TOPIC}-{one}" for one in lost[:_SHOWN_NAMES]) + (", ..." if len(lost) > _SHOWN_NAMES else "")

@@ -1,7 +1,7 @@
-"""`tidelog handover DIR --to KAFKA_DATA_DIR --bootstrap-server HOST:PORT`: topics move from Tidelog to Apache Kafka.
+"""`tidelog handover DIR --to KAFKA_DATA_DIR --bootstrap-server HOST:PORT`: hands topics over to Apache Kafka.
 
-While Kafka runs, its topics are created; once it has been stopped, the partitions are put in their place (`storage.handover`).
-Intermediate results are stored in the source, ``tidelog-handover.json``, so that the command may be run again at any time.
+The topics are created while Kafka runs; after it was stopped, the partitions are put in place (`storage.handover`). Intermediate
+results are stored in the source, ``tidelog-handover.json``, so that the command may be run again at any time.
 """
 
 from __future__ import annotations
@@ -67,15 +67,15 @@ def command(
     allow_deletion: bool,
     timeout: str,
 ) -> None:
-    """Hand topics over to an Apache Kafka (KRaft, one broker): their partitions become that Kafka's own.
+    """Hand topics over to an Apache Kafka (KRaft, one broker): their partitions become Kafka's own.
 
-    While that Kafka runs, its admin API creates the topics. Then stop it: the command waits for that, copies the partitions, and
-    Kafka can be started again. DIR is not changed. If DIR lacks something, that is listed first, and the exit code is 3. A
-    command that was interrupted continues where it was when it is run again.
+    While Kafka runs, its admin API creates the topics. Then stop it: the command waits for that, copies the partitions, and Kafka
+    can be started again. DIR is not changed. Missing records of DIR are listed first, and the exit code is 3. If the command is
+    interrupted, run it again: it continues.
 
-    Kafka gets the settings by which DIR keeps its records: the topics' own, and the broker's: of --config, else those that DIR
-    was served with. Records that Kafka would delete and DIR keeps are listed; then nothing is handed over
-    without --carry-settings or --allow-deletion.
+    Kafka gets the settings by which DIR keeps its records: the topics' own, and the broker's from --config, by default those that
+    DIR was served with. Records that Kafka would delete although DIR keeps them are listed; then nothing is handed over without
+    --carry-settings or --allow-deletion.
     """
     source, data_dir = Path(directory), Path(target)
     timeout_ms = parse_duration(timeout)
@@ -133,7 +133,7 @@ def _summary(count: int, data_dir: Path) -> str:
 
 
 def _ids(source: Path, data_dir: Path, bootstrap: str, wanted: list[TopicToHand], keeping: Keeping) -> dict[str, uuid.UUID]:
-    """Return Kafka's ids of the topics: noted by an earlier run, or after creating those that Kafka lacks."""
+    """Return Kafka's ids of the topics: stored by an earlier run, or after creating missing topics."""
     noted = _read_notes(source, data_dir)
     is_noted = all(one.name in noted for one in wanted)
     if is_noted and not _is_in_use(data_dir):
@@ -143,7 +143,7 @@ def _ids(source: Path, data_dir: Path, bootstrap: str, wanted: list[TopicToHand]
         there = admin.partitions()
     except StorageError:
         if is_noted:
-            return {one.name: noted[one.name] for one in wanted}  # It is just being stopped.
+            return {one.name: noted[one.name] for one in wanted}  # Kafka is being stopped.
         raise
     old = [one for one in wanted if one.name in there]
     old_ids = admin.topic_ids(one.name for one in old) if old else {}
@@ -166,12 +166,12 @@ class Findings(NamedTuple):
     """The effect of a topic's settings in Kafka on the folder's records."""
 
     stricter: list[str]
-    """Settings by which Kafka keeps less, in words."""
+    """Settings by which Kafka keeps less, as text."""
     deletions: list[Deletion]
 
 
 class Keeping:
-    """Looks after what Kafka would delete. `carries`: topics that exist get our settings; `allows`: it is only reported."""
+    """Checks what Kafka would delete. `carries`: existing topics get our settings; `allows`: deletions are only reported."""
 
     def __init__(self, source: Path, carries: bool, allows: bool) -> None:
         self._source = source
@@ -180,11 +180,11 @@ class Keeping:
         self._now_ms = SystemClock().now_ms()
 
     def ours(self, one: TopicToHand) -> Findings:
-        """Return what our own settings would have a broker delete: a folder that keeps it anyway was served with others."""
+        """Return what our own settings would delete: a folder that still has those records was served with other settings."""
         return Findings([], deletions(self._source, one.name, one.config, self._now_ms))
 
     def there(self, admin: KafkaAdmin, one: TopicToHand) -> Findings:
-        """Return the same of a topic that Kafka has; its settings are changed first if they are to be."""
+        """Return the same for an existing topic in Kafka, whose settings are changed first if requested."""
         in_kafka = admin.settings(one.name, DELETING)
         theirs = LogConfig.from_properties({name: setting.value for name, setting in in_kafka.items()})
         stricter = stricter_settings(one.config, theirs)
@@ -205,7 +205,7 @@ class Keeping:
         return Keeping(self._source, False, self._allows).there(admin, one)
 
     def check(self, found: Iterable[Findings]) -> None:
-        """Tell what Kafka would delete; raise InvalidArgumentError unless that is allowed."""
+        """Report what Kafka would delete; raise InvalidArgumentError unless that is allowed."""
         is_kept = True
         for one in found:
             for words in one.stricter:
@@ -225,13 +225,15 @@ class Keeping:
 
 
 def _check_fits(admin: KafkaAdmin, one: TopicToHand, replicas: list[int], *, is_ours: bool) -> None:
-    """Raise InvalidArgumentError unless a topic that Kafka has may take the partitions; `is_ours`: an earlier run made it."""
+    """Raise InvalidArgumentError unless an existing topic in Kafka may take the partitions; `is_ours`: an earlier run
+    created it.
+    """
     if len(replicas) != one.partitions:
         raise InvalidArgumentError(
             f"Kafka has a topic {one.name!r} with another number of partitions", found=len(replicas), expected=one.partitions
         )
     if max(replicas) > 1:
-        # The other replicas are empty; one of them might become the leader, and everybody would follow it.
+        # The other replicas are empty; one of them might become the leader, and all others would truncate to it.
         raise InvalidArgumentError(f"Kafka has a topic {one.name!r} with more than one replica", found=max(replicas), expected=1)
     if not is_ours and any(admin.end_offsets(one.name, one.partitions)):
         raise InvalidArgumentError(f"Kafka has a topic {one.name!r} with records of its own")

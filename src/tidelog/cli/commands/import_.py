@@ -1,7 +1,7 @@
 """`tidelog import DIR TOPIC FILE --timestamp COL`: a file of rows becomes a topic, as Kafka itself would have written it.
 
-The only command that writes into a data folder. It takes the folder's lock (a running broker keeps it), writes beside the
-topics that exist, and shows the new topic when all of it is on the disk; a run that fails leaves nothing behind.
+It takes the folder's lock, which a running broker holds, writes beside the existing topics, and publishes the new topic when all
+of it is on disk; a failed run leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -103,19 +103,19 @@ def command(
     as_text: bool,
     as_json: bool,
 ) -> None:
-    """Write the rows of FILE as the new topic TOPIC of the data folder DIR, which is created where it is missing.
+    """Write the rows of FILE as the new topic TOPIC of the data folder DIR, which is created if missing.
 
     FILE is Parquet, CSV with a header line, or JSON Lines (CSV and JSON Lines may be compressed). Records are in the order of
     the file. Keys choose partitions as Kafka's producers do; rows without a key take the partitions in turn.
 
     Timestamps may be a timestamp or date column (without a zone it is UTC), epoch milliseconds, or ISO 8601 text; finer
     than a millisecond is floored. A row without one, or with one before 1970, is an error; so are numbers that look like seconds,
-    microseconds or nanoseconds, until --timestamp-unit says what they are.
+    microseconds or nanoseconds, unless --timestamp-unit is given.
 
-    The topic's properties are noted in the metadata log of DIR. Nothing of it is ever deleted for its age, unless --config
-    retention.ms says so.
+    The topic's properties are stored in the metadata log of DIR. Its records are never deleted because of their age, unless
+    --config retention.ms says so.
 
-    All of the topic appears, or nothing. No broker may be running on DIR.
+    The import is atomic. No broker may be running on DIR.
     """
     for name, value in (
         ("segment.bytes", segment_bytes),
@@ -128,7 +128,7 @@ def command(
             properties[name] = str(value)
     path = Path(file)
     _check_file(path)
-    # Arrow is loaded for this command only, and after the cheap mistakes were found.
+    # Arrow is imported only for this command, and after the cheap checks.
     from tidelog.ingest.importer import ImportOptions, import_file
     from tidelog.records.compression import Codec
 
@@ -156,7 +156,7 @@ def command(
 
 
 def _properties(values: tuple[str, ...]) -> dict[str, str]:
-    """Return the properties of --config, under a topic's own names."""
+    """Return the properties of --config under topic names."""
     given: dict[str, str] = {}
     for text in values:
         name, equals, value = (part.strip() for part in text.partition("="))

@@ -1,8 +1,8 @@
-"""`tidelog index verify DIR [TOPIC]` and `tidelog index rebuild DIR [TOPIC]`: are indexes what the logs say; make them so.
+"""`tidelog index verify DIR [TOPIC]` and `tidelog index rebuild DIR [TOPIC]`: check indexes against the logs, or rebuild them.
 
-Indexes are hints: answers are right without them, in Tidelog; Kafka believes its own. `verify` compares every entry with the
-log and looks for those that are missing; `rebuild` writes them, and time maps, from the logs, which are only read. In place
-it needs the folder's lock, which a running broker holds.
+In Tidelog indexes are hints, and answers are right without them; Kafka trusts its indexes. `verify` compares every entry with the
+log and looks for missing ones; `rebuild` writes them, and time maps, from the logs, which are only read. In place it needs the
+folder's lock, which a running broker holds.
 """
 
 from __future__ import annotations
@@ -61,12 +61,11 @@ def verify(
     jobs: int | None,
     as_json: bool,
 ) -> None:
-    """Say whether the offset, time and transaction indexes and the time maps are right and complete.
+    """Check that the offset, time and transaction indexes and the time maps are correct and complete.
 
     Every entry is compared with the log, and none may be missing. Entries that older releases of Kafka wrote by other rules are
-    correct, and are noted. A running broker may continue: its last segments may have preallocated room, and lack their last
-    entry. Exit code 1 if there is a fault; 3 if none is, and something is missing from the folder, which `tidelog verify` looks
-    for more closely.
+    correct, and are noted. A broker may be running: its last segments may be preallocated, and lack their last entry. Exit code
+    1 if there is a fault; 3 if there is none, but something is missing from the folder, which `tidelog verify` checks in detail.
     """
     time_maps = checked_time_map_dir(time_map_dir)
     log_dir = LogDir(directory)
@@ -103,15 +102,15 @@ def rebuild(
     jobs: int | None,
     as_json: bool,
 ) -> None:
-    """Build the offset, time and transaction indexes and the time maps from the logs, which are never touched.
+    """Build the offset, time and transaction indexes and the time maps from the logs, which are not changed.
 
-    In place, files that are right already stay as they are; no broker may be running. With --out all files are written below that
-    folder, as TOPIC-PARTITION/FILE, and DIR is only read.
+    In place, correct files stay unchanged, and no broker may be running. With --out all files are written below that folder, as
+    TOPIC-PARTITION/FILE, and DIR is only read.
     """
     log_dir = LogDir(directory)
     wanted = select_partitions(log_dir, topic, partitions)
     out = checked_out_dir(out_dir, log_dir.path)
-    missing = log_dir.missing(topic, partitions)  # An index without its log, which says so as well, is removed.
+    missing = log_dir.missing(topic, partitions)  # An index without its log, which is reported as well, is removed.
     rebuilt = []
     with nullcontext() if out is not None else DirLock(log_dir.path), _Walk("rebuild", log_dir, wanted) as walk:
         options = RebuildOptions(out, interval_bytes, time_maps, jobs or processors(), walk.advance)
@@ -128,7 +127,7 @@ def rebuild(
 
 
 class _Walk:
-    """The partitions that are gone through, and a bar that shows how far it is."""
+    """The partitions being processed, and a progress bar."""
 
     def __init__(self, what: str, log_dir: LogDir, wanted: list[tuple[str, int]]) -> None:
         self._log_dir = log_dir
@@ -145,12 +144,12 @@ class _Walk:
         self._bar.__exit__(None, None, None)
 
     def advance(self, done_bytes: int) -> None:
-        """Count bytes as walked, on any thread."""
+        """Count processed bytes, on any thread."""
         with self._guard:
             self._bar.advance(done_bytes)
 
     def partitions(self) -> Iterator[PartitionToVerify]:
-        """Yield the partitions, each to be opened when its turn comes."""
+        """Yield the partitions, each to be opened in its turn."""
         return partitions_to_verify(self._log_dir, self._wanted)
 
 
@@ -171,7 +170,7 @@ def _verified_cells(one: VerifiedPartition) -> list[object]:
 
 
 def _finding_lines(one: VerifiedPartition, as_json: bool) -> Iterator[str]:
-    """Yield the findings of a partition; notes go to stderr, unless a script reads."""
+    """Yield the findings of a partition; notes go to stderr, except with --json."""
     for finding in one.findings:
         if as_json:
             yield _json_finding(one, finding)
@@ -223,7 +222,7 @@ def _rebuilt_cells(one: RebuiltPartition) -> list[object]:
 
 
 def _file_lines(one: RebuiltPartition, as_json: bool) -> Iterable[str]:
-    """Yield a line for each file that was not right; for scripts, also for those that were not there."""
+    """Yield a line for each file that was wrong; for scripts, also for those that were missing."""
     if as_json:
         return [_json_file(one, file) for file in (*one.changed, *one.new)]
     return [one_line(_changed(file)) for file in one.changed]

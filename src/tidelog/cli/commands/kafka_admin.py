@@ -1,4 +1,4 @@
-"""The little that `tidelog handover` asks of a running Kafka: topics created through its admin API, and their ids.
+"""What `tidelog handover` needs from a running Kafka: the creation of topics through its admin API, and their ids.
 
 Needs confluent-kafka, the optional extra `handover`.
 """
@@ -22,7 +22,7 @@ PROBE_MS = 2_000
 
 
 class Setting(NamedTuple):
-    """A setting's value, and where it comes from, in words."""
+    """A setting's value, and its source as text."""
 
     value: str
     source: str
@@ -39,14 +39,14 @@ _SOURCES = {
 
 
 class KafkaAdmin:
-    """A broker's admin API. Raises InvalidArgumentError without confluent-kafka, StorageError where no broker answers."""
+    """A broker's admin API. Raises InvalidArgumentError without confluent-kafka, StorageError if no broker answers."""
 
     def __init__(self, bootstrap: str, timeout_s: float = TIMEOUT_S) -> None:
         try:
             from confluent_kafka.admin import AdminClient
         except ImportError:
             raise InvalidArgumentError("handing over needs Kafka's admin API: pip install 'tidelog[handover]'") from None
-        # Of a port that wants TLS or SASL confluent-kafka says nothing, for as long as it is let.
+        # For a port that requires TLS or SASL confluent-kafka would retry without an error.
         with suppress(BrokerUnreachableError), Cluster.at(bootstrap, "tidelog-handover", timeout_ms=PROBE_MS) as cluster:
             cluster.refresh([])
         self._bootstrap = bootstrap
@@ -56,7 +56,7 @@ class KafkaAdmin:
         )
 
     def partitions(self) -> dict[str, list[int]]:
-        """Return how many replicas each partition has, by topic, of all topics that Kafka has."""
+        """Return the number of replicas of each partition of all topics in Kafka."""
         metadata = self._asked(lambda: self._client.list_topics(timeout=self._timeout_s))
         return {
             name: [len(topic.partitions[number].replicas) for number in sorted(topic.partitions)]
@@ -83,7 +83,7 @@ class KafkaAdmin:
                 self._asked(lambda made=made: made.result(self._timeout_s))
 
     def settings(self, topic: str, names: Iterable[str]) -> dict[str, Setting]:
-        """Return settings of a topic as they hold in Kafka, each with where it comes from."""
+        """Return a topic's effective settings in Kafka, each with its source."""
         from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
         resource = ConfigResource(ResourceType.TOPIC, topic)
@@ -93,7 +93,7 @@ class KafkaAdmin:
         return {name: Setting(one.value, _SOURCES.get(one.source, "Kafka's")) for name, one in entries.items()}
 
     def change(self, topic: str, properties: Mapping[str, str]) -> None:
-        """Change settings of a topic; the others stay."""
+        """Change settings of a topic; the others stay unchanged."""
         from confluent_kafka.admin import (  # type: ignore[attr-defined]
             AlterConfigOpType,
             ConfigEntry,
@@ -107,7 +107,9 @@ class KafkaAdmin:
         self._asked(lambda: answer.result(self._timeout_s))
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, uuid.UUID]:
-        """Return the ids that Kafka gave. A broker knows a topic a moment after its controller has made it: waits for that."""
+        """Return the ids assigned by Kafka. A broker knows a topic a moment after its controller has created it, so
+        this waits.
+        """
         from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
         wanted = TopicCollection(list(names))

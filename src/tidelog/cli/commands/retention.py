@@ -1,7 +1,7 @@
-"""`tidelog retention DIR [TOPIC]`: when each segment goes, and which record keeps it until then.
+"""`tidelog retention DIR [TOPIC]`: when each segment is deleted, and which record keeps it until then.
 
-For the question "why is this still there?": retention looks at each segment's largest timestamp, from the oldest segment on, and
-stops at the first that stays. The record that decides is named, with its offset; one of the future is called so.
+It answers "why is this still there?": retention checks each segment's largest timestamp, from the oldest segment on, and stops at
+the first that stays. The deciding record is named with its offset, and marked if its timestamp is in the future.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ def command(
     config: Path | None,
     as_json: bool,
 ) -> None:
-    """Say for each segment when retention deletes it, and which record (offset, timestamp) keeps it until then.
+    """Show for each segment when retention deletes it, and which record (offset, timestamp) keeps it until then.
 
-    The settings are those that the folder knows of the topic: a folder of Tidelog's, or of a Kafka that has its metadata log
-    there. Then those of the broker's configuration: of --config, else of the `tidelog serve` that served the folder last. Then
-    Kafka's defaults (7 days, any size). Each is shown with where it comes from. Nothing is deleted here.
+    The settings are the topic's own, if the folder has them: a folder of Tidelog, or of a Kafka with its metadata log there. Then
+    the broker's: from --config, by default those of the last `tidelog serve` on the folder. Then Kafka's defaults (7 days, any
+    size). Each is shown with its source. Nothing is deleted.
     """
     given = given_limits(retention, retention_bytes)
     now_ms = run_clock(ctx).now_ms()
@@ -122,7 +122,7 @@ def command(
 
 
 def given_limits(retention: str | None, retention_bytes: str | None) -> dict[str, int]:
-    """Return what --retention and --retention-bytes say, by the names of `LogConfig`. Raises InvalidArgumentError."""
+    """Return the values of --retention and --retention-bytes, by the names of `LogConfig`. Raises InvalidArgumentError."""
     given = {}
     if retention is not None:
         given["retention_ms"] = -1 if retention.strip() == "-1" else parse_duration(retention)
@@ -187,7 +187,7 @@ def _record(keeper: Keeper) -> str:
 
 
 def _futures(found: list[Forecast], now_ms: int) -> Iterator[str]:
-    """Name the records from the future: they keep more than their own segment."""
+    """Name the records from the future that keep more than their own segment."""
     for one in found:
         own = one.own
         if own is not None and own.timestamp > now_ms and one.keeper == own:

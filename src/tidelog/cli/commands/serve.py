@@ -2,11 +2,11 @@
 
 | | |
 |---|---|
-| properties | Kafka's `server.properties` with `--config`; single ones with `--property` win, the other options win over both |
+| properties | Kafka's `server.properties` with `--config`; `--property` takes precedence, other options over both |
 | stdout | one line once clients are served: `bootstrap.servers=host:port` |
-| stderr | what an operator wants to know, a line each, with the time |
-| TERM or INT | what was begun is answered, logs are flushed and closed, the clean-shutdown file is written; exit code 0 |
-| ... a second time | the end, at once; exit code 128 and the signal, the next start recovers |
+| stderr | log lines with the time |
+| TERM or INT | pending requests are answered, logs are flushed and closed, the clean-shutdown file is written; exit code 0 |
+| ... a second time | ends at once; exit code 128 plus the signal; the next start recovers |
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def command(
     clients that connect have full access. A second TERM or Ctrl-C ends at once.
     """
     given = _single_properties(properties)
-    # asyncio and the storage engine are loaded now, not for a list of commands.
+    # asyncio and the storage engine are imported now, not for a list of commands.
     from tidelog.cli.commands.serving import serve
 
     notices.note_interpreted()
@@ -102,7 +102,7 @@ def _single_properties(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def _file_properties(path: str | None, given: Mapping[str, str]) -> Mapping[str, str]:
-    """Read the file; say once what is not understood, and once what is and has no use here. Neither goes any further.
+    """Read the file; warn once of unknown properties and once of those without effect, which are dropped.
 
     `given` properties override the file's, and may decide which of them apply: the roles do.
     """
@@ -131,7 +131,7 @@ def _with_addresses(config: BrokerConfig, listen: str | None, advertise: str | N
         first = config.listeners[0]._replace(advertised_host=advertised[0], advertised_port=advertised[1])
         return replace(config, listeners=(first, *config.listeners[1:]))
     host, port = parse_address(listen)
-    # One listener for all: a cluster's other brokers look for it under its name.
+    # One listener for all: other brokers of a cluster look it up by its name.
     name = PLAINTEXT if config.cluster is None else config.cluster.inter_broker_listener_name
     if advertised is not None:
         return replace(config, listeners=(Listener(name, host, port, *advertised),))

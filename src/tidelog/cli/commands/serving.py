@@ -1,6 +1,6 @@
 """`tidelog serve`: the broker's process from start to end, and its signals.
 
-asyncio and the storage engine are imported with this module, so it is imported only to serve.
+This module imports asyncio and the storage engine, so it is imported only to serve.
 """
 
 from __future__ import annotations
@@ -40,24 +40,25 @@ logger = logging.getLogger("tidelog.serve")
 T = TypeVar("T")
 
 PROGRESS_S = 2.0
-"""Between two lines of a start that takes long."""
+"""Seconds between two progress lines of a slow start."""
 
 STALLED_S = 120.0
-"""More than all that a broker waits for while it ends, but for the disk."""
+"""Longer than all waits of a shutdown except those for the disk."""
 
 EXIT_STALLED = 1
 
 WIND_UP_S = 1.0
-"""So long a thread may take to end that has nothing to do any more."""
+"""How long an idle thread may take to end."""
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-# Nearly all of a broker's garbage is freed by counting; a look for the rest every 700 objects would cost more than it finds. A
-# look at the younger ones, up to the first two numbers' product, holds the interpreter: here for some ten milliseconds.
+# Nearly all of a broker's garbage is freed by reference counting; a collection every 700 objects would cost more than it frees.
+# A collection of younger objects, up to the product of the first two numbers, blocks the interpreter: here about ten
+# milliseconds.
 GC_THRESHOLDS = (5_000, 5, 800)
 
 YOUNG_LOOKS = 10
-"""So many looks at the youngest objects, then one at what is left of them: see `Collector`."""
+"""After so many collections of the youngest objects, the next older generation is collected: see `Collector`."""
 
 SWITCH_INTERVAL_S = 0.0005
 """How long the loop waits for another thread's Python code (`broker.server.wide_requests`); the default is ten times that."""
@@ -72,7 +73,7 @@ def serve(
     *,
     read_only: bool = False,
 ) -> bool:
-    """Serve until the process is asked to end; whether the end was a clean one. `properties` are the log manager's.
+    """Serve until the process is asked to end; return whether the shutdown was clean. `properties` are the log manager's.
 
     Raises what `LogManager.startup` raises, InvalidArgumentError and StorageError for an address that cannot be bound.
     """
@@ -133,7 +134,7 @@ async def _until_asked_to_end(
         watchdog.start()
         stop.set()
         if starting is not None:
-            starting.cancel()  # A member may wait for its controllers for long.
+            starting.cancel()  # A member may wait long for its controllers.
 
     def on_signal(number: int, frame: object) -> None:
         _end_when_asked_again()  # Also while this thread waits for another one.
@@ -141,7 +142,7 @@ async def _until_asked_to_end(
             loop.call_soon_threadsafe(asked, number)
 
     for number in SIGNALS:
-        # Not the loop's own way: it loses a signal that comes while other threads have filled the pipe by which it is woken.
+        # Not by the loop's own method: it loses a signal that arrives while other threads have filled its wake-up pipe.
         signal.signal(number, on_signal)
     async with AsyncExitStack() as stack:
         try:
@@ -157,18 +158,18 @@ async def _until_asked_to_end(
         logger.info("serving at %s", ", ".join(map(_described, broker.listeners)))
         print(f"bootstrap.servers={addresses}", flush=True)
         gc.collect()
-        gc.freeze()  # What is here now stays: no later look at it.
+        gc.freeze()  # The present objects stay: later collections skip them.
         broker.node.slices.collect = Collector()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         await broker.until(stop)
 
 
 class Collector:
-    """Looks at young objects whenever it is called, after some time of long work, so that no look is long.
+    """Collects young objects when it is called, after some time of long work, so that no collection takes long.
 
-    Python looks at them once there are so many more than were freed since, and counts old objects among these. Where each answer
-    to a thousand fetches takes the place of an older one, its count stays at nothing, and its next look is at a million objects:
-    a sixth of a second in which nobody is served. On the loop's thread.
+    Python collects them once there are many more allocations than deallocations, counting old objects among these. If each
+    response to a thousand fetches replaces an older one, the count stays at zero, and the next collection covers a million
+    objects: it takes a sixth of a second in which no client is served. On the loop's thread.
     """
 
     def __init__(self) -> None:
@@ -176,7 +177,7 @@ class Collector:
         gc.set_threshold(*GC_THRESHOLDS)
 
     def __call__(self) -> None:
-        """Look at the youngest, or at what is left of them; at nothing while a wide request is in memory."""
+        """Collect the youngest objects, or the next older ones; nothing while a wide request is in memory."""
         if not gc.isenabled():
             return
         _, looks, before = gc.get_count()
@@ -184,14 +185,14 @@ class Collector:
             gc.collect(0)
             return
         gc.collect(1)
-        # A look at all objects is due after so many of Python's own looks at younger ones: these are not to bring it nearer.
+        # A full collection is due after a number of Python's own younger collections: these must not count.
         self._own_looks = self._own_looks + 1 if before >= self._own_looks else 1
         first, second, third = GC_THRESHOLDS
         gc.set_threshold(first, second, third + self._own_looks)
 
 
 def _serve_metrics(broker: ServingBroker, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack, host: str, port: int) -> None:
-    # Few want them, and the library takes a good part of a start's time.
+    # Rarely needed, and the library takes a good part of the startup time.
     from tidelog.broker.groups.group_lags import GroupLags
     from tidelog.broker.server.metrics_server import MetricsServer
     from tidelog.broker.server.prometheus import snapshot
@@ -204,7 +205,7 @@ def _serve_metrics(broker: ServingBroker, loop: asyncio.AbstractEventLoop, stack
 
     groups = GroupLags(broker.node, on_loop)
     server = MetricsServer(host, port, partial(snapshot, broker.node, on_loop), groups.scrape)
-    stack.push_async_callback(asyncio.to_thread, server.close)  # It may wait for an answer of this loop.
+    stack.push_async_callback(asyncio.to_thread, server.close)  # It may wait for a result of this loop.
     logger.info("metrics at http://%s/metrics", joined(*server.address))
 
 
@@ -222,7 +223,7 @@ def _end_at_once(number: int) -> None:
 
 
 class _Watchdog:
-    """Ends the process if its end does not come on for `STALLED_S`, whatever it waits for."""
+    """Ends the process if its shutdown makes no progress for `STALLED_S`, whatever it waits for."""
 
     def __init__(self) -> None:
         self._moved_at = time.monotonic()
@@ -246,13 +247,13 @@ class _Watchdog:
 
 
 def _end_when_asked_again() -> None:
-    """Have the next signal end the process, whatever it is waiting for by then."""
+    """Make the next signal end the process, whatever it is waiting for then."""
     for number in SIGNALS:
         signal.signal(number, lambda number, frame: _end_at_once(number))
 
 
 def _leave_stuck_threads(*, is_clean: bool) -> None:
-    """End the process where threads wait for a disk that does not answer: Python would wait for them."""
+    """End the process although threads wait for a disk that does not respond: Python would wait for them."""
     others = [thread for thread in threading.enumerate() if thread.name.startswith("tidelog-") and not thread.daemon]
     for thread in others:
         thread.join(WIND_UP_S)
@@ -262,11 +263,11 @@ def _leave_stuck_threads(*, is_clean: bool) -> None:
         os._exit(0 if is_clean else 1)
 
 
-# --- a start that takes long
+# --- slow starts
 
 
 class _NowAndThen:
-    """Whether enough time has gone by since the last line."""
+    """Whether enough time has passed since the last line."""
 
     def __init__(self) -> None:
         self._reported_at = time.monotonic()

@@ -1,15 +1,14 @@
-"""`tidelog stat DIR|HOST:PORT [TOPIC]`: offsets, records, bytes and largest timestamps, of each partition and each segment.
+"""`tidelog stat DIR|HOST:PORT [TOPIC]`: offsets, records, bytes and largest timestamps of each partition and segment.
 
-The largest timestamp of a segment decides what retention deletes and what a look-up by time passes over, so it is shown
-with where it comes from:
+The largest timestamp of a segment decides what retention deletes and what a search by time skips, so it is shown with its source:
 
 | source | the largest timestamp is |
 |---|---|
-| index | that of the last time index entry, which the log confirms |
-| log | found in the batches: there is no such entry, or a later batch is larger |
-| mtime | the file's: the segment has no timestamps, and Kafka falls back to it |
+| index | that of the last time index entry, confirmed by the log |
+| log | found in the batches: there is no such entry, or a later batch has a larger one |
+| mtime | the file's modification time: the segment has no timestamps, and Kafka uses that |
 
-Counting takes a walk over the batch headers; `--quick` leaves the counts out. `stat_brokers` is about brokers.
+Counting requires a walk over the batch headers; `--quick` leaves the counts out. `stat_brokers` is for brokers.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class PartitionStat:
 
     @property
     def largest(self) -> SegmentStat | None:
-        """The segment with the largest timestamp; those that have none count only if none has one."""
+        """The segment with the largest timestamp; segments without timestamps count only if none has any."""
         timed = [segment for segment in self.segments if segment.largest_timestamp_source != "mtime"]
         return max(timed or self.segments, key=lambda segment: segment.largest_timestamp, default=None)
 
@@ -96,8 +95,8 @@ class PartitionStat:
 def command(source: str, topic: str | None, partitions: tuple[int, ...], quick: bool, as_json: bool) -> None:
     """Show offsets, records, bytes and largest timestamps: of each partition, and of each segment of TOPIC.
 
-    Records are those that a consumer can read: control records and those below the log start do not count.
-    From brokers it shows what they report, without reading records: --quick makes no difference.
+    Only records that a consumer can read are counted: not control records, and none below the log start.
+    For brokers it shows what they report, without reading records: --quick makes no difference.
     """
     wanted = wanted_partitions(partitions)
     if kind_of(source).is_cluster:
@@ -113,7 +112,7 @@ def command(source: str, topic: str | None, partitions: tuple[int, ...], quick: 
 
 
 def _ends(source: Source, topic: str | None, wanted: list[int] | None, as_json: bool) -> Iterator[str]:
-    """Yield where partitions begin and end: all that is known of a source that has neither files nor brokers."""
+    """Yield where partitions begin and end, for a source that has neither files nor brokers."""
     numbers = source.topics() if topic is None else {topic: wanted or source.partitions(topic)}
     ends = source.ends([TopicPartition(name, number) for name in sorted(numbers) for number in numbers[name]])
     rows = [(*key, held.log_start_offset, held.log_end_offset) for key, held in ends.items()]
@@ -147,9 +146,9 @@ def _wanted(log_dir: LogDir, topic: str | None, partitions: list[int] | None) ->
 
 
 def _stats(log_dir: LogDir, wanted: list[tuple[str, int]], quick: bool, missing: list[MissingOffsets]) -> Iterator[PartitionStat]:
-    """Yield the figures of each partition; what is missing is added to `missing`.
+    """Yield the figures of each partition; missing records are added to `missing`.
 
-    One that cannot be read does not hide the others: its error comes last.
+    An unreadable partition does not hide the others: its error is raised last.
     """
     failures: list[TidelogError] = []
     for topic, partition in wanted:
@@ -186,7 +185,7 @@ def _segment(log: Log, segment: Segment, bar: ProgressBar, quick: bool) -> Segme
         before = None
         for header in segment.headers():
             if before is not None and before.magic != header.magic:
-                # Rare; and a flipped bit of the format changes how records are counted.
+                # Rare; a flipped bit in the format would change how records are counted.
                 check_crc(before, segment.read_batch(before), segment.log_path)
                 check_crc(header, segment.read_batch(header), segment.log_path)
             before = header
@@ -200,10 +199,11 @@ def _segment(log: Log, segment: Segment, bar: ProgressBar, quick: bool) -> Segme
 
 
 def _record_count(segment: Segment, header: BatchHeader, log_start_offset: int) -> int:
-    """Return how many records of a batch a consumer can read; opened only where its header does not say."""
+    """Return how many records of a batch a consumer can read; the batch is opened only if its header does not say."""
     is_doubtful = header.is_control or header.record_count != header.next_offset - header.base_offset
     if header.magic == 2 and (is_doubtful or header.size == MARKER_BATCH_BYTES):
-        # What a header says by itself is reported by nothing else; of others the one number vouches for the other. A marker may
+        # A lone number in a header is not confirmed by anything else; in other headers one number confirms the other. A marker
+        # may
         # have become a batch of one record.
         check_crc(header, segment.read_batch(header), segment.log_path)
     if header.is_control or header.last_offset < log_start_offset:

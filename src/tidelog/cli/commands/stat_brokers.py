@@ -1,13 +1,13 @@
-"""`tidelog stat HOST:PORT [TOPIC]`: what brokers report about partitions without a record being read.
+"""`tidelog stat HOST:PORT [TOPIC]`: what brokers report about partitions, without reading records.
 
-| shown | asked with |
+| shown | from |
 |---|---|
-| leader, replicas in sync | Metadata |
+| leader, in-sync replicas | Metadata |
 | log start, high watermark, last stable offset | ListOffsets, at both isolation levels |
-| largest timestamp and its offset | ListOffsets -3; unknown before Kafka 3.0, and where no record has a timestamp |
-| size | DescribeLogDirs; unknown before Kafka 1.0, and to whom the broker does not report it |
+| largest timestamp and its offset | ListOffsets -3; unknown before Kafka 3.0, and without timestamps |
+| size | DescribeLogDirs; unknown before Kafka 1.0, and if the broker does not report it |
 
-A broker counts no records, and a folder's segments are none of its clients' business. TOPIC shows that topic only.
+Brokers do not count records, and do not report segments. TOPIC limits the output to that topic.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class PartitionStat:
 
 
 def lines(brokers: str, topic: str | None, partitions: list[int] | None, as_json: bool) -> Iterator[str]:
-    """Yield the lines that answer. Raises what a client raises."""
+    """Yield the output lines. Raises what a client raises."""
     with connect(brokers) as client:
         stats = _stats(client, _wanted(client, topic, partitions))
     if as_json:
@@ -93,7 +93,7 @@ def _wanted(client: Client, topic: str | None, partitions: list[int] | None) -> 
     existing = client.partitions(topic)
     for number in partitions or ():
         if number not in existing:
-            client.cluster.leader(TopicPartition(topic, number))  # its error names the partitions that exist
+            client.cluster.leader(TopicPartition(topic, number))  # Its error names the existing partitions.
     return {TopicPartition(topic, number): existing[number] for number in partitions or existing}
 
 

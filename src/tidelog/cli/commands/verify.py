@@ -1,7 +1,8 @@
-"""`tidelog verify DIR [TOPIC...]`: is a data folder whole and sound? `--replicas` compares several: `verify_replicas`.
+"""`tidelog verify DIR [TOPIC...]`: checks that a data folder is complete and undamaged. `--replicas` compares several
+(`verify_replicas`).
 
-Missing and damaged things go to standard output, a line each, followed by a table of the partitions; odd but correct things are
-noted on stderr. With `--json` all of it are lines for scripts.
+Missing and damaged data is listed on standard output, followed by a table of the partitions; unusual but correct findings are
+noted on stderr. With `--json` everything is output as lines for scripts.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ def command(
     jobs: int | None,
     as_json: bool,
 ) -> None:
-    """Say whether a data folder is whole and sound: all of it, or some topics.
+    """Check that a data folder is complete and undamaged: all of it, or some topics.
 
-    Every batch, index entry and time map, gaps between segments, missing ends and partitions, checkpoints, leader epochs,
-    producer snapshots, and what the cluster's metadata say should be there. A broker may be running. Exit code 3 if something is
-    missing or damaged.
+    It checks every batch, index entry and time map, gaps between segments, missing ends and partitions, checkpoints, leader
+    epochs, producer snapshots, and the partitions in the cluster's metadata. A broker may be running. Exit code 3 if something
+    is missing or damaged.
 
-    With --replicas DIR and the words after it are the data folders of several brokers: each partition that two of them have is
-    compared, byte for byte up to the smallest high watermark. Exit code 3 if replicas differ.
+    With --replicas the arguments are the data folders of several brokers: each partition that two of them have is compared, byte
+    for byte up to the smallest high watermark. Exit code 3 if replicas differ.
     """
     if replicas:
         from tidelog.cli.commands.verify_replicas import compare_folders

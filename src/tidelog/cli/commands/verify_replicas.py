@@ -1,6 +1,7 @@
-"""`tidelog verify --replicas DIR DIR...`: do the data folders of several brokers hold the same?
+"""`tidelog verify --replicas DIR DIR...`: compares the data folders of several brokers.
 
-Each difference goes to standard output, with what is in each folder, and then a table of the partitions; notes go to stderr.
+Each difference is printed to standard output with the content of each folder, followed by a table of the partitions; notes go to
+stderr.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tidelog.cli.printing.output import print_lines
 
 
 def compare_folders(directories: Sequence[str], topics: Sequence[str], threads: int, *, as_json: bool) -> bool:
-    """Compare data folders, print what was found, and return whether nothing differs or is damaged."""
+    """Compare data folders, print the findings, and return whether there is no difference or damage."""
     report = verify_replicas([Path(directory) for directory in directories], topics, threads=threads)
     print_lines(_json_lines(report) if as_json else _lines(report))
     return report.is_equal

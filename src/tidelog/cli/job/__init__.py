@@ -1,13 +1,13 @@
-"""`tidelog job NAME`: work on whole folders, done by Spark: on this machine as it is, on a cluster with spark-submit.
+"""`tidelog job NAME`: work on whole folders on Spark: on this machine, or on a cluster with spark-submit.
 
-A job is a module of this package with an attribute `command`, imported when it is called or its help is asked for. None of them
-imports PySpark before it runs, so that help costs no JVM. The work itself is a function of `tidelog.spark.jobs`.
+A job is a module of this package with an attribute `command`, imported when it is called or its help is shown. None of them
+imports PySpark before it runs, so that help is fast. The work itself is a function of `tidelog.spark.jobs`.
 
 | module | owns |
 |---|---|
-| running | the options of all jobs, and how a job is run and answers |
-| submit | the program that spark-submit is given |
-| the others | a job each |
+| running | the options of all jobs; runs a job and prints its result |
+| submit | the program for spark-submit |
+| the others | one job each |
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _show_submit_script(ctx: click.Context, param: click.Parameter, asked: bool)
     help="Print the path of the program for spark-submit, which takes the same arguments.",
 )
 def command() -> None:
-    """Work on whole folders and backups, done by Spark: on all processors of this machine, or on a cluster.
+    """Work on whole folders and backups on Spark: on all processors of this machine, or on a cluster.
 
     On a cluster it is `spark-submit --master URL $(tidelog job --submit-script) NAME ...`; folders must have the same path on
     each machine.

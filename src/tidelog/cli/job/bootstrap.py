@@ -1,4 +1,4 @@
-"""`tidelog job bootstrap DIR|HOST:PORT`: cut topics in two, a history to be reprocessed and a stream that continues after it."""
+"""`tidelog job bootstrap DIR|HOST:PORT`: cuts topics in two, a history to reprocess and a stream that continues after it."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 def command(
     source: str, subscribe: str, start: Moment | None, cut_path: str, history_source: str | None, options: JobOptions
 ) -> None:
-    """Ask once for each partition's last stable offset, keep that cut in FILE, and read the history in front of it (--rows).
+    """Read each partition's last stable offset once, store that cut in FILE, and read the history before it (--rows).
 
     The history is every committed record with from <= timestamp below the cut; a stream started with
-    tidelog.spark.bootstrap.Cut.load(FILE).stream(spark) begins at exactly the cut: no gap, no repeat. A FILE that is there
-    already is used, so that a job that failed is started again with the same command.
+    tidelog.spark.bootstrap.Cut.load(FILE).stream(spark) begins exactly at the cut: no gap, no repeat. An existing FILE is used,
+    so that a failed job can be started again with the same command.
     """
     from tidelog.spark.jobs.bootstrap import cut_at
 
@@ -57,6 +57,6 @@ def command(
 
         return bootstrap(spark, cut, source=history_source)
 
-    # With a stored cut the source is no longer asked, if the history is elsewhere.
+    # With a stored cut the source is not needed, if the history is elsewhere.
     places, data_dir = [history_source or source], data_dir_of(source)
     run_job(options, "bootstrap", work, places=places, data_dir=data_dir)

@@ -1,4 +1,4 @@
-"""`tidelog job build DIR [TOPIC]`: indexes and time maps that are missing, built on Spark; what is there stays."""
+"""`tidelog job build DIR [TOPIC]`: builds missing indexes and time maps on Spark; existing ones stay."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tidelog.cli.job.running import JobOptions
 @click.command("build")
 @rebuild_options
 def command(directory: str, options: JobOptions, **wanted: Any) -> None:
-    """Build the indexes and time maps that are missing from the logs; those that exist stay as they are.
+    """Build missing indexes and time maps from the logs; existing ones stay unchanged.
 
-    Files that differ from their logs are counted as `left`: older releases wrote by other rules (`tidelog job verify` says
-    which). In place no broker may be running; with --out files are written below that folder, as TOPIC-PARTITION/FILE, where they
-    are missing there. Exit code 1 if a log is damaged.
+    Files that differ from their logs are counted as `left`: older releases used other rules (`tidelog job verify` lists them). In
+    place no broker may be running; with --out files that are missing below that folder are written there, as
+    TOPIC-PARTITION/FILE. Exit code 1 if a log is damaged.
     """
     run_rebuild(options, directory, missing_only=True, **wanted)

@@ -54,9 +54,10 @@ def command(
     is_applied: bool,
     options: JobOptions,
 ) -> None:
-    """Say where GROUP continues in the mirror when the source has failed, and how many records it will read twice.
+    """Find where GROUP continues in the mirror after the source has failed, and how many records it will read twice.
 
-    The place comes from the offset map, and from a time: that of the last record that GROUP has read, minus the longest latency.
+    The position comes from the offset map, and from a time: that of the last record that GROUP has read, minus the longest
+    latency.
     """
     check_brokers(target, "failover needs HOST:PORT of the mirror.")
     echo_moment(read_until)

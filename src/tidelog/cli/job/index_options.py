@@ -17,12 +17,12 @@ FINDING_COLUMNS = ("topic", "partition", "path", "entry", "position", "what", "f
 
 
 def index_arguments(function: Decorated) -> Decorated:
-    """DIR, TOPIC, --partition and --interval, as `tidelog index` has them."""
+    """Add DIR, TOPIC, --partition and --interval, as for `tidelog index`."""
     return directory_argument(optional_topic(interval_option(function)))
 
 
 def finding_lines(result: JobResult, *, as_json: bool) -> Iterator[str]:
-    """Yield a line for each fault, as `tidelog index` has them; notes go to stderr, unless a script reads."""
+    """Yield a line for each fault, as for `tidelog index`; notes go to stderr, except with --json."""
     from tidelog.check.finding import Finding
 
     for row in result.rows.where("kind in ('fault', 'note')").select("kind", *FINDING_COLUMNS).toLocalIterator():

@@ -1,4 +1,4 @@
-"""`tidelog job lag DIR|HOST:PORT`: how far behind all groups are, in records and in time."""
+"""`tidelog job lag DIR|HOST:PORT`: the lag of all groups, in records and in time."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def command(
     max_lag: str | None,
     options: JobOptions,
 ) -> None:
-    """Measure how far behind every group is, the one that is furthest behind first; with --rows each partition of each group.
+    """Measure the lag of every group, the largest first; with --rows each partition of each group.
 
-    The lag in time is the age of the next record that a group would be given. Brokers are asked by the workers themselves; a
-    folder's groups are read from the folder.
+    The lag in time is the age of the next record that a group would get. The workers connect to brokers themselves; a folder's
+    groups are read from the folder.
     """
     window_ms, max_lag_ms = lag_times(window, max_lag)
     clock = run_clock(ctx)

@@ -1,4 +1,4 @@
-"""`tidelog job latency DIR [TOPIC]`: how long records were under way, and how far out of order they came."""
+"""`tidelog job latency DIR [TOPIC]`: how long records were in transit, and how far out of order they arrived."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 @optional_topic
 @job_options
 def command(directory: str, topic: str | None, partitions: tuple[int, ...], options: JobOptions) -> None:
-    """Measure how long records were under way: percentiles for each partition, and with --rows for each minute.
+    """Measure how long records were in transit: percentiles for each partition, and with --rows for each minute.
 
     \b
     latency   append time - CreateTime, on topics with LogAppendTime (format v2 keeps both)
-    lateness  how far a CreateTime lies below the largest before it, on topics with CreateTime:
+    lateness  how far a CreateTime is below the largest before it, on topics with CreateTime:
               the append time of such a record is unknown
     unknown   records of old formats that have one time or none
     """  # noqa: D301  # In a raw text \b is no sign for click to keep the lines.

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def command(directory: str, questions: str, options: JobOptions) -> None:
     """Find the first record at or after a time, for each row of QUESTIONS.
 
-    QUESTIONS is a file, or a folder of files, of CSV, JSON (an object a line) or Parquet with the columns topic, partition and
-    timestamp: epoch milliseconds, or a time such as 2013-07-10T09:30:00Z (UTC where no zone is given). --rows writes them with
-    offset and found_timestamp beside them, and with all their other columns.
+    QUESTIONS is a file or a folder of CSV, JSON (one object per line) or Parquet files with the columns topic, partition and
+    timestamp: epoch milliseconds, or a time such as 2013-07-10T09:30:00Z (UTC without a zone). --rows writes them with all their
+    columns, and with offset and found_timestamp.
     """
 
     def work(spark: SparkSession, progress: Progress) -> JobResult:

@@ -1,4 +1,4 @@
-"""`tidelog job migrate DIR OUT`: a data folder in old message formats, rewritten in format v2."""
+"""`tidelog job migrate DIR OUT`: rewrites a data folder in old message formats in format v2."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 @click.option("--topic", help="Only this topic.")
 @job_options
 def command(directory: str, out_dir: str, topic: str | None, options: JobOptions) -> None:
-    """Write the data folder DIR, whose segments are in message formats v0 and v1 or mixed, again in v2, as the new folder OUT.
+    """Rewrite the data folder DIR, whose segments are in message formats v0 and v1 or mixed, in v2, as the new folder OUT.
 
-    Kept are offsets, keys, values, timestamps and their type, codecs, and the times of the files; batches of v2 are copied as
-    they are. All indexes and time maps are built. DIR is only read. OUT must not be there, or be empty; until all is done it is
-    called OUT.unfinished. Damage ends the job, but for an append that a crash has torn at a log's end: it is left out, and
+    Offsets, keys, values, timestamps and their type, codecs, and the times of the files are kept; v2 batches are copied
+    unchanged. All indexes and time maps are built. DIR is only read. OUT must not exist, or be empty; until everything is done
+    it is named OUT.unfinished. Damage ends the job, except an append torn by a crash at a log's end, which is left out and
     reported.
     """
 

@@ -1,4 +1,4 @@
-"""`tidelog job mirror SOURCE --target HOST:PORT --map DIR`: topics of one cluster in another, kept up to date."""
+"""`tidelog job mirror SOURCE --target HOST:PORT --map DIR`: copies topics to another cluster and keeps them up to date."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def command(
 ) -> None:
     """Copy the topics of a cluster, or of a data folder, to another cluster: whole batches, each record once.
 
-    Topics that the target lacks are made like the source's. The maps say where each offset went, for a failover; the next run
-    continues where the last one ended, however that ended.
+    Missing topics are created in the target like the source's. The maps have the target offset of each record, for a failover.
+    The next run continues where the last one ended, even if it was killed.
     """
     check_brokers(target, "--target needs HOST:PORT: a mirror is kept in a cluster.")
     if topics and pattern is not None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def rebuild_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The arguments of `build` and `rebuild`, as of `tidelog index rebuild`."""
+    """Add the arguments of `build` and `rebuild`, as of `tidelog index rebuild`."""
     return index_arguments(out_option(time_maps_option(job_options(function))))
 
 
@@ -48,7 +48,7 @@ def run_rebuild(options: JobOptions, directory: str, *, missing_only: bool, **wa
 @click.command("rebuild")
 @rebuild_options
 def command(directory: str, options: JobOptions, **wanted: Any) -> None:
-    """Build the offset, time and transaction indexes and the time maps from the logs, which are never touched.
+    """Build the offset, time and transaction indexes and the time maps from the logs, which are not changed.
 
     The files are those of `tidelog index rebuild`. In place no broker may be running; with --out all files are written below that
     folder, as TOPIC-PARTITION/FILE, and DIR is only read. Exit code 1 if a log is damaged.

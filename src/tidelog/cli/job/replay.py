@@ -1,4 +1,4 @@
-"""`tidelog job replay DIR|HOST:PORT TOPIC`: a time window of a topic into another topic or cluster."""
+"""`tidelog job replay DIR|HOST:PORT TOPIC`: copies a time window of a topic to another topic or cluster."""
 
 from __future__ import annotations
 
@@ -77,9 +77,8 @@ def command(
 ) -> None:
     """Copy every record with from <= timestamp < to, in transactions, batch by batch, into the same partitions of a topic.
 
-    Each record is copied once, also if the job is killed: started again with the same --map, it continues where it was, with the
-    same window. The map says where each offset went; --rows writes it. A topic that is missing is made, and keeps its
-    records for good.
+    Each record is copied once, even if the job is killed: started again with the same --map, it continues with the same window.
+    The map has the target offset of each record; --rows writes it. A missing topic is created, without retention.
     """
     from tidelog.copying.column_rebuilding import TimeRule
     from tidelog.copying.replay import ReplayRequest, read_replay, remembered
@@ -108,7 +107,7 @@ def command(
 
         return replay(spark, request, map_dir, progress=progress)
 
-    # One that has begun may have copied everything: then the source need not be there.
+    # A resumed replay may have copied everything: then the source is not needed.
     places = [source, target] if read_replay(Path(map_dir).absolute()) is None else [target]
     run_job(options, "replay", work, places=places, data_dir=data_dir_of(source))
 

@@ -1,4 +1,4 @@
-"""`tidelog job retention DIR [TOPIC]`: what goes when, and what pins it, under each rule."""
+"""`tidelog job retention DIR [TOPIC]`: when segments are deleted, and what pins them, under each rule."""
 
 from __future__ import annotations
 
@@ -35,17 +35,18 @@ def command(
     config: Path | None,
     options: JobOptions,
 ) -> None:
-    """Say when segments go, and how much a single record pins, under each rule of retention that KIP-32 and KIP-33 discuss.
+    """Show when segments are deleted, and how much a single record pins, under each retention rule discussed in KIP-32 and
+    KIP-33.
 
     \b
     largest timestamp  of the segment's records (KIP-33, Kafka)
     file time          when the file was last written (before KIP-33)
     last message       the timestamp of the segment's last record (KIP-32)
-    LogAppendTime      when the segment's last batch was appended, where the log knows
-    CreateTime         the largest of the segment's records, also where the timestamp is the broker's
+    LogAppendTime      when the segment's last batch was appended, if the log has that
+    CreateTime         the largest of the segment's records, even if the timestamp is the broker's
 
-    With --rows there is a row for each segment and rule. The settings are those that the folder knows of the topic: a folder of
-    Tidelog's, or of a Kafka that has its metadata log there; then those of --config, then Kafka's defaults. Nothing is deleted.
+    With --rows there is a row for each segment and rule. The settings are the topic's own, if the folder has them: a folder of
+    Tidelog, or of a Kafka with its metadata log there; then those of --config, then Kafka's defaults. Nothing is deleted.
     """  # noqa: D301  # In a raw text \b is no sign for click to keep the lines.
     limits = given_limits(retention, retention_bytes)
     properties = broker_properties(config)

@@ -1,12 +1,12 @@
 """Where the rows of a job go (`--rows PATH`).
 
-| PATH | what is written | by |
+| PATH | output | written by |
 |---|---|---|
 | ends in `.csv` | one file with a header | this process, row by row |
-| ends in `.json` or `.jsonl` | one file, an object a line | the same |
-| any other, a URL that Spark knows too | a folder of Parquet files | Spark's workers |
+| ends in `.json` or `.jsonl` | one file, an object per line | the same |
+| any other, including Spark's URLs | a folder of Parquet files | Spark's workers |
 
-A file appears whole or not at all. A folder must not be there yet: an hour's work does not end with "already exists".
+A file appears atomically. A folder must not exist: that is checked at the start, not after an hour's work.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FLUSH_BYTES = 1 << 16
 
 
 def check_target(target: str, data_dir: str | None) -> None:
-    """Raise InvalidArgumentError or NotFoundError for a target that could not be written; nothing is made yet."""
+    """Raise InvalidArgumentError or NotFoundError for a target that cannot be written; nothing is created yet."""
     if _is_url(target):
         return
     path = Path(target)

@@ -1,13 +1,13 @@
-"""How a job is run from the shell: its options, its Spark session, its progress, its answer.
+"""Runs a job from the shell: its options, Spark session, progress and result.
 
-| | goes where |
+| | goes to |
 |---|---|
 | the summary, a table or JSON lines | standard output |
-| how far it is, how long Spark took to start | stderr, if that is a terminal |
+| progress, and Spark's startup time | stderr, if that is a terminal |
 | every row, with `--rows` | a folder of Parquet files, or one file of CSV or JSON lines |
-| what Spark's Java has to say | nowhere; `TIDELOG_TRACEBACK=1` shows it, and Spark's own errors in full |
+| the output of Spark's Java | nowhere; `TIDELOG_TRACEBACK=1` shows it, and Spark's own errors in full |
 
-A run that spark-submit has started takes everything about Spark from there, and leaves Spark's messages to it.
+Under spark-submit everything about Spark, including its messages, is left to that.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ def run_job(
     data_dir: str | None = None,
     report: Callable[[JobResult], object] | None = None,
 ) -> None:
-    """Start Spark, let `work` do the job, and print what it found. Exit code 1 for faults, 3 if the folder lacks something.
+    """Start Spark, let `work` do the job, and print the result. Exit code 1 for faults, 3 if records are missing from the folder.
 
-    `places` are the data folders (a Path, or a text that is not an address) and the brokers that the job needs: one that is not
-    there is reported before Spark takes its seconds to start. `data_dir` is a folder that only its owner writes to, so that rows
-    are not written below it: the first of those folders, if no other is named. `report` writes what comes before the summary.
+    `places` are the data folders (a Path, or a text that is not an address) and the brokers that the job needs: a missing one is
+    reported before Spark starts. `data_dir` is a folder that only its owner writes to, so that rows are not written below it: by
+    default the first of those folders. `report` prints what precedes the summary.
     """
     if data_dir is None:
         data_dir = next((str(place) for place in places if kind_of(place).is_local), None)

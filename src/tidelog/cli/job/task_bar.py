@@ -1,4 +1,4 @@
-"""A bar on a terminal's stderr that counts tasks. A job has several stages, and each of them starts the bar again."""
+"""A progress bar on a terminal's stderr that counts tasks. It starts again with each stage of a job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class TaskBar:
-    """Use as a context manager; `show` is the progress that a job reports to, from any one thread."""
+    """A context manager; a job reports its progress to `show`, from any one thread."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -30,7 +30,7 @@ class TaskBar:
             self._bar[0].stop()
 
     def show(self, done: int, total: int) -> None:
-        """Show how many of all tasks are done."""
+        """Show how many of all tasks are complete."""
         if not self._enabled:
             return
         if self._bar is None:

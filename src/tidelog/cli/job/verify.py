@@ -31,7 +31,7 @@ def command(
     time_map_dir: str | None,
     options: JobOptions,
 ) -> None:
-    """Say whether the offset, time and transaction indexes and the time maps of a folder are right and complete.
+    """Check that the offset, time and transaction indexes and the time maps of a folder are correct and complete.
 
     The rules are those of `tidelog index verify`; nothing is written. Exit code 1 if there is a fault.
     """

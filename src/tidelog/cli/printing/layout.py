@@ -1,4 +1,4 @@
-"""How answers look: tables, sizes and harmless bytes for people, JSON lines for scripts."""
+"""The form of output: tables, sizes and harmless text for people, JSON lines for scripts."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from tidelog.times import format_time
 
 NOTHING = "-"
-"""A table's cell without a value."""
+"""An empty cell of a table."""
 
 TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
 """Kafka's ids and names."""
 
 json_line = json.JSONEncoder(separators=(",", ":")).encode
-"""One object as a line for scripts: compact, and in ASCII, whatever encoding standard output has."""
+"""Encodes an object as a line for scripts: compact, and in ASCII, whatever the encoding of standard output."""
 
-# Control characters (C0, DEL, C1), the line separators that some programs take for a line end, and the marks that turn
-# the writing direction: none of them may reach a terminal from a record's bytes or a file's name.
+# Control characters (C0, DEL, C1), the line separators that some programs treat as line ends, and the marks that change the
+# writing direction: none of them may reach a terminal from a record's bytes or a file's name.
 _ESCAPES = {
     **{code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))},
     **{code: f"\\u{code:04x}" for code in (0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))},
@@ -37,16 +37,16 @@ _NULL = "<null>"
 
 
 def one_line(text: str) -> str:
-    """Return a message as one harmless line; control characters are written out."""
-    # Nothing that is escaped is printable, and most texts are: the translation is ten times dearer than the question.
+    """Return a message as one harmless line; control characters are escaped."""
+    # Escaped characters are not printable, and most texts are printable: the translation costs ten times as much as this check.
     return text if text.isprintable() else text.translate(_ESCAPES)
 
 
 def show_bytes(data: bytes | None) -> str:
     r"""Return bytes as one harmless line of text, from which they can be restored; `<null>` for None.
 
-    Printable UTF-8 is shown as it is, backslashes included. All else is quoted as a shell quotes it, `$'a\nb\xff'`: escapes mean
-    something in there only. So is what could be taken for such a quote, for null, and what ends in a blank.
+    Printable UTF-8 is shown unchanged, including backslashes. Everything else is quoted as in a shell, `$'a\nb\xff'`: escapes
+    have a meaning only there. Texts that look like such a quote or like null, or end in a blank, are quoted as well.
     """
     if data is None:
         return _NULL
@@ -56,37 +56,37 @@ def show_bytes(data: bytes | None) -> str:
             return text
         escaped = _printable(text.translate(_TEXT_ESCAPES))
     except UnicodeDecodeError:
-        # Bytes that are no UTF-8 become lone surrogates first, so that their own backslashes are not doubled.
+        # Bytes that are not UTF-8 become lone surrogates first, so that their own backslashes are not doubled.
         text = data.decode("utf-8", "surrogateescape").translate(_TEXT_ESCAPES)
         escaped = "".join(f"\\x{ord(c) - 0xDC00:02x}" if 0xDC80 <= ord(c) <= 0xDCFF else _printable(c) for c in text)
     return f"{_QUOTE}{escaped}'"
 
 
 def _printable(text: str) -> str:
-    r"""Write out what takes no room or is no character yet: `\u200b`, `\U000e0001`."""
+    r"""Escape characters that have no width or are not assigned: `\u200b`, `\U000e0001`."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) < 0x10000 else f"\\U{ord(c):08x}" for c in text)
 
 
 def show_time(time_ms: int) -> str:
-    """Return a timestamp of a record in UTC, or `-` where it has none."""
+    """Return a record's timestamp in UTC, or `-` if it has none."""
     return NOTHING if time_ms == -1 else format_time(time_ms)
 
 
 def some(number: int) -> int | None:
-    """Return a number of which -1 says that there is none, as a table takes it."""
+    """Return a number for a table, None for -1, which means none."""
     return None if number == -1 else number
 
 
 class Amount(str):
-    """Text that stands for a number: a table puts it to the right."""
+    """Text that represents a number: a table aligns it to the right."""
 
     __slots__ = ()
 
 
 def show_bytes_size(size_bytes: int) -> Amount:
-    """Return a size as people read it: 999 B, 1.5 KiB, 12.0 GiB."""
+    """Return a size in readable form: 999 B, 1.5 KiB, 12.0 GiB."""
     size = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if size < 1024 or unit == "TiB":
@@ -96,7 +96,7 @@ def show_bytes_size(size_bytes: int) -> Amount:
 
 
 def show_span(milliseconds: int) -> str:
-    """Return a span of time by its two largest units: 3d 4h, 250ms; with a sign if it is negative."""
+    """Return a time span in its two largest units: 3d 4h, 250ms; with a sign if it is negative."""
     parts = []
     rest = abs(milliseconds)
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)):
@@ -107,12 +107,12 @@ def show_span(milliseconds: int) -> str:
 
 
 def table(header: Sequence[str] | None, rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Yield the lines of a table: columns as wide as their widest cell, whole numbers to the right, all else to the left.
+    """Yield the lines of a table: columns as wide as their widest cell, whole numbers aligned to the right, others to the left.
 
-    Rows are laid out a thousand at a time, so that any number of them streams in bounded memory; a column may widen from
-    one thousand to the next, it never narrows. A column is numeric when each of its first cells is an int, an Amount, or
-    None, which shows as `-`. Cells are made harmless by `one_line`; one of more than `WIDE` characters widens nothing. A
-    row may be shorter than the others. No line ends in blanks.
+    Rows are laid out a thousand at a time, so that any number of them streams in bounded memory; a column may get wider with each
+    thousand, but never narrower. A column is numeric if each of its first cells is an int, an Amount, or None, which is shown as
+    `-`. Cells are made harmless by `one_line`; a cell with more than `WIDE` characters does not widen its column. A row may be
+    shorter than the others. No line ends in blanks.
     """
     widths = [] if header is None else [len(name) for name in header]
     right: list[bool] | None = None
@@ -131,13 +131,13 @@ def table(header: Sequence[str] | None, rows: Iterable[Sequence[object]]) -> Ite
 
 
 WIDE = 40
-"""A cell beyond this many characters is printed as it is and does not widen its column."""
+"""A longer cell is printed unchanged and does not widen its column."""
 
 _ROWS_AT_A_TIME = 1000
 
 
 def _chunks(rows: Iterable[Sequence[object]]) -> Iterator[list[Sequence[object]]]:
-    """Yield the rows in lists of a thousand, at least one list. An error comes after the rows that were read before it."""
+    """Yield the rows in lists of a thousand, at least one list. An error is raised after the rows before it."""
     chunk: list[Sequence[object]] = []
     failure: Exception | None = None
     yielded = False

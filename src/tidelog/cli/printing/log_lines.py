@@ -1,8 +1,7 @@
-"""A broker's log lines on stderr: `2026-11-22 03:15:33.123 info    broker: ...`, UTC, one line a record.
+"""A broker's log lines on stderr: `2026-11-22 03:15:33.123 info    broker: ...`, UTC, one line per record.
 
-Any client can cause lines: with garbage, with records that are refused. Of each kind of line, which is a place in the
-source, `LINES` are written in `PERIOD_S`, and then the number of suppressed lines, so that no client can fill the disk with log
-lines.
+Any client can cause log lines, with garbage or refused records. So of each kind of line, which is a place in the source code, at
+most `LINES` are written in `PERIOD_S`, then the number of suppressed lines, so that no client can fill the disk.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class LineHandler(logging.StreamHandler):  # type: ignore[type-arg] # it has no 
 
 
 class _Kind:
-    """How many lines of one kind there were in its period."""
+    """How many lines of one kind were written in its period."""
 
     __slots__ = ("began_at", "lines")
 

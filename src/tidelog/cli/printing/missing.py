@@ -1,4 +1,4 @@
-"""How commands that still answer report what a folder lacks: a note and, for scripts, a JSON line each; exit code 3."""
+"""Reports missing records of a folder along with an answer: a note each and, for scripts, a JSON line; exit code 3."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tidelog.reader.missing.missing_offsets import MissingOffsets, is_any_lost
 
 
 def report_missing(missing: Sequence[MissingOffsets], *, as_json: bool) -> None:
-    """Say what is missing: notes, and with --json lines of `type` `missing` after the answer's."""
+    """Report missing records: by notes, and with --json by lines of `type` `missing` after the answer."""
     for one in missing:
         notices.note(str(one))
     print_missing(missing, as_json=as_json)
 
 
 def print_missing(missing: Sequence[MissingOffsets], *, as_json: bool) -> None:
-    """Print the JSON lines alone, where notes were logged before."""
+    """Print only the JSON lines, if notes were logged before."""
     if as_json:
         print_lines(json_line({"type": "missing", **one.fields()}) for one in missing)
 
 
 def end_with_missing(missing: Sequence[MissingOffsets]) -> None:
-    """End the command with exit code 3 if anything is missing."""
+    """Exit with code 3 if anything is missing."""
     if is_any_lost(missing):
         raise click.exceptions.Exit(notices.INCOMPLETE)

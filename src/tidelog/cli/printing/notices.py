@@ -1,7 +1,7 @@
 """Notices besides the answer: on stderr, one line each, `note: ...`.
 
-Lower layers report what they tolerate (a damaged index, a torn tail) to `logging.getLogger("tidelog.<area>")`; here those
-records become lines. The same line is said once in a run, however many times a layer meets its cause.
+Lower layers report what they tolerate (a damaged index, a torn tail) to `logging.getLogger("tidelog.<area>")`; here those records
+become lines. The same line is printed once per run, however often its cause occurs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from tidelog.cli.printing.layout import one_line
 
 INCOMPLETE = 3
-"""Exit code of an answer that is known not to be all: offsets are missing from the folder, or damage was read around."""
+"""Exit code of an incomplete answer: offsets are missing from the folder, or damage was skipped."""
 
 
 WITHOUT_COMPILER = "no C compiler was found during installation; reinstall with one, and it is many times faster"
@@ -20,7 +20,7 @@ WITHOUT_COMPILER = "no C compiler was found during installation; reinstall with 
 
 
 class _NoteHandler(logging.Handler):
-    """Turns log records of level WARNING and above into notes; keeps what was said, to say it once."""
+    """Turns log records of level WARNING and above into notes, each printed once."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -52,12 +52,12 @@ def uninstall() -> None:
 
 
 def note(message: str) -> None:
-    """Say one line about the answer, `note: ...`, once in a run."""
+    """Print one line about the answer, `note: ...`, once per run."""
     (_handlers[-1] if _handlers else _NoteHandler()).note(message)
 
 
 def note_interpreted() -> None:
-    """Say why this is slow, if that is why: records have been read or written, and by a kernel that is not compiled."""
+    """Explain why this is slow, if records have been read or written by a kernel that is not compiled."""
     kernel = sys.modules.get("tidelog.records.kernel")
     if kernel is not None and not kernel.COMPILED:
         note(f"the kernel that reads and writes records runs interpreted: {WITHOUT_COMPILER}")
@@ -69,12 +69,12 @@ def stderr_is_terminal() -> bool:
 
 
 def complain(message: str) -> None:
-    """Say what went wrong, `tidelog: ...`."""
+    """Print an error, `tidelog: ...`."""
     print_line(f"tidelog: {message}")
 
 
 def print_line(line: str) -> None:
-    """Write one line to stderr, whatever is in it. A closed stderr is not an error: it has no reader left."""
+    """Write any line to stderr. A closed stderr is not an error: it has no reader."""
     try:
         print(one_line(line), file=sys.stderr, flush=True)
     except (OSError, ValueError):

@@ -1,11 +1,9 @@
-"""Where an answer goes: standard output, or a file that appears only when it is whole.
+"""The destination of an answer: standard output, or a file that appears when it is complete.
 
-A file is written beside its final name and renamed at the end, so that no reader sees half of it, and a failed run leaves the old
-file. Anything but a regular file (a named pipe, `/dev/null`) is written directly. Files inside the data folder that is read are
-refused: only Kafka, and `import`, write there.
-
-A failure to write is one StorageError that names the file. Only a reader who closed the pipe sees BrokenPipeError,
-which ends the command quietly.
+A file is written under another name and renamed at the end, so that readers never see a part of it, and a failed run leaves the
+old file. Anything but a regular file (a named pipe, `/dev/null`) is written directly. Files inside the data folder that is read
+are refused: only Kafka, and `import`, write there. A write error is a StorageError that names the file, except that a closed pipe
+is a BrokenPipeError, which ends the command quietly.
 """
 
 from __future__ import annotations
@@ -32,15 +30,16 @@ Result = TypeVar("Result")
 
 @contextmanager
 def open_output(target: str | None, *, format_name: str, binary: bool, data_dir: str | None) -> Iterator[BinaryIO]:
-    """Open standard output (`target` None or "-") or the file `target` for bytes; the file is in place when the block ends well.
+    """Open standard output (`target` None or "-") or the file `target` for bytes; the file is in place when the block ends
+    without an error.
 
-    Raises UsageError where a binary format would go to a terminal, InvalidArgumentError for a target inside `data_dir`,
-    StorageError where writing fails, and BrokenPipeError where the reader of a pipe has gone.
+    Raises UsageError if a binary format would go to a terminal, InvalidArgumentError for a target inside `data_dir`, StorageError
+    if writing fails, and BrokenPipeError if the reader of a pipe is gone.
     """
     if target is None or target == STDOUT:
         yield from _standard_output(format_name, binary)
         return
-    # Not resolved: /dev/stdout and its like are links that only the system can follow.
+    # Not resolved: /dev/stdout and similar links can only be followed by the system.
     try:
         mode = os.stat(target).st_mode  # noqa: PTH116
     except FileNotFoundError:
@@ -60,7 +59,7 @@ def open_output(target: str | None, *, format_name: str, binary: bool, data_dir:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Write lines of text to standard output. They pile up in a buffer, unless that is a terminal."""
+    """Write lines of text to standard output. They are buffered, unless that is a terminal."""
     if sys.stdout is None:
         raise StorageError("standard output is closed")
     for line in lines:
@@ -87,7 +86,7 @@ def _standard_output(format_name: str, binary: bool) -> Iterator[BinaryIO]:
 
 
 def _new_file(path: Path, name: str, mode: int | None) -> Iterator[BinaryIO]:
-    # A name of its own, of a length that every file system takes.
+    # A unique name, of a length that every file system accepts.
     temporary = path.with_name(f".tidelog-{os.getpid()}-{os.urandom(4).hex()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     descriptor = _or_refused(name, lambda: os.open(temporary, flags, 0o666))
@@ -118,13 +117,13 @@ def _through(sink: _Sink) -> Iterator[BinaryIO]:
         stream.flush()
         sink.push()
     finally:
-        # Whatever went wrong was reported already: what is still in the buffer is not worth a second error.
+        # The error was already reported: the rest of the buffer must not cause a second one.
         sink.give_up = True
         stream.close()
 
 
 class _Sink(io.RawIOBase):
-    """The raw end of an output: writes by a function, and turns what the system refuses into a StorageError."""
+    """The raw end of an output: writes by a function, and turns system errors into a StorageError."""
 
     def __init__(self, write: Callable[[Any], int], flush: Callable[[], None] | None, name: str) -> None:
         self._write = write
@@ -141,7 +140,7 @@ class _Sink(io.RawIOBase):
         return _or_refused(self._name, lambda: self._write(data))
 
     def push(self) -> None:
-        """Flush what follows the function."""
+        """Flush the data behind the function."""
         if self._push is not None:
             _or_refused(self._name, self._push)
 

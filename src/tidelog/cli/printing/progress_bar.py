@@ -1,7 +1,7 @@
-"""A bar on a terminal's stderr for work that takes long.
+"""A progress bar on a terminal's stderr for long work.
 
 Nothing is shown, and `rich` is not even imported, unless stderr is a terminal, the answer does not scroll through the same
-terminal, and the work has already taken a while: most runs are over before a bar would help.
+terminal, and the work has already taken a while: most runs end before a bar would help.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SHOWN_AFTER_SECONDS = 0.7
 
 
 class ProgressBar:
-    """Shows how many of `total_bytes` are done. Use as a context manager and call `advance`."""
+    """Shows how many of `total_bytes` are done. Used as a context manager, with `advance`."""
 
     def __init__(self, what: str, total_bytes: int, *, answer_on_stdout: bool = True) -> None:
         self.done_bytes = 0
@@ -35,7 +35,7 @@ class ProgressBar:
         return self
 
     def advance(self, done_bytes: int) -> None:
-        """Count `done_bytes` more as done."""
+        """Count `done_bytes` more bytes as done."""
         self.done_bytes += done_bytes
         if not self._enabled:
             return

@@ -1,16 +1,16 @@
 """Arrow batches of records as text, JSON lines, Arrow or Parquet, written to a stream in bounded memory.
 
-| format | what is written |
+| format | output |
 |---|---|
-| text | a line for each record: time, partition, offset, key, value, headers; harmless to a terminal, no two bytes look alike |
-| jsonl | a line for each record: `{"topic","partition","offset","timestamp","timestamp_type","key","value","headers"}` |
-| arrow | an IPC stream, or an IPC file where the output is a file that does not end in `.arrows` |
+| text | a line per record: time, partition, offset, key, value, headers; harmless to a terminal, and unambiguous |
+| jsonl | a line per record: `{"topic","partition","offset","timestamp","timestamp_type","key","value","headers"}` |
+| arrow | an IPC stream, or an IPC file if the output is a file that does not end in `.arrows` |
 | parquet | row groups of about 64 MiB |
 
 In jsonl, `timestamp` is epoch milliseconds or null, `timestamp_type` Kafka's name, `headers` a list of [key, value]; keys and
 values are text (`utf8`: bytes that are not UTF-8 become U+FFFD, and are counted) or base64, which keeps every byte.
 
-Nothing here knows where records come from. Imports pyarrow only where it writes its formats.
+Independent of the source of the records. pyarrow is imported only for its formats.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS_AT_A_TIME = 1024
-"""Rows turned into Python objects at once; a batch may hold many more."""
+"""Rows turned into Python objects at once; a batch may have many more."""
 
 ROW_GROUP_BYTES = 64 << 20
 
@@ -48,7 +48,7 @@ class RecordRow(NamedTuple):
 
 
 class Encoding:
-    """How bytes become text: `utf8` or `base64`. Counts what utf8 could not show."""
+    """How bytes become text: `utf8` or `base64`. Counts what utf8 could not represent."""
 
     def __init__(self, name: str) -> None:
         self.is_base64 = name == "base64"
@@ -66,7 +66,7 @@ class Encoding:
             return data.decode("utf-8", "replace")
 
     def notices(self) -> list[str]:
-        """Return what a reader of the text should know."""
+        """Return notices for readers of the text."""
         if not self.replaced:
             return []
         what = "1 key or value is" if self.replaced == 1 else f"{self.replaced:,} keys or values are"
@@ -76,13 +76,13 @@ class Encoding:
 def write_text(batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding, *, with_header: bool) -> None:
     """Write a line for each record, for people."""
     for line in table(TEXT_HEADER if with_header else None, _text_cells(batches, encoding)):
-        # Names of headers may hold what no encoding of Unicode allows; a line must still come out.
+        # Header names may contain invalid Unicode; a line must still be printed.
         out.write(line.encode("utf-8", "backslashreplace") + b"\n")
 
 
 def write_jsonl(batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding) -> None:
     """Write a JSON object for each record."""
-    # UTF-8 rather than escapes: records are bulk, and their bytes go out as bytes.
+    # UTF-8 rather than escapes, because there are many records.
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
     for row in _rows(batches):
         line = encode(
@@ -111,7 +111,7 @@ def write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: Binar
 
 
 def write_parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: BinaryIO) -> None:
-    """Write a Parquet file; batches are gathered into row groups of about `ROW_GROUP_BYTES`."""
+    """Write a Parquet file; batches are combined into row groups of about `ROW_GROUP_BYTES`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -135,7 +135,7 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[RecordRow]:
         for start in range(0, batch.num_rows, ROWS_AT_A_TIME):
             part = batch.slice(start, ROWS_AT_A_TIME)
             columns = [
-                # Python's datetime ends with the year 9999, a timestamp does not.
+                # Python's datetime ends with the year 9999, timestamps do not.
                 (part.column(name).cast(pa.int64()) if name == "timestamp" else part.column(name)).to_pylist()
                 for name in RecordRow._fields
             ]

@@ -1,4 +1,4 @@
-"""`tidelog job` as a program for spark-submit: the same arguments, and the session that spark-submit has prepared.
+"""`tidelog job` as a program for spark-submit: with the same arguments, and spark-submit's session.
 
 spark-submit --master spark://host:7077 $(tidelog job --submit-script) verify /backup/kafka
 """
