@@ -51,8 +51,6 @@ PROPERTIES = {
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
-    # The records are years old.
-    "log.retention.ms": "-1",
 }
 PEERS = ("3.9.1", "2.4.1", "tidelog")
 
