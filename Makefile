@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help install demo cluster migration study docs test check format interop soak bench lock clean
 
 help: ## list the commands
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 install: $(STAMP) ## make .venv with everything in it, the kernels compiled if there is a C compiler
 
@@ -56,8 +56,11 @@ format: $(STAMP) ## format the code
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --quiet --fix .
 
-interop: $(STAMP) ## tests against real Apache Kafka, its clients, Spark from end to end (Kafka needs Java and Maven)
+interop: $(STAMP) ## tests against real Apache Kafka, its clients, Spark from end to end: those that each change must pass (Kafka needs Java and Maven)
 	@$(BIN)/python -m tests.interop
+
+interop-all: $(STAMP) ## make interop, and further releases, modes, and seeds of its tests
+	@$(BIN)/python -m tests.interop --all
 
 # What TIDELOG_SOAK makes longer; Hypothesis marks the rest of it.
 SOAK = TIDELOG_SOAK=1 $(BIN)/python -m pytest -n 2 -q --fsync=real -o faulthandler_timeout=3600

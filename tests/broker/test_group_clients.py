@@ -228,7 +228,7 @@ def test_a_restart_of_the_broker(peer: Peer) -> None:
     with ExitStack() as open_members:
         members: list[Member] = []
         for kind in (LibrdkafkaMember, AioKafkaMember, LibrdkafkaMember):
-            members.append(open_members.enter_context(kind(peer.bootstrap, group, [topic], session_timeout_ms=30_000)))
+            members.append(open_members.enter_context(kind(peer.bootstrap, group, [topic])))
             wait_until_settled(members, places(topic))
         check_once(members, topic, 3)
         for rows, end in ((6, peer.broker.stop), (9, peer.broker.kill)):
@@ -252,7 +252,7 @@ def test_seek_by_time(peer: Peer, kind: type[Member]) -> None:
     topic = group = f"by-time-{kind.library}"
     create_topics(peer.bootstrap, {topic: {}}, PARTITIONS)
     fill(peer, topic, 6)
-    with kind(peer.bootstrap, group, [topic], session_timeout_ms=30_000) as member:
+    with kind(peer.bootstrap, group, [topic]) as member:
         check_once([member], topic, 6)
         assert member.seek_to_time(FIRST_MS + 3001) == dict.fromkeys(places(topic), 4)
         member.wait_for(lambda member: len(member.rows) >= (6 + 2) * PARTITIONS, "what came after that time")

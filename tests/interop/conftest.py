@@ -6,15 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.interop.gate import COLLECTED, of_each_file
 from tests.interop.spark_program import SparkProgram
 from tests.kafka import Kafka391, why_not
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)  # before `-m` takes some of them away
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Each test of this folder needs real Kafka."""
     for item in items:
         if "interop" in item.path.parts:
             item.add_marker(pytest.mark.interop)
+    config.stash[COLLECTED] = of_each_file(items)
 
 
 @pytest.hookimpl(tryfirst=True)

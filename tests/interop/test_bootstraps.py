@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Producer
 
 import tidelog
+from tests.interop.gate import first_of
 from tests.interop.spark_program import SparkProgram, written
 from tests.kafka.brokers import Kafka391
 from tests.kafka.clients import create_topics, flush, wait_until_ended
@@ -137,7 +138,7 @@ def places(broker: Kafka391, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield {"kafka": broker.bootstrap, "tidelog": served.bootstrap_servers}
 
 
-@pytest.mark.parametrize("place", ["kafka", "tidelog"])
+@pytest.mark.parametrize("place", first_of("kafka", "tidelog", why="the same job from the other broker: test_replays has both"))
 def test_no_gap_and_no_repeat_while_producers_write(
     place: str, places: dict[str, str], program: SparkProgram, tmp_path: Path
 ) -> None:

@@ -6,12 +6,14 @@ executors; programs come through spark-submit.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pyspark
@@ -19,7 +21,7 @@ import pytest
 
 import tidelog
 from tests.broker.eos.processes import Served
-from tests.interop.spark_program import is_starved
+from tests.interop.spark_program import StarvedError, is_starved
 from tests.kafka.clients import consume, create_topics
 from tests.reader.golden import GOLDEN
 from tidelog.cli.job import SUBMIT_SCRIPT
@@ -27,7 +29,9 @@ from tidelog.spark import ensure_java
 
 LOGS = GOLDEN / "kafka-3.9.1" / "log"
 TOPIC = "v2-none-ct"
-TIMEOUT_S = 600
+TIMEOUT_S = 400
+ATTEMPTS = 3
+"""Spark gives a Python ten seconds to start, which cannot be set, and a busy machine may take longer: the program runs again."""
 PROGRAM = Path(__file__).with_name("cluster_program.py")
 CONFIG = {
     "spark.driver.host": "127.0.0.1",
@@ -86,7 +90,7 @@ def submit(python: Path, folder: Path, program: Path, *arguments: object) -> sub
         [*command, program, *map(str, arguments)], cwd=folder, env=given, capture_output=True, text=True, timeout=TIMEOUT_S
     )
     if ran.returncode and is_starved(ran.stdout + ran.stderr):
-        raise TimeoutError(said(ran))
+        raise StarvedError(said(ran))
     return ran
 
 
@@ -95,17 +99,33 @@ def said(ran: subprocess.CompletedProcess[str]) -> str:
     return "\n".join(line for line in (ran.stdout + ran.stderr).splitlines() if not line.startswith("\tat"))[:8000]
 
 
+def not_starved(attempt: Callable[[int], Path]) -> Path:
+    """Return what the first attempt returns that Spark gives enough time."""
+    for number in range(ATTEMPTS - 1):
+        with contextlib.suppress(StarvedError):
+            return attempt(number)
+    return attempt(ATTEMPTS - 1)
+
+
 def test_reads_and_streams(python: Path, tmp_path: Path) -> None:
     expected = tidelog.scan(LOGS, TOPIC).read_all().to_pylist()
     with Served(tmp_path / "tidelog", {"offsets.topic.num.partitions": "1"}) as broker:
-        create_topics(broker.bootstrap, {"copied": {}})
-        ran = submit(
-            *(python, tmp_path, PROGRAM, LOGS, TOPIC, broker.bootstrap, "copied"),
-            *(tmp_path / "checkpoint", tmp_path / "spool", tmp_path / "seen.json"),
-        )
-        assert ran.returncode == 0, said(ran)
-        copied = consume(broker.bootstrap, "copied", isolation="read_committed")
-    seen = json.loads((tmp_path / "seen.json").read_text())
+
+        def attempt(number: int) -> Path:
+            """Copy into a topic of its own, and return where the program says what it saw."""
+            folder = tmp_path / f"copied-{number}"
+            folder.mkdir()
+            create_topics(broker.bootstrap, {folder.name: {}})
+            ran = submit(
+                *(python, folder, PROGRAM, LOGS, TOPIC, broker.bootstrap, folder.name),
+                *(folder / "checkpoint", folder / "spool", folder / "seen.json"),
+            )
+            assert ran.returncode == 0, said(ran)
+            return folder
+
+        done = not_starved(attempt)
+        copied = consume(broker.bootstrap, done.name, isolation="read_committed")
+    seen = json.loads((done / "seen.json").read_text())
     assert seen["master"].startswith("local-cluster")
     assert seen["workers"] == [[str(python), str(next(python.parents[1].glob("lib/*/site-packages/tidelog/__init__.py")))]]
     assert seen["rows"] == sorted(
@@ -115,6 +135,7 @@ def test_reads_and_streams(python: Path, tmp_path: Path) -> None:
     assert seen["batches"] == 3
 
 
+@pytest.mark.thorough("a job through spark-submit: tests/spark/test_job_command.py; executors with the wheel: the test above")
 def test_a_job_and_its_exit_code(python: Path, tmp_path: Path) -> None:
     shutil.copytree(LOGS / f"{TOPIC}-0", tmp_path / "data" / f"{TOPIC}-0")
     index = min((tmp_path / "data" / f"{TOPIC}-0").glob("*.timeindex"))

@@ -31,9 +31,7 @@ PROPERTIES = {
     "transaction.state.log.min.isr": "2",
     "group.min.session.timeout.ms": "500",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
-    "broker.session.timeout.ms": "2000",
-    "broker.heartbeat.interval.ms": "200",
-    "replica.lag.time.max.ms": "2000",
+    "replica.lag.time.max.ms": "4000",
 }
 PARTITIONS = 2
 """Of each of the internal topics: see `KafkaCluster`."""
@@ -93,7 +91,11 @@ def coordinators(folder: Path, kinds: list[str], release: str) -> Iterator[Coord
 OURS, MIXED = ["tidelog", "tidelog", "tidelog"], ["tidelog", "kafka", "tidelog"]
 CASES = [
     pytest.param(python_copier, OURS, "3.9.1", id="librdkafka"),
-    pytest.param(java_copier, MIXED, "3.9.1", id="java-and-kafka"),
+    pytest.param(
+        *(java_copier, MIXED, "3.9.1"),
+        id="java-and-kafka",
+        marks=pytest.mark.thorough("Java's copier: test_exactly_once; brokers of both kinds that die: test_cluster_soak"),
+    ),
 ]
 WITH_AN_EPOCH_EACH = [
     pytest.param(partial(java_copier, jars="4.2.0"), kinds, "4.2.0", id=f"an-epoch-each-{len(set(kinds))}")

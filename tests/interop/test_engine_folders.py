@@ -11,6 +11,7 @@ import pytest
 
 from tests.interop.engine_judges import recover
 from tests.interop.engine_rounds import Rounds
+from tests.interop.gate import first_of
 from tests.interop.seen import UNCOMMITTED, differences
 from tests.kafka.clients import Row
 
@@ -32,7 +33,10 @@ EXPECTED = re.compile(
 )
 
 
-@pytest.fixture(scope="module", params=["3.9.1", "2.4.1"])
+@pytest.fixture(
+    scope="module",
+    params=first_of("3.9.1", "2.4.1", why="v0 and v1: test_migration, test_migrate, differential/test_old_formats"),
+)
 def rounds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Rounds:
     played = Rounds(tmp_path_factory.mktemp("rounds"), request.param)
     played.play()

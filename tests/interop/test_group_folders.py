@@ -34,6 +34,7 @@ from tests.broker.groups.offset_requests import (
     fetch,
 )
 from tests.broker.raw import RawClient
+from tests.interop.gate import first_of
 from tests.interop.test_handover import hand_over
 from tests.kafka import Kafka241, Kafka391
 from tests.kafka.clients import create_topics
@@ -269,7 +270,9 @@ def check(side: Side, expected: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kafka", "versions", "are_killed"), [(Kafka391, NEWEST, True), (Kafka241, OF_2_4, False)], ids=["3.9.1-killed", "2.4.1"]
+    ("kafka", "versions", "are_killed"),
+    first_of((Kafka391, NEWEST, True), (Kafka241, OF_2_4, False), why="groups of old releases: test_zookeeper_releases"),
+    ids=["3.9.1-killed", "2.4.1"],
 )
 def test_a_folder_goes_to_tidelog_and_back(kafka: Any, versions: Versions, are_killed: bool, tmp_path: Path) -> None:
     with kafka(tmp_path) as broker:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from tests.interop.gate import first_of
 from tests.interop.peers import Peer, served
 from tests.kafka import Kafka391
 from tests.kafka.clients import NewRow, commit_offsets, create_topics, produce
@@ -228,7 +229,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka391]:
         yield kafka
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", first_of(*RELEASES, why="the same commands by newer tools; never found anything"))
 def test_consumer_groups(peer: Peer, kafka: Kafka391, release: str, tmp_path: Path) -> None:
     """kafka-consumer-groups, all that it can do."""
     now_ms = int(time.time() * 1000)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.crash.history import Writer
+from tests.interop.gate import first_of
 from tests.interop.seen import Seen, differences, see, serve
 from tests.kafka import Kafka391
 from tests.kafka.clients import NewRow, consume, produce
@@ -79,7 +80,7 @@ def hand_over(source: Path, kafka: Kafka391, *options: str) -> str:
     return stdout
 
 
-@pytest.mark.parametrize("epoch", [0, 7])
+@pytest.mark.parametrize("epoch", first_of(7, 0, why="epochs that are not ahead are the easier case"))
 def test_kafka_takes_over(kafka: Kafka391, tmp_path: Path, epoch: int) -> None:
     """With leader epochs of Tidelog's that begin at 0, and that are ahead of Kafka's."""
     ours = write(tmp_path, epoch=epoch)

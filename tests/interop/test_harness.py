@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop.__main__ import FOLDERS, main
+from tests.interop.gate import COLLECTED, of_each_file
 from tests.kafka import Kafka241, Kafka391, dump_log_segments, producer_performance
 from tests.kafka.clients import NewRow, Row, consume, offset_for_time, produce, watermarks
 from tests.kafka.tools import complaints
@@ -21,6 +23,39 @@ def rows(count: int) -> list[NewRow]:
 
 def served(sent: list[NewRow]) -> list[Row]:
     return [Row(offset, row.timestamp, 1, row.key, row.value, tuple(row.headers)) for offset, row in enumerate(sent)]
+
+
+def test_make_interop_has_a_test_of_each_file(pytestconfig: pytest.Config) -> None:
+    if any("::" in argument for argument in pytestconfig.args):
+        pytest.skip("not all tests of the files were collected")
+    assert [file for file, kinds in pytestconfig.stash[COLLECTED].items() if True not in kinds] == []
+
+
+def test_a_mark_without_a_reason_is_refused(request: pytest.FixtureRequest) -> None:
+    assert of_each_file([request.node]) == {request.node.nodeid.partition("::")[0]: {True}}
+    request.node.add_marker(pytest.mark.thorough)
+    with pytest.raises(pytest.UsageError, match=r"without_a_reason.*says what `make interop` has instead"):
+        of_each_file([request.node])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "marks", "files"),
+    [
+        ([], "interop and not thorough", list(FOLDERS)),
+        (["--all"], "interop", list(FOLDERS)),
+        (["--all", "a.py"], "interop", ["a.py"]),
+    ],
+)
+def test_what_is_run(monkeypatch: pytest.MonkeyPatch, arguments: list[str], marks: str, files: list[str]) -> None:
+    asked: list[str] = []
+
+    def run(given: list[str], plugins: list[object]) -> pytest.ExitCode:
+        asked.extend(given)
+        return pytest.ExitCode.OK
+
+    monkeypatch.setattr(pytest, "main", run)
+    assert main(arguments) == pytest.ExitCode.OK
+    assert asked[asked.index("-m") + 1] == marks and asked[-len(files) :] == files
 
 
 def test_kafka_391_stops_dies_and_starts_again(broker: Kafka391) -> None:

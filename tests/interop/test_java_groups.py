@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
+from tests.interop.gate import first_of
 from tests.interop.peers import Peer, served
 from tests.kafka import numbered_rows
 from tests.kafka.clients import consume, wait_until_decided
@@ -48,7 +49,7 @@ def committed(bootstrap: str, group: str) -> dict[Place, int]:
     return {Place(each.topic, each.partition): each.offset for each in future.result(PATIENCE_S).topic_partitions}
 
 
-@pytest.mark.parametrize("first", ["0.9.0.1", "4.4.0"])
+@pytest.mark.parametrize("first", first_of("0.9.0.1", "4.4.0", why="the same members in the other order"))
 def test_releases_share_a_group(peer: Peer, java: JavaClients, first: str) -> None:
     """One member of each release, joining from old to new and the other way round; then they go in that order."""
     topic = group = f"releases-from-{first}"
@@ -114,7 +115,13 @@ def test_cooperative_and_with_others(peer: Peer, java: JavaClients) -> None:
         check_once(members, topic, 9)
 
 
-@pytest.mark.parametrize("release", TRANSACTION_RELEASES)
+@pytest.mark.parametrize(
+    "release",
+    [
+        TRANSACTION_RELEASES[0],
+        *first_of(*reversed(TRANSACTION_RELEASES[1:]), why="releases between the oldest and the newest, with the same requests"),
+    ],
+)
 def test_transactions(peer: Peer, java: JavaClients, release: str) -> None:
     """Committed, aborted, with a group's offsets; then another with its id, which ends what is open and fences the first."""
     topic, group = f"transactions-{release}", f"copier-{release}"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from tests.interop.gate import first_of
 from tests.kafka.clients import make_topics
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import free_port, wait_until
@@ -31,7 +32,9 @@ SMALL_LOG = {
 """So that the log soon begins after a snapshot; 4.2 takes no segments of less than 8 MiB."""
 
 
-@pytest.fixture(scope="module", params=["3.9.1", "4.2.0"])
+@pytest.fixture(
+    scope="module", params=first_of("3.9.1", "4.2.0", why="controllers of 4.2: test_cluster_admin, test_metadata_rounds")
+)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     """Three controllers, and a broker of Kafka's. Snapshots come often."""
     folder = tmp_path_factory.mktemp("cluster")

@@ -11,6 +11,8 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.broker.raw import RawClient
 from tests.kafka import old_wire
 from tests.kafka.java import wait_until
@@ -91,6 +93,7 @@ def test_a_moved_replica_has_other_times(tmp_path: Path) -> None:
             member.kill()
 
 
+@pytest.mark.thorough("waits for segments to grow old; the test above has the same replica moved")
 def test_a_moved_replica_rolls_later(tmp_path: Path) -> None:
     """Before KIP-33 a segment's age is its file's: the same record rolls it where it has always been, and not the copy."""
     properties = {"inter.broker.protocol.version": "0.9.0.1"}

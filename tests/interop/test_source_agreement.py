@@ -25,6 +25,7 @@ import pyarrow as pa
 import pytest
 
 import tidelog
+from tests.interop.gate import first_of
 from tests.interop.spark_program import QueryError, SparkProgram
 from tests.kafka import Kafka391
 from tests.kafka.clients import wait_until_decided
@@ -111,7 +112,9 @@ def golden_place(release: str, folder: Path) -> Iterator[Place]:
         yield place(broker.bootstrap_servers, folder / "data", BASE_MS)
 
 
-@pytest.fixture(params=["kafka", "tidelog"])
+@pytest.fixture(
+    params=first_of("kafka", "tidelog", why="batches from Tidelog: tests/spark/test_brokers.py; streams: test_stream_agreement")
+)
 def peer(request: pytest.FixtureRequest) -> Place:
     found: Place = request.getfixturevalue({"tidelog": "tidelog_place"}.get(request.param, request.param))
     return found

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.interop.gate import first_of
 from tests.interop.growing_topics import BEGIN_MS, GrowingTopics, Seen, seen
 from tests.interop.peers import served
 from tests.interop.spark_program import SparkProgram
@@ -23,7 +24,7 @@ SEED = 80
 WAYS = ("connector", "broker", "folder")
 
 
-@pytest.fixture(params=["kafka", "tidelog"])
+@pytest.fixture
 def topics(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[GrowingTopics]:
     if request.param == "kafka":
         broker: Kafka391 = request.getfixturevalue("broker")
@@ -65,6 +66,15 @@ def place(row: Seen) -> tuple[str, int, int]:
     return row.topic, row.partition, row.offset
 
 
+def each_peer(first: str) -> pytest.MarkDecorator:
+    """Both brokers, the first one in `make interop`."""
+    cases = first_of(
+        first, {"kafka": "tidelog", "tidelog": "kafka"}[first], why="the other tests here read from the other broker"
+    )
+    return pytest.mark.parametrize("topics", cases, indirect=True)
+
+
+@each_peer("kafka")
 def test_a_log_that_grows(spark_program: SparkProgram, topics: GrowingTopics, tmp_path: Path) -> None:
     """Random limits each time; new partitions and topics; a query handed from the connector to ours and back."""
     chance = topics.chance
@@ -95,6 +105,7 @@ def test_a_log_that_grows(spark_program: SparkProgram, topics: GrowingTopics, tm
         assert_exactly(seen(handed), expected)
 
 
+@each_peer("tidelog")
 def test_read_committed(spark_program: SparkProgram, topics: GrowingTopics, tmp_path: Path) -> None:
     """A stream never goes beyond the last stable offset, and takes what it held back when the transaction has ended."""
     topics.create("committed", 2)
@@ -121,6 +132,7 @@ STARTS = {
 }
 
 
+@each_peer("tidelog")
 def test_where_a_stream_starts(spark_program: SparkProgram, topics: GrowingTopics, tmp_path: Path) -> None:
     topics.create("starts", 3)
     while min(topics.ends().values()) < 60:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.broker.transactions.producers import TransactionalProducer, committed, find_coordinator, offset_of, producers
+from tests.interop.gate import first_of
 from tests.interop.peers import Peer, served
 from tests.interop.test_transaction_folders import end, insist
 from tests.kafka import Kafka391
@@ -154,7 +155,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka391]:
         yield kafka
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", first_of(*RELEASES, why="the same commands by newer tools; never found anything"))
 def test_transactions(peer: Peer, kafka: Kafka391, release: str) -> None:
     """kafka-transactions: list, describe, describe-producers, find-hanging, abort."""
     with JavaTools(release) as tools:

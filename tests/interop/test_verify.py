@@ -86,6 +86,7 @@ def test_a_broker_that_writes_deletes_compacts_is_killed_and_stopped(broker: Kaf
             starts += 1
 
 
+@pytest.mark.thorough("indexes by old rules: tests/check; folders of living brokers: the test above, test_verify_folder")
 def test_kafka_241_of_every_format(tmp_path: Path) -> None:
     """Started again and again, in the middle of segments, with times that go back and forth."""
     chance = random.Random(1)

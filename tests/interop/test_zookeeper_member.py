@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from tests.interop.gate import first_of
 from tests.kafka.clients import make_topics
 from tests.kafka.java import wait_until
 from tests.kafka.members import TidelogMember
@@ -133,7 +134,9 @@ def mixed(folder: Path, release: str, protocol: str) -> Iterator[Mixed]:
             both.member.kill()
 
 
-@pytest.mark.parametrize(("release", "protocol"), [("3.9.1", "3.9"), ("3.9.1", "2.4")])
+@pytest.mark.parametrize(
+    ("release", "protocol"), first_of(("3.9.1", "3.9"), ("3.9.1", "2.4"), why="protocol 2.4: test_zookeeper_faults")
+)
 def test_member(tmp_path: Path, release: str, protocol: str) -> None:
     with mixed(tmp_path, release, protocol) as both:
         follows_and_leads(both)

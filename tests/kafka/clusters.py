@@ -135,6 +135,7 @@ class KafkaCluster:
             "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
             "log.cleaner.dedupe.buffer.size": "2097152",
+            "log.retention.ms": "-1",  # Records of tests are years old.
             "broker.session.timeout.ms": "6000",
             "broker.heartbeat.interval.ms": "500",
             **(properties or {}),

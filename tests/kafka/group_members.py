@@ -93,7 +93,7 @@ class Member(abc.ABC):
         assignors: Sequence[str] = ("range",),
         instance_id: str | None = None,
         client_id: str = "",
-        session_timeout_ms: int = 10_000,
+        session_timeout_ms: int = 60_000,
         isolation: str = "read_uncommitted",
     ) -> None:
         self.bootstrap = bootstrap

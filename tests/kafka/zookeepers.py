@@ -125,6 +125,7 @@ class ZookeeperCluster:
             "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
             "log.cleaner.dedupe.buffer.size": "2097152",
+            "log.retention.ms": "-1",  # Records of tests are years old.
             "replica.lag.time.max.ms": "4000",
             "replica.high.watermark.checkpoint.interval.ms": "500",
             **(properties or {}),

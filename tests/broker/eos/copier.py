@@ -184,9 +184,9 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=50)
     parser.add_argument("--abort-share", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--session-timeout-ms", type=int, default=1000)
+    parser.add_argument("--session-timeout-ms", type=int, default=3000)
     parser.add_argument("--transaction-timeout-ms", type=int, default=10_000)
-    parser.add_argument("--stuck-s", type=float, default=5.0)
+    parser.add_argument("--stuck-s", type=float, default=10.0)
     parser.add_argument("--assignor", default="range")
     copier = Copier(parser.parse_args())
 

@@ -34,13 +34,21 @@ class Endpoint(Protocol):
     def kill(self) -> None: ...
 
 
+KEEP_ALL = {"log.retention.ms": "-1", "log.initial.task.delay.ms": "0"}
+"""Records of tests are years old: with Kafka's defaults a broker deletes them half a minute after its start, which only slow
+machines see. Background work begins at once, so that it is part of every run."""
+
+
 class Served:
-    """`tidelog serve` in a process. Folder, port and properties stay when it is killed and started again."""
+    """`tidelog serve` in a process. Folder, port and properties stay when it is killed and started again.
+
+    It has `KEEP_ALL` where `properties` do not say otherwise.
+    """
 
     def __init__(self, data: Path, properties: Mapping[str, object], port: int | None = None) -> None:
         self.data = data
         self.port = port or free_port()
-        self.properties = dict(properties)
+        self.properties = KEEP_ALL | dict(properties)
         self.said = data.parent / "serve.err"
         self.process: subprocess.Popen[str] | None = None
 
