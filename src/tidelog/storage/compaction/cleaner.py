@@ -28,6 +28,7 @@ import logging
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from tidelog.clock import Clock
@@ -55,6 +56,9 @@ MAX_WARMINGS = 16
 
 DEFAULT_IO_BUFFER_BYTES = 1024 * 1024
 """How much of a log is read in one step; a larger batch has a step of its own."""
+
+JOB_BYTES = 8 * 1024 * 1024
+"""So much another thread reads at least before it hands over: on a machine with much to do each handing over takes milliseconds."""
 
 _T = TypeVar("_T")
 Steps = Generator[int | Callable[[], object], None, _T]
@@ -203,26 +207,12 @@ class Cleaner:
                 return
 
     def _map_batches(self, source: LogFile, position: int, mapper: KeyMapper, transactions: CleanedTransactions) -> int:
-        """Map the batches of one read; return how many bytes those are. The last one may have filled the map: it is not among them."""
-        view, path = self._read_batches(source, position), source.path
-        index = 0
-        while True:
-            index, producers = mapper.add_run(view, index, transactions.undisturbed_end)
-            transactions.on_committed(producers)
-            header = None if mapper.is_full else next(iter_headers(view[index:], position + index, path), None)
-            if header is None:
-                return index
-            batch = view[index : index + header.size]
-            if header.is_control:
-                transactions.on_control_batch(header, batch, path)
-                mapper.skip(header, 1)
-            elif transactions.on_batch(header):
-                mapper.skip(header, header.record_count)
-            else:
-                mapper.add(header, batch, path=path)
-                if mapper.is_full:
-                    return index
-            index += header.size
+        """Map the batches from `position` on; return how many bytes those are. One that fills the map is not among them."""
+        done = 0
+        while done < JOB_BYTES and position + done < source.size_bytes and not mapper.is_full:
+            view = self._read_batches(source, position + done)
+            done += _map_batches(mapper, transactions, view, position + done, source.path)
+        return done
 
     # --- new segments
 
@@ -287,26 +277,31 @@ class Cleaner:
     ) -> Steps[None]:
         source, position = _opened(segment), 0
         while position < segment.size_bytes:
-            result, headers = yield from _elsewhere(
-                partial(self._filter_batches, source, position, record_filter, max_batch_bytes)
-            )
+            results = yield from _elsewhere(partial(self._filter_batches, source, position, record_filter, max_batch_bytes))
             transactions.write_noted()
-            if result.data:
-                cleaned.append(headers[-1].last_offset, headers, result.data)
-            position += result.bytes_read
-            stats.bytes_read += result.bytes_read
-            stats.messages_read += result.messages_read
-            stats.bytes_written += result.bytes_retained
-            stats.messages_written += result.messages_retained
-            yield result.bytes_read + result.bytes_retained
+            for result, headers in results:
+                if result.data:
+                    cleaned.append(headers[-1].last_offset, headers, result.data)
+                position += result.bytes_read
+                stats.bytes_read += result.bytes_read
+                stats.messages_read += result.messages_read
+                stats.bytes_written += result.bytes_retained
+                stats.messages_written += result.messages_retained
+                yield result.bytes_read + result.bytes_retained
 
     def _filter_batches(
         self, source: LogFile, position: int, record_filter: CleaningFilter, max_batch_bytes: int
-    ) -> tuple[FilterResult, list[BatchHeader]]:
-        """Return what stays of the batches of one read, and its headers."""
-        view = self._read_batches(source, position)
-        result = filter_to(view, record_filter, position=position, path=source.path, max_batch_bytes=max_batch_bytes)
-        return result, result.headers()
+    ) -> list[tuple[FilterResult, list[BatchHeader]]]:
+        """Return what stays of the batches from `position` on, a result and its headers for each read."""
+        results = []
+        done = retained = 0
+        while done < JOB_BYTES and retained < self._io_buffer_bytes and position + done < source.size_bytes:
+            view = self._read_batches(source, position + done)
+            result = filter_to(view, record_filter, position=position + done, path=source.path, max_batch_bytes=max_batch_bytes)
+            results.append((result, result.headers()))
+            done += result.bytes_read
+            retained += result.bytes_retained
+        return results
 
     def _read_batches(self, log: LogFile, position: int) -> memoryview:
         """Return bytes from `position` on that begin with a whole batch. Raises CorruptBatchError where there is none."""
@@ -328,6 +323,28 @@ class Cleaner:
         view = memoryview(log.read(position, size))
         read_header(view, 0, position, log.path)
         return view
+
+
+def _map_batches(mapper: KeyMapper, transactions: CleanedTransactions, view: memoryview, position: int, path: Path) -> int:
+    """Map the batches of one read; return how many bytes those are."""
+    index = 0
+    while True:
+        index, producers = mapper.add_run(view, index, transactions.undisturbed_end)
+        transactions.on_committed(producers)
+        header = None if mapper.is_full else next(iter_headers(view[index:], position + index, path), None)
+        if header is None:
+            return index
+        batch = view[index : index + header.size]
+        if header.is_control:
+            transactions.on_control_batch(header, batch, path)
+            mapper.skip(header, 1)
+        elif transactions.on_batch(header):
+            mapper.skip(header, header.record_count)
+        else:
+            mapper.add(header, batch, path=path)
+            if mapper.is_full:
+                return index
+        index += header.size
 
 
 def _elsewhere(work: Callable[[], _T]) -> Steps[_T]:
