@@ -2,9 +2,9 @@
 
     python -m bench.background_bench [--before CHECKOUT] [--runs 3] [--rows PART …] [--scale 1.0] [--min-ratio 0.9] [--json]
 
-`CHECKOUT` is a working tree with its own `.venv` (`make install`); without it the rows are shown without ratios. A row is the time
-from when the work may begin to when the folder shows that it is done, in a process of its own, clients idle. A ratio is the
-time before by the time now: below `--min-ratio` a row is missed. `--scale 0.2` is a trial.
+`CHECKOUT` is a working tree with its own `.venv` (`make install`); without it no ratios are shown. A row is the time from when
+the work may begin to when the folder shows that it is done, in a process of its own, clients idle. A ratio is the time before,
+divided by the time now: below `--min-ratio` a row is missed. `--scale 0.2` is a trial.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Logs with something to compact, and how long a broker's cleaner takes for them: for `bench.compaction_bench` and a row of stalls.
+"""Logs to compact, and how long a broker's cleaner takes for them: for `bench.compaction_bench` and a row of stalls.
 
 The topic is filled while min.compaction.lag.ms keeps the cleaner away. Then that is taken back, and the time runs until the
 cleaner's checkpoint has every partition at its active segment.
@@ -11,11 +11,16 @@ import random
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from tests.kafka.java import wait_until
 
 from bench.broker.cases import Measure, Run, new_topic
@@ -36,7 +41,8 @@ PROPERTIES = {
     "log.initial.task.delay.ms": "1000",
     "log.cleaner.threads": "1",
 }
-LAG_MS = 7 * 24 * 3600 * 1000
+LAG_MS = 10**13
+"""Longer than the records are old, whose times are long past."""
 PATIENCE_S = 1800
 DEPTH = 5
 A_REQUEST_PARTITIONS = 100
@@ -158,3 +164,19 @@ def compaction(
         yield run
 
     return prepare
+
+
+def compacted(megabytes: float, partitions: int) -> Callable[[Peer, float], Iterator[None]]:
+    """The attack of a row of stalls: a large log and many small ones are compacted."""
+
+    def attack(peer: Peer, scale: float) -> Iterator[None]:
+        many = max(10, int(partitions * scale))
+        large, small = dirty_batches(max(20, megabytes * scale), 140, 100, 100_000), dirty_batches(0.06, 40, 100, 5)
+        with dirty_topic(peer, 1, 8 << 20, large) as one, dirty_topic(peer, many, 20_000, small) as other:
+            wanted = {**goals(peer, one, 1)[0], **goals(peer, other, many)[0]}
+            yield
+            allow(peer, one)
+            allow(peer, other)
+            wait_until(lambda: are_reached(peer.data, wanted), f"{peer.name} to compact", PATIENCE_S)
+
+    return attack

@@ -38,27 +38,34 @@ class Client:
     def __init__(self, port: int) -> None:
         settings = {"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0}
         self.admin = AdminClient(settings)
-        self.producer = Producer(
-            {**settings, "linger.ms": 20, "batch.num.messages": 100, "message.max.bytes": 10_000_000, "acks": "all"}
-        )
+        self._settings = settings
 
     def create(self, topic: str, partitions: int, **config: str) -> None:
         names = {name.replace("_", "."): value for name, value in config.items()}
         self.admin.create_topics([NewTopic(topic, partitions, 1, config=names)])[topic].result(PATIENCE_S)
 
     def fill(self, topic: str, partitions: int, records: int, value_bytes: int, keys: int = 1000) -> None:
+        batch_bytes = max(12_000, value_bytes + 500)  # Smaller than a segment, so that these are rolled.
+        producer = Producer({**self._settings, "linger.ms": 20, "batch.size": batch_bytes, "acks": "all"})
+        errors = []
+
+        def delivered(error: object, _: object) -> None:
+            if error is not None:
+                errors.append(error)
+
         value = bytes(value_bytes)
         for number in range(records):
             for partition in range(partitions):
                 while True:
                     try:
-                        self.producer.produce(topic, key=b"key-%d" % (number % keys), value=value, partition=partition)
+                        key = b"key-%d" % (number % keys)
+                        producer.produce(topic, key=key, value=value, partition=partition, on_delivery=delivered)
                         break
                     except BufferError:
-                        self.producer.poll(0.1)
-            self.producer.poll(0)
-        if self.producer.flush(PATIENCE_S):
-            raise RuntimeError(f"{topic} was not filled")
+                        producer.poll(0.1)
+            producer.poll(0)
+        if producer.flush(PATIENCE_S) or errors:
+            raise RuntimeError(f"{topic} was not filled: {errors[:1]}")
 
     def set(self, topic: str, name: str, value: str) -> None:
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)

@@ -27,7 +27,7 @@ from tidelog.storage import time_map_writer
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.segment.log_segment import LogSegment
-from tidelog.storage.time_map_writer import AT_ONCE_S, REST_PER_WORK, TimeMapWriter
+from tidelog.storage.time_map_writer import REST_PER_WORK, TimeMapWriter
 from tidelog.storage.topics.topic_statistics import TopicStatistics
 
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
@@ -261,11 +261,12 @@ class TestTimeMaps:
         clock = ManualClock(NOW_MS)
         spent_s = 0.0
         monkeypatch.setattr(time_map_writer, "thread_time", lambda: spent_s)
+        monkeypatch.setattr(time_map_writer, "AT_ONCE_S", 0.5)
         real = time_map_file.write_time_map
 
         def slow(*args: Any, **kwargs: Any) -> object:
             nonlocal spent_s
-            spent_s += AT_ONCE_S / 4
+            spent_s += 0.125
             return real(*args, **kwargs)
 
         monkeypatch.setattr(time_map_file, "write_time_map", slow)
@@ -282,8 +283,9 @@ class TestTimeMaps:
                 while manager.scheduler.tick(lambda work, done: done(work())):
                     pass
                 made.append(len(maps(log)))
-                clock.advance(int(AT_ONCE_S * REST_PER_WORK * 1000) - 1)
-                assert manager.scheduler.tick(lambda work, done: done(work())) == 0
+                clock.advance(500 * REST_PER_WORK - 1)
+                manager.scheduler.tick(lambda work, done: done(work()))
+                assert len(maps(log)) == made[-1]
                 clock.advance(1)
             assert made[:3] == [4, 8, 12]
 

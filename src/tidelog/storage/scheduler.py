@@ -204,8 +204,8 @@ class Scheduler:
     def aside(self, work: Task, done: Callable[[object], None]) -> None:
         """Call `work` on another thread, where the owner has one, then `done` with what it returned or raised, on the owner's.
 
-        There `done` has a slice: what it leaves when that `is_over` it schedules. Without threads both are called now. What `done`
-        raises is the caller's bug.
+        There `done` has a slice, and schedules what it leaves when that `is_over`. Without threads both are called now. What
+        `done` raises is the caller's bug.
         """
         if self.elsewhere is not None:
             try:

@@ -5,8 +5,8 @@
 | after a roll, after compaction | the one that is finished | up to `SLICE_BYTES` a tick; ahead, with threads, all of it |
 | at a clean end | what waits; last segments of logs that were appended to | `BYTES_AT_THE_END`, `SECONDS_AT_THE_END` |
 
-With threads one follows the other, and `AT_ONCE_S` of processor time are followed by a rest of `REST_PER_WORK` times as much: maps
-take a quarter of one processor at most, however many segments are finished at once.
+With threads one follows the other, and `AT_ONCE_S` of processor time are followed by a rest of `REST_PER_WORK` times as much:
+maps take a quarter of one processor at most, however many segments are finished at once.
 
 A map that is cut into slices is extended with each of them, so that what is there is always true. A map is optional: what
 prevents one, a full disk or a segment that went meanwhile, is at most a notice, and `tidelog index rebuild` makes it later. Maps

@@ -58,7 +58,7 @@ DEFAULT_IO_BUFFER_BYTES = 1024 * 1024
 """How much of a log is read in one step; a larger batch has a step of its own."""
 
 JOB_BYTES = 8 * 1024 * 1024
-"""So much another thread reads at least before it hands over: on a machine with much to do each handing over takes milliseconds."""
+"""So much another thread reads at a time: each time that it hands over costs milliseconds on a machine with much to do."""
 
 _T = TypeVar("_T")
 Steps = Generator[int | Callable[[], object], None, _T]

@@ -1,8 +1,8 @@
 """Compaction in the background: log after log, a slice at a time (spec §15; Kafka's LogCleaner).
 
 One pass follows the other, always over the log with the largest dirty share, until no log needs compaction. Then it looks again
-every log.cleaner.backoff.ms. Another thread does the reading, mapping and filtering where the scheduler's owner has one, and waits
-for the disk; what is left for the thread that owns the logs it does in slices, one in each of the scheduler's ticks.
+every log.cleaner.backoff.ms. Where the scheduler's owner has threads, one of them reads, maps and filters, and waits for the
+disk. What is left for the thread that owns the logs is done in slices, one in each of the scheduler's ticks.
 
 A look at every log costs, too: with thousands of them more than a small pass. The logs that a look has found are compacted in
 that order, each looked at once more before, and the next look is taken when the passes since have cost `WORK_PER_LOOK` times as
