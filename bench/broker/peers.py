@@ -79,7 +79,10 @@ class TidelogProcess:
         # As it is installed: with compiled modules.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         with (self._folder.parent / "tidelog.out").open("ab") as sink:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, env=environment)
+            # In a session of its own, as Kafka's: a busy Linux divides the processors by sessions first (autogroup).
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, env=environment, start_new_session=True
+            )
 
     def stop(self) -> None:
         process, self._process = self._process, None

@@ -41,10 +41,10 @@ DEFAULT_BACKOFF_MS = 15_000
 DEFAULT_SLICE_BYTES = 1024 * 1024
 """Read and written in one tick: some milliseconds, for which a broker's clients wait."""
 
-LOOK_BYTES = 32 * 1024
+LOOK_BYTES = 8 * 1024
 """What a look at one log counts: as much time as a pass takes for so many bytes."""
 LOGS_A_STEP = 16
-PASS_BYTES = 256 * 1024
+PASS_BYTES = 512 * 1024
 """What a pass counts at least: files are created, synced and renamed."""
 WORK_PER_LOOK = 4
 
