@@ -79,7 +79,10 @@ class TidelogProcess:
         # As it is installed: with compiled modules.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         with (self._folder.parent / "tidelog.out").open("ab") as sink:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, env=environment)
+            # In a session of its own, as Kafka's: a busy Linux divides the processors by sessions first (autogroup).
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, env=environment, start_new_session=True
+            )
 
     def stop(self) -> None:
         process, self._process = self._process, None
@@ -148,16 +151,20 @@ class Peer:
 
     # --- topics
 
-    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+    @property
+    def admin(self) -> AdminClient:
+        """A client of it, kept."""
         if self._admin is None:
             self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        return self._admin
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         topic = NewTopic(name, partitions, 1, config=dict(config or {}))
-        self._admin.create_topics([topic], request_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
+        self.admin.create_topics([topic], request_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
         wait_until(lambda: self._is_led(name, partitions), f"the leaders of {name}", TIMEOUT_S)
 
     def delete_topic(self, name: str) -> None:
-        assert self._admin is not None
-        self._admin.delete_topics([name], request_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
+        self.admin.delete_topics([name], request_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
         wait_until(lambda: not any(self.data.glob(f"{name}-*")), f"the folders of {name} to go", TIMEOUT_S)
 
     def _is_led(self, name: str, partitions: int) -> bool:

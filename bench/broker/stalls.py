@@ -19,6 +19,8 @@ from typing import NamedTuple
 
 from bench.broker.admin_stalls import AUTHORIZED, acls_created, acls_deleted, acls_described, altered, partitions_described
 from bench.broker.cases import forget_pages
+from bench.broker.dirty_logs import PROPERTIES as CLEANING
+from bench.broker.dirty_logs import compacted
 from bench.broker.fetch_stalls import SESSIONS, searches, sessions
 from bench.broker.group_stalls import GATHERED, announcements, commits, joins
 from bench.broker.peers import Peer
@@ -376,6 +378,7 @@ ROWS: tuple[Row, ...] = (
     Row("32 DescribeLogDirs over 5,000 partitions, pipelined", log_dirs(32, 5000)),
     Row("first ListOffsets by time over 5,000 partitions", over_partitions("ListOffsets", 5000, is_cold=False)),
     Row("retention of 250 segments", retention(250), properties=RETENTION_SOON),
+    Row("compaction of 200 MB, and of 2,000 small partitions", compacted(200, 2000), properties=CLEANING),
     Row("300 rolls by one Produce", rolls(300)),
     Row("flush.messages=1 on another topic", flushed_produce(5)),
     Row("a consumer reads from disk, beside a small producer", cold_reader(1000), probe="produce"),

@@ -11,6 +11,7 @@ import pytest
 
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.patience import PATIENCE_S
+from tidelog.broker.server import event_loop
 from tidelog.broker.server.event_loop import LoopThreads
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
@@ -102,6 +103,29 @@ def test_background_work_goes_on_by_itself(start_broker: StartBroker) -> None:
 
     broker.on_loop(look)
     assert deleted.wait(PATIENCE_S)
+
+
+def test_what_is_due_at_once_does_not_wait_for_the_next_look(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work that comes back from another thread, or a task of another thread, wakes the loop."""
+    monkeypatch.setattr(event_loop, "MAX_WAIT_S", 1e6)
+    scheduler = broker.node.manager.scheduler
+    broker.on_loop(lambda: scheduler.schedule("look", lambda: None))  # From here on it waits for so long.
+    done: list[str] = []
+    is_over = threading.Event()
+
+    def begin(left: int) -> None:
+        scheduler.aside(lambda: done.append(threading.current_thread().name), lambda _: go_on(left - 1))
+
+    def go_on(left: int) -> None:
+        scheduler.schedule("step", lambda: begin(left) if left else is_over.set())
+
+    broker.on_loop(lambda: go_on(10))
+    assert is_over.wait(PATIENCE_S)
+    assert len(done) == 10
+    assert all(name.startswith("tidelog-syncing") for name in done)
+    is_done = threading.Event()
+    scheduler.schedule("of another thread", is_done.set)
+    assert is_done.wait(PATIENCE_S)
 
 
 def test_a_thread_that_does_not_come_back(broker: RunningBroker, caplog: pytest.LogCaptureFixture) -> None:

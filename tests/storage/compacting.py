@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from tests.storage.partition_logs import NOW_MS, end_txn, headers, open_log
 from tidelog.clock import ManualClock
@@ -17,7 +18,7 @@ from tidelog.records.records import Record, iter_records
 from tidelog.records.validation import AppendOrigin
 from tidelog.storage.compaction.cleanable import LogToClean
 from tidelog.storage.compaction.cleaned_transactions import CleanedTransactions
-from tidelog.storage.compaction.cleaner import Cleaner, CleanerStats, run
+from tidelog.storage.compaction.cleaner import Cleaner, CleanerStats, Steps, run
 from tidelog.storage.partition.append.append_info import AppendInfo
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.watermarks import FetchIsolation
@@ -72,6 +73,13 @@ def clean_segments(
     return run(
         cleaner.clean_segments(log, list(segments), CleanedTransactions(), now_ms, old_format_horizon_ms, stats or CleanerStats())
     )
+
+
+def do_next(steps: Steps[Any]) -> None:
+    """One step of a pass; what another thread may do is done here."""
+    step = next(steps)
+    if not isinstance(step, int):
+        step()
 
 
 def forget(cleaner: Cleaner, keys: Iterable[int]) -> None:

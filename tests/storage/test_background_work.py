@@ -18,14 +18,16 @@ from tests.storage.partition_logs import NOW_MS, batch, offsets, timed
 from tidelog.clock import ManualClock
 from tidelog.formats.checkpoints import read_offset_checkpoint
 from tidelog.model import TopicPartition
+from tidelog.reader import time_map_file
 from tidelog.reader.time_map_file import read_time_map, time_map_path
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.records import Record
+from tidelog.storage import time_map_writer
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.segment.log_segment import LogSegment
-from tidelog.storage.time_map_writer import TimeMapWriter
+from tidelog.storage.time_map_writer import REST_PER_WORK, TimeMapWriter
 from tidelog.storage.topics.topic_statistics import TopicStatistics
 
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
@@ -253,6 +255,39 @@ class TestTimeMaps:
                 made.append(len(maps(log)))
             assert made == [1, 1, 2]
             log.segments.add(going)
+
+    def test_threads_rest_by_the_processor_time_that_maps_take(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Not by their number: two hundred short segments are mapped as soon as one long one."""
+        clock = ManualClock(NOW_MS)
+        spent_s = 0.0
+        monkeypatch.setattr(time_map_writer, "thread_time", lambda: spent_s)
+        monkeypatch.setattr(time_map_writer, "AT_ONCE_S", 0.5)
+        real = time_map_file.write_time_map
+
+        def slow(*args: Any, **kwargs: Any) -> object:
+            nonlocal spent_s
+            spent_s += 0.125
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(time_map_file, "write_time_map", slow)
+        with managed(tmp_path, clock, tidelog_time_map_enable=False) as manager:
+            manager.create_topic("t", 1, {"segment.bytes": 200})
+            log = manager.log("t", 0)
+            fill(log, 30)
+            manager.tick()
+            writer = TimeMapWriter(manager.scheduler)
+            for segment in list(log.segments)[:-1]:
+                writer.add(log, segment)
+            made = []
+            while len(maps(log)) < len(log.segments) - 1:
+                while manager.scheduler.tick(lambda work, done: done(work())):
+                    pass
+                made.append(len(maps(log)))
+                clock.advance(500 * REST_PER_WORK - 1)
+                manager.scheduler.tick(lambda work, done: done(work()))
+                assert len(maps(log)) == made[-1]
+                clock.advance(1)
+            assert made[:3] == [4, 8, 12]
 
     def test_files_that_are_gone_are_no_news(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         """One segment's file goes while it waits for a thread, another one has gone before its turn comes."""

@@ -17,6 +17,7 @@ from tests.storage.compacting import (
     clean_segments,
     compacted_log,
     compressed,
+    do_next,
     fill,
     forget,
     keys,
@@ -70,7 +71,7 @@ class TestSegments:
         cleaner = make_cleaner()
         steps = cleaner.steps(to_clean(log))
         while not list(log.directory.glob("*.cleaned")):
-            next(steps)
+            do_next(steps)
         log.update_high_watermark(log.segments.active.base_offset)
         log.maybe_increment_log_start_offset(log.segments.active.base_offset)
         assert log.delete_old_segments() == 2
@@ -173,7 +174,7 @@ class TestSegments:
         before = keys(log)
         steps = make_cleaner().steps(to_clean(log))
         while not list(log.directory.glob("*.cleaned")):
-            next(steps)
+            do_next(steps)
         steps.close()
         assert not list(log.directory.glob("*.cleaned"))
         assert keys(log) == before

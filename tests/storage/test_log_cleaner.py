@@ -13,11 +13,14 @@ from tests.storage.compacting import abort, all_records, append, compressed, fil
 from tests.storage.partition_logs import NOW_MS
 from tests.storage.test_cleaner_manager import World
 from tidelog.errors import StorageError
+from tidelog.model import TopicPartition
 from tidelog.records import filter as record_filter
 from tidelog.records.compression import Bytes, Codec
+from tidelog.storage.compaction import log_cleaner
+from tidelog.storage.compaction.cleanable import LogToClean
 from tidelog.storage.compaction.cleaner import Cleaner
 from tidelog.storage.compaction.cleaner_manager import RETRY_AFTER_MS, CleaningState
-from tidelog.storage.compaction.log_cleaner import LogCleaner
+from tidelog.storage.compaction.log_cleaner import LOGS_A_STEP, LOOK_BYTES, LogCleaner
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.segment.log_file import LogFile
 
@@ -75,6 +78,47 @@ def test_slices(world: World) -> None:
     for _ in range(100):
         world.scheduler.tick()
     assert world.manager.checkpoints == {log.topic_partition: log.segments.active.base_offset}
+
+
+def test_the_dirtiest_of_few_is_chosen_anew_before_each_pass(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Kafka's rule: what became dirtier during a pass comes before what the last look had found next."""
+    first, second, third = (dirty_log(world, name, segments) for name, segments in (("a", 8), ("b", 7), ("c", 4)))
+    # Half of the last one is clean, until more is appended.
+    world.manager.update_checkpoint(third.topic_partition, third.segments.base_offsets[2])
+    world.manager.update_checkpoint(second.topic_partition, second.segments.base_offsets[1])
+    cleaner = cleaner_of(world)
+    order = []
+    with caplog.at_level(logging.INFO, "tidelog.storage"):
+        while cleaner.work(1 << 30):
+            order = [one.getMessage().rpartition("/")[2][:3] for one in caplog.records if "compacted up to" in one.getMessage()]
+            if len(order) == 1 and len(third.segments) == 4:
+                fill(third, 40, keys=5)
+                third.update_high_watermark(third.log_end_offset)
+    assert order == ["a-0", "c-0", "b-0"]
+    assert set(keys(first)) == set(keys(second)) == set(keys(third)) == {0, 1, 2, 3, 4}
+
+
+def test_many_logs_are_not_looked_at_before_each_pass(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With thousands of small ones that would take longer than all passes; nor does one slice look at all of them."""
+    monkeypatch.setattr(log_cleaner, "PASS_BYTES", LOOK_BYTES)  # As if there were a hundred times as many.
+    logs = [dirty_log(world, f"topic-{n}", 3) for n in range(40)]
+    cleaner = cleaner_of(world, slice_bytes=1)
+    looked_at = 0
+    look = world.manager.look
+
+    def counted(key: TopicPartition) -> LogToClean | None:
+        nonlocal looked_at
+        looked_at += 1
+        return look(key)
+
+    monkeypatch.setattr(world.manager, "look", counted)
+    cleaner.start(world.scheduler)
+    world.scheduler.tick()
+    assert looked_at == LOGS_A_STEP
+    while world.scheduler.tick():
+        pass
+    assert world.manager.checkpoints == {log.topic_partition: log.segments.active.base_offset for log in logs}
+    assert looked_at <= 4 * len(logs)
 
 
 class Elsewhere:

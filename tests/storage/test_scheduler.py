@@ -285,3 +285,42 @@ def test_many_steps_are_taken_in_several_ticks(monkeypatch: pytest.MonkeyPatch) 
         counts.append(len(taken))
     assert taken == list(range(10))
     assert counts == [3, 6, 9, 10]
+
+
+def test_an_owner_that_sleeps_is_woken_for_what_is_due_sooner() -> None:
+    """Also for what another thread's work schedules when it comes back."""
+    clock = ManualClock(0)
+    scheduler = Scheduler(clock)
+    woken: list[int | None] = []
+    threads: list[Callable[[object], None]] = []
+    scheduler.wake = lambda: woken.append(scheduler.next_due_ms)
+    scheduler.elsewhere = lambda _, done: threads.append(done)
+    scheduler.schedule("far", lambda: None, delay_ms=1000)
+    scheduler.schedule("near", lambda: None, delay_ms=10)
+    scheduler.schedule("between", lambda: None, delay_ms=100)
+    assert woken == [1000, 10]
+    scheduler.aside(lambda: None, lambda _: scheduler.schedule("next step", lambda: None))
+    threads.pop()(None)
+    assert woken == [1000, 10, 0]
+
+
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_what_continues_after_other_threads_has_a_slice(monkeypatch: pytest.MonkeyPatch, is_ahead: bool) -> None:
+    """It runs between two ticks, on the thread that clients wait for: without a slice nothing would end it."""
+    now_s = iter(range(1000))
+    monkeypatch.setattr(scheduler_module, "monotonic", lambda: next(now_s) * scheduler_module.SLICE_S / 3)
+    scheduler = Scheduler(ManualClock(0))
+    threads: list[Callable[[object], None]] = []
+    scheduler.elsewhere = lambda _, done: threads.append(done)
+    taken: list[int] = []
+    steps = (taken.append(one) for one in range(10))
+    if is_ahead:
+        scheduler.schedule("ahead", lambda: scheduler.in_slices("steps", steps), ahead=lambda: None)
+        scheduler.tick(scheduler.elsewhere)
+    else:
+        scheduler.aside(lambda: None, lambda _: scheduler.in_slices("steps", steps))
+    threads.pop()(None)
+    assert taken == [0, 1, 2]
+    assert not scheduler.is_over
+    assert scheduler.tick(is_slice=True) == 1
+    assert 3 < len(taken) < 10

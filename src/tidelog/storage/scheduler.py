@@ -10,8 +10,11 @@ as always, and finds little left to do. The other way round, a task may return a
 belongs to a thread: writing a file, mostly. Without threads all of it is done at once.
 
 An owner with threads that others wait for also sets `Scheduler.elsewhere`. Then `aside` does what waits for a disk there at once,
-and a tick ends after `SLICE_S`: what is left comes with the next one. Tasks that work through many things look at `is_over`. An
-owner without threads may have a tick end so, too (`is_slice`).
+and a tick ends after `SLICE_S`: what is left comes with the next one. Tasks that work through many things look at `is_over`; what
+continues after work that went aside has a slice of its own. An owner without threads may have a tick end so, too (`is_slice`).
+
+An owner that sleeps between two ticks sets `Scheduler.wake`, and is told when a task is due before all others that wait. Without
+it, work that comes back from another thread and schedules its next step would wait until the owner looks again by itself.
 
 The clock may be set back, as real ones are. What waits then continues waiting for the rest of its time only, and not until the
 clock is where it was: the scheduler counts how far the clock has moved forward, and leaves the steps back out.
@@ -132,6 +135,8 @@ class Scheduler:
         self._guard = threading.Lock()
         self.elsewhere: Elsewhere | None = None
         """What does things on other threads; set by an owner that has some, and whose thread others wait for."""
+        self.wake: Task = _nothing
+        """Called, on the thread that schedules, when `next_due_ms` has come nearer."""
         self._slice_ends = inf
 
     def schedule(
@@ -199,11 +204,12 @@ class Scheduler:
     def aside(self, work: Task, done: Callable[[object], None]) -> None:
         """Call `work` on another thread, where the owner has one, then `done` with what it returned or raised, on the owner's.
 
-        Without threads both are called now. What `done` raises is the caller's bug.
+        There `done` has a slice, and schedules what it leaves when that `is_over`. Without threads both are called now. What
+        `done` raises is the caller's bug.
         """
         if self.elsewhere is not None:
             try:
-                self.elsewhere(work, done)
+                self.elsewhere(work, partial(self._in_a_slice, done))
                 return
             except RuntimeError:  # The program ends, and has no threads any more.
                 self.elsewhere = None
@@ -214,13 +220,20 @@ class Scheduler:
             result = error
         done(result)
 
+    def _in_a_slice(self, done: Callable[[object], None], result: object) -> None:
+        before, self._slice_ends = self._slice_ends, min(self._slice_ends, monotonic() + SLICE_S)
+        try:
+            done(result)
+        finally:
+            self._slice_ends = before
+
     def _run_ahead(self, scheduled: ScheduledTask, ahead: Task, elsewhere: Elsewhere) -> None:
         def done(_: object) -> None:
             if self._elsewhere.pop(scheduled, scheduled) is None and not scheduled.is_cancelled:
                 scheduled.run()
 
         self._elsewhere[scheduled] = None
-        elsewhere(ahead, done)
+        elsewhere(ahead, partial(self._in_a_slice, done))
 
     def _finish_elsewhere(self) -> None:
         elsewhere, self._elsewhere = self._elsewhere, {}
@@ -267,6 +280,9 @@ class Scheduler:
     def _push(self, scheduled: ScheduledTask) -> None:
         with self._guard:
             heapq.heappush(self._waiting, (scheduled.due_ms, next(self._order), scheduled))
+            is_next = self._waiting[0][2] is scheduled
+        if is_next:
+            self.wake()
 
     def _tidy(self) -> None:
         """Throw away what was cancelled. On the thread that ticks; others may schedule meanwhile."""

@@ -5,6 +5,9 @@
 | after a roll, after compaction | the one that is finished | up to `SLICE_BYTES` a tick; ahead, with threads, all of it |
 | at a clean end | what waits; last segments of logs that were appended to | `BYTES_AT_THE_END`, `SECONDS_AT_THE_END` |
 
+With threads one follows the other, and `AT_ONCE_S` of processor time are followed by a rest of `REST_PER_WORK` times as much:
+maps take a quarter of one processor at most, however many segments are finished at once.
+
 A map that is cut into slices is extended with each of them, so that what is there is always true. A map is optional: what
 prevents one, a full disk or a segment that went meanwhile, is at most a notice, and `tidelog index rebuild` makes it later. Maps
 of segments that are deleted, replaced or truncated are removed where that happens (`file_deletion`, `local_log`).
@@ -19,7 +22,7 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic
+from time import monotonic, thread_time
 
 from tidelog.errors import CorruptDataError, StorageError
 from tidelog.formats.files import Notices
@@ -35,6 +38,9 @@ SLICE_BYTES = 8 * 1024 * 1024
 
 SEGMENT_COST_BYTES = 1024 * 1024
 """What a segment counts at least, however short: its files are opened, one is written."""
+
+AT_ONCE_S = 0.02
+REST_PER_WORK = 3
 
 BYTES_AT_THE_END = 2 * 1024 * 1024 * 1024
 SECONDS_AT_THE_END = 3.0
@@ -75,14 +81,17 @@ class _Ahead:
 
     def __init__(self, path: Path, size_bytes: int) -> None:
         self.is_done = False
+        self.processor_s = 0.0
         self._path = path
         self._size_bytes = size_bytes
 
     def __call__(self) -> None:
         from tidelog.reader.time_map_file import write_time_map
 
+        began = thread_time()  # After the import.
         if self._size_bytes:
             write_time_map(self._path, end_position=self._size_bytes, notices=_UnlessGone(self._path))
+        self.processor_s = thread_time() - began
         self.is_done = True
 
     def undo(self) -> None:
@@ -102,6 +111,8 @@ class TimeMapWriter:
         self._waiting: deque[_Waiting] = deque()
         self._task: ScheduledTask | None = None
         self._ahead: _Ahead | None = None
+        self._worked_s = 0.0
+        """Processor time of other threads since the last rest."""
 
     def add(self, log: ReportingLog, segment: LogSegment) -> None:
         """Have a finished segment mapped by one of the next ticks."""
@@ -133,9 +144,12 @@ class TimeMapWriter:
 
     def _tick(self) -> None:
         self._task = None
-        left = self._slice_bytes
+        left, rest_s = self._slice_bytes, 0.0
         if self._waiting and self._ahead is not None and self._ahead.is_done:
             left = 0
+            self._worked_s += self._ahead.processor_s
+            if self._worked_s >= AT_ONCE_S:
+                rest_s, self._worked_s = self._worked_s * REST_PER_WORK, 0.0
             one = self._waiting.popleft()
             if not one.is_there:
                 self._ahead.undo()
@@ -144,16 +158,16 @@ class TimeMapWriter:
             left -= max(self._next_slice(one, left), SEGMENT_COST_BYTES)
             if one.left_bytes <= 0:
                 self._waiting.popleft()
-        self._schedule()
+        self._schedule(rest_s)
 
-    def _schedule(self) -> None:
+    def _schedule(self, rest_s: float = 0.0) -> None:
         while self._waiting and not self._waiting[0].is_there:
             self._waiting.popleft()
         if not self._waiting:
             return
         log = self._waiting[0].segment.log
         self._ahead = _Ahead(log.path, log.size_bytes)
-        self._task = self._scheduler.schedule("time-map", self._tick, ahead=self._ahead)
+        self._task = self._scheduler.schedule("time-map", self._tick, delay_ms=int(rest_s * 1000), ahead=self._ahead)
 
     def _next_slice(self, one: _Waiting, max_bytes: int) -> int:
         """Map about so many bytes more; return how many of the log that were. A segment that is gone is done."""

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from time import monotonic
 from typing import TypeVar
 
@@ -120,15 +122,21 @@ class Ticker:
         self._received_bytes = 0
         self._next: asyncio.TimerHandle | None = None
         self._is_running = False
+        self._is_ticking = False
+        self._thread = threading.get_ident()
+        self._clients_until = 0.0
+        """Until then the loop is theirs, by its own time."""
 
     def start(self) -> None:
         """Begin."""
         self._is_running = True
+        self._manager.scheduler.wake = self._wake
         self._arrange()
 
     def stop(self) -> None:
         """End; what is due later is the manager's business at its shutdown."""
         self._is_running = False
+        self._manager.scheduler.wake = lambda: None
         if self._next is not None:
             self._next.cancel()
 
@@ -142,16 +150,31 @@ class Ticker:
                 break
         return ran
 
-    def _arrange(self, worked_s: float = 0.0) -> None:
+    def _wake(self) -> None:
+        """Look again: a task may be due sooner. On any thread."""
+        if threading.get_ident() != self._thread:
+            with suppress(RuntimeError):  # The loop has ended meanwhile.
+                self._loop.call_soon_threadsafe(self._wake)
+        elif self._is_running and not self._is_ticking:
+            self._arrange()
+
+    def _arrange(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
         due_ms = self._manager.scheduler.next_due_ms
         wait_s = MAX_WAIT_S if due_ms is None else min(max(due_ms - self._clock.now_ms(), 0) / 1000, MAX_WAIT_S)
-        received, self._received_bytes = self._received_bytes, self._counters.received_bytes
-        if received != self._received_bytes:
-            wait_s = max(wait_s, worked_s * CLIENTS_SHARE)
-        self._next = self._loop.call_later(wait_s, self._run)
+        self._next = self._loop.call_at(max(self._loop.time() + wait_s, self._clients_until), self._run)
 
     def _run(self) -> None:
-        if self._is_running:
-            began = monotonic()
+        if not self._is_running:
+            return
+        began = monotonic()
+        self._is_ticking = True
+        try:
             self._manager.scheduler.tick(self._threads.run)
-            self._arrange(monotonic() - began)
+        finally:
+            self._is_ticking = False
+        received, self._received_bytes = self._received_bytes, self._counters.received_bytes
+        if received != self._received_bytes:
+            self._clients_until = self._loop.time() + (monotonic() - began) * CLIENTS_SHARE
+        self._arrange()

@@ -116,6 +116,8 @@ def calculate_cleanable_bytes(log: PartitionLog, first_dirty_offset: int, unclea
 
 def max_compaction_delay_ms(log: PartitionLog, first_dirty_offset: int, now_ms: int) -> int:
     """Return for how long a dirty record has waited beyond max.compaction.lag.ms, by its segment's first batch; 0 if none has."""
+    if log.config.max_compaction_lag_ms >= now_ms:  # The default: no segment needs to be looked into.
+        return 0
     first_timestamps = [segment.first_batch_timestamp for segment in log.segments.non_active_from(first_dirty_offset)]
     earliest = min((timestamp for timestamp in first_timestamps if timestamp > 0), default=INT64_MAX)
     return max(0, now_ms - log.config.max_compaction_lag_ms - earliest)

@@ -12,7 +12,8 @@ has not come. The new segment's indexes are those that appending its batches mak
 stayed: it may be smaller than before.
 
 A pass is a generator of short steps, so that the thread that owns the log can do other things in between: appends, reads and
-rolls do not disturb it. Reads that are not in memory, and syncs, run on another thread if there is one.
+rolls do not disturb it. Another thread, if there is one, reads the batches, maps and filters them, and waits for syncs: the
+log's own thread appends what stays, and puts segments into place.
 Truncation and deletion do disturb it: they end the pass first (`cleaner_manager`). A pass that is ended, or fails, removes what
 it was writing; groups that are in place by then stay. It may run again at any time.
 
@@ -34,9 +35,9 @@ from tidelog.clock import Clock
 from tidelog.errors import CorruptBatchError, OffsetOverflowError, StorageError
 from tidelog.formats import names
 from tidelog.formats.non_blocking_read import NotCachedError, non_blocking
-from tidelog.records.batch import LOG_OVERHEAD, MIN_HEADER_BYTES, iter_headers, read_header
+from tidelog.records.batch import LOG_OVERHEAD, MIN_HEADER_BYTES, BatchHeader, iter_headers, read_header
 from tidelog.records.compaction import KeyMapper
-from tidelog.records.filter import filter_to, takes_long
+from tidelog.records.filter import FilterResult, filter_to
 from tidelog.storage.compaction.cleanable import LogToClean
 from tidelog.storage.compaction.cleaned_transactions import CleanedTransactions
 from tidelog.storage.compaction.cleaning_filter import CleaningFilter, last_records_of_active_producers
@@ -53,25 +54,18 @@ logger = logging.getLogger("tidelog.storage")
 MAX_WARMINGS = 16
 """So often one read may find that bytes are not in memory. Then memory is short, and it waits for the disk."""
 
-DEFAULT_IO_BUFFER_BYTES = 512 * 1024
+DEFAULT_IO_BUFFER_BYTES = 1024 * 1024
 """How much of a log is read in one step; a larger batch has a step of its own."""
+
+JOB_BYTES = 8 * 1024 * 1024
+"""So much another thread reads at a time: each time that it hands over costs milliseconds on a machine with much to do."""
 
 _T = TypeVar("_T")
 Steps = Generator[int | Callable[[], object], None, _T]
-"""Yields after each step the bytes that it read and wrote; or a function that waits for a disk, or keeps a processor busy
-(`Processing`), to be called on any thread before it continues. Its exceptions are thrown into it.
+"""Yields after each step the bytes that it read and wrote; or a function that waits for a disk, or keeps a processor busy,
+to be called on any thread before it continues. Its exceptions are thrown into it. If the steps are given up meanwhile, nobody
+needs what it comes to.
 """
-
-
-class Processing:
-    """Work for a processor: it touches nothing but what it was given, and the pass. If that ends meanwhile, nobody needs it."""
-
-    def __init__(self, work: Callable[[], object]) -> None:
-        self._work = work
-
-    def __call__(self) -> None:
-        """Do it."""
-        self._work()
 
 
 @dataclass
@@ -176,7 +170,7 @@ class Cleaner:
         """Fill the map with the keys of the records in [start_offset, end_offset), as far as there is room."""
         self.offset_map.clear()
         transactions = CleanedTransactions()
-        aborted = yield from _in_memory(partial(log.local.collect_aborted_transactions, start_offset, end_offset))
+        aborted = yield from in_memory(partial(log.local.collect_aborted_transactions, start_offset, end_offset))
         transactions.add_aborted_transactions(aborted)
         mapper = KeyMapper(self.offset_map.table, start_offset, self.offset_map.max_entries)
         dirty = log.segments.values(start_offset, end_offset)
@@ -200,19 +194,25 @@ class Cleaner:
         transactions: CleanedTransactions,
         stats: CleanerStats,
     ) -> Steps[None]:
-        path = segment.log.path
-        first = yield from _in_memory(lambda: next(segment.batches_from(start_offset), None))
-        position = segment.size_bytes if first is None else first.position
+        source, position = _opened(segment), 0
+        if segment.base_offset < start_offset:
+            first = yield from in_memory(lambda: next(segment.batches_from(start_offset), None))
+            position = segment.size_bytes if first is None else first.position
         while position < segment.size_bytes:
-            view = yield from self._read_batches(segment.log, position)
-            index = _map_batches(mapper, transactions, view, position, path, is_brief=True)
-            if not index and not mapper.is_full:  # It begins with a batch that takes long.
-                index = yield from _processed(partial(_map_batches, mapper, transactions, view, position, path))
-            stats.map_bytes_read += index
-            position += index
-            yield len(view)
+            size = yield from _elsewhere(partial(self._map_batches, source, position, mapper, transactions))
+            stats.map_bytes_read += size
+            position += size
+            yield size
             if mapper.is_full:
                 return
+
+    def _map_batches(self, source: LogFile, position: int, mapper: KeyMapper, transactions: CleanedTransactions) -> int:
+        """Map the batches from `position` on; return how many bytes those are. One that fills the map is not among them."""
+        done = 0
+        while done < JOB_BYTES and position + done < source.size_bytes and not mapper.is_full:
+            view = self._read_batches(source, position + done)
+            done += _map_batches(mapper, transactions, view, position + done, source.path)
+        return done
 
     # --- new segments
 
@@ -234,9 +234,9 @@ class Cleaner:
                 if i + 1 < len(segments):
                     next_offset = segments[i + 1].base_offset
                 else:
-                    next_offset = yield from _in_memory(segment.read_next_offset)
+                    next_offset = yield from in_memory(segment.read_next_offset)
                 # All of them, for the new index: also those whose records are below, in a segment that was done before.
-                aborted = yield from _in_memory(partial(log.local.collect_aborted_transactions, segment.base_offset, next_offset))
+                aborted = yield from in_memory(partial(log.local.collect_aborted_transactions, segment.base_offset, next_offset))
                 transactions.add_aborted_transactions(aborted)
                 record_filter = CleaningFilter(
                     self.offset_map,
@@ -275,30 +275,37 @@ class Cleaner:
         max_batch_bytes: int,
         stats: CleanerStats,
     ) -> Steps[None]:
-        position = 0
+        source, position = _opened(segment), 0
         while position < segment.size_bytes:
-            view = yield from self._read_batches(segment.log, position)
-            work = partial(
-                filter_to, view, record_filter, position=position, path=segment.log.path, max_batch_bytes=max_batch_bytes
-            )
-            result = work(is_brief=True)
-            if not result.bytes_read:  # It begins with a batch that takes long.
-                result = yield from _processed(work)
+            results = yield from _elsewhere(partial(self._filter_batches, source, position, record_filter, max_batch_bytes))
             transactions.write_noted()
-            if result.data:
-                headers = result.headers()
-                cleaned.append(headers[-1].last_offset, headers, result.data)
-            position += result.bytes_read
-            stats.bytes_read += result.bytes_read
-            stats.messages_read += result.messages_read
-            stats.bytes_written += result.bytes_retained
-            stats.messages_written += result.messages_retained
-            yield len(view) + result.bytes_retained
+            for result, headers in results:
+                if result.data:
+                    cleaned.append(headers[-1].last_offset, headers, result.data)
+                position += result.bytes_read
+                stats.bytes_read += result.bytes_read
+                stats.messages_read += result.messages_read
+                stats.bytes_written += result.bytes_retained
+                stats.messages_written += result.messages_retained
+                yield result.bytes_read + result.bytes_retained
 
-    def _read_batches(self, log: LogFile, position: int) -> Steps[memoryview]:
+    def _filter_batches(
+        self, source: LogFile, position: int, record_filter: CleaningFilter, max_batch_bytes: int
+    ) -> list[tuple[FilterResult, list[BatchHeader]]]:
+        """Return what stays of the batches from `position` on, a result and its headers for each read."""
+        results = []
+        done = retained = 0
+        while done < JOB_BYTES and retained < self._io_buffer_bytes and position + done < source.size_bytes:
+            view = self._read_batches(source, position + done)
+            result = filter_to(view, record_filter, position=position + done, path=source.path, max_batch_bytes=max_batch_bytes)
+            results.append((result, result.headers()))
+            done += result.bytes_read
+            retained += result.bytes_retained
+        return results
+
+    def _read_batches(self, log: LogFile, position: int) -> memoryview:
         """Return bytes from `position` on that begin with a whole batch. Raises CorruptBatchError where there is none."""
-        data = yield from _in_memory(partial(log.read, position, min(self._io_buffer_bytes, log.size_bytes - position)))
-        view = memoryview(data)
+        view = memoryview(log.read(position, self._io_buffer_bytes))
         if next(iter_headers(view, position, log.path), None) is not None:
             return view
         left = log.size_bytes - position
@@ -313,30 +320,19 @@ class Cleaner:
                 found=f"{size} bytes",
                 expected=f"at most {left}",
             )
-        view = memoryview((yield from _in_memory(partial(log.read, position, size))))
+        view = memoryview(log.read(position, size))
         read_header(view, 0, position, log.path)
         return view
 
 
-def _map_batches(
-    mapper: KeyMapper,
-    transactions: CleanedTransactions,
-    view: memoryview,
-    position: int,
-    path: Path,
-    *,
-    is_brief: bool = False,
-) -> int:
-    """Take the batches of `view` into the map, as far as there is room; return how many bytes that were.
-
-    `is_brief`: only those before the first that `takes_long`.
-    """
+def _map_batches(mapper: KeyMapper, transactions: CleanedTransactions, view: memoryview, position: int, path: Path) -> int:
+    """Map the batches of one read; return how many bytes those are."""
     index = 0
     while True:
         index, producers = mapper.add_run(view, index, transactions.undisturbed_end)
         transactions.on_committed(producers)
         header = None if mapper.is_full else next(iter_headers(view[index:], position + index, path), None)
-        if header is None or (is_brief and takes_long(header)):
+        if header is None:
             return index
         batch = view[index : index + header.size]
         if header.is_control:
@@ -351,14 +347,14 @@ def _map_batches(
         index += header.size
 
 
-def _processed(work: Callable[[], _T]) -> Steps[_T]:
-    """Return what `work` returns, which another thread does."""
+def _elsewhere(work: Callable[[], _T]) -> Steps[_T]:
+    """Return what `work` returns, which any thread does."""
     results: list[_T] = []
-    yield Processing(lambda: results.append(work()))
+    yield lambda: results.append(work())
     return results[0]
 
 
-def _in_memory(read: Callable[[], _T]) -> Steps[_T]:
+def in_memory(read: Callable[[], _T]) -> Steps[_T]:
     """Return what `read` returns, which finds all that it needs in memory: what is not there is read by another thread first."""
     warmings = 0
     while warmings < MAX_WARMINGS:
@@ -369,6 +365,13 @@ def _in_memory(read: Callable[[], _T]) -> Steps[_T]:
             warmings += not missing.is_progress
             yield missing.prefetch
     return read()
+
+
+def _opened(segment: LogSegment) -> LogFile:
+    """Return a segment's `.log` with a descriptor of its own, for other threads; what holds it last gives that back."""
+    log = LogFile(segment.log.path, segment.size_bytes)
+    log.descriptor()  # Where descriptors are short, this thread's logs can give some back.
+    return log
 
 
 def _new_cleaned_segment(log: PartitionLog, base_offset: int, clock: Clock) -> LogSegment:

@@ -31,6 +31,7 @@ from typing import Final
 from tidelog.clock import Clock
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError
 from tidelog.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from tidelog.formats.non_blocking_read import NotCachedError
 from tidelog.model import TopicPartition
 from tidelog.storage.compaction.cleanable import LogToClean, cleanable_offsets, max_compaction_delay_ms
 from tidelog.storage.partition.partition_log import PartitionLog
@@ -93,24 +94,37 @@ class CleanerManager:
 
     def grab_filthiest_compacted_log(self) -> LogToClean | None:
         """Choose the log that needs compaction most, and mark it as in progress; None if none needs any."""
-        now_ms = self._clock.now_ms()
-        dirty = []
-        for key, log in list(self._logs.items()):
-            if log.config.is_compacted and self._is_free(key, log, now_ms):
-                found = self._look_at(log, now_ms)
-                if found is not None and found.total_bytes > 0:
-                    dirty.append(found)
-        wanted = [
-            one
-            for one in dirty
-            if (one.needs_compaction_now and one.cleanable_bytes > 0)
-            or one.cleanable_ratio > one.log.config.min_cleanable_dirty_ratio
-        ]
+        wanted = [one for key in self.compacted() if (one := self.look(key)) is not None]
         if not wanted:
             return None
         filthiest = max(wanted, key=lambda one: one.cleanable_ratio)
         self._move(filthiest.topic_partition, CleaningState.IN_PROGRESS)
         return filthiest
+
+    def compacted(self) -> list[TopicPartition]:
+        """Return the partitions of compacted topics."""
+        return [key for key, log in self._logs.items() if log.config.is_compacted]
+
+    def look(self, key: TopicPartition) -> LogToClean | None:
+        """Return what of a log needs compaction now; None for nothing, or where it may not be chosen.
+
+        Raises NotCachedError within `non_blocking`.
+        """
+        log, now_ms = self._logs.get(key), self._clock.now_ms()
+        if log is None or not log.config.is_compacted or not self._is_free(key, log, now_ms):
+            return None
+        found = self._look_at(log, now_ms)
+        if found is None or not found.cleanable_bytes:
+            return None
+        is_wanted = found.needs_compaction_now or found.cleanable_ratio > log.config.min_cleanable_dirty_ratio
+        return found if is_wanted else None
+
+    def grab(self, key: TopicPartition) -> LogToClean | None:
+        """Look at a log, and mark it as in progress where it needs compaction. Raises what `look` raises."""
+        found = self.look(key)
+        if found is not None:
+            self._move(key, CleaningState.IN_PROGRESS)
+        return found
 
     def _is_free(self, key: TopicPartition, log: PartitionLog, now_ms: int) -> bool:
         return (
@@ -128,17 +142,20 @@ class CleanerManager:
                 self.update_checkpoint(key, offsets.first_dirty_offset)
             delay_ms = max_compaction_delay_ms(log, offsets.first_dirty_offset, now_ms)
             return LogToClean.of(log, offsets.first_dirty_offset, offsets.first_uncleanable_dirty_offset, delay_ms > 0)
+        except NotCachedError:
+            raise
         except Exception as error:
             self.mark_partition_uncleanable(key, str(error))
             return None
 
-    def deletable_logs(self) -> list[PartitionLog]:
+    def deletable_logs(self, among: Iterable[TopicPartition] | None = None) -> list[PartitionLog]:
         """Return the compacted logs, whose old segments compaction's owner deletes, and mark them as in progress.
 
-        Also those that are compacted only: they may have segments below the log start.
+        Also those that are compacted only: they may have segments below the log start. `among`: only of these partitions.
         """
         now_ms = self._clock.now_ms()
-        found = [log for key, log in self._logs.items() if log.config.is_compacted and self._is_free(key, log, now_ms)]
+        logs = [(key, self._logs.get(key)) for key in (self._logs if among is None else among)]
+        found = [log for key, log in logs if log is not None and log.config.is_compacted and self._is_free(key, log, now_ms)]
         for log in found:
             self._move(log.topic_partition, CleaningState.IN_PROGRESS)
         return found
@@ -242,14 +259,15 @@ class CleanerManager:
 
     def update_checkpoint(self, key: TopicPartition, offset: int) -> None:
         """Set a log's checkpoint; those of logs that are gone are dropped. A file that cannot be written is reported."""
-        self._write_checkpoints({**self._checkpoints, key: offset})
+        self._checkpoints[key] = offset
+        self._checkpoints_changed()
 
     def remove_checkpoint(self, key: TopicPartition) -> None:
         """Forget a log that is deleted."""
         self._uncleanable.pop(key, None)
         self._not_before_ms.pop(key, None)
-        if key in self._checkpoints:
-            self._write_checkpoints({other: offset for other, offset in self._checkpoints.items() if other != key})
+        if self._checkpoints.pop(key, None) is not None:
+            self._checkpoints_changed()
 
     def maybe_truncate_checkpoint(self, key: TopicPartition, offset: int) -> None:
         """Lower a log's checkpoint to `offset`, after the log was truncated there."""
@@ -263,16 +281,16 @@ class CleanerManager:
             logger.warning("%s: all of every log counts as dirty: %s", self._path, error)
             return {}
 
-    def _write_checkpoints(self, offsets: dict[TopicPartition, int]) -> None:
+    def _checkpoints_changed(self) -> None:
         # In memory it counts at once: if the file stays old, the next start only does some work again.
-        self._checkpoints = {key: offset for key, offset in offsets.items() if key in self._logs}
         self._is_unwritten = True
         self._write()
 
     def _write(self) -> None:
         if self._is_unwritten and not self._is_writing:
             self._is_unwritten, self._is_writing = False, True
-            self._aside(partial(write_offset_checkpoint, self._path, self._checkpoints), self._written)
+            self._checkpoints = {key: offset for key, offset in self._checkpoints.items() if key in self._logs}
+            self._aside(partial(write_offset_checkpoint, self._path, dict(self._checkpoints)), self._written)
 
     def _written(self, result: object) -> None:
         self._is_writing = False

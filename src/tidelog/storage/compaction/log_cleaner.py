@@ -1,10 +1,13 @@
 """Compaction in the background: log after log, a slice at a time (spec §15; Kafka's LogCleaner).
 
-Every log.cleaner.backoff.ms it looks for a log that needs compaction. A pass over a large log takes long, and the thread that
-owns the logs has other things to do: so a pass is worked off in slices of some megabytes, one in each of the scheduler's
-ticks, until no log needs compaction. What waits for a disk in between, and what takes long as batches are compressed, is done by
-another thread where the scheduler's owner has one, and the pass continues after it. Old segments of compacted logs
-(compact,delete; and those below the log start) are deleted here as well, because a pass must not meet that.
+One pass follows the other, always over the log with the largest dirty share, until no log needs compaction. Then it looks again
+every log.cleaner.backoff.ms. Where the scheduler's owner has threads, one of them reads, maps and filters, and waits for the
+disk. What is left for the thread that owns the logs is done in slices, one in each of the scheduler's ticks.
+
+A look at every log costs, too: with thousands of them more than a small pass. The logs that a look has found are compacted in
+that order, each looked at once more before, and the next look is taken when the passes since have cost `WORK_PER_LOOK` times as
+much, or none is left. With few logs that is after each pass, as in Kafka. A look also deletes the old segments of compacted logs
+(compact,delete; and those below the log start), because a pass must not meet that.
 
 | a pass ends with | then |
 |---|---|
@@ -23,13 +26,13 @@ import logging
 from contextlib import suppress
 from functools import partial
 from inspect import GEN_RUNNING, getgeneratorstate
+from math import inf
 
 from tidelog.errors import StorageError
 from tidelog.model import TopicPartition
 from tidelog.storage.compaction.cleanable import LogToClean
-from tidelog.storage.compaction.cleaner import Cleaner, CleanerStats, CleanResult, Processing, Steps
+from tidelog.storage.compaction.cleaner import Cleaner, CleanerStats, CleanResult, Steps, in_memory, run
 from tidelog.storage.compaction.cleaner_manager import RETRY_AFTER_MS, CleanerManager
-from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.scheduler import ScheduledTask, Scheduler
 
 logger = logging.getLogger("tidelog.storage")
@@ -37,6 +40,16 @@ logger = logging.getLogger("tidelog.storage")
 DEFAULT_BACKOFF_MS = 15_000
 DEFAULT_SLICE_BYTES = 1024 * 1024
 """Read and written in one tick: some milliseconds, for which a broker's clients wait."""
+
+LOOK_BYTES = 8 * 1024
+"""What a look at one log counts: as much time as a pass takes for so many bytes."""
+LOGS_A_STEP = 16
+PASS_BYTES = 512 * 1024
+"""What a pass counts at least: files are created, synced and renamed."""
+WORK_PER_LOOK = 4
+
+SEGMENTS_AT_ONCE = 4
+"""So many old segments are deleted in one step."""
 
 
 class LogCleaner:
@@ -48,9 +61,16 @@ class LogCleaner:
         self._cleaner = cleaner
         self._slice_bytes = slice_bytes
         self._current: LogToClean | None = None
-        self._steps: Steps[CleanResult | None] | None = None
+        """The log of the pass under way."""
+        self._steps: Steps[CleanResult | None] | Steps[LogToClean | None] | None = None
+        """Those of that pass; without one, of the choice that is under way."""
+        self._found: list[TopicPartition] = []
+        """What the last look has found and was not compacted since, the dirtiest last."""
+        self._looked_at = 0
+        self._worked_bytes: float = inf
+        """Since the last look at all logs."""
         self._is_waiting = False
-        """Whether the pass continues after something that is done on another thread."""
+        """Whether the steps continue after something that is done on another thread."""
         self._error: BaseException | None = None
         self._scheduler: Scheduler | None = None
         self._periodic: ScheduledTask | None = None
@@ -77,6 +97,7 @@ class LogCleaner:
         self._periodic = self._next = self._scheduler = None
         if self._current is not None:
             self.manager.abort_cleaning(self._current.topic_partition)
+        self._steps, self._is_waiting = None, False
 
     def went_offline(self, key: TopicPartition) -> None:
         """End the pass that is under way with a log that has met an error of the disk."""
@@ -103,94 +124,132 @@ class LogCleaner:
 
         For an owner without threads.
         """
-        if not self._begin():
+        if self._current is None and not self._begin(self.manager.grab_filthiest_compacted_log()):
             return False
-        while self._steps is not None:
+        while self._current is not None:
             self._go_on(self._slice_bytes)
         return True
 
     def work(self, max_bytes: int) -> bool:
-        """Read and write about `max_bytes`; between two passes old segments are deleted. False if nothing is left to do."""
-        if self._current is None:
-            self.delete_old_segments()
-            if not self._begin():
-                return False
-        self._go_on(max_bytes)
-        return True
+        """Read and write about `max_bytes`; before a pass old segments are deleted. False if nothing is left to do."""
+        if self._steps is None:
+            self._steps = self._choosing()
+        return self._go_on(max_bytes)
 
     def delete_old_segments(self) -> int:
         """Delete the segments of compacted logs whose retention has ended; return how many."""
+        return sum(run(self._deleting(key)) for key in self.manager.compacted())
+
+    # --- choosing
+
+    def _choosing(self) -> Steps[LogToClean | None]:
+        """Come to the log to compact now, marked as in progress; None if none needs it."""
+        manager = self.manager
+        if self._worked_bytes >= WORK_PER_LOOK * LOOK_BYTES * self._looked_at:
+            self._found = []
+        while True:
+            while self._found:
+                key = self._found.pop()
+                chosen = yield from in_memory(partial(manager.grab, key))
+                if chosen is not None:
+                    return chosen
+            found = []
+            keys = manager.compacted()
+            for number, key in enumerate(keys, 1):
+                yield from self._deleting(key)
+                looked_at = yield from in_memory(partial(manager.look, key))
+                if looked_at is not None:
+                    found.append((looked_at.cleanable_ratio, key))
+                if not number % LOGS_A_STEP:
+                    yield LOGS_A_STEP * LOOK_BYTES
+            self._looked_at, self._worked_bytes = len(keys), 0
+            self._found = [key for _, key in sorted(found)]
+            if not found:
+                return None
+
+    def _deleting(self, key: TopicPartition) -> Steps[int]:
+        """Delete a log's old segments; come to how many."""
         deleted = 0
-        logs = self.manager.deletable_logs()
+        while True:
+            now = yield from in_memory(partial(self._delete_some, key))
+            deleted += now
+            if now < SEGMENTS_AT_ONCE:
+                return deleted
+            yield PASS_BYTES
+
+    def _delete_some(self, key: TopicPartition) -> int:
+        logs = self.manager.deletable_logs([key])
         try:
-            for log in logs:
-                try:
-                    deleted += log.delete_old_segments()
-                except StorageError as error:
-                    logger.error("%s: old segments were not deleted: %s", log.directory, error)
+            return sum(log.delete_old_segments(SEGMENTS_AT_ONCE) for log in logs)
+        except StorageError as error:
+            logger.error("%s: old segments were not deleted: %s", logs[0].directory, error)
+            return 0
         finally:
             self.manager.done_deleting(log.topic_partition for log in logs)
-        return deleted
 
     # --- one pass
 
-    def _begin(self) -> bool:
-        if self._current is not None:
-            return True
-        chosen = self.manager.grab_filthiest_compacted_log()
+    def _begin(self, chosen: LogToClean | None) -> bool:
+        self._steps = None
         if chosen is None:
             return False
         self._current = chosen
         self._steps = self._cleaner.steps(chosen)
+        self._worked_bytes += PASS_BYTES
         self.manager.on_abort(chosen.topic_partition, self._abort)
         return True
 
-    def _go_on(self, max_bytes: int) -> None:
-        """Do steps of the pass under way until they come to `max_bytes`, or to its end."""
-        assert self._current is not None
-        assert self._steps is not None
-        key, log, steps = self._current.topic_partition, self._current.log, self._steps
-        if log.is_offline:
-            self._abort()
-            self.manager.give_up_cleaning(key)
-            return
-        error, self._error = self._error, None
+    def _go_on(self, max_bytes: int) -> bool:
+        """Do steps until they come to `max_bytes`, to work for another thread, or to a pass's end; False if no log needs one."""
         done = 0
-        try:
-            while done < max_bytes:
+        while done < max_bytes:
+            if self._current is not None and self._current.log.is_offline:
+                key = self._current.topic_partition
+                self._abort()
+                self.manager.give_up_cleaning(key)
+                return True
+            steps = self._steps
+            assert steps is not None
+            error, self._error = self._error, None
+            try:
                 step = next(steps) if error is None else steps.throw(error)
-                error = None
+            except StopIteration as end:
+                if self._current is not None:
+                    self._end(end.value)
+                    return True
+                if not self._begin(end.value):
+                    return False
+            except Exception as failure:
+                if self._steps is steps:  # Else the log has gone offline, which has ended the pass.
+                    self._fail(failure)
+                return True
+            else:
                 if isinstance(step, int):
                     done += step
+                    self._worked_bytes += step
                 elif self._scheduler is not None and self._scheduler.elsewhere is not None:
                     self._is_waiting = True
-                    self._scheduler.aside(step, partial(self._waited, steps, isinstance(step, Processing)))
-                    return
+                    self._scheduler.aside(step, partial(self._waited, steps))
+                    return True
                 else:
                     try:
                         step()
                     except Exception as raised:
-                        error = raised
-        except StopIteration as end:
-            self._end(end.value)
-        except Exception as failure:
-            if self._steps is steps:  # Else the log has gone offline, which has ended the pass.
-                self._fail(key, log, failure)
+                        self._error = raised
+        return True
 
-    def _waited(self, steps: Steps[CleanResult | None], was_long: bool, result: object) -> None:
-        """Go on after something that was done on another thread, unless the pass was ended meanwhile.
-
-        After long work at once: others had the owner's thread meanwhile.
-        """
+    def _waited(self, steps: object, result: object) -> None:
+        """Go on after something that was done on another thread, unless the pass was ended meanwhile."""
         if self._steps is steps:
             self._is_waiting = False
             self._error = result if isinstance(result, BaseException) else None
-            if was_long:
-                self._go_on(self._slice_bytes)
-            if not self._is_waiting:
-                self._go_on_later()
+            self._go_on_later()
 
-    def _fail(self, key: TopicPartition, log: PartitionLog, error: Exception) -> None:
+    def _fail(self, error: Exception) -> None:
+        if self._current is None:
+            self._steps = None
+            raise error
+        key, log = self._current.topic_partition, self._current.log
         self._abort()
         if isinstance(error, StorageError):
             logger.error("%s: compaction is tried again later: %s", log.directory, error)

@@ -1,0 +1,214 @@
+"""What `background_bench` starts: one background work of an embedded broker, timed from when it may begin to when it is done.
+
+python background_child.py ROW FOLDER SCALE      one JSON line: seconds, and the process's processor seconds meanwhile
+
+It runs under the Python of any checkout: it uses `tidelog.Broker`, a Kafka client, and what lies in the folder.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+import tidelog
+
+PATIENCE_S = 300
+LAG = {"min.compaction.lag.ms": str(7 * 24 * 3600 * 1000), "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+SOON = {"log_initial_task_delay_ms": 100, "log_segment_delete_delay_ms": 0}
+
+
+class Client:
+    """Fills topics of a broker, and changes their settings."""
+
+    def __init__(self, port: int) -> None:
+        settings = {"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0}
+        self.admin = AdminClient(settings)
+        self._settings = settings
+
+    def create(self, topic: str, partitions: int, **config: str) -> None:
+        names = {name.replace("_", "."): value for name, value in config.items()}
+        self.admin.create_topics([NewTopic(topic, partitions, 1, config=names)])[topic].result(PATIENCE_S)
+
+    def fill(self, topic: str, partitions: int, records: int, value_bytes: int, keys: int = 1000) -> None:
+        batch_bytes = max(12_000, value_bytes + 500)  # Smaller than a segment, so that these are rolled.
+        producer = Producer({**self._settings, "linger.ms": 20, "batch.size": batch_bytes, "acks": "all"})
+        errors = []
+
+        def delivered(error: object, _: object) -> None:
+            if error is not None:
+                errors.append(error)
+
+        value = bytes(value_bytes)
+        for number in range(records):
+            for partition in range(partitions):
+                while True:
+                    try:
+                        key = b"key-%d" % (number % keys)
+                        producer.produce(topic, key=key, value=value, partition=partition, on_delivery=delivered)
+                        break
+                    except BufferError:
+                        producer.poll(0.1)
+            producer.poll(0)
+        if producer.flush(PATIENCE_S) or errors:
+            raise RuntimeError(f"{topic} was not filled: {errors[:1]}")
+
+    def set(self, topic: str, name: str, value: str) -> None:
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        self.admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
+
+
+@contextmanager
+def served(folder: Path, **properties: object) -> Iterator[Client]:
+    with tidelog.Broker(folder, **{**SOON, **properties}) as broker:  # type: ignore[arg-type]
+        yield Client(broker.port)
+
+
+def offsets(path: Path, topic: str) -> dict[int, int]:
+    """Return what a checkpoint says of a topic's partitions."""
+    try:
+        lines = path.read_text().splitlines()[2:]
+    except FileNotFoundError:
+        return {}
+    return {int(one[1]): int(one[2]) for one in map(str.split, lines) if one[0] == topic}
+
+
+def until(is_done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_done():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not done after {PATIENCE_S} s")
+        time.sleep(0.01)
+
+
+class Clock:
+    """Elapsed and processor seconds since it was made."""
+
+    def __init__(self) -> None:
+        self._began, self._processor = time.monotonic(), time.process_time()
+
+    def read(self) -> dict[str, float]:
+        return {"seconds": time.monotonic() - self._began, "processor_s": time.process_time() - self._processor}
+
+
+def compaction(folder: Path, partitions: int, records: int, segment_bytes: int) -> dict[str, float]:
+    with served(folder, log_cleaner_backoff_ms=200) as client:
+        client.create("t", partitions, segment_bytes=str(segment_bytes), **LAG)
+        client.fill("t", partitions, records, 100)
+        clock = Clock()
+        client.set("t", "min.compaction.lag.ms", "0")
+        until(lambda: len(offsets(folder / "cleaner-offset-checkpoint", "t")) == partitions)
+        return clock.read()
+
+
+def retention(folder: Path, partitions: int, segments: int) -> dict[str, float]:
+    with served(folder, log_retention_check_interval_ms=200) as client:
+        client.create("t", partitions, segment_bytes="20000", retention_ms="-1", retention_bytes="-1")
+        client.fill("t", partitions, segments, 15_000)
+        clock = Clock()
+        client.set("t", "retention.bytes", "1")
+        until(lambda: sum(1 for _ in folder.glob("t-*/*.log")) <= 2 * partitions)
+        return clock.read()
+
+
+def deletion(folder: Path, partitions: int) -> dict[str, float]:
+    with served(folder) as client:
+        client.create("t", partitions, file_delete_delay_ms="0")
+        client.fill("t", partitions, 2, 100)
+        clock = Clock()
+        client.admin.delete_topics(["t"])["t"].result(PATIENCE_S)
+        until(lambda: not any(folder.glob("t[-.]*")))
+        return clock.read()
+
+
+def time_maps(folder: Path, megabytes: int) -> dict[str, float]:
+    with served(folder) as client:
+        client.create("t", 1, segment_bytes=str(1 << 20))
+        clock = Clock()
+        client.fill("t", 1, megabytes * 10, 100_000)
+        until(lambda: sum(1 for _ in folder.glob("t-0/*.timemap")) >= sum(1 for _ in folder.glob("t-0/*.log")) - 1)
+        return clock.read()
+
+
+def flushes(folder: Path, partitions: int, segments: int) -> dict[str, float]:
+    with served(folder, log_flush_offset_checkpoint_interval_ms=200) as client:
+        client.create("t", partitions, segment_bytes="20000")
+        clock = Clock()
+        client.fill("t", partitions, segments, 15_000)
+
+        def are_flushed() -> bool:
+            points = offsets(folder / "recovery-point-offset-checkpoint", "t")
+            actives = {int(d.name[2:]): max(int(log.stem) for log in d.glob("*.log")) for d in folder.glob("t-*")}
+            return all(points.get(partition, 0) >= active for partition, active in actives.items())
+
+        until(are_flushed)
+        return clock.read()
+
+
+def checkpoints(folder: Path, partitions: int) -> dict[str, float]:
+    with served(folder, replica_high_watermark_checkpoint_interval_ms=200) as client:
+        client.create("t", partitions)
+        client.fill("t", partitions, 1, 10)
+        clock = Clock()
+        for round_number in range(2, 12):
+            client.fill("t", partitions, 1, 10)
+            until(
+                lambda: sum(offsets(folder / "replication-offset-checkpoint", "t").values()) >= round_number * partitions  # noqa: B023
+            )
+        return clock.read()
+
+
+def flush_ms(folder: Path, partitions: int) -> dict[str, float]:
+    with served(folder, log_flush_scheduler_interval_ms=200, log_flush_offset_checkpoint_interval_ms=200) as client:
+        client.create("t", partitions, flush_ms="100")
+        clock = Clock()
+        client.fill("t", partitions, 3, 1000)
+        until(lambda: sum(offsets(folder / "recovery-point-offset-checkpoint", "t").values()) == 3 * partitions)
+        return clock.read()
+
+
+def loading(folder: Path, partitions: int, *, is_clean: bool) -> dict[str, float]:
+    broker = tidelog.Broker(folder, **SOON)  # type: ignore[arg-type]
+    with broker:
+        client = Client(broker.port)
+        client.create("t", partitions, segment_bytes="20000")
+        client.fill("t", partitions, 4, 15_000)
+        if not is_clean:
+            broker.kill()
+    clock = Clock()
+    with served(folder) as client:
+        return clock.read()
+
+
+ROWS: dict[str, Callable[[Path, float], dict[str, float]]] = {
+    "compaction, 60 small partitions": lambda folder, scale: compaction(folder, max(3, int(60 * scale)), 600, 20_000),
+    "compaction, one log of 60 MB": lambda folder, scale: compaction(folder, 1, max(9000, int(500_000 * scale)), 1 << 20),
+    "retention, 200 partitions": lambda folder, scale: retention(folder, max(3, int(200 * scale)), 8),
+    "deletion of 500 partitions": lambda folder, scale: deletion(folder, max(5, int(500 * scale))),
+    "time maps of 216 segments of 1 MB": lambda folder, scale: time_maps(folder, max(10, int(216 * scale))),
+    "flushes of 400 rolled segments": lambda folder, scale: flushes(folder, 40, max(2, int(10 * scale))),
+    "10 checkpoints of 500 high watermarks": lambda folder, scale: checkpoints(folder, max(5, int(500 * scale))),
+    "flush.ms of 200 partitions": lambda folder, scale: flush_ms(folder, max(5, int(200 * scale))),
+    "start after a clean end, 500 partitions": lambda folder, scale: loading(folder, max(5, int(500 * scale)), is_clean=True),
+    "start after a kill, 500 partitions": lambda folder, scale: loading(folder, max(5, int(500 * scale)), is_clean=False),
+}
+
+
+if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)
+    print(json.dumps(ROWS[sys.argv[1]](Path(sys.argv[2]), float(sys.argv[3]))))
