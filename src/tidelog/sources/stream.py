@@ -51,6 +51,7 @@ def scan(
     clock: Clock | None = None,
     skip_damaged: bool = False,
     config: Mapping[str, object] | None = None,
+    tz: str | None = None,
 ) -> pa.RecordBatchReader:
     """Return every record of a topic with `start <= timestamp < end`, however late it was appended.
 
@@ -61,8 +62,9 @@ def scan(
     Args:
         source: a Kafka data folder, a `LogDir`, or brokers as `host:port` (several with commas between).
         topic: its name.
-        start: inclusive; epoch milliseconds, `datetime`, `date` or a text as `2013-07-10T09:00`, `now`, `-3d`. None: no bound.
-        end: exclusive; the same.
+        start: inclusive; epoch milliseconds, `datetime`, `date` or a text as `2013-07-10T09:00`, `yesterday 09:00`, `-3d`.
+            None: no bound.
+        end: exclusive; the same, or `+15m`, that long after `start`.
         columns: names in the order wanted (`tidelog.sources.schema`). None: all but `create_time`.
         partitions: their numbers. None: all.
         isolation: `read_uncommitted`, or `read_committed`: nothing of aborted or unfinished transactions.
@@ -76,6 +78,7 @@ def scan(
         clock: what `now` means; the machine's clock by default.
         skip_damaged: read around damaged batches; `report.left_out` and the log say what that left out. Of a folder only.
         config: Kafka's properties of a client, of brokers only: `{"security.protocol": "SSL", …}`, as `connect` takes them.
+        tz: the zone of times without one, an IANA name. [default: that of TIDELOG_TZ, else UTC]
 
     Raises:
         InvalidArgumentError: an argument makes no sense.
@@ -95,6 +98,7 @@ def scan(
         topic,
         start=start,
         end=end,
+        tz=tz,
         partitions=partitions,
         isolation=isolation,
         offsets=offsets,

@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from tidelog.cli.options import (
-    Moment,
-    TimeType,
     data_dir_of,
-    echo_moment,
     isolation_option,
     partition_option,
     source_argument,
@@ -28,8 +25,8 @@ from tidelog.cli.printing import notices
 from tidelog.cli.printing.notices import INCOMPLETE
 from tidelog.cli.printing.output import STDOUT, open_output, stdout_is_terminal
 from tidelog.cli.printing.progress_bar import ProgressBar
+from tidelog.cli.time_options import Moment, echo_moment, time_range_options
 from tidelog.sources.opening import kind_of, open_source
-from tidelog.times import format_time
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,8 +47,9 @@ BINARY_FORMATS = ("arrow", "parquet")
 @click.command()
 @source_argument
 @topic_argument
-@click.option("--from", "start", type=TimeType(), help="Records with this timestamp or a later one.")
-@click.option("--to", "end", type=TimeType(), help="Records with an earlier timestamp than this.")
+@time_range_options(
+    "Records with this timestamp or a later one.", "Records with an earlier timestamp than this; +15m: after --from."
+)
 @partition_option
 @isolation_option
 @click.option(
@@ -89,8 +87,6 @@ def command(
     Records come in offset order, partition by partition. Control records are left out. Exit code 3: offsets are missing from the
     folder; the notes say which.
     """
-    if start is not None and end is not None and end.time_ms < start.time_ms:
-        raise click.UsageError(f"the range ends at {format_time(end.time_ms)}, before its start {format_time(start.time_ms)}.")
     format_name = format_name or SUFFIXES.get(Path(output or "").suffix.lower(), "text")
     kind = kind_of(source)
     if not kind.reads_files and (time_map_dir is not None or until_high_watermark):
