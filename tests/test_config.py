@@ -46,10 +46,10 @@ def test_names_of_brokers_of_the_seeds_and_of_older_units(caplog: pytest.LogCapt
     assert LogConfig.from_properties(old) == expected
     assert LogConfig.from_properties(old) == expected
     assert sorted(caplog.messages) == [
-        "log.index.size.max.bytes is taken for segment.index.bytes",
-        "log.retention.hours is taken for retention.ms",
-        "log.roll.hours is taken for segment.ms",
-        "max.message.time.difference.ms is taken for message.timestamp.difference.max.ms",
+        "log.index.size.max.bytes is used as segment.index.bytes",
+        "log.retention.hours is used as retention.ms",
+        "log.roll.hours is used as segment.ms",
+        "max.message.time.difference.ms is used as message.timestamp.difference.max.ms",
     ]
 
 

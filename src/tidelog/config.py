@@ -378,7 +378,7 @@ def unaliased(properties: Mapping[str, PropertyValue], *, warn: bool = True) -> 
             found[name] = convert(properties[alias])
             if warn and alias not in _warned:
                 _warned.add(alias)
-                logger.warning("%s is taken for %s", alias, name)
+                logger.warning("%s is used as %s", alias, name)
     return {**found, **{name: value for name, value in properties.items() if name not in _ALIASES}}
 
 

@@ -42,7 +42,7 @@ class Answer(NamedTuple):
     """What a look-up says, and what it read."""
 
     offset: int | None
-    """None if no record is that late."""
+    """None if no record is at or after that time."""
     start_offset: int | None
     """Where reading the log began."""
     index_bytes: int

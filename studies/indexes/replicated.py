@@ -71,7 +71,7 @@ def decode(data: bytes) -> tuple[bytes, tuple[TimeEntry, ...], int]:
     end = _PREFIX.size + size
     (count,) = _COUNT.unpack_from(data, end)
     if len(data) != end + _COUNT.size + count * _ENTRY.size:
-        raise InvalidArgumentError("a response of a broken length", found=len(data))
+        raise InvalidArgumentError("a response of invalid length", found=len(data))
     entries = tuple(TimeEntry(*entry) for entry in _ENTRY.iter_unpack(data[end + _COUNT.size :]))
     return data[_PREFIX.size : end], entries, high_watermark
 

@@ -64,7 +64,7 @@ def test_configs(client: RawClient) -> None:
         results = client.ask(DescribeConfigsRequest(asked, include_synonyms=True, include_documentation=True), 4).results
         count = answered([one.error_code for one in results], 2000)
         assert all(one.configs == results[0].configs for one in results[:count])
-        assert {one.error_message for one in results[count:]} == {"the answer is full: ask for the rest in another request"}
+        assert {one.error_message for one in results[count:]} == {"the response is full: ask for the rest in another request"}
         assert {one.resource_name for one in results} == {name}
 
 

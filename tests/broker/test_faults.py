@@ -169,12 +169,12 @@ def test_how_long_it_fails() -> None:
 def test_what_can_never_happen_is_refused() -> None:
     with tidelog.Broker() as broker:
         for arguments, options, words in [
-            (("Prduce", "NETWORK_EXCEPTION"), {}, "no API that this broker answers"),
-            (("Produce", "NETWORK_EXEPTION"), {}, "no error of Kafka's"),
-            (("Produce", 4000), {}, "no error of Kafka's"),
-            (("Produce", "NONE"), {}, "no error of Kafka's"),
+            (("Prduce", "NETWORK_EXCEPTION"), {}, "not an API of this broker"),
+            (("Produce", "NETWORK_EXEPTION"), {}, "not a Kafka error"),
+            (("Produce", 4000), {}, "not a Kafka error"),
+            (("Produce", "NONE"), {}, "not a Kafka error"),
             (("Produce", 7), {"times": 0}, "how often it fails"),
-            (("Heartbeat", 7), {"topic": "t"}, "Heartbeat fails as a whole, not for a topic"),
+            (("Heartbeat", 7), {"topic": "t"}, "Heartbeat can only fail as a whole, not for one topic"),
             (("OffsetFetch", 7), {"topic": "t"}, "OffsetFetch fails as a whole"),
         ]:
             with pytest.raises(InvalidArgumentError, match=words):

@@ -131,4 +131,4 @@ def test_cat_around_no_damage(damaged: Path) -> None:
     ran = run_ok("cat", damaged, "v2-lz4-ct", "--skip-damaged")
     assert ran.stdout == run_ok("cat", KAFKA_3, "v2-lz4-ct").stdout and not ran.notes
     refused = run("cat", "localhost:1", TOPIC, "--skip-damaged")
-    assert refused.exit_code == 2 and "--skip-damaged is for folders" in refused.error
+    assert refused.exit_code == 2 and "--skip-damaged reads segment files" in refused.error

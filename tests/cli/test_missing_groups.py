@@ -25,7 +25,7 @@ from tidelog.spark.jobs.result import logged_missing
 NOW = 1_373_414_400_000  # 2013-07-10
 PARTITIONS = 3
 GROUP, OTHER = "early", "late"
-COMMITS = "note: commits are missing with what is missing of "
+COMMITS = "note: records are missing from "
 
 
 @pytest.fixture(scope="module")

@@ -521,8 +521,8 @@ def test_reset_where_nothing_is_that_late(broker: RunningBroker, client: Client,
     address = broker.bootstrap_servers
     ran = run_ok("groups", "reset", address, topic, "--to", "2040-01-01", "--execute", "--json", clock=clock)
     assert [(one["new_offset"], one["new_timestamp"], one["skipped"], one["note"]) for one in ran.json_lines] == [
-        (10, None, 10, "no record is that late: the end of the log"),
-        (10, None, 0, "no record is that late: the end of the log"),
+        (10, None, 10, "no record is at or after that time: the end of the log"),
+        (10, None, 0, "no record is at or after that time: the end of the log"),
     ]
     assert f"{topic}: offsets set: 2" in ran.stderr
     assert [one.lag_ms for one in client.group_lag(topic).partitions] == [0, 0]

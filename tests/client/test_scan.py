@@ -118,7 +118,7 @@ def test_errors_come_at_once(golden: dict[str, str]) -> None:
         tidelog.scan(brokers, "nowhere")
     with pytest.raises(UnknownTopicOrPartitionError, match="no partition 5"):
         tidelog.scan(brokers, "two-partitions", partitions=[0, 5])
-    with pytest.raises(InvalidArgumentError, match="time maps belong to files"):
+    with pytest.raises(InvalidArgumentError, match="time maps need a folder"):
         tidelog.scan(brokers, "two-partitions", time_map_dir="maps")
     with pytest.raises(InvalidArgumentError, match="before its start"):
         tidelog.scan(brokers, "two-partitions", start=2, end=1)

@@ -211,7 +211,7 @@ def test_a_target_that_was_made_anew_is_not_gone_on_with(
     assert [one.error_code for one in client.cluster.ask_any(wish, DeleteTopicsResponse, newest=5).responses] == [0]
     client.cluster.topic_now(name, create=True)
     with pytest.raises(
-        OffsetOutOfRangeError, match=r"again-0 of the target ends before what was copied into it.* found 0, expected"
+        OffsetOutOfRangeError, match=r"again-0 of the target ends before the last offset copied into it.* found 0, expected"
     ):
         copy_partition(whole)
     assert not got(client, name)

@@ -199,7 +199,7 @@ def test_any_topic_property(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("tidelog.config._warned", set())  # Another test of this process may have been reported.
     file = written(tmp_path / "rows.parquet", table(50))
     aliased = run_ok(*command(tmp_path / "alias", file, "--config", "log.roll.hours=1"))
-    assert "log.roll.hours is taken for segment.ms" in aliased.stderr
+    assert "log.roll.hours is used as segment.ms" in aliased.stderr
     assert properties_of(tmp_path / "alias") == {"retention.ms": "-1", "segment.ms": "3600000"}
     run_ok(*command(tmp_path / "codec", file, "--config", "compression.type=gzip"))
     assert {header.codec for header in headers(tmp_path / "codec" / "events-0")} == {Codec.GZIP}

@@ -149,7 +149,7 @@ def test_offsets_for_times_and_ranges(broker: Kafka391) -> None:
 
 
 def test_kafka_s_none_hides_nothing(broker: Kafka391) -> None:
-    """The log start was moved after the first segment's latest record: Kafka then says that nothing is that late."""
+    """The log start was moved after the first segment's latest record: Kafka then says that nothing is at or after that time."""
     broker.create_topic("hidden", segment_bytes="1048576", segment_ms="1000000000")
     with tidelog.connect(broker.bootstrap) as client:
         times = [100_000, 1, 2, 3] * 300

@@ -616,7 +616,7 @@ MUTANTS = [
     ),
     Mutant(
         "ART-44",
-        "no record is that late: the log end",
+        "no record is at or after that time: the log end",
         "reader/time_search.py",
         (
             (

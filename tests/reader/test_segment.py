@@ -254,12 +254,12 @@ class TestDamagedIndexes:
         ("damage", "notice"),
         [
             ("missing", "is missing"),
-            ("odd length", "broken length"),
+            ("odd length", "invalid length"),
             ("halved", None),
             ("emptied", None),
             ("zeroed", None),
             ("padded", None),
-            ("reversed", "goes back|back in time"),
+            ("reversed", "decreasing"),
         ],
     )
     def test_a_damaged_index_costs_no_answer(

@@ -163,5 +163,5 @@ def test_what_kafka_wrote_and_bounds(tmp_path: Path) -> None:
 
 
 def test_brokers_have_no_files() -> None:
-    with pytest.raises(InvalidArgumentError, match="skip_damaged is for folders"):
+    with pytest.raises(InvalidArgumentError, match="skip_damaged reads segment files"):
         tidelog.scan("localhost:1", TOPIC, skip_damaged=True)

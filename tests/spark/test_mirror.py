@@ -191,7 +191,7 @@ def test_what_is_refused(start_broker: StartBroker, tmp_path: Path, monkeypatch:
     assert (row["lost"], row["records"], row["next_offset"]) == (5, 5, 20)
     source.on_loop(lambda: source.node.manager.delete_topic("orders"))
     source.create_topic("orders", 1)
-    with pytest.raises(OffsetOutOfRangeError, match="was the topic recreated"):
+    with pytest.raises(OffsetOutOfRangeError, match="if the topic was recreated"):
         mirror_here(monkeypatch, wanted)
 
 

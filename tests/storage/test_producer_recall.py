@@ -60,7 +60,7 @@ def test_damage_that_was_flushed_keeps_no_log_from_loading(
     log = open_log(tmp_path, clean=False, recovery_point=12, segment_bytes=4 * size)
     assert log.log_end_offset == 12
     assert [each.first_sequence for each in log.producer_state.active_producers[1].batches] == [8, 10]
-    assert "of producers only the batches after it are recognized" in caplog.text
+    assert "duplicates of producers' batches before it are not recognized" in caplog.text
 
 
 def test_only_of_the_epoch_that_it_has_now(tmp_path: Path) -> None:

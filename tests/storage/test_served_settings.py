@@ -110,7 +110,7 @@ def test_a_kafka_that_served_it_since_is_told(tmp_path: Path) -> None:
     assert settings.is_kafkas_since
     assert not settings.of("t").is_broker_known
     ran = run_ok("retention", tmp_path, clock=ManualClock(NOW_MS))
-    assert "Kafka has served the folder after 2023-11-14T22:13:20.000Z, when Tidelog did" in ran.stderr
+    assert "Kafka has served the folder since Tidelog last did, at 2023-11-14T22:13:20.000Z" in ran.stderr
     serve(tmp_path)
     assert not TopicSettings(tmp_path).is_kafkas_since
 

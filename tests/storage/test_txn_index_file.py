@@ -59,7 +59,7 @@ def test_sanity_check(tmp_path: Path) -> None:
         index.sanity_check()
     index.path.write_bytes(b"x" * (ENTRY_BYTES + 1))
     torn = TxnIndexFile(index.path, 0)
-    with pytest.raises(CorruptIndexError, match="broken length"):
+    with pytest.raises(CorruptIndexError, match="invalid length"):
         torn.sanity_check()
     torn.reset()
     torn.append(FOUR[0])

@@ -1,23 +1,23 @@
-"""Serves the storage engine over Kafka's protocol: one process, one event loop, which owns all state, and takes no locks.
+"""Serves the storage engine over Kafka's protocol: one process with one event loop, which owns all state and takes no locks.
 
 | read | for |
 |---|---|
-| `serving_broker`, `broker`, `broker_thread` | a broker from its folder to its end: as a process, inside a Python program |
-| `server/` | sockets, frames, order, limits; nothing else knows asyncio. Slices of the loop, budgets; numbers over HTTP |
-| `authorization/`, `quotas/` | what a client may do, and how much |
-| `api`, `apis/` | from a decoded request to its answer; one file an API: versions, rules, a plain function |
+| `serving_broker`, `broker`, `broker_thread` | a running broker, as a process or inside a Python program |
+| `server/` | sockets, frames, order, limits; the only user of asyncio. Slices of the loop, budgets; metrics over HTTP |
+| `authorization/`, `quotas/` | permissions and client limits |
+| `api`, `apis/` | from a decoded request to its response; one file per API: versions, rules, a plain function |
 | `fetch/` | what `apis/fetch` needs: sessions, partitions read, delayed fetches, older formats |
-| `groups/`, `transactions/` | the two coordinators |
-| `state_log`, `delays` | what they stand on: tables in internal topics, the future on the log's clock |
-| `core`, `node` | what all parts stand on: logs, clock, timers; and the parts, wired together: what the APIs share |
-| `topics`, `topic_changes`, `leadership`, `replica_rules` | topics seen and changed, who leads what |
-| `replicas/` | the replicas of a member of a cluster: leading, following, in-sync replicas |
-| `cluster/` | a broker of a cluster: other nodes, and where its metadata comes from |
-| `settings/` | the broker's properties, and a topic's as clients see and change them |
-| `api_error`, `read_only` | what a request is refused for |
-| `flushes` | producers that wait for the disk |
-| `metrics`, `groups/group_lags` | what an operator sees |
+| `groups/`, `transactions/` | the group and transaction coordinators |
+| `state_log`, `delays` | their base: tables in internal topics, timers on the log's clock |
+| `core`, `node` | the base of all parts: logs, clock, timers; and the parts wired together, for the APIs |
+| `topics`, `topic_changes`, `leadership`, `replica_rules` | topics, their changes, and partition leadership |
+| `replicas/` | the replicas of a cluster member: leading, following, in-sync replicas |
+| `cluster/` | a cluster member: connections to other nodes, source of its metadata |
+| `settings/` | broker and topic properties, as clients see and change them |
+| `api_error`, `read_only` | reasons for refusing a request |
+| `flushes` | produce requests that wait for the disk |
+| `metrics`, `groups/group_lags` | figures for the operator |
 
-A request's way: socket → frame → `server.dispatcher` decodes it → the API's `handle` → the response, at once or later → socket. A
-connection's requests are answered one after the other, in their order, as Kafka does.
+A request's path: socket → frame → `server.dispatcher` decodes it → the API's `handle` → the response, at once or later → socket.
+The requests of a connection are answered one after the other, in order, as in Kafka.
 """

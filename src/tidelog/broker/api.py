@@ -1,4 +1,4 @@
-"""An API of the broker: its messages, the versions served, and the function that answers.
+"""An API of the broker: its messages, the served versions, and the handler.
 
 A module of `apis/` defines one, as `API`::
 
@@ -7,7 +7,7 @@ A module of `apis/` defines one, as `API`::
     ...
     API = Api(ProduceRequest, ProduceResponse, SERVED, ACCESS, handle)
 
-`ACCESS` says what is checked before the handler is called (`authorization.access`); it is `NOTHING` only for APIs that need no
+`ACCESS` is the access check before the handler runs (`authorization.access`); it is `NOTHING` only for APIs that need no
 authentication.
 
 `handle(node, message, request)` is called on the loop's thread and must not block. It returns the response, or
@@ -16,16 +16,16 @@ authentication.
 |---|---|
 | `Outcome.LATER` | `request.respond(response)` will be called, once; the connection reads nothing further until then |
 | `Outcome.NOTHING` | no response is ever sent (Produce with acks=0) |
-| `Outcome.CLOSE` | the connection is closed, without a word |
-| `Wide(response)` | the response is so large that its bytes are made on another thread |
-| a generator | the work grows with the request, or with what the broker has: it is done in `slices`, and returns any of these |
+| `Outcome.CLOSE` | the connection is closed without a response |
+| `Wide(response)` | the response is so large that it is encoded on another thread |
+| a generator | the work grows with the request or the broker's state: it runs in `slices`, and returns any of these |
 
 A handler that loops over anything is a generator: `tests/broker/test_widest.py` sends each API its widest requests.
 
-A request's record bytes lie in the memory that the connection reads into: they may be looked at, and changed, until `handle`
-returns. A handler that answers later and still needs them copies them.
+A request's record bytes are in the connection's receive buffer: they may be read and changed until `handle` returns. A handler
+that needs them later must copy them.
 
-A handler answers what it foresees with Kafka's error codes; whatever else it raises, `Dispatcher` logs and closes the
+A handler answers expected errors with Kafka's error codes. If it raises anything else, `Dispatcher` logs that and closes the
 connection.
 """
 
@@ -58,7 +58,7 @@ class Api(NamedTuple):
     """The operations that the authorizer must allow, if the broker has one."""
     handle: Handler
     answer_usual: UsualHandler | None = None
-    """Answers a request's bytes where that is the sooner; None is for all others, which are decoded and handled."""
+    """Answers a request from its bytes, if that is faster; None for all others, which are decoded and handled."""
 
     @property
     def name(self) -> str:

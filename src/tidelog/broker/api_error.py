@@ -1,6 +1,6 @@
-"""The reason for which a request is refused, raised by a rule and turned into the response.
+"""Why a request is refused: raised by a rule, and turned into the response.
 
-A handler's rules raise `ApiError`, or an error of the engine's; `api_error_of` makes one of the other. Reasons are for people.
+A handler's rules raise `ApiError`, or an error of the storage engine, which `api_error_of` converts. Reasons are for people.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ logger = logging.getLogger("tidelog.broker")
 
 
 MAX_REASON = 1000
-"""So many characters are reported: a string of the protocol has 32,767 bytes at most, and a request may name ten thousand
-things.
+"""The most characters of a reason: a string of the protocol has at most 32,767 bytes, and a request may have ten
+thousand errors.
 """
 
 
 def shortened(reason: str) -> str:
-    """Return a reason that fits into an answer, whatever of the request it repeats."""
+    """Return a reason short enough for a response, whatever it repeats of the request."""
     return reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]} …"
 
 
@@ -34,24 +34,25 @@ class ApiError(Exception):
 
 
 MAX_CHANGED = 10_000
-"""Records of the metadata that one request may make, as Kafka's controller takes them."""
+"""The most metadata records that one request may write, as in Kafka's controller."""
 
 
 def too_many_changes() -> ApiError:
-    """Return how a request is refused that would make more: none of it is done."""
-    return ApiError(ErrorCode.POLICY_VIOLATION, f"too many changes for one request: {MAX_CHANGED} is the most")
+    """Return the error for a request that would write more, of which nothing is done."""
+    return ApiError(ErrorCode.POLICY_VIOLATION, f"too many changes in one request: at most {MAX_CHANGED}")
 
 
 def check_size(records: int) -> None:
-    """Raise ApiError for a request that would make so many records, if they are too many."""
+    """Raise ApiError if a request would write too many metadata records."""
     if records > MAX_CHANGED:
         raise too_many_changes()
 
 
 def api_error_of(error: Exception) -> ApiError:
-    """Return the code and reason that answer `error`; an unexpected error is logged, and answered without its text."""
+    """Return the code and reason for `error`. An unexpected error is logged, and its text is not sent."""
     if isinstance(error, ApiError):
-        # A handler that keeps the error would be kept by it: the collector takes thousands of such cycles in one go.
+        # Without this, the error's traceback and the handler would form a cycle; the collector frees thousands of them in one
+        # pause.
         return error.with_traceback(None)
     if isinstance(error, InvalidArgumentError):
         return ApiError(ErrorCode.INVALID_REQUEST, str(error))

@@ -1,34 +1,35 @@
-"""A broker inside a Python process: `tidelog.Broker`. For tests, notebooks, and programs that bring their own.
+"""A broker inside a Python process: `tidelog.Broker`. For tests, notebooks, and programs that embed a broker.
 
     with tidelog.Broker() as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
 
 | argument | |
 |---|---|
-| `data_dir` | the folder; made where it is missing; without one a temporary folder, which is removed at the end |
-| `port` | on 127.0.0.1; 0 any free one, which it keeps when it is stopped and started again |
-| `clock` | the machine's, or a `ManualClock`: each `advance` does what has become due, before it returns |
-| `tls` | True: a listener with TLS, with a certificate that is made on the fly (`server.secured.quick_security`) |
-| `users` | names and passwords: a listener with SASL, PLAIN and SCRAM; both together: SASL_SSL |
-| `read_only` | serves a folder that is there, and changes no byte in it; what would is refused (`read_only`) |
-| all others | a broker's or a topic's properties by Kafka's names, `log_retention_ms=1000` or `**{"log.retention.ms": 1000}` |
+| `data_dir` | the data folder, created if missing; without it a temporary folder, which is removed at the end |
+| `port` | on 127.0.0.1; 0 means any free port, which is kept over `stop` and `start` |
+| `clock` | the machine's, or a `ManualClock`: `advance` runs everything that has become due before it returns |
+| `tls` | True: a TLS listener with a generated certificate (`server.secured.quick_security`) |
+| `users` | names and passwords: a SASL listener with PLAIN and SCRAM; with `tls` it is SASL_SSL |
+| `read_only` | serves an existing folder without changing a byte of it; requests that would are refused (`read_only`) |
+| all others | broker or topic properties by Kafka's names, `log_retention_ms=1000` or `**{"log.retention.ms": 1000}` |
 
-Defaults are Kafka's, but for `group.initial.rebalance.delay.ms`: 0, so that a group begins at once.
+Defaults are Kafka's, except `group.initial.rebalance.delay.ms`: 0, so that a group begins at once.
 
 | for tests, without a client | |
 |---|---|
 | `create_topic("orders", 3, retention_ms=1000)` | |
-| `produce("orders", b"value", key=b"key")`, `produce("orders", [b"a", b"b"])` | offsets; a missing topic is created |
-| `records("orders")` | what is in it |
-| `fail("Produce", "NOT_LEADER_OR_FOLLOWER", topic="orders", times=2)` | what clients ask fails so, and nothing of it is done |
+| `produce("orders", b"value", key=b"key")`, `produce("orders", [b"a", b"b"])` | returns offsets; creates a missing topic |
+| `records("orders")` | the topic's records |
+| `fail("Produce", "NOT_LEADER_OR_FOLLOWER", topic="orders", times=2)` | matching requests of clients fail with this error,
+without any effect |
 
-The broker runs on a thread of its own, with a loop of its own: whatever the program does, clients are served, as far as Python's
-one lock allows. Methods may be called from any thread.
+The broker runs on its own thread with its own event loop, so it serves clients while the program does other work, as far as the
+GIL allows. Methods may be called from any thread.
 
-`stop` ends cleanly; `kill` leaves the folder as a process does that is killed, so that a test can see what the next start makes
-of it. `start` starts again after either, on the same folder. `with` starts, and stops. A broker without references is stopped,
-with a ResourceWarning; one that runs when the program ends is stopped, too. In a process that was forked off there is no broker:
-it continues in the one that started it.
+`stop` shuts down cleanly. `kill` leaves the folder as a killed process does, so that a test can see the recovery. `start` starts
+it again after either, on the same folder. `with` starts and stops it. A broker without references is stopped, with a
+ResourceWarning; so is one that still runs when the program ends. A forked process has no broker: it keeps running in the process
+that started it.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ Value = bytes | str | None
 
 
 class Broker:
-    """A broker in this process, for any Kafka client. Raises InvalidArgumentError for a property that is none, or a bad value."""
+    """A broker in this process, for any Kafka client. Raises InvalidArgumentError for an unknown property or a bad value."""
 
     def __init__(
         self,
@@ -137,9 +138,9 @@ class Broker:
     # --- start and stop
 
     def start(self) -> Self:
-        """Serve; returns once clients are served. Raises what `LogManager.startup` raises, InvalidArgumentError for an address.
+        """Start; returns once clients are served. Raises what `LogManager.startup` raises.
 
-        Raises InvalidArgumentError, too, where it is running already.
+        Raises InvalidArgumentError for a bad address, or if it is already running.
         """
         if self._serving is not None:
             raise InvalidArgumentError("the broker is running", path=self.data_dir)
@@ -149,20 +150,20 @@ class Broker:
         if self._security is not None and not self._is_read_only:
             security = self._security
             self.call(lambda running: security.make_users(running.node))
-        # Its thread must not refer to it: then it would never be dropped.
+        # Its thread must not refer to it, or it would never be garbage-collected.
         self._if_dropped = weakref.finalize(self, _dropped, serving, self._temporary, repr(self))
         return self
 
     def stop(self) -> bool:
-        """End cleanly: answer what was begun, flush, write the clean-shutdown file; whether that worked. Idempotent.
+        """Shut down: answer pending requests, flush, write the clean-shutdown file; return whether that worked. Idempotent.
 
-        Raises StorageError where the end does not come on for `broker_thread.STALLED_S`; then it may be called again.
+        Raises StorageError if the shutdown makes no progress for `broker_thread.STALLED_S`; it may then be called again. Raises
         InvalidArgumentError on the broker's own thread.
         """
         return self._end(is_clean=True)
 
     def kill(self) -> None:
-        """End at once, and leave the folder as a process does that is killed: the next start recovers."""
+        """Stop at once, and leave the folder as a killed process does: the next start recovers."""
         self._end(is_clean=False)
 
     @property
@@ -174,26 +175,27 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port`, for clients; of the first listener, where there are several."""
+        """`host:port`, for clients; of the first listener, if there are several."""
         listener = self._listeners[0]
         return joined(listener.advertised_host, listener.advertised_port)
 
     @property
     def port(self) -> int:
-        """Where the first listener listens."""
+        """The port of the first listener."""
         return self._listeners[0].port
 
     def client_config(
         self, client: str = "confluent-kafka", *, user: str | None = None, mechanism: str | None = None
     ) -> dict[str, Any]:
-        """Return the settings with which a client reaches this broker, by the client's own names.
+        """Return the settings with which a client connects to this broker, by the client's own names.
 
-        `client` is "confluent-kafka", "kafka-python", "aiokafka", "java" (properties) or "tidelog" (for `tidelog.connect`). With
-        `users`, `user` is one of them, else the first, and `mechanism` PLAIN, SCRAM-SHA-256 (the default) or SCRAM-SHA-512.
-        Raises InvalidArgumentError for another client, user or mechanism, and for a broker that was given `listeners`.
+        `client` is "confluent-kafka", "kafka-python", "aiokafka", "java" (properties) or "tidelog" (for `tidelog.connect`). If
+        the broker has `users`, `user` is one of them, by default the first, and `mechanism` is PLAIN, SCRAM-SHA-256 (the default)
+        or SCRAM-SHA-512. Raises InvalidArgumentError for another client, user or mechanism, and if the broker was given
+        `listeners`.
         """
         if self._security is None and self._listeners[0].protocol != PLAINTEXT:
-            raise InvalidArgumentError("its listeners were given as properties: write the clients' settings to match")
+            raise InvalidArgumentError("the listeners were given as properties: configure the clients to match")
         security = self._security or QuickSecurity(tls=False, users=None, is_read_only=self._is_read_only)
         return security.client_config(client, self.bootstrap_servers, user, mechanism)
 
@@ -202,7 +204,7 @@ class Broker:
     def create_topic(self, name: str, partitions: int = 1, **properties: PropertyValue) -> None:
         """Create a topic; its properties by Kafka's names, `retention_ms=1000` or `**{"retention.ms": 1000}`.
 
-        Raises TopicExistsError, InvalidArgumentError for a name, a number or a property that Kafka would refuse.
+        Raises TopicExistsError, and InvalidArgumentError for a name, number or property that Kafka would refuse.
         """
         self._check_writable()
         named = {name if "." in name else name.replace("_", "."): value for name, value in properties.items()}
@@ -242,11 +244,12 @@ class Broker:
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> int | list[int]:
-        """Append a record and return its offset, or several, as one batch, and return theirs. Text is stored as UTF-8.
+        """Append a record and return its offset, or append several as one batch and return their offsets. Text is stored as
+        UTF-8.
 
-        Without `partition` it is that of the key, by Kafka's hash, or 0. Without `timestamp_ms` it is the broker's clock's time.
-        A topic that is missing is created, with `num.partitions`. Raises UnknownTopicOrPartitionError, InvalidArgumentError of a
-        read-only broker, and what an append raises.
+        By default `partition` follows from the key, by Kafka's hash, or is 0 without a key, and `timestamp_ms` is the time of the
+        broker's clock. A missing topic is created with `num.partitions`. Raises UnknownTopicOrPartitionError,
+        InvalidArgumentError if the broker is read-only, and what an append raises.
         """
         values = [value] if value is None or isinstance(value, bytes | str) else list(value)
         self._check_writable()
@@ -279,7 +282,7 @@ class Broker:
         return first if value is None or isinstance(value, bytes | str) else [first + index for index in range(len(values))]
 
     def records(self, topic: str, partition: int | None = None) -> list[Record]:
-        """Return the records of a topic, or of one of its partitions, in order of partition and offset, as read_uncommitted.
+        """Return the records of a topic or of one partition, in order of partition and offset, with isolation read_uncommitted.
 
         Raises UnknownTopicOrPartitionError.
         """
@@ -296,24 +299,25 @@ class Broker:
         return found
 
     def fail(self, api: str, error: str | int | None, *, topic: str | None = None, times: int | None = 1) -> Fault:
-        """Have the next `times` requests of an API fail; None: all, until `stop` of what is returned. `count` of it counts them.
+        """Make the next `times` requests of an API fail; None: all, until `stop` of the returned fault, whose `count` counts
+        them.
 
-        `api` and `error` are Kafka's names, "Fetch" and "NOT_LEADER_OR_FOLLOWER" (or 6); with None for an error the connection is
-        closed. Nothing of what fails is done. With `topic` only requests fail that name it, and only for it. A broker that
-        starts again has forgotten it. Raises InvalidArgumentError for a name that is none, and for a topic of an API whose
-        requests fail as a whole.
+        `api` and `error` are Kafka's names, "Fetch" and "NOT_LEADER_OR_FOLLOWER" (or 6); if the error is None, the connection is
+        closed. A failed request has no effect. With `topic`, only requests that name the topic fail, and only for it. A restart
+        clears all faults. Raises InvalidArgumentError for an unknown name, and for a topic of an API whose requests fail as a
+        whole.
         """
         return self.call(lambda running: running.node.faults.add(api, error, topic, times))
 
     def tick(self) -> int:
-        """Do now what is due by the clock: retention, compaction, deletions; return how many tasks ran.
+        """Run what is due by the clock: retention, compaction, deletions; return how many tasks ran.
 
-        It happens by itself, too. A `ManualClock` does this with each `advance`.
+        This also happens by itself. With a `ManualClock` each `advance` does it.
         """
         return self.call(ServingBroker.tick)
 
     def call(self, work: Callable[[ServingBroker], T]) -> T:
-        """Return what `work` returns, called on the broker's own thread: what it owns may be looked at nowhere else."""
+        """Call `work` on the broker's thread and return its result: the broker's state may be read nowhere else."""
         if self._serving is None:
             raise InvalidArgumentError("the broker is not running", path=self.data_dir)
         return self._serving.call(work)
@@ -321,7 +325,9 @@ class Broker:
     # --- inside
 
     def _create(self, name: str, steps: Callable[[Node], Steps[Any]]) -> None:
-        """Have a topic made as for a client. On the broker's own thread nothing can be waited for: there it is made at once."""
+        """Create a topic as for a client. On the broker's own thread nothing can be waited for, so there it is created in one
+        step.
+        """
         if self._serving is not None and self._serving.is_here:
             self.call(lambda running: run_steps(steps(running.node), running.node.manager.metadata))
             return
@@ -348,7 +354,7 @@ class Broker:
                     self._if_dropped.detach()
 
     def _forked(self) -> None:
-        """In a copy of the process, which has no thread of the broker's: nothing runs here, and nothing of it is removed."""
+        """In a forked process, which lacks the broker's thread: stop using the broker, and remove nothing of it."""
         serving, self._serving = self._serving, None
         if serving is not None:
             serving.forked()
@@ -368,7 +374,7 @@ def _bytes(value: Value) -> bytes | None:
 
 
 def _records(log: PartitionLog) -> Iterator[Record]:
-    """Yield what a log holds up to its high watermark, markers of transactions left out."""
+    """Yield a log's records up to its high watermark, without transaction markers."""
     offset = log.log_start_offset
     while offset < log.high_watermark:
         data = log.read(offset, READ_BYTES, FetchIsolation.HIGH_WATERMARK).data
@@ -383,8 +389,8 @@ def _records(log: PartitionLog) -> Iterator[Record]:
 
 
 def _dropped(serving: BrokerThread, temporary: tempfile.TemporaryDirectory[str] | None, what: str) -> None:
-    """End a broker that was dropped while it ran, then remove its temporary folder: it still listens, and needs that."""
-    if threading.main_thread().is_alive():  # Else the program ends, which is a way to drop it as good as any.
+    """Stop a broker that was dropped while it ran, then remove its temporary folder, which it needs until then."""
+    if threading.main_thread().is_alive():  # Otherwise the program is ending, which needs no warning.
         warnings.warn(f"{what} was garbage-collected without stop(): stopping it now", ResourceWarning, stacklevel=2)
     serving.drop(temporary)
 

@@ -1,7 +1,7 @@
-"""The thread that a `Broker` serves on, from a start to its end, with an event loop of its own.
+"""The thread that runs a `Broker`, with its own event loop.
 
-Others ask for something with `call`, and end it with `end`. None of that waits forever: `end` gives up on a disk that does not
-answer, and a call whose broker ends first says so. No lock is held (`Reply`), so that both may come from a signal's handler.
+Other threads use `call`, and stop it with `end`. Neither waits forever: `end` gives up on a disk that does not answer, and `call`
+fails if the broker ends first. Neither holds a lock (`Reply`), so both may be called from a signal handler.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ from tidelog.storage.folder.read_only_view import ReadOnlyView
 T = TypeVar("T")
 
 STALLED_S = 120.0
-"""More than all that an end waits for, but for the disk."""
+"""Longer than all waits of a shutdown except those for the disk."""
 
 DROP_WAIT_S = 10.0
-"""A broker that was dropped while it ran has this long to end before the program continues; it ends nevertheless."""
+"""How long the program waits for the shutdown of a dropped broker; the shutdown continues after that."""
 
 WATCH_S = 1.0
 
 
 class Reply(Generic[T]):
-    """A value or an error that comes from another thread. The first one counts.
+    """A value or an error from another thread. The first one counts.
 
-    A `Future` takes its lock in Python, so a signal's handler may run while the waiting thread holds it. If the handler then
-    waits for the thread that is to give the result (one that stops the broker does), both wait forever.
+    A `Future` takes its lock in Python code, so a signal handler may run while the waiting thread holds it. If the handler then
+    waits for the thread that should give the result (one that stops the broker does), both would wait forever.
     """
 
     def __init__(self) -> None:
         self._given: SimpleQueue[tuple[T, None] | tuple[None, BaseException]] = SimpleQueue()
 
     def give(self, value: T) -> None:
-        """Have `get` return a value."""
+        """Make `get` return a value."""
         self._given.put((value, None))
 
     def fail(self, error: BaseException) -> None:
-        """Have `get` raise an error."""
+        """Make `get` raise an error."""
         self._given.put((None, error))
 
     def get(self) -> T:
-        """Wait; return what was given, or raise it. Once, and from one thread."""
+        """Wait, and return the value or raise the error. Once, and from one thread."""
         value, error = self._given.get()
         if error is not None:
             raise error
@@ -70,9 +70,7 @@ class Reply(Generic[T]):
 
 
 class BrokerThread:
-    """The thread that a broker runs on. `started` has the listeners once clients are served, or the error that kept it from
-    that.
-    """
+    """The thread that runs a broker. `started` has the listeners once clients are served, or the error that prevented it."""
 
     def __init__(
         self,
@@ -105,11 +103,11 @@ class BrokerThread:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has come to its end."""
+        """Whether it has ended."""
         return self._ended is not None
 
     def call(self, work: Callable[[ServingBroker], T]) -> T:
-        """Return what `work` returns, called on the thread. Raises InvalidArgumentError where the broker does not run."""
+        """Call `work` on the thread and return its result. Raises InvalidArgumentError if the broker is not running."""
         if self.is_here:
             return work(self._here())
         result: Reply[T] = Reply()
@@ -128,7 +126,7 @@ class BrokerThread:
 
     @contextmanager
     def _failing_at_end(self, reply: Reply[Any]) -> Iterator[None]:
-        """While this is open, `reply` fails with InvalidArgumentError when the broker ends."""
+        """While this context is open, `reply` fails with InvalidArgumentError if the broker ends."""
         self._asked.add(reply)
         try:
             if self.is_over:
@@ -138,14 +136,14 @@ class BrokerThread:
             self._asked.discard(reply)
 
     def tick_if_running(self) -> None:
-        """Do what is due by the clock, if the broker runs."""
+        """Run what is due by the clock, if the broker runs."""
         with suppress(InvalidArgumentError):
             self.call(ServingBroker.tick)
 
     def end(self, *, is_clean: bool) -> bool:
-        """End it, and wait until it has; whether that was a clean end. From any other thread, also from several.
+        """Shut down, and wait for it; return whether it was clean. From any other thread, also from several.
 
-        Raises StorageError where the end does not come on for `STALLED_S`, and what the broker itself ended with.
+        Raises StorageError if it makes no progress for `STALLED_S`, and the error that ended the broker.
         """
         if self.is_here:
             raise InvalidArgumentError("a broker cannot be stopped from its own thread", path=self._data_dir)
@@ -162,12 +160,12 @@ class BrokerThread:
         return bool(self._ended)
 
     def forked(self) -> None:
-        """In a copy of the process: keep no peer of the real one waiting for what is open here as well."""
+        """In a forked process: close the copies of open sockets, so that the peers of the real broker are not kept waiting."""
         if self._running is not None:
             self._running.server.close_copies()
 
     def drop(self, temporary: tempfile.TemporaryDirectory[str] | None) -> None:
-        """End cleanly, and have the folder removed after that. On whatever thread garbage is collected, the broker's included."""
+        """Shut down cleanly, then have the folder removed. On any thread where garbage is collected, even the broker's."""
         self._left_behind = temporary
         with suppress(RuntimeError):  # It has ended by itself.
             self._loop.call_soon_threadsafe(self._stop.set)

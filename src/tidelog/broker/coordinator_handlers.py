@@ -1,15 +1,15 @@
-"""Handlers of coordinators' APIs: they wait for disks and other replicas as any request does, while all others are served.
+"""Handlers of the coordinators' APIs, whose responses wait for disks and other replicas.
 
-| a request | |
+| a request | is |
 |---|---|
-| whose coordinator's topic is missing | waits until that is made, then its handler is called once more (`StateLog.check_there`) |
-| whose handler has written, or read, what is not committed yet | is answered once that is committed |
-| where that fails: another broker leads, too few replicas, time | gets what its handler says of a coordinator that is not there |
-| where the disk refuses | is not answered, and its connection closed: what became of the change the client asks again |
-| where that fails, and the request is a wide one | the same: it has been taken apart by then (`wide_requests`) |
+| whose coordinator's topic is missing | delayed until the topic is created, then handled again (`StateLog.check_there`) |
+| whose handler has written or read uncommitted records | answered once they are committed |
+| ... which fails: another broker leads, too few replicas, a timeout | answered like a request without a coordinator |
+| ... which the disk refuses | not answered, and its connection is closed: the client must find out the result |
+| ... which fails, and the request is a wide one | the same: its content has been discarded by then (`wide_requests`) |
 
-So nobody is shown what another leader might not know. Not committed can be what is to be flushed (`log.flush.interval.messages`),
-and what other replicas do not have.
+So no client sees state that another leader might not have. Records are uncommitted until they are flushed, if
+`log.flush.interval.messages` asks for that, and until the in-sync replicas have them.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _Call = Callable[[Callable[[], Any]], Any]
 
 
 def by_groups(handle: Handler, *, waits: bool = True) -> Handler:
-    """A handler that reads or changes groups; `waits`: what it says has to be committed."""
+    """Wrap a handler that reads or changes groups; `waits` says whether its response must wait for commits."""
     return _Coordinated(lambda node: node.groups.log, handle, waits=waits)
 
 
 def by_transactions(handle: Handler) -> Handler:
-    """A handler that changes transactions."""
+    """Wrap a handler that changes transactions."""
     return _Coordinated(lambda node: node.transactions.log, handle, waits=True)
 
 
@@ -59,7 +59,7 @@ class _Coordinated:
         try:
             answer = self._handle(node, message, request)
             if isinstance(answer, Generator):
-                # Small requests are done in one step: nothing of what slices need is made for them.
+                # Small requests run in one step, without the objects that slices need.
                 work = answer
                 try:
                     wanted = node.slices.first_step(work)
@@ -72,9 +72,10 @@ class _Coordinated:
         return self._held(node, kept, request, log, answer, log.uncommitted) if log.uncommitted else answer
 
     def _sliced(self, node: Node, message: Any, kept: Any, request: Request, log: StateLog, work: Work, wanted: object) -> Work:
-        """The same for a handler in slices, which waits for `wanted`: others may write in between, and the topic may go.
+        """Do the same for a handler in slices, which waits for `wanted`: others may write in between, and the topic may be
+        deleted.
 
-        `kept` is the message if it is still there after the work, else None.
+        `kept` is the message if it still exists after the work, otherwise None.
         """
         uncommitted = set(log.uncommitted)
         log.uncommitted.clear()
@@ -89,7 +90,7 @@ class _Coordinated:
         return (yield from self._called(node, message, kept, request, log, code))
 
     def _called(self, node: Node, message: Any, kept: Any, request: Request, log: StateLog, code: ErrorCode) -> Work:
-        """Call the handler; unless `code` is NONE as where there is no coordinator, for that reason."""
+        """Call the handler; unless `code` is NONE, let it answer as without a coordinator, with that code."""
         call: _Call = _at_once if code is ErrorCode.NONE else partial(log.refusing, code)
         log.uncommitted.clear()
         answer = call(partial(self._handle, node, message, request))
@@ -107,11 +108,11 @@ class _Coordinated:
         answer: Message | Wide | Outcome,
         uncommitted: Collection[int],
     ) -> Message | Wide | Outcome:
-        """Have the request answered once what its handler has read and written is committed."""
+        """Delay the response until the records that the handler has read and written are committed."""
         partitions = list(uncommitted)
         log.uncommitted.clear()
         if answer is Outcome.LATER or not self._waits:
-            return answer  # The code that answers it later knows what that stands for.
+            return answer  # The code that sends the response later interprets this.
         left, failed = len(partitions) + 1, ErrorCode.NONE
 
         def committed(code: ErrorCode) -> None:
@@ -129,7 +130,7 @@ class _Coordinated:
         for partition in partitions:
             log.when_committed(partition, committed)
         if left == 1 and not failed:
-            return answer  # All of it was committed meanwhile.
+            return answer  # Everything was committed meanwhile.
         committed(ErrorCode.NONE)
         return Outcome.LATER
 
@@ -139,7 +140,7 @@ def _at_once(step: Callable[[], T]) -> T:
 
 
 def _noting(log: StateLog, work: Work, uncommitted: set[int], call: _Call, step: Callable[[], Any]) -> Work:
-    """Do a work by `call`, from `step` on, and add the partitions to `uncommitted` of which it has seen what is not committed."""
+    """Run a work by `call`, from `step` on, and add to `uncommitted` the partitions of which it has seen uncommitted records."""
     while True:
         log.uncommitted.clear()
         try:

@@ -1,7 +1,6 @@
-"""The base of a broker's parts: the logs, the configuration, the clock, timers, threads. One for each running broker.
+"""The base of a broker's parts: logs, configuration, clock, timers, threads. One for each running broker.
 
-It knows none of the parts that are given it: `Node` makes those, and is a core itself. Everything in here belongs to the loop's
-thread.
+It knows none of the parts that use it. `Node`, which extends it, makes those. Everything here belongs to the loop's thread.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ class Core:
         heavy: Blocking | None = None,
         plane: MetadataPlane | None = None,
     ) -> None:
-        """`heavy` is for what keeps a processor busy, so that work that waits for a disk never waits for that; None: `blocking`.
+        """`heavy` runs CPU-heavy work, so that work that waits for a disk never queues behind it; None: `blocking`.
 
-        `plane` is a member's way to its cluster; None for a broker that is alone.
+        `plane` connects a member to its cluster; None for a standalone broker.
         """
         self.manager = manager
         self.node_id = manager.owner.node_id
         self.cluster_id = manager.owner.cluster_id
         self.config = config
-        """The configuration at the broker's start; `dynamic_settings` changes later."""
+        """The configuration at startup; `dynamic_settings` changes later."""
         self.plane = plane
-        """A member's way to its cluster, None for a broker that is alone."""
+        """A member's connection to its cluster; None for a standalone broker."""
         self.peers = None if plane is None else _peers(plane, config)
-        """Requests to the other brokers of the cluster; None for a broker that is alone."""
+        """Requests to the other brokers of the cluster; None for a standalone broker."""
         self.clock = clock
         self.timers = timers
         self.blocking = blocking
@@ -58,7 +57,7 @@ class Core:
         self.flushes = Flushes(manager)
         self.metrics = Metrics()
         self.listeners: tuple[Listener, ...] = config.listeners
-        """Where it listens, with the ports that were found once it does."""
+        """The addresses it listens at, with the actual ports once it listens."""
         self.dynamic_settings = DynamicSettings(manager, config, self._configure)
 
     def _configure(self, config: BrokerConfig) -> None:

@@ -1,9 +1,9 @@
-"""Delayed work for clients: sessions that end, rebalances that waited long enough, transactions that time out.
+"""Timers for clients: the end of sessions, rebalance delays, transaction timeouts.
 
-They go by the injected clock, so that a test moves it and sees a session end. The machine's clock may be set, and no session ends
-by that: there, time is the monotonic one (`tidelog.clock.steady`). Nothing in here is kept over a broker's end.
+They use the injected clock, so that a test can advance it and see a session end. With the machine's clock they use monotonic time
+(`tidelog.clock.steady`), so that setting the clock ends no session. Nothing here survives a restart.
 
-Not for a client's own waiting, as a fetch's: that is real time, whatever the log's clock says (`node.timers`).
+A client's own wait, such as a fetch's, uses real time instead, whatever the log's clock says (`node.timers`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidelog.broker.timers import Timer, Timers
 
 Delay = ScheduledTask
-"""A call that waits for its time; `cancel` forgets it."""
+"""A scheduled call; `cancel` drops it."""
 
 
 class Delays:
@@ -33,17 +33,17 @@ class Delays:
         self._is_stopped = False
 
     def now_ms(self) -> int:
-        """Return the time by which delays go. Of use for differences only: it may be the time since the machine started."""
+        """Return the time that delays use. Only differences are meaningful: it may count from the machine's start."""
         return self._clock.now_ms()
 
     def call_later(self, delay_ms: int, callback: Callable[[], object], name: str = "delay") -> Delay:
-        """Have `callback` called once, `delay_ms` from now or a little later; `name` is for the log, should it fail."""
+        """Call `callback` once, `delay_ms` from now or a little later; `name` is for the log if it fails."""
         delay = self._scheduler.schedule(name, callback, delay_ms=max(delay_ms, 0))
         self._arm()
         return delay
 
     def call_at_last(self, delay_ms: int, callback: Callable[[], object], name: str = "delay") -> Timer:
-        """The same, but no later than so many real milliseconds from now, even where the clock is moved by hand and stands still.
+        """The same, but at the latest after so many real milliseconds, even if a manual clock does not advance.
 
         For waits that only make a start smoother.
         """
@@ -52,17 +52,17 @@ class Delays:
         return _Either(self, self._timers, delay_ms, callback, name)
 
     def every(self, period_ms: int, callback: Callable[[], object], name: str) -> Delay:
-        """Have `callback` called each `period_ms`, for the first time one period from now."""
+        """Call `callback` every `period_ms`, first after one period."""
         delay = self._scheduler.schedule(name, callback, delay_ms=period_ms, period_ms=period_ms)
         self._arm()
         return delay
 
     def tick(self) -> int:
-        """Do what is due; return how many calls that were. Happens by itself, but for a clock that is moved by hand."""
+        """Run what is due; return how many calls. Happens by itself, except with a manual clock."""
         return self._tick(is_slice=False)
 
     def stop(self) -> None:
-        """Forget all of it."""
+        """Drop all scheduled calls."""
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -77,7 +77,7 @@ class Delays:
                 return
             self._timer.cancel()
         self._timer_due_ms = due_ms
-        # A millisecond more: a timer that comes a little early would find nothing to do.
+        # One millisecond more: a timer that fires slightly early would find nothing due.
         self._timer = self._timers.call_later(max(due_ms - self._clock.now_ms(), 0) + 1, self._wake)
 
     def _wake(self) -> None:
@@ -86,14 +86,14 @@ class Delays:
             self._tick(is_slice=True)
 
     def _tick(self, *, is_slice: bool) -> int:
-        """Do what is due, or as much of it as others can wait for: ten thousand sessions may end at the same moment."""
+        """Run what is due, in slices: ten thousand sessions may end at the same moment."""
         ran = self._scheduler.tick(is_slice=is_slice)
         self._arm()
         return ran
 
 
 class _Either:
-    """A call by the clock, or in real time: whatever comes first."""
+    """A call by the clock or in real time, whichever comes first."""
 
     def __init__(self, delays: Delays, timers: Timers, delay_ms: int, callback: Callable[[], object], name: str) -> None:
         self._callback = callback

@@ -1,8 +1,8 @@
-"""Producers' answers that wait until the records are on the disk (`flush.messages`), while everybody else is served.
+"""Produce responses that wait until the records are on disk (`flush.messages`).
 
-Kafka forces a log to the disk within the append. Here the append asks for it, another thread waits for the disk, and what is
-appended meanwhile goes with the next flush, all of it together. As in Kafka, the producer is answered, and consumers are given
-the records, after it. Where the disk refuses, the producer is answered KAFKA_STORAGE_ERROR.
+Kafka flushes the log within the append. Here the append requests a flush, and another thread waits for the disk; records appended
+meanwhile share the next flush. As in Kafka, the producer is answered and consumers get the records after the flush. If the disk
+fails, the producer gets KAFKA_STORAGE_ERROR.
 
 `Core` owns one; belongs to the loop's thread.
 """
@@ -21,16 +21,14 @@ from tidelog.wire.messages.produce import PartitionProduceResponse, ProduceRespo
 
 
 class Flushes:
-    """Operations that wait for the disk. `pending` counts appends that are not on the disk: with none there is nothing to look
-    at.
-    """
+    """Responses that wait for the disk. `pending` counts the appends that are not on disk; at 0 there is nothing to check."""
 
     def __init__(self, manager: LogManager) -> None:
         self.pending = 0
         self._manager = manager
 
     def appended(self, log: PartitionLog, flushed: Callable[[PartitionLog, LogOffsetMetadata], None]) -> None:
-        """Have `flushed` called with the log, and its end as it is now, once that is on the disk; not where the disk refuses."""
+        """Call `flushed` with the log and its present end once that is on disk; not if the disk fails."""
         self.pending += 1
         log.when_flushed(partial(self._flushed, log, log.log_end_offset_metadata, flushed))
 
@@ -46,7 +44,7 @@ class Flushes:
             flushed(log, end)
 
     def hold(self, request: Request, response: ProduceResponse) -> ProduceResponse | Outcome:
-        """Return the response, or arrange for it once its records are on the disk."""
+        """Return the response, or arrange to send it once its records are on disk."""
         waiting = _Held(request, response)
         logs = self._manager.logs
         for topic in response.responses:
@@ -66,7 +64,7 @@ class _Held:
         self._response = response
 
     def wait_for(self, log: PartitionLog, answer: PartitionProduceResponse) -> None:
-        """Have the response wait for what `log` holds now; `answer` says so if that fails."""
+        """Wait for the present content of `log`; `answer` reports if that fails."""
         self.left += 1
         log.when_flushed(partial(self._flushed, answer))
 

@@ -1,13 +1,13 @@
-"""Checks of produced records by their headers, before the log is asked: complete, of which format, of which producer.
+"""Checks produced records by their batch headers, before the log sees them.
 
 | records | are |
 |---|---|
-| one whole batch of format v2, of no transaction, in a codec of the request's version | usual: nothing need be said about them |
+| one whole non-transactional batch of format v2, in a codec of the request's version | usual: no further check |
 | without a readable first batch | CORRUPT_MESSAGE for the whole request, as in Kafka |
-| of another format, several batches, zstd too early | refused with the error code, in versions that say which format they want |
-| of a transaction | to be verified with its coordinator, but for a transaction that is open in the log |
+| in another format, several batches, zstd in an old version | refused with the error code, in versions that require format v2 |
+| transactional | to be verified with the coordinator, unless the transaction is open in the log |
 
-Pure, but for `is_of_open_transaction`, which reads the log's producers.
+Pure, except `is_of_open_transaction`, which reads the log's producers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.error_codes import ErrorCode
 
 FIRST_V2: Final = 3
-"""The version of Produce from which on records are one batch of format v2."""
+"""From this version of Produce on, records are one batch of format v2."""
 
 FIRST_ZSTD: Final = 7
 
@@ -31,7 +31,7 @@ _NONE: Final = 0
 _ZSTD: Final = int(Codec.ZSTD)
 
 _read_head = Struct(">8xi4xb5xB").unpack_from
-"""Length, magic, low byte of the attributes: all that a batch of format v2 is asked before its log is."""
+"""Length, magic, low byte of the attributes: what is checked of a v2 batch before its log sees it."""
 _read_prefix = Struct(">8xi4xb").unpack_from
 _read_producer = Struct(">43xqhi").unpack_from
 _MAGIC_END: Final = 17
@@ -41,7 +41,7 @@ _SIGN: Final = 0x80
 
 
 class HeaderCheck(NamedTuple):
-    """What the headers of a partition's batches say, at the first look."""
+    """The result of the first check of a partition's batch headers."""
 
     error_code: int = _NONE
     is_transactional: bool = False
@@ -50,13 +50,13 @@ class HeaderCheck(NamedTuple):
 
 
 USUAL = HeaderCheck()
-"""Of records that there is nothing to say about."""
+"""The result for usual records."""
 
 
 def check_headers_fast(records: Bytes | None, version: int) -> HeaderCheck | None:
-    """Return USUAL for what nearly all are: one whole batch of format v2, of no transaction, in a codec of the version.
+    """Return USUAL for the usual case: one whole non-transactional batch of format v2, in a codec of the version.
 
-    None: `check_headers` has to be asked.
+    None: `check_headers` must decide.
     """
     if records is None:
         return None
@@ -70,7 +70,9 @@ def check_headers_fast(records: Bytes | None, version: int) -> HeaderCheck | Non
 
 
 def is_of_open_transaction(log: PartitionLog | None, records: Bytes | None, version: int) -> bool:
-    """Whether the records are one whole batch of a transaction that is open in their log: no coordinator need be asked."""
+    """Whether the records are one whole batch of a transaction that is open in their log, so that the coordinator need not verify
+    it.
+    """
     if log is None or records is None:
         return False
     size = len(records)
@@ -87,12 +89,12 @@ def is_of_open_transaction(log: PartitionLog | None, records: Bytes | None, vers
 
 
 def check_produced(records: Bytes, version: int) -> HeaderCheck:
-    """Return what `check_headers` does, the sooner for usual records."""
+    """Return what `check_headers` returns, faster for usual records."""
     return check_headers_fast(records, version) or check_headers(records, version)
 
 
 def check_headers(records: Bytes, version: int) -> HeaderCheck:
-    """Say what is wrong with a partition's records on first sight. Raises CorruptBatchError where nothing separates batches."""
+    """Check a partition's records by their headers. Raises CorruptBatchError if no batch can be recognized."""
     end = _batch_end(records, 0)
     if end is None:
         return USUAL if version < FIRST_V2 else HeaderCheck(ErrorCode.INVALID_RECORD)
@@ -120,7 +122,7 @@ def check_headers(records: Bytes, version: int) -> HeaderCheck:
 
 
 def _batch_end(records: Bytes, position: int) -> int | None:
-    """Return where the batch at `position` ends, None if it is not all there. Raises CorruptBatchError."""
+    """Return where the batch at `position` ends, None if it is incomplete. Raises CorruptBatchError."""
     left = len(records) - position
     if left < LOG_OVERHEAD:
         return None

@@ -1,4 +1,4 @@
-"""A broker's counters: plain numbers, cheap enough for every request. `prometheus` shows them.
+"""A broker's counters: plain numbers, cheap enough for every request. `prometheus` exports them.
 
 | | counted by |
 |---|---|
@@ -7,15 +7,15 @@
 | records, bytes and latencies by topic | Produce and Fetch |
 | batches that were decompressed, recompressed, converted up or down | Produce and Fetch |
 
-A latency's histogram has a bucket for each power of two, so that recording one is a look at its length and an addition:
-bucket n holds what is above 2^(n-1) and at most 2^n, bucket 0 holds 0 and 1.
+A latency histogram has a bucket for each power of two, so that recording a value needs only its bit length and an addition.
+Bucket n holds values above 2^(n-1) and up to 2^n, bucket 0 holds 0 and 1.
 
-**Append latency** is KIP-32's metric: the time of an append less the CreateTime of the youngest record that was appended, once
-for each append and partition. It says how old the newest of what arrives is, without a look at single records. In topics with
-LogAppendTime it is the youngest by the word of the batch's header, and counted for format v2 only. Not counted: records without
-a time, repetitions. A producer whose clock is ahead counts as 0, and in `ahead` as well.
+**Append latency** is KIP-32's metric: the time of an append minus the CreateTime of its newest record, once per append and
+partition. It shows the age of arriving data without reading single records. In LogAppendTime topics the newest CreateTime comes
+from the batch header, and only format v2 is counted. Records without a timestamp and duplicates are not counted. If a producer's
+clock is ahead, the value is 0, and `ahead` is incremented.
 
-Belongs to the loop's thread; `snapshot` there makes what another thread may read.
+Belongs to the loop's thread; its `snapshot` makes a copy for other threads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LAST_BUCKET = LATENCY_BUCKETS - 1
 
 
 class Histogram:
-    """How often a number of each size was met, in whatever unit: see the module."""
+    """Counts values by size, in any unit: see the module's docstring."""
 
     __slots__ = ("counts", "total")
 
@@ -48,11 +48,11 @@ class Histogram:
         return sum(self.counts)
 
     def at_most(self, exponent: int) -> int:
-        """Return how many values were 2^`exponent` or less."""
+        """Return how many values were at most 2^`exponent`."""
         return sum(self.counts[: exponent + 1])
 
     def copy(self) -> Histogram:
-        """Return the same numbers, apart."""
+        """Return a copy."""
         new = Histogram()
         new.counts = self.counts[:]
         new.total = self.total
@@ -60,7 +60,7 @@ class Histogram:
 
 
 class ApiMetrics:
-    """Of one API. `microseconds`: from a whole request to its answer, a fetch's waiting included."""
+    """The numbers of one API. `microseconds`: from the complete request to its response, including a fetch's wait."""
 
     __slots__ = ("closed", "microseconds", "name", "waited")
 
@@ -68,19 +68,19 @@ class ApiMetrics:
         self.name = name
         self.microseconds = Histogram()
         self.waited = 0
-        """Requests that were not answered at once."""
+        """Requests that were answered later."""
         self.closed = 0
-        """Requests that ended their connection: malformed, or an unexpected error."""
+        """Requests that closed their connection: malformed, or an unexpected error."""
 
     def copy(self) -> ApiMetrics:
-        """Return the same numbers, apart."""
+        """Return a copy."""
         new = ApiMetrics(self.name)
         new.microseconds, new.waited, new.closed = self.microseconds.copy(), self.waited, self.closed
         return new
 
 
 class TopicMetrics:
-    """Of one topic. `append_latency_ms`: see the module."""
+    """The numbers of one topic. `append_latency_ms`: see the module's docstring."""
 
     __slots__ = ("ahead", "append_latency_ms", "appends", "received_bytes", "records", "sent_bytes")
 
@@ -93,7 +93,7 @@ class TopicMetrics:
         self.ahead = 0
 
     def copy(self) -> TopicMetrics:
-        """Return the same numbers, apart."""
+        """Return a copy."""
         new = TopicMetrics()
         new.appends, new.records = self.appends, self.records
         new.received_bytes, new.sent_bytes = self.received_bytes, self.sent_bytes
@@ -102,7 +102,7 @@ class TopicMetrics:
 
 
 class Counters:
-    """Numbers of the whole broker; those of connections are `connection`'s to change."""
+    """The numbers of the whole broker; `connection` changes those of connections."""
 
     __slots__ = (
         "connections_accepted",
@@ -129,7 +129,7 @@ class Counters:
         self.connections_open = 0
         self.connections_accepted = 0
         self.connections_refused = 0
-        """Over a limit."""
+        """Connections refused because of a limit."""
         self.connections_idle_closed = 0
         self.connections_stalled_closed = 0
         self.malformed_requests = 0
@@ -137,7 +137,7 @@ class Counters:
         self.partitions_came_back = 0
         self.unsent_bytes = 0
         self.unsent_budget_bytes = 0
-        """Both are the log manager's to count: they are taken over with a snapshot."""
+        """The log manager counts both; a snapshot copies them."""
         self.received_bytes = 0
         self.sent_bytes = 0
         self.decompressed_batches = 0
@@ -146,10 +146,10 @@ class Counters:
         self.down_converted_batches = 0
         self.group_rebalances = 0
         self.group_sessions_ended = 0
-        """Without a word of the member."""
+        """Sessions that timed out."""
 
     def copy(self) -> Counters:
-        """Return the same numbers, apart."""
+        """Return a copy."""
         new = Counters()
         for name in self.__slots__:
             setattr(new, name, getattr(self, name))
@@ -157,7 +157,7 @@ class Counters:
 
 
 class Metrics:
-    """The broker's counters. `counters` is there to be added to."""
+    """The broker's counters. Callers increment `counters` directly."""
 
     def __init__(self) -> None:
         self.counters = Counters()
@@ -165,16 +165,16 @@ class Metrics:
         self.topics: dict[str, TopicMetrics] = {}
 
     def api(self, key: int, name: str) -> ApiMetrics:
-        """Return an API's numbers, to be kept and added to."""
+        """Return an API's numbers, for the caller to keep and increment."""
         found = self.apis.get(key)
         if found is None:
             found = self.apis[key] = ApiMetrics(name)
         return found
 
     def appended(self, topic: str, info: AppendInfo, now_ms: int, created_ms: int = -1) -> None:
-        """Count an append to one partition; `now_ms` is the clock's, at or after it.
+        """Count an append to one partition; `now_ms` is the clock's time at or after it.
 
-        `created_ms` is the largest CreateTime that the producer gave, -1 for none: the log's own word counts where it has one.
+        `created_ms` is the largest CreateTime of the producer, -1 for none; the value in the log takes precedence.
         """
         if info.is_duplicate or not info.size_bytes:
             return
@@ -194,7 +194,7 @@ class Metrics:
             found.append_latency_ms.record(latency_ms)
 
     def fetched(self, topic: str, size_bytes: int) -> None:
-        """Count record bytes that one partition's answer to a fetch has."""
+        """Count the record bytes of one partition in a fetch response."""
         found = self.topics.get(topic)
         if found is None:
             found = self.topics[topic] = TopicMetrics()
@@ -205,7 +205,7 @@ class Metrics:
         self.topics.pop(topic, None)
 
     def snapshot(self) -> Metrics:
-        """Return the numbers as they are now, apart."""
+        """Return a copy of the current numbers."""
         new = Metrics()
         new.counters = self.counters.copy()
         new.apis = {key: api.copy() for key, api in self.apis.items()}

@@ -1,7 +1,6 @@
-"""A running broker as its APIs see it: the core, and the parts that are made of it, wired together.
+"""A running broker as its APIs see it: the core and the parts, wired together.
 
-Parts never know the node: each is given the core, and the other parts that it uses. Everything in here belongs to the loop's
-thread.
+Parts do not know the node: each gets the core and the parts that it uses. Everything here belongs to the loop's thread.
 """
 
 from __future__ import annotations
@@ -52,8 +51,8 @@ from tidelog.wire.messages.create_topics import CreatableTopic
 
 
 class Node(Core):
-    """State shared by all APIs. Made by `serving_broker` once the folder is open; everything in it belongs to the loop's
-    thread.
+    """State shared by all APIs. `serving_broker` makes it once the folder is open. Everything in it belongs to the
+    loop's thread.
     """
 
     def __init__(
@@ -74,16 +73,16 @@ class Node(Core):
         self.fetch_sessions = FetchSessions(clock, config.max_incremental_fetch_session_cache_slots)
         self.fetchers: Fetchers | None = None
         self.replicas: Replicas | None = None
-        """Those of a member."""
+        """The replicas of a cluster member."""
         self.leadership: Leadership = self._leadership(manager, plane)
         self.fetch_reader = FetchReader(manager, self.leadership)
         self.topic_changes = TopicChanges(self)
         self.brokers: Brokers
         self.topics: Topics
         self.topic_creation: TopicCreation | None = None
-        """Has the controller create topics that clients use; None if they are created here."""
+        """Asks the controller to create topics that clients use; None if topics are created here."""
         self.forwarding: Forwarding | None = None
-        """Sends the controllers' requests on to them; None if they are answered here."""
+        """Forwards requests to the controllers; None if they are answered here."""
         if plane is None:
             self.brokers = SingleBroker(self.node_id, config.broker_rack)
             self.topics = Topics(self, self.leadership, self.topic_changes)
@@ -93,7 +92,7 @@ class Node(Core):
             self.forwarding = Forwarding(plane, self.heavy)
             self.topic_creation = TopicCreation(plane, self._creatable)
         self.permissions = Permissions.of(config, self.image)
-        """The authorizer's permissions; None without an authorizer: everything is allowed."""
+        """The authorizer's permissions; None without an authorizer, when everything is allowed."""
         self.configs = ConfigEntries(self)
         self.producer_ids: ProducerIdSource = manager.producer_ids if plane is None else ClusterProducerIds(plane)
         self.groups = Groups(self, self._state_log(offsets_topic(config)))
@@ -104,9 +103,9 @@ class Node(Core):
         manager.offline.returned = self._returned
         self.quotas.take_over(self.image.quotas)
         self.served: Mapping[int, Versions] = {}
-        """The APIs that are answered here, by their keys, in which versions: `dispatcher` has the table."""
+        """The APIs answered here and their versions, by key, from the table of `dispatcher`."""
         self.faults = Faults()
-        """What is to fail, for tests of clients."""
+        """Faults injected by tests of clients."""
 
     def _leadership(self, manager: LogManager, plane: MetadataPlane | None) -> Leadership:
         wake_fetches, when_flushed = self.delayed_fetches.appended, self.flushes.appended
@@ -141,7 +140,7 @@ class Node(Core):
         return CreatableTopic(name, self.config.num_partitions, self.config.default_replication_factor)
 
     def metadata_changed(self, delta: MetadataDelta) -> None:
-        """Take up what has changed in the cluster's metadata, for what clients get to see. Of a member."""
+        """Apply changes of the cluster's metadata to what clients see. On a cluster member."""
         assert isinstance(self.topics, ClusterTopics)
         self.topics.changed(delta)
         if delta.quotas:
@@ -153,20 +152,20 @@ class Node(Core):
 
     @property
     def image(self) -> MetadataImage:
-        """The current metadata image: the folder's, or the cluster's."""
+        """The current metadata image, of the folder or of the cluster."""
         return self.manager.image if self.plane is None else self.plane.image
 
     def stop_asking(self) -> None:
-        """Give up what controllers were asked for."""
+        """Give up pending requests to controllers."""
         if self.forwarding is not None and self.topic_creation is not None:
             self.forwarding.stop()
             self.topic_creation.stop()
 
     def endpoint_of(self, broker_id: int, listener: Listener) -> tuple[str, int, str | None] | None:
-        """Return the host, the port and the rack of a broker for clients of a listener; None if they are unknown."""
+        """Return a broker's host, port and rack for clients of a listener; None if unknown."""
         found = self.brokers.find(broker_id, listener)
         return None if found is None else (found.host, found.port, found.rack)
 
     def leader_epoch(self, key: TopicPartition) -> int:
-        """Return the epoch in which this broker leads a partition, -1 if it does not; see `leadership`."""
+        """Return the epoch in which this broker leads a partition, -1 if it does not lead it; see `leadership`."""
         return self.leadership.epoch_of(key)

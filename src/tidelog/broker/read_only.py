@@ -1,6 +1,6 @@
-"""The APIs of a broker that serves a folder read-only: what would change something is refused, by codes that no client retries.
+"""The APIs of a read-only broker. Requests that would change something are refused, with codes that no client retries.
 
-| asked for | answered |
+| request | answer |
 |---|---|
 | Produce | TOPIC_AUTHORIZATION_FAILED |
 | InitProducerId of an idempotent producer; CreateTopics, AlterConfigs, IncrementalAlterConfigs | CLUSTER_AUTHORIZATION_FAILED |
@@ -8,10 +8,10 @@
 | DeleteTopics, CreatePartitions, DeleteRecords | TOPIC_AUTHORIZATION_FAILED |
 | InitProducerId of a transactional one, AddOffsetsToTxn, EndTxn | TRANSACTIONAL_ID_AUTHORIZATION_FAILED |
 | OffsetCommit, OffsetDelete, DeleteGroups | GROUP_AUTHORIZATION_FAILED |
-| AddPartitionsToTxn, TxnOffsetCommit, WriteTxnMarkers | is not served: without InitProducerId nobody comes so far |
+| AddPartitionsToTxn, TxnOffsetCommit, WriteTxnMarkers | not served: they need a successful InitProducerId first |
 
-All else is answered as usual, from the folder as it was at the start (`storage.folder.read_only_view`). Groups are joined, and
-forgotten at the end. A commit is refused rather than forgotten: consumers turn `enable.auto.commit` off.
+All other requests are answered as usual, from the folder as it was at startup (`storage.folder.read_only_view`). Clients can join
+groups, which are not stored. Commits are refused rather than lost: consumers must turn `enable.auto.commit` off.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ READ_ONLY_SETTINGS: dict[str, Any] = {
     "offsets_retention_check_interval_ms": 2**62,
     "is_read_only": True,
 }
-"""Of `BrokerConfig`: they keep the broker from changing what it serves."""
+"""Settings of `BrokerConfig` that keep the broker from changing the folder."""
 
 _TOPIC, _GROUP, _CLUSTER = (
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -233,4 +233,4 @@ READ_ONLY_APIS: tuple[Api, ...] = tuple(
     for api in APIS
     if api.request.API_NAME not in _NOT_SERVED
 )
-"""`dispatch.APIS`, with refusals."""
+"""`dispatch.APIS` with refusing handlers."""

@@ -1,10 +1,10 @@
-"""Which replicas a partition may be given, where the only broker is this one: the rules of Kafka's controller.
+"""The replica assignments that a standalone broker accepts, by the rules of Kafka's controller.
 
-| what is asked for | answer |
+| request | answer |
 |---|---|
 | a replication factor above 1 | INVALID_REPLICATION_FACTOR |
-| replicas by hand: this broker, once, for every partition from the first to the last | taken |
-| nobody, another broker, a broker twice; a partition left out or named twice | INVALID_REPLICA_ASSIGNMENT |
+| a manual assignment: this broker, once, for every partition from 0 without gaps | accepted |
+| no broker, another broker, a broker twice; a partition missing or named twice | INVALID_REPLICA_ASSIGNMENT |
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from tidelog.wire.error_codes import ErrorCode
 
 
 def check_replication_factor(replication_factor: int) -> None:
-    """Raise ApiError unless one broker can do that."""
+    """Raise ApiError for a replication factor that one broker cannot provide."""
     if replication_factor != 1:
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"a replication factor of {replication_factor} is not possible: there is one broker",
+            f"a replication factor of {replication_factor} is not possible: there is only one broker",
         )
 
 
 def check_replicas(node_id: int, replicas: Sequence[int]) -> None:
-    """Raise ApiError unless `replicas` are this broker."""
+    """Raise ApiError unless `replicas` is just this broker."""
     if not replicas:
         reason = "a partition without a replica"
     elif any(broker != node_id for broker in replicas):
@@ -38,7 +38,7 @@ def check_replicas(node_id: int, replicas: Sequence[int]) -> None:
 
 
 def check_assignments(node_id: int, assignments: Iterable[tuple[int, Sequence[int]]]) -> int:
-    """Return how many partitions are assigned, as pairs of partition and replicas, from 0 on. Raises ApiError."""
+    """Return how many partitions are assigned, given as pairs of partition and replicas, from 0. Raises ApiError."""
     seen: set[int] = set()
     for partition, replicas in assignments:
         if partition in seen:
@@ -46,5 +46,5 @@ def check_assignments(node_id: int, assignments: Iterable[tuple[int, Sequence[in
         check_replicas(node_id, replicas)
         seen.add(partition)
     if seen != set(range(len(seen))):
-        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are numbered from 0 on, without gaps")
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0, without gaps")
     return len(seen)

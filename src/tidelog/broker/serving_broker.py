@@ -1,11 +1,11 @@
-"""A whole broker, from the data folder to the sockets, for as long as someone wants it.
+"""A whole broker, from the data folder to the sockets.
 
 | | |
 |---|---|
-| start | the properties are sorted, the folder is loaded (and recovered after a crash), the listeners open |
-| end | the listeners close, begun requests are answered, logs are flushed and closed, the clean-shutdown file is written |
+| start | properties are checked, the folder is loaded (and recovered after a crash), the listeners open |
+| end | the listeners close, pending requests are answered, logs are flushed and closed, the clean-shutdown file is written |
 
-`serve` is for those who bring an event loop: `tidelog serve` and `broker_thread`.
+`serve` runs in the caller's event loop: that of `tidelog serve` or `broker_thread`.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from tidelog.storage.log_manager import LogManager
 logger = logging.getLogger("tidelog.serve")
 
 GRACE_S = 5.0
-"""Time in which requests that were begun may come to their end."""
+"""How long pending requests may take at shutdown."""
 
 
 class ServingBroker:
-    """A broker that serves. Belongs to its loop's thread."""
+    """A running broker. Belongs to its loop's thread."""
 
     def __init__(self, node: Node, server: BrokerServer, ticker: Ticker) -> None:
         self.node = node
         self.server = server
         self._ticker = ticker
         self.failure: asyncio.Future[None] | None = None
-        """Of a member of a cluster: raises what keeps it from going on."""
+        """On a cluster member: raises the error that prevents it from running on."""
 
     async def until(self, stop: asyncio.Event) -> None:
-        """Wait until it is to end. Raises what keeps it from going on before that."""
+        """Wait until it should stop. Raises the error that prevents it from running on."""
         if self.failure is None:
             await stop.wait()
             return
@@ -64,16 +64,16 @@ class ServingBroker:
 
     @property
     def listeners(self) -> tuple[Listener, ...]:
-        """Where it listens, with the ports that were found."""
+        """The addresses it listens at, with the actual ports."""
         return self.server.listeners
 
     def tick(self) -> int:
-        """Do what is due by the clock; return how many tasks ran. Happens by itself, but for a clock that is moved by hand."""
+        """Run what is due by the clock; return how many tasks ran. Happens by itself, except with a manual clock."""
         return self._ticker.tick() + self.node.delays.tick()
 
 
 def log_loaded(manager: LogManager, lasted_s: float) -> None:
-    """Log what was loaded, and what could not be."""
+    """Log what was loaded, and what could not be loaded."""
     logger.info(
         "node %d of cluster %s: %d partitions loaded in %.2f s%s",
         manager.owner.node_id,
@@ -98,9 +98,9 @@ async def running(
     bound: BoundSockets | None = None,
     before_serving: Callable[[Node], Awaitable[None]] | None = None,
 ) -> AsyncIterator[ServingBroker]:
-    """Serve the logs of a manager that was started, and stays the caller's. Raises InvalidArgumentError for an address.
+    """Serve the logs of a started manager, which remains the caller's. Raises InvalidArgumentError for a bad address.
 
-    `plane` is a member's way to its cluster, which stays the caller's, too; `bound` are sockets that listen already. Clients are
+    `plane` connects a member to its cluster and also remains the caller's; `bound` are sockets that already listen. Clients are
     served after `before_serving`.
     """
     loop = asyncio.get_running_loop()
@@ -113,9 +113,9 @@ async def running(
     server = BrokerServer(node, apis)
     search = HoleSearch(manager.directory)
     try:
-        # Until then each question about a group is answered with "loading".
+        # Until then requests about groups get COORDINATOR_LOAD_IN_PROGRESS.
         node.groups.start()
-        if not config.is_read_only:  # It would write the markers that are missing.
+        if not config.is_read_only:  # Otherwise it would write the missing markers.
             manager.settings.note_served(manager.directory, clock.now_ms())
             node.transactions.start()
         if before_serving is not None:
@@ -150,7 +150,7 @@ async def serve(
     started: Callable[[ServingBroker], None],
     apis: Iterable[Api] = APIS,
 ) -> bool:
-    """Serve `data_dir` until `stop` is set; whether the end was a clean one. `started` is called once clients are served.
+    """Serve `data_dir` until `stop` is set; return whether the shutdown was clean. `started` is called once clients are served.
 
     Raises InvalidArgumentError for a bad property or address, and what `LogManager.startup` raises.
     """

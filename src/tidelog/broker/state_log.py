@@ -1,21 +1,21 @@
-"""A compacted internal topic as a table: where coordinators keep what they know, and find it again after a start.
+"""A compacted internal topic as a table, in which a coordinator stores its state.
 
 | | |
 |---|---|
 | ``__consumer_offsets`` | of `groups` |
 | ``__transaction_state`` | of `transactions` |
 
-All records of an id (a group's, a transactional id's) lie in one partition, which Kafka finds by the hash of the name; a key's
-last record counts, one without a value deletes it. Here as there the topic is created at the first request for a coordinator.
-One that was found in the folder without a configuration gets Kafka's when something is first written to it: it is compacted then.
+All records of an id (a group or a transactional id) are in one partition, chosen by the hash of the id as in Kafka. A key's last
+record counts; one without a value deletes the key. As in Kafka, the first request for a coordinator creates the topic. A topic
+found in the folder without a configuration gets Kafka's at the first write, so that it is compacted.
 
-Appended records are in memory at once, as in the log, and are shown to no client before they are committed: on the disk, if so
-configured, and with all replicas in sync (`coordinator_handlers` delays answers until then). Where it never is, as another broker
-leads now, the table is dropped, and that broker loads its own.
+An appended record changes the table at once, but clients see it only when it is committed: on disk, if so configured, and on all
+in-sync replicas (`coordinator_handlers` delays responses until then). If it is never committed because another broker leads now,
+the table is dropped, and that broker loads its own.
 
-A broker alone loads all partitions at its start; one of a cluster each that it begins to lead (`lead`), and drops it when it
-no longer leads it (`resign`). Loading reads on other threads, and a partition that is not loaded yet, or cannot be, has no
-coordinator; nothing is appended to it until then. A load that was begun in an older epoch counts for nothing.
+A standalone broker loads all partitions at startup. A cluster member loads each partition that it begins to lead (`lead`), and
+drops it when it stops leading it (`resign`). Loading reads on other threads. A partition that is not loaded, or cannot be, has no
+coordinator, and nothing is appended to it. The result of a load that began in an older epoch is ignored.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ T = TypeVar("T")
 logger = logging.getLogger("tidelog.broker")
 
 READ_BYTES = 1 << 20
-"""So much is read at once while loading; a larger batch comes whole."""
+"""How many bytes are read at once while loading; a larger batch is read whole."""
 
 COMMIT_TIMEOUT_MS = 30_000
-"""Kafka's request.timeout.ms of a broker."""
+"""Kafka's default request.timeout.ms of a broker."""
 
 TOMBSTONES_AT_ONCE = 250
 TOMBSTONE_BYTES = 256 * 1024
-"""So many are written in one step, fewer where their keys are long: a batch of more might be larger than the topic takes."""
+"""The most tombstones in one step, fewer if their keys are long: a larger batch might exceed the topic's limit."""
 
 _REFUSAL_CODES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -72,11 +72,11 @@ _REFUSAL_CODES = {
 
 
 class TopicMissingError(Exception):
-    """The topic is to be made before a request is answered."""
+    """The topic must be created before the request is answered."""
 
 
 class AppendRefusedError(TidelogError):
-    """Records cannot be appended now; `code` says why, as a producer's error code."""
+    """Records cannot be appended now; `code` is a producer's error code."""
 
     def __init__(self, code: ErrorCode) -> None:
         super().__init__(code.name)
@@ -84,27 +84,27 @@ class AppendRefusedError(TidelogError):
 
 
 class InternalTopic(NamedTuple):
-    """A coordinator's topic as the broker is configured to make it."""
+    """A coordinator's topic as the broker is configured to create it."""
 
     name: str
     partitions: int
     replication_factor: int
     properties: Mapping[str, PropertyValue]
-    """Its own ones."""
+    """The topic's own properties."""
     codec: Codec = Codec.NONE
     """The codec of its batches."""
     commit_timeout_ms: int = COMMIT_TIMEOUT_MS
-    """How long an answer waits for the other replicas."""
+    """How long a response waits for the other replicas."""
 
     @property
     def creatable(self) -> CreatableTopic:
-        """How a controller is to create the topic where it is missing."""
+        """Return how a controller must create the topic if it is missing."""
         configs = [CreatableTopicConfig(name, str(value)) for name, value in self.properties.items()]
         return CreatableTopic(self.name, self.partitions, self.replication_factor, configs=configs)
 
 
 def chunks(what: Iterable[T], key_bytes: Callable[[T], int]) -> Iterator[list[T]]:
-    """Yield, in pieces, what tombstones are written for; `key_bytes` says how long one's key is, or more."""
+    """Yield, in pieces, the ids whose tombstones are to be written; `key_bytes` is an upper bound of a key's size."""
     chunk: list[T] = []
     left = TOMBSTONE_BYTES
     for one in what:
@@ -119,7 +119,7 @@ def chunks(what: Iterable[T], key_bytes: Callable[[T], int]) -> Iterator[list[T]
 
 
 class StateLog:
-    """One internal topic of a coordinator, read and appended to. `creation` asks the controllers for it in a cluster."""
+    """One internal topic of a coordinator. `creation` asks the controllers to create it in a cluster."""
 
     def __init__(
         self,
@@ -142,18 +142,18 @@ class StateLog:
         """The token of each partition's load in progress."""
         self._failed: set[int] = set()
         self._epochs: dict[int, int] | None = None if core.plane is None else {}
-        """In a cluster: the partitions that are led here, and the epochs in which their tables are loaded."""
+        """In a cluster: the partitions led here, and the epochs in which their tables are loaded."""
         self._begin: Callable[[int, PartitionLog], object] | None = None
         self._drop: Callable[[int], object] = lambda _: None
         self._refused: ErrorCode | None = None
         self.uncommitted: set[int] = set()
-        """Partitions read or written that are not fully committed yet; `coordinator_handlers` clears it."""
+        """Partitions that were read or written and are not fully committed yet; `coordinator_handlers` clears it."""
 
     # --- asking
 
     @property
     def partitions(self) -> int:
-        """How many partitions the topic has, or will have. Of a cluster's topic a folder may have some: the last one says."""
+        """The number of partitions that the topic has, or will have. In a cluster the folder may have only some of them."""
         view = self._topics.get(self.topic)
         return self.wanted.partitions if view is None else view.partitions[-1].partition + 1
 
@@ -164,15 +164,15 @@ class StateLog:
 
     @property
     def leads_all(self) -> bool:
-        """Whether every partition is this broker's: it is alone."""
+        """Whether this broker leads every partition: it is standalone."""
         return self._epochs is None
 
     def epoch_of(self, partition: int) -> int | None:
-        """Return the epoch of a partition's coordinator, which its markers bear; None for a broker alone: it has none."""
+        """Return the epoch of a partition's coordinator, which is in its markers; None on a standalone broker."""
         return None if self._epochs is None else self._epochs.get(partition, -1)
 
     def partition_of(self, identity: str) -> int:
-        """Return the partition that keeps what belongs to an id."""
+        """Return the partition that stores an id."""
         return abs(java_hash(identity)) % self.partitions
 
     def leader_of(self, identity: str) -> int:
@@ -180,9 +180,9 @@ class StateLog:
         return self._core.node_id if self.leads_all else self._topics.leader_of(self.topic, self.partition_of(identity))
 
     def code_for(self, identity: str) -> ErrorCode:
-        """Return the `readiness` of the partition that keeps an id; COORDINATOR_NOT_AVAILABLE where the topic is not made.
+        """Return the `readiness` of an id's partition; COORDINATOR_NOT_AVAILABLE if the topic could not be created.
 
-        Raises TopicMissingError where it is to be made first.
+        Raises TopicMissingError if it must be created first.
         """
         view = self._topics.get(self.topic)
         if view is None:
@@ -191,7 +191,7 @@ class StateLog:
         return self.readiness(abs(java_hash(identity)) % (view.partitions[-1].partition + 1))
 
     def readiness(self, partition: int) -> ErrorCode:
-        """Return NONE if the partition's table is known, else why there is no coordinator."""
+        """Return NONE if the partition's table is loaded, otherwise why there is no coordinator."""
         if self._refused is not None:
             return self._refused
         if partition in self._loads:
@@ -205,7 +205,7 @@ class StateLog:
 
     @property
     def is_loading(self) -> bool:
-        """Whether any partition's table is unknown yet."""
+        """Whether any partition's table is not loaded yet."""
         return bool(self._loads)
 
     def key(self, partition: int) -> TopicPartition:
@@ -215,12 +215,14 @@ class StateLog:
     # --- writing
 
     def check_there(self) -> None:
-        """Raise TopicMissingError where the topic is to be made first, which is tried once a request (`coordinator_handlers`)."""
+        """Raise TopicMissingError if the topic must be created first, which is tried once per request
+        (`coordinator_handlers`).
+        """
         if self._refused is None:
             raise TopicMissingError
 
     def refusing(self, code: ErrorCode, handle: Callable[[], T]) -> T:
-        """Return what `handle` returns where there is no coordinator: it changes nothing then."""
+        """Return what `handle` returns without a coordinator; it changes nothing then."""
         self._refused = code
         try:
             return handle()
@@ -228,9 +230,9 @@ class StateLog:
             self._refused = None
 
     def ensuring(self) -> Generator[Elsewhere | Until | None, Any, ErrorCode]:
-        """Create the topic if it is missing; NONE, or COORDINATOR_NOT_AVAILABLE where that fails, which is logged.
+        """Create the topic if it is missing; return NONE, or COORDINATOR_NOT_AVAILABLE if that fails, which is logged.
 
-        In a cluster the controller is asked to, without waiting.
+        In a cluster the controller is asked, without waiting.
         """
         if self.is_there:
             return ErrorCode.NONE
@@ -242,7 +244,7 @@ class StateLog:
         return code
 
     def making(self) -> Steps[ErrorCode]:
-        """Do the same in steps of their own."""
+        """Do the same, in slices."""
         if self.is_there:
             return ErrorCode.NONE
         if self.wanted.replication_factor > 1:
@@ -260,12 +262,12 @@ class StateLog:
         return ErrorCode.NONE
 
     def end_offset(self, partition: int) -> int:
-        """Return the offset that the next record gets; the largest there is where none can be appended."""
+        """Return the offset that the next record gets; the largest possible one if none can be appended."""
         log = self._log(partition)
         return MAX_OFFSET if log is None else log.log_end_offset
 
     def check_size(self, partition: int, size_bytes: int) -> None:
-        """Raise RecordTooLargeError, UnknownTopicOrPartitionError, where so many bytes are refused anyway."""
+        """Raise RecordTooLargeError or UnknownTopicOrPartitionError if that many bytes cannot be appended."""
         if (
             self.wanted.codec is Codec.NONE
             and size_bytes > self._core.manager.log(self.topic, partition).config.max_message_bytes
@@ -295,14 +297,14 @@ class StateLog:
         ).data
 
     def append_batch(self, partition: int, batch: bytearray) -> int:
-        """Append a batch that was built, and return its offset. Raises as `append`."""
+        """Append a batch that was built before, and return its offset. Raises as `append`."""
         key = self.key(partition)
         if not self._core.manager.is_configuration_known(self.topic):
             self._configure()
         leadership = self._leadership
         log = self._logs.get(key)
         if log is None:
-            log = self._core.manager.log(*key)  # Which says what is wrong.
+            log = self._core.manager.log(*key)  # It raises the right error.
         epoch = leadership.epoch_of(key)
         if self._epochs is not None and (epoch < 0 or self._epochs.get(partition) != epoch):
             raise AppendRefusedError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -316,11 +318,11 @@ class StateLog:
 
     @property
     def may_be_uncommitted(self) -> bool:
-        """Whether anything that was written here may not be committed."""
+        """Whether records that were written here may be uncommitted."""
         return self._epochs is not None or self._core.flushes.pending > 0
 
     def when_committed(self, partition: int, done: Committed) -> None:
-        """Have `done` called once what a partition holds is committed, at once if it is; else with why it is not."""
+        """Call `done` once a partition's content is committed, perhaps at once; otherwise with the error."""
         log = self._core.manager.logs.get(self.key(partition))
         if log is None:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -328,14 +330,14 @@ class StateLog:
             done(ErrorCode.NONE)
 
     def _configure(self) -> None:
-        """Have the topic get its properties, on another thread; until then it keeps everything."""
+        """Give the topic its properties, on another thread; until then nothing of it is compacted or deleted."""
         changes = self._changes
         if not changes.is_changing(self.topic):
             changes.begin(Job(self.topic, self._topics.configuration(self.topic, self.wanted.properties)), self._configured)
 
     def _configured(self, result: object) -> None:
         if isinstance(result, Exception):
-            logger.error("%s keeps everything: %s", self.topic, result)
+            logger.error("%s has no compaction and no retention: %s", self.topic, result)
 
     # --- loading
 
@@ -345,10 +347,11 @@ class StateLog:
         install: Callable[[int, T], object],
         drop: Callable[[int], object] = lambda _: None,
     ) -> None:
-        """Load partitions: `read` makes something of one's batches on another thread, `install` takes it, `drop` forgets it.
+        """Load partitions: `read` processes a partition's batches on another thread, `install` takes the result, `drop` removes
+        it.
 
-        Called once, before anything was appended. A broker alone begins with all that hold something at once. A partition that
-        cannot be read has no coordinator; that is logged.
+        Called once, before anything is appended. A standalone broker begins at once with all partitions that hold records. A
+        partition that cannot be read has no coordinator; that is logged.
         """
         self._begin = lambda partition, log: self._load(partition, log, read, install)
         self._drop = drop
@@ -357,12 +360,12 @@ class StateLog:
         for key in self._core.manager.partitions_of(self.topic):
             log = self._core.manager.logs.get(key)
             if log is None:
-                self._failed.add(key.partition)  # It is offline: when it is back, its table is to be read first.
+                self._failed.add(key.partition)  # It is offline: its table must be read when it is back.
             elif log.log_start_offset < log.log_end_offset:
                 self._load(key.partition, log, read, install)
 
     def lead(self, log: PartitionLog, epoch: int) -> None:
-        """Load a partition that this broker leads from now on, in that epoch; nothing happens if it is another topic's."""
+        """Load a partition that this broker now leads, in that epoch; no-op for another topic."""
         key = log.topic_partition
         if key.topic == self.topic and self._epochs is not None and self._begin is not None:
             self.resign(key)
@@ -371,21 +374,21 @@ class StateLog:
             self._begin(key.partition, log)
 
     def resign(self, key: TopicPartition) -> None:
-        """Forget a partition's table: another broker leads it, or none. Nothing happens if it is another topic's."""
+        """Drop a partition's table, because another broker or none leads it now. No-op for another topic."""
         if key.topic == self.topic and self._epochs is not None and self._epochs.pop(key.partition, None) is not None:
             self._loads.pop(key.partition, None)
             self._failed.discard(key.partition)
             self._drop(key.partition)
 
     def on_return(self, log: PartitionLog) -> None:
-        """Load a partition that was offline when the others were loaded, or could not be read."""
+        """Load a partition that was offline while the others were loaded, or could not be read."""
         key = log.topic_partition
         if key.topic == self.topic and key.partition in self._failed and self._begin is not None:
             self._failed.discard(key.partition)
             self._begin(key.partition, log)
 
     def forget(self) -> None:
-        """Start over: the topic was deleted."""
+        """Start over, because the topic was deleted."""
         self._loads.clear()
         self._failed.clear()
 
@@ -397,36 +400,36 @@ class StateLog:
 
         def done(result: T | BaseException) -> None:
             if self._loads.get(partition) is not this:
-                return  # The topic is gone, or the leadership.
+                return  # The topic was deleted, or another broker leads now.
             if isinstance(result, BaseException):
                 logger.error("%s-%d has no coordinator: it cannot be read: %s", self.topic, partition, result)
                 self._failed.add(partition)
                 del self._loads[partition]
                 return
-            # The caller that installs may append already.
+            # `install` may already append.
             del self._loads[partition]
             install(partition, result)
 
         self._core.blocking.run(lambda: read(read_batches(log, start, end)), done)
 
     def _log(self, partition: int) -> PartitionLog | None:
-        # A pair is as good as a TopicPartition, and sooner made: each request of a group comes by here.
+        # A pair is as good as a TopicPartition and faster to make: each request of a group passes here.
         log = self._logs.get((self.topic, partition))  # type: ignore[call-overload]
         return None if log is None or log.is_offline else log
 
 
 def refusal(error: TidelogError) -> ErrorCode:
-    """Return what a client gets where `StateLog.append` raised: of the log, it need not know."""
+    """Return the client's error after `StateLog.append` raised: clients need not know about the log."""
     return refusal_of(code_of(error))
 
 
 def refusal_of(code: ErrorCode) -> ErrorCode:
-    """Return what a client gets where a log refuses, or where what was appended is not committed."""
+    """Return the client's error if the log refuses records, or they are not committed."""
     return _REFUSAL_CODES.get(code, code)
 
 
 def code_of(error: TidelogError) -> ErrorCode:
-    """Return the code of what `StateLog.append` raised."""
+    """Return the error code for what `StateLog.append` raised."""
     return error.code if isinstance(error, AppendRefusedError) else error_code_of(error)
 
 

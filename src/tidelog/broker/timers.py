@@ -9,21 +9,21 @@ T = TypeVar("T")
 
 
 class Timer(Protocol):
-    """A call that waits for its time."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """Forget it."""
+        """Drop it."""
 
 
 class Timers(Protocol):
-    """Calls back later, in real time: how long a client waits has nothing to do with the log's clock. See also `delays`."""
+    """Delayed calls in real time: how long a client waits does not depend on the log's clock. See also `delays`."""
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
-        """Have `callback` called on the loop's thread."""
+        """Call `callback` on the loop's thread after a delay."""
 
 
 class Blocking(Protocol):
-    """Does what may wait for a disk elsewhere than on the loop's thread."""
+    """Runs work that may wait for a disk on other threads."""
 
     def run(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
-        """Call `work` on another thread, then `done` with what it returned or raised, on the loop's."""
+        """Call `work` on another thread, then `done` on the loop's thread with its result or exception."""

@@ -1,21 +1,21 @@
-"""Changes of topics, driven in steps from the loop: many at once, with one flush of the metadata for all that wait for one.
+"""Changes of topics, run in steps on the loop: many at once, sharing flushes of the metadata.
 
-A change is a generator (`storage.steps`) that waits for disks: records of the metadata until they are on the disk, folders until
-they are made. A handler has the changes of its request done side by side, and answers when all are done::
+A change is a generator (`storage.steps`) that waits for disks: until metadata records are on disk, until folders are created. A
+handler runs the changes of its request side by side, and answers when all are done::
 
     results = yield from node.topic_changes.side_by_side([Job(name, steps), ...])      # a work of `slices`
 
 | rule | |
 |---|---|
-| changes of one topic come one after the other | the next one begins when the one before is over, and sees what came of it |
-| names that differ in dots and underscores only count as one | so that of two that collide the second is refused |
-| a topic is there for clients once it is whole | all partitions at the same time, after its folders are synced |
-| a topic that is being deleted is not there | from the first step on; its name is free when it is gone |
+| changes of one topic run one after the other | the next one begins when the previous one is over, and sees its result |
+| names that differ only in dots and underscores count as one | so that the second of two colliding names is refused |
+| clients see a topic once it is complete | all partitions at the same time, after its folders are synced |
+| clients do not see a topic that is being deleted | from the first step on; its name is free when it is gone |
 | all changes that wait for the metadata's disk share a flush | one is under way at a time |
-| of one request, one call at a time is on another thread | so that requests take turns there |
-| a request whose client is gone is still finished | |
-| a deletion that the disk refuses to finish is tried again | by itself, until it is finished |
-| a broker that ends waits for changes as for any request | then gives them up: the next start completes or undoes them |
+| each request has one call at a time on another thread | so that requests take turns there |
+| changes are finished even if the client disconnects | |
+| a deletion that the disk refuses is retried | automatically, until it is finished |
+| a shutdown waits for changes as for any request | then abandons them: the next start completes or undoes them |
 
 `Node` owns one; belongs to the loop's thread.
 """
@@ -43,17 +43,17 @@ if TYPE_CHECKING:
     from tidelog.broker.core import Core
 
 CALL_S = 0.005
-"""So long a thread works on one request's folders before another request's have their turn."""
+"""How long a thread works on one request's folders before those of another request have their turn."""
 
 FIRST_WAIT_MS = 500
 LONGEST_WAIT_MS = 5_000
-"""Between two tries to finish deletions; the first wait is doubled each time."""
+"""The longest wait between two attempts to finish deletions; the wait doubles each time."""
 
 Made = dict[Callable[[], Any], "list[_Task]"]
 
 
 class Job(NamedTuple):
-    """A topic, and what is to be done about it. The steps begin when no other change of that topic is in progress."""
+    """A topic and its change. The steps begin when no other change of that topic is in progress."""
 
     name: str
     steps: Steps[Any]
@@ -74,11 +74,11 @@ class TopicChanges:
         self.is_over = False
 
     def is_changing(self, name: str) -> bool:
-        """Whether a change of the topic, or of one whose name collides, is in progress."""
+        """Whether a change of the topic, or of a colliding name, is in progress."""
         return _look_alike(name) in self._next
 
     def side_by_side(self, jobs: Iterable[Job]) -> Generator[Elsewhere | Until | None, Any, list[Any]]:
-        """Do all; return what their steps return, in order. Raises the first error that they raise, when all are over."""
+        """Run all changes; return their results, in order. When all are over, raises the first error."""
         run = _Run(self, self._core)
         self._runs.add(run)
         try:
@@ -96,11 +96,11 @@ class TopicChanges:
                     yield None
             yield from discarded(None, run.tasks)
         finally:
-            run.tasks.clear()  # They know the run, too: nothing of a request must wait for the collector.
+            run.tasks.clear()  # They refer to the run: this cycle must not wait for the garbage collector.
         return values
 
     def begin(self, job: Job, done: Callable[[Any], None]) -> None:
-        """Do one that no client asked for; `done` is called, once, with what its steps return, or with the error."""
+        """Run a change that no client requested; `done` is called once, with its result or error."""
 
         def work() -> Work:
             try:
@@ -115,7 +115,7 @@ class TopicChanges:
         self._core.slices.go_on(cast("Request", _NOBODY), work())
 
     def finish_later(self, finishing: Callable[[str], Steps[None]]) -> None:
-        """Go on with deletions that the disk has refused to finish, in a while, and until there are none.
+        """Retry unfinished deletions after a while, until none are left.
 
         `finishing` gives the steps for a topic: `Topics.finishing`.
         """
@@ -140,7 +140,7 @@ class TopicChanges:
             self.begin(Job(name, finishing(name)), partial(over, name))
 
     def stop(self) -> None:
-        """Give up what is not done, once no other thread works for it any more."""
+        """Abandon unfinished changes, once no other thread works on them."""
         self.is_over = True
         for run in list(self._runs):
             run.close()
@@ -148,10 +148,10 @@ class TopicChanges:
         for done in others:
             done(StorageError("the broker has ended", path=self._core.manager.directory))
 
-    # --- for runs
+    # --- called by runs
 
     def enter(self, task: _Task) -> bool:
-        """Whether a task may begin; else it is made ready when it may."""
+        """Whether a task may begin; otherwise it is made ready later."""
         queue = self._next.get(task.key)
         if queue is None:
             self._next[task.key] = deque()
@@ -160,7 +160,7 @@ class TopicChanges:
         return False
 
     def leave(self, task: _Task) -> None:
-        """A task is over."""
+        """Handle the end of a task."""
         if self.is_over:
             return
         queue = self._next[task.key]
@@ -173,11 +173,11 @@ class TopicChanges:
         del self._next[task.key]
 
     def note(self, change: Change, task: _Task) -> None:
-        """Make a task ready once its change is on the disk, or refused: after the next `flush`."""
+        """Make a task ready once its change is on disk or refused: after the next `flush`."""
         self._unflushed.append((change, task))
 
     def flush(self) -> None:
-        """Have all changes that wait written by one flush, after the one that is under way."""
+        """Write all waiting changes with one flush, after the flush in progress."""
         if not self._is_flushing and self._unflushed:
             self._is_flushing = True
             unflushed, self._unflushed = self._unflushed, []
@@ -199,7 +199,7 @@ class TopicChanges:
 
 
 class _Task:
-    """One job of a run. `value` and `error` are what its next step is sent, or at its end what came of it."""
+    """One job of a run. `value` and `error` are the input of its next step, at its end its result."""
 
     __slots__ = ("error", "has_turn", "is_over", "key", "run", "steps", "value")
 
@@ -248,7 +248,7 @@ class _Run:
                     yield Until(self._sleep)
 
     def wake(self, task: _Task) -> None:
-        """A task may continue."""
+        """Let a task continue."""
         if not (task.is_over or self._changes.is_over):
             self._ready.append(task)
             awaken, self._awaken = self._awaken, None
@@ -256,7 +256,7 @@ class _Run:
                 awaken(None)
 
     def close(self) -> None:
-        """Give up what is not done."""
+        """Abandon unfinished tasks."""
         for task in self.tasks:
             if not task.is_over:
                 task.is_over = True
@@ -292,17 +292,18 @@ class _Run:
         self._changes.leave(task)
 
     def _call(self) -> None:
-        """Have another thread do some of what the tasks want called."""
+        """Run some of the tasks' calls on another thread."""
         if self._calls and not self._is_calling:
             self._is_calling = True
             calls, self._calls = self._calls, {}
-            with suppress(OSError):  # Only this thread can give descriptors back. If there are none, the call says so.
+            with suppress(OSError):  # Only this thread can release descriptors. If there are none left, the call fails with that.
                 ensure_spare()
             self._core.blocking.run(partial(_called, list(calls)), partial(self._came, calls))
 
     def _came(self, calls: Made, results: list[Any] | BaseException) -> None:
         self._is_calling = False
-        if not gc.isenabled():  # For a wide request: what it makes here stays, and must not all be looked at in the end.
+        # For a wide request: the objects made here stay, and must not be traversed by the collector at the end.
+        if not gc.isenabled():
             gc.collect(1)
         others, self._calls = self._calls, {}
         for number, (function, tasks) in enumerate(calls.items()):
@@ -321,19 +322,19 @@ class _Run:
 
 
 class _Nobody:
-    """Stands for the request where no client asked for the change."""
+    """Stands for the request if no client requested the change."""
 
     busy_ns = 0
 
     def respond(self, response: object, *, is_wide: bool = False) -> None:
-        """It has what it wants already."""
+        """Do nothing: the result has been handed over."""
 
 
 _NOBODY = _Nobody()
 
 
 def _called(functions: list[Callable[[], Any]]) -> list[Any]:
-    """Call functions, in order, for a while; return what those return that were called, or their errors. On any thread."""
+    """Call functions in order, for a limited time; return the results or errors of those that were called. On any thread."""
     results = []
     until = perf_counter() + CALL_S
     for function in functions:

@@ -1,16 +1,16 @@
-"""The topics as a client sees them: which there are, who leads them. One broker, so it leads whatever can be read; those of a
-cluster are `cluster.cluster_topics`.
+"""Topics as clients see them on a standalone broker, which leads every partition that it can read. In a cluster see
+`cluster.cluster_topics`.
 
 | a partition | leader | error | offline replicas |
 |---|---|---|---|
 | is served | this broker | | |
-| met an I/O error; it is still read | this broker, who refuses what is produced (KAFKA_STORAGE_ERROR) | | this broker |
+| had an I/O error, but can be read | this broker, which refuses produce requests (KAFKA_STORAGE_ERROR) | | this broker |
 | could not be loaded | none (-1) | LEADER_NOT_AVAILABLE | this broker |
 
-Topics that a folder has without a configuration (a backup, a folder from Kafka) are topics as all others. One whose partitions
-carry no id, as before Kafka 2.8, has none here either (all zeros).
+Topics without a configuration (a backup, a folder from Kafka) are treated like all others. If a topic's partitions have no id, as
+before Kafka 2.8, its id is all zeros.
 
-Views are kept until the manager says that a topic has changed: asking for one costs a look-up.
+Views are cached until the manager reports a change, so asking for one costs a look-up.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PartitionView(NamedTuple):
 
 
 class TopicView:
-    """A topic, and its partitions in order. Nothing of it changes: a changed topic has another view."""
+    """A topic, and its partitions in order. Immutable: a changed topic gets a new view."""
 
     __slots__ = ("is_internal", "metadata", "name", "partitions", "topic_id")
 
@@ -68,9 +68,9 @@ class TopicView:
 
 
 class Topics:
-    """The topics of a broker that is alone: seen, created, enlarged, deleted.
+    """The topics of a standalone broker: look-up, creation, more partitions, deletion.
 
-    Changes are made in steps, one after the other for each topic: see `topic_changes`.
+    Changes run in steps, one after the other for each topic: see `topic_changes`.
     """
 
     def __init__(self, core: Core, leadership: Leadership, changes: TopicChanges) -> None:
@@ -78,7 +78,7 @@ class Topics:
         self._leadership = leadership
         self._changes = changes
         self.on_deleted: list[Callable[[str], Iterator[None]]] = []
-        """Called with the name of each topic that was deleted."""
+        """Called with the name of each deleted topic."""
         self._views: dict[str, TopicView] = {}
         self._by_id: dict[uuid.UUID, TopicView] = {}
         self._in_order: list[TopicView] | None = None
@@ -90,19 +90,19 @@ class Topics:
     # --- asking
 
     def get(self, name: str) -> TopicView | None:
-        """Return a topic, None if there is none of that name."""
+        """Return a topic, None if it is unknown."""
         if self._changed:
             self._look()
         return self._views.get(name)
 
     def by_id(self, topic_id: uuid.UUID) -> TopicView | None:
-        """Return the topic of an id, None if there is none."""
+        """Return the topic with an id, None if it is unknown."""
         if self._changed:
             self._look()
         return self._by_id.get(topic_id)
 
     def all(self) -> Iterable[TopicView]:
-        """Return all topics, by name. They are not the caller's to change."""
+        """Return all topics, by name. The caller must not change them."""
         if self._changed:
             self._look()
         if self._in_order is None:
@@ -110,24 +110,24 @@ class Topics:
         return self._in_order
 
     def colliding(self, name: str) -> str | None:
-        """Return a topic whose name differs from `name` in dots and underscores only: Kafka's metrics would mix them up."""
+        """Return a topic whose name differs from `name` only in dots and underscores: Kafka's metrics cannot tell them apart."""
         if self._changed:
             self._look()
         return min(self._look_alikes.get(_look_alike(name), ()), default=None)
 
     def properties(self, name: str) -> dict[str, str]:
-        """Return a topic's own properties; of one that was found without a configuration, those that keep everything."""
+        """Return a topic's own properties; for a topic found without a configuration, those that keep everything."""
         topic = self._core.manager.topic(name)
         if topic is None:
             return {key: str(value) for key, value in KEEP_EVERYTHING.items()}
         return dict(topic.properties)
 
     def leader_of(self, name: str, partition: int) -> int:
-        """Return this broker: it leads whatever there is."""
+        """Return this broker: it leads all partitions."""
         return self._core.node_id
 
     def described(self, view: TopicView, listener: Listener, version: int) -> MetadataResponseTopic:
-        """Return what Metadata answers about a topic; made once, as many clients ask for it again and again."""
+        """Return Metadata's description of a topic, built once because many clients ask for it repeatedly."""
         described = view.metadata
         if not isinstance(described, MetadataResponseTopic):
             described = view.metadata = MetadataResponseTopic(
@@ -150,10 +150,10 @@ class Topics:
             )
         return described
 
-    # --- changing
+    # --- changes
 
     def creation(self, name: str, partitions: int, properties: Mapping[str, PropertyValue]) -> Steps[TopicView]:
-        """Create a topic. Raises TopicExistsError, InvalidArgumentError, StorageError; nothing is left behind then."""
+        """Create a topic. Raises TopicExistsError, InvalidArgumentError, StorageError; after an error nothing is left behind."""
         try:
             yield from self._core.manager.steps.creation(name, partitions, properties)
         except StorageError:
@@ -164,11 +164,13 @@ class Topics:
         return view
 
     def enlargement(self, name: str, partitions: int) -> Steps[Topic]:
-        """Let a topic have `partitions` in all. Raises UnknownTopicOrPartitionError, InvalidArgumentError, StorageError."""
+        """Increase a topic's partitions to `partitions`. Raises UnknownTopicOrPartitionError, InvalidArgumentError,
+        StorageError.
+        """
         return self._core.manager.steps.enlargement(name, partitions)
 
     def configuration(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
-        """Give a topic these properties instead of those it had; one that was found without a configuration has one then.
+        """Replace a topic's properties; a topic found without a configuration gets one.
 
         Raises UnknownTopicOrPartitionError, InvalidArgumentError, StorageError.
         """
@@ -177,9 +179,9 @@ class Topics:
         return self._core.manager.steps.adoption(name, properties)
 
     def deletion(self, view: TopicView) -> Steps[None]:
-        """Delete a topic, and what groups have committed of it; requests that wait for its records are woken.
+        """Delete a topic and the groups' committed offsets for it; requests that wait for its records are woken.
 
-        It is no longer there from the first step on; what is left of it is there again if that fails. Raises
+        Clients no longer see it from the first step on. If the deletion fails, they see what is left of it again. Raises
         UnknownTopicOrPartitionError, StorageError.
         """
         name = view.name
@@ -200,14 +202,14 @@ class Topics:
                 self._core.delayed_fetches.appended(TopicPartition(name, one.partition))
 
     def finishing(self, name: str) -> Steps[None]:
-        """Go on with a topic's deletion that the disk has refused to finish, unless it is over. Raises StorageError."""
+        """Retry a topic's unfinished deletion, unless it is over. Raises StorageError."""
         if name in self._core.manager.unfinished_deletions():
             yield from self.deletion(self.get(name) or TopicView(name, NO_TOPIC_ID, []))
 
     # --- inside
 
     def _look(self) -> None:
-        """Rebuild the views of changed topics; one of a topic that is as it was stays."""
+        """Rebuild the views of changed topics; an unchanged topic keeps its view."""
         manager = self._core.manager
         names = sorted(self._changed)
         self._changed.clear()
@@ -248,7 +250,7 @@ class Topics:
         return TopicView(name, topic_id, partitions)
 
     def _partitions(self, keys: Sequence[TopicPartition]) -> list[PartitionView]:
-        """Return the views of a topic's partitions, which may be thousands: they share what is the same in all."""
+        """Return the views of a topic's partitions. There may be thousands, so they share equal parts."""
         logs, epoch_of, node_id = self._core.manager.logs, self._leadership.epoch_of, self._core.node_id
         own: list[int] = [node_id]
         none: list[int] = []
@@ -268,11 +270,11 @@ def _look_alike(name: str) -> str:
 
 
 def why_invalid(name: str) -> str | None:
-    """Say what keeps Kafka from taking `name` for a topic; None if nothing does."""
+    """Return why Kafka would refuse `name` for a topic; None if it is valid."""
     if not name:
         return "a topic's name is empty"
     if len(name) > MAX_TOPIC_NAME_LENGTH:
-        return f"a topic's name has {len(name)} characters: {MAX_TOPIC_NAME_LENGTH} is the most"
+        return f"a topic's name has {len(name)} characters: at most {MAX_TOPIC_NAME_LENGTH} are allowed"
     if not is_topic_name(name):
         return f"{name!r} is not a topic name: ASCII letters and digits, '.', '_' and '-', but not '.' or '..' alone"
     return None

@@ -81,8 +81,8 @@ def note_kafkas_since(settings: TopicSettings) -> None:
     """Say that a Kafka has served the folder after the broker whose settings are noted in it."""
     if settings.is_kafkas_since and settings.served is not None:
         notices.note(
-            f"Kafka has served the folder after {show_time(settings.served.time_ms)}, when Tidelog did: its configuration is not "
-            "in the folder; pass it with --config"
+            f"Kafka has served the folder since Tidelog last did, at {show_time(settings.served.time_ms)}: "
+            "its configuration is not in the folder; pass it with --config"
         )
 
 

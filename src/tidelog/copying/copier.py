@@ -127,7 +127,7 @@ def copy_partition(task: CopyTask, *, cluster: Cluster | None = None) -> CopyRes
                 why = f"{task.target.topic} is of a message format without transactions ({error.found})"
         else:
             why = "brokers before 0.11 have no transactions"
-        _log.warning("%s: %s: a copy that is killed may leave a chunk twice", task.brokers, why)
+        _log.warning("%s: %s: if the copy is killed, a chunk may be duplicated", task.brokers, why)
         return _copy_partition(task, cluster, is_exact=False)
 
 
@@ -159,8 +159,8 @@ def _check_end(cluster: Cluster, task: CopyTask, mapped: int) -> None:
     assert isinstance(found, FoundOffset)
     if found.offset < mapped:
         raise OffsetOutOfRangeError(
-            f"{task.target.topic}-{task.target.partition} of the target ends before what was copied into it: was the topic "
-            "recreated? Then it needs a new map and job",
+            f"{task.target.topic}-{task.target.partition} of the target ends before the last offset copied into it: "
+            "if the topic was recreated, start a new job with a new map",
             path=str(cluster),
             found=found.offset,
             expected=f"{mapped} or later",

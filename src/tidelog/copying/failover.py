@@ -166,7 +166,7 @@ class _Planner:
         planned = [self._plan(source, target, committed[source], ends[target]) for source, target in sorted(known.items())]
         if all(one.position is None for one in planned):
             raise InvalidArgumentError(
-                f"no position of group {options.group!r} is known by {options.by or 'map or time'}",
+                f"no position of group {options.group!r} can be found by {options.by or 'map or time'}",
                 path=str(self._target),
                 expected="a map of its topics, or a MaxLatency and the time of the last record read",
             )
@@ -192,18 +192,18 @@ class _Planner:
             found = {key: offset for key, offset in (found or {}).items() if key.topic in options.topics}
         if not found:
             place = options.source if options.source is not None else options.map_dir
-            raise NotFoundError(f"no offsets are known of group {group!r}", path=place)
+            raise NotFoundError(f"no offsets of group {group!r} are known", path=place)
         return found
 
     def _partitions_of_topics(self) -> dict[TopicPartition, int | None]:
         if not self._options.topics:
-            raise InvalidArgumentError("a time until which everything was read needs the topics that were read")
+            raise InvalidArgumentError("without committed offsets, the topics that the group has read must be named")
         found: dict[TopicPartition, int | None] = {}
         for topic in self._options.topics:
             try:
                 partitions = self._target.topic_now(self._prefix + topic).partitions
             except UnknownTopicOrPartitionError as error:
-                error.message += ", the mirror's name of a topic that was read"
+                error.message += ", the name in the mirror of a topic that the group has read"
                 raise
             found.update((TopicPartition(topic, number), None) for number in partitions)
         return found
@@ -242,7 +242,7 @@ class _Planner:
             notes.append("no position to continue from: no map of it, or no time")
         else:
             if by_map is not None and position > by_map:
-                notes.append(f"by time {position - by_map} offsets would be skipped: MaxLatency is too small")
+                notes.append(f"the position by time would skip {position - by_map} offsets: MaxLatency is too small")
                 position = by_map
             if position < ends.log_start_offset:
                 notes.append(f"the mirror begins at offset {ends.log_start_offset}")

@@ -1,4 +1,4 @@
-"""The files of a log: what their bytes mean, and how files are read that another process may be changing.
+"""The formats of a log's files, and reading of files that another process may be changing.
 
-No folder is walked here: that is `reader`'s, and `storage`'s for the folder that it owns.
+This room lists no folders. `reader` does, and `storage` for the folder that it owns.
 """

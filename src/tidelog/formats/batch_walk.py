@@ -1,8 +1,8 @@
-"""From batch to batch through a ``.log``, by chunks of `pread`; memory stays at one chunk whatever the file holds.
+"""Walks from batch to batch through a ``.log``, in chunks read by `pread`. Memory use is one chunk, whatever the file contains.
 
 Each header is checked against its neighbours, because v2's checksum does not cover the base offset: offsets grow, start at
-the segment's base or above, and end below the next segment's. With `check_crc` the bytes of each batch are read and summed
-too; without, large batches are hopped over.
+the segment's base or above, and end below the next segment's. With `check_crc` each batch is read and its checksum verified;
+without, large batches are skipped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidelog.records.kernel import crc32c
 
 
 class Readable(Protocol):
-    """A ``.log``, of a folder of anybody's or of our own."""
+    """An open ``.log``, in any folder or in our own."""
 
     @property
     def path(self) -> Path: ...
@@ -38,7 +38,7 @@ _read_v2 = Struct(">qi4xb6xi8xq").unpack_from
 """Base offset, length, magic, last offset delta and largest timestamp of a batch of format v2."""
 _V2_BYTES = 43
 CRC_START = {0: 16, 1: 16, 2: 21}
-"""Where the bytes begin that a batch's checksum covers, by format; it stands in the four before."""
+"""Where the bytes covered by a batch's checksum begin, by format. The checksum is in the four bytes before."""
 
 
 def walk(
@@ -53,8 +53,8 @@ def walk(
 ) -> Iterator[BatchHeader]:
     """Yield the headers of the batches in [position, end_position); `position` must be where a batch starts.
 
-    Raises CorruptBatchError for a header, checksum or offset that cannot be, and for a batch that crosses `end_position`
-    unless `stop_at_partial`; SegmentChangedError if the file became shorter than `end_position`.
+    Raises CorruptBatchError for an impossible header, checksum or offset, and for a batch that crosses `end_position` unless
+    `stop_at_partial`; SegmentChangedError if the file became shorter than `end_position`.
     """
     chunk, start, read_bytes = b"", position, FIRST_READ_BYTES // 2
     while position < end_position:
@@ -99,10 +99,10 @@ def walk(
 
 
 def iter_times(file: Readable, position: int, end_position: int, min_offset: int) -> Iterator[tuple[int, int, int]]:
-    """Yield where each batch in [position, end_position) ends, the offset after it, and its largest timestamp (ms, -1 none).
+    """For each batch in [position, end_position), yield its end, the next offset, and its largest timestamp (ms, -1 for none).
 
-    For walks past many batches about which nothing else is asked: no checksum is checked, and of batches that lie far apart
-    only these fields are read. Raises CorruptBatchError, also where no batch begins at `end_position`, SegmentChangedError.
+    For callers that need nothing else of many batches: checksums are not verified, and of large batches only these fields are
+    read. Raises CorruptBatchError, also if no batch ends at `end_position`, and SegmentChangedError.
     """
     chunk, start, read_bytes = b"", position, FIRST_READ_BYTES // 2
     while position < end_position:
@@ -127,7 +127,7 @@ def iter_times(file: Readable, position: int, end_position: int, min_offset: int
 
 
 def check_crc_by_pieces(file: Readable, header: BatchHeader) -> None:
-    """Check a batch's checksum without holding the batch: a length that damage made huge must cost time only."""
+    """Verify a batch's checksum without holding the batch, so that a huge damaged length costs time but no memory."""
     (crc,) = checksums_at(file, header.position, header.magic, (header.end_position,))
     if crc != header.crc:
         raise CorruptBatchError(
@@ -152,7 +152,7 @@ def checksums_at(file: Readable, position: int, magic: int, ends: Iterable[int])
 
 
 def _next_read_bytes(read_bytes: int, skipped: int, *, hop: bool) -> int:
-    """Read more at a time while batches follow closely; only headers where each lies far after the one before."""
+    """Return the size of the next read: larger while batches are small, only a header while they are large."""
     if hop and skipped > HOP_READ_BYTES:
         return HOP_READ_BYTES
     return min(read_bytes * 2, MAX_READ_BYTES)

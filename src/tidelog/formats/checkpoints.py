@@ -7,8 +7,8 @@
     flights 0 1200           topic partition offset, in any order
     flights 1 900
 
-A file of no bytes, or of one line, has no entries. Anything else that does not parse is CorruptCheckpointError; whether
-that is fatal is the caller's business (Kafka continues as if the file were empty, and so does `log_dir`).
+An empty file, or one with a single line, has no entries. Anything else that does not parse is a CorruptCheckpointError. The
+caller decides whether that is fatal: Kafka continues as if the file were empty, and so does `log_dir`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SHOWN_CHARACTERS = 60
 
 
 def read_lines(path: Path) -> list[list[str]]:
-    """Return the fields of each entry; no file, no entries. Raises CorruptCheckpointError, StorageError."""
+    """Return the fields of each entry, none if there is no file. Raises CorruptCheckpointError, StorageError."""
     try:
         text = read_whole(path).decode()
     except FileNotFoundError:
@@ -54,7 +54,7 @@ def read_lines(path: Path) -> list[list[str]]:
 
 
 def write_lines(path: Path, entries: Iterable[str]) -> None:
-    """Replace the file by one with these entries: written beside it, synced, renamed. Raises StorageError."""
+    """Replace the file's entries: writes a temporary file, syncs it and renames it. Raises StorageError."""
     replace_file(path, encode_lines(entries))
 
 
@@ -75,7 +75,7 @@ def replace_file(path: Path, data: bytes) -> None:
                 os.fsync(file.fileno())
             temporary.replace(path)
         except OSError:
-            # On a full disk what was begun must not stay.
+            # A full disk must not leave a partial file.
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise
@@ -86,11 +86,11 @@ def replace_file(path: Path, data: bytes) -> None:
 
 def sync_directory(directory: Path) -> None:
     """Make renames and creations in `directory` durable."""
-    sync_file(directory)  # which a directory is, too
+    sync_file(directory)  # a directory is a file, too
 
 
 def sync_file(path: Path) -> None:
-    """Make what was written to a file durable, also if another process wrote it."""
+    """Sync a file, including what other processes wrote to it."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -99,7 +99,7 @@ def sync_file(path: Path) -> None:
 
 
 def parse_number(text: str, path: Path, line: int) -> int:
-    """Read an int64 of a text file. Raises CorruptCheckpointError, which says the line."""
+    """Read an int64 of a text file. Raises CorruptCheckpointError, which names the line."""
     if not _NUMBER.fullmatch(text.strip()) or not -(2**63) <= int(text) < 2**63:
         shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
         raise CorruptCheckpointError(f"line {line} is not a 64-bit number", path=path, found=repr(shown))

@@ -1,7 +1,7 @@
 """The lock on a data folder: `.lock`, the file that Kafka itself locks while it runs (spec §7).
 
-A process that writes into a data folder holds it; readers do not ask. Kafka takes a POSIX record lock on the whole file, so the
-same call is made here, and each sees the other. The file stays when the lock is given back, as Kafka leaves it.
+A process that writes into a data folder holds the lock; readers ignore it. Kafka takes a POSIX record lock on the whole file,
+and Tidelog makes the same call, so each respects the other. The file stays after the lock is released, as in Kafka.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _held_guard = threading.Lock()
 
 
 def is_locked(directory: Path) -> bool:
-    """Return whether a running process owns a data folder; asks without locking, and without a right to write."""
+    """Return whether a running process owns a data folder. Takes no lock and needs no write permission."""
     path = directory / LOCK_FILE
     with _held_guard:
         if os.path.realpath(path) in _held:
@@ -51,7 +51,7 @@ class DirLock:
 
     def __enter__(self) -> DirLock:
         key = os.path.realpath(self.path)
-        # POSIX locks are a process's, not a thread's: within this process a set keeps two owners apart.
+        # POSIX locks belong to the process: this set prevents two owners within it.
         with _held_guard:
             if key in _held:
                 raise self._taken()
@@ -68,7 +68,7 @@ class DirLock:
                 os.close(fd)
 
     def remove_if_new(self) -> None:
-        """Remove the file if this lock made it: the last thing that a holder who leaves no trace does."""
+        """Remove the file if this lock created it, for holders that leave no trace."""
         if self._fd >= 0 and self._is_new:
             self.path.unlink(missing_ok=True)
 

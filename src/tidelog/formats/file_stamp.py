@@ -1,21 +1,21 @@
-"""A file's stamp: what changes with every change of its content, and is known without reading it.
+"""A file's stamp changes whenever its content does, and is known without reading the file.
 
-| part | a change that it shows |
+| part | it changes when |
 |---|---|
-| inode | the file is another one: a copy, or one that was put in its place |
-| size | it grew, or was cut |
-| modification time | it was written to. Programs set this one as they like: `cp -p`, `rsync -t`, `touch -r` |
-| change time | it was written to, cut, renamed or touched. Only the system sets this one, and always to the present |
+| inode | the file is replaced, or is a copy |
+| size | the file grows or is truncated |
+| modification time | the file is written to. Programs can set it: `cp -p`, `rsync -t`, `touch -r` |
+| change time | the file is written to, truncated, renamed or touched. Only the system sets it, always to the present |
 
-So as long as all four are the same the content is the same. The reverse is not true: a rename or a copy changes the stamp, and
-the content stays. Callers then compare the content.
+If all four are equal, so is the content. The reverse is not true: a rename or a copy changes the stamp but not the content.
+Callers then compare the content.
 
-The system's clock for files goes in ticks, a few milliseconds each: two writes within one tick bear the same time. A stamp is
-only worth keeping once its tick is over (`settled_stamp`): what is written later then shows in it.
+File times have a resolution of a few milliseconds, the tick: two writes within one tick get the same time. A stamp is only
+reliable once its tick is over (`settled_stamp`): later writes then change it.
 
-Not seen: what goes around the file system (a disk that rots, an editor of raw devices), a system clock that is set back to the
-very nanosecond, memory that was mapped and changed before the stamp and is written to again. On a network file system the times
-are the server's; where its clock is ahead of ours a stamp never settles, and the content is compared each time.
+Not detected: changes below the file system (bit rot, writes to the raw device), a system clock that is set back to exactly the
+same nanosecond, and further writes to a memory mapping that was changed before the stamp was taken. On a network file system
+the times are the server's. If its clock is ahead of ours, a stamp never settles, and the content is compared each time.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from collections.abc import Callable
 from typing import NamedTuple, Self
 
 TICK_NS = 10_000_000
-"""The longest tick that a kernel is built with."""
+"""The longest tick of any kernel configuration."""
 
 COARSE_NS = 2_000_000_000
-"""Times in whole seconds are those of a file system that knows no less; the coarsest counts by two."""
+"""Times in whole seconds come from a file system without fractions; the coarsest has a resolution of two seconds."""
 
 WAIT_NS = 2 * TICK_NS
-"""How long `settled_stamp` waits at most for a tick to be over."""
+"""How long `settled_stamp` waits at most for the end of a tick."""
 
 _IS_LINUX: bool = os.uname().sysname == "Linux"
 _LINUX_CLOCK_REALTIME_COARSE = 5
 
 
 class FileStamp(NamedTuple):
-    """A stamp that changes whenever a file's content does. Times in ns since the epoch."""
+    """A file's stamp. Times are ns since the epoch."""
 
     inode: int
     size_bytes: int
@@ -52,11 +52,11 @@ class FileStamp(NamedTuple):
 
 
 UNKNOWN = FileStamp(0, 0, 0, 0)
-"""The stamp of no file: nothing is known of the one that was read."""
+"""Equals no file's stamp: the file that was read is unknown."""
 
 
 def settled_stamp(stamp_of: Callable[[], FileStamp]) -> FileStamp:
-    """Return the stamp that `stamp_of` gives once later changes are sure to show in it; UNKNOWN where that takes long.
+    """Return the stamp once any later change is certain to alter it; UNKNOWN if that takes too long.
 
     Waits for the end of a tick, some milliseconds, if the file was changed a moment ago.
     """
@@ -73,7 +73,7 @@ def settled_stamp(stamp_of: Callable[[], FileStamp]) -> FileStamp:
 
 
 def _file_clock_ns() -> int:
-    """Return a time that no change of a file made from now on is stamped with an earlier one."""
+    """Return a lower bound of the times that file changes get from now on."""
     if _IS_LINUX:
         return time.clock_gettime_ns(_LINUX_CLOCK_REALTIME_COARSE)
     return time.time_ns() - TICK_NS

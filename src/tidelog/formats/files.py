@@ -1,12 +1,12 @@
-"""Files that another process may be writing, renaming or removing: opened when first read, read with `pread` only.
+"""Files that another process may be writing, renaming or removing. They are opened on the first read, and read only by `pread`.
 
-Nothing is ever mapped here: a mapped read past a truncation kills the whole process, a `pread` just comes back short.
+Files are never mapped: reading a mapping past a truncation kills the process, while `pread` returns fewer bytes.
 
-A file is known by its inode once it has been seen. Kafka renames a segment to ``….deleted`` a minute before it removes
-it, and puts a compacted segment under the old name; so a file that is gone or has become another one is looked for under
-`fallbacks` (by default ``<path>.deleted``) and accepted only if it is the same inode. Otherwise: SegmentChangedError.
+A file is identified by its inode. Kafka renames a segment to ``….deleted`` a minute before removing it, and gives a compacted
+segment the old name. So a file that is gone or replaced is looked for under `fallbacks` (by default ``<path>.deleted``), and
+accepted only if it has the same inode. Otherwise: SegmentChangedError.
 
-Only `formats/`, `reader/` and what reads through it may use this; an object is used by one thread at a time, but for `read`.
+For `formats/`, `reader/` and the rooms that read through them. Except for `read`, one thread at a time may use an object.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Tell = Callable[[Path, str], None]
 
 
 class FileIdentity(NamedTuple):
-    """A file's identity under any name."""
+    """A file's identity, whatever its name."""
 
     device: int
     inode: int
@@ -42,21 +42,21 @@ class FileIdentity(NamedTuple):
 
 
 class Notices:
-    """Says on the log what was tolerated, once per file and text."""
+    """Logs what was tolerated, once per file and text."""
 
     def __init__(self) -> None:
         self._noted: set[tuple[Path, str]] = set()
 
     def note(self, path: Path, text: str) -> None:
-        """Write one line about `path`, unless the same was said before."""
+        """Log one line about `path`, unless it was logged before."""
         if (path, text) not in self._noted:
             self._noted.add((path, text))
             logger.warning("%s: %s", path, text)
 
 
 def open_regular(path: Path) -> int:
-    """Open a regular file for reading and return its descriptor; what is none of that kind is an OSError, not a wait."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # Else a named pipe would wait for its writer.
+    """Open a regular file for reading and return its descriptor. Anything else raises OSError without waiting."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # O_NONBLOCK: a named pipe would wait for its writer.
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(errno.EINVAL, "it is not a regular file")
@@ -95,7 +95,7 @@ class ReadOnlyFile:
         self.close()
 
     def locate(self) -> Path | None:
-        """Return the name that the file bears at this moment, None if it bears none of those known."""
+        """Return the file's current name, None if it is none of the known ones."""
         self.open()
         for candidate in (self.path, *self.fallbacks):
             try:
@@ -106,7 +106,7 @@ class ReadOnlyFile:
         return None
 
     def open(self) -> None:
-        """Open the file now. Raises SegmentChangedError if it is gone or another one, StorageError if it is refused."""
+        """Open the file now. Raises SegmentChangedError if it is gone or replaced, StorageError if it cannot be opened."""
         if self._fd >= 0:
             return
         replaced = False
@@ -127,17 +127,17 @@ class ReadOnlyFile:
         raise SegmentChangedError("a file was replaced by another" if replaced else "a file is gone", path=self.path)
 
     def descriptor(self) -> int:
-        """Return the descriptor of the file, opened; for a kernel that reads by itself, and until `close`."""
+        """Return the open file's descriptor, for a kernel that reads by itself. Valid until `close`."""
         self.open()
         return self._fd
 
     def size_bytes(self) -> int:
-        """Return the file's size at this moment."""
+        """Return the file's current size."""
         self.open()
         return os.fstat(self._fd).st_size
 
     def stamp(self) -> FileStamp:
-        """Return what changes with the file's content, as of this moment."""
+        """Return the file's current stamp (`file_stamp`)."""
         self.open()
         return FileStamp.of(os.fstat(self._fd))
 
@@ -163,7 +163,7 @@ class ReadOnlyFile:
         return data
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        """Fill `buffer` from `position`; return how many bytes, fewer than it holds only where the file ends."""
+        """Fill `buffer` from `position`; return the number of bytes, smaller than the buffer only at the end of the file."""
         if not hasattr(os, "preadv"):
             data = self.read(position, len(buffer))
             buffer[: len(data)] = data
@@ -182,7 +182,7 @@ class ReadOnlyFile:
         return count
 
     def close(self) -> None:
-        """Give the descriptor back. A later read opens the file again and insists on the same inode."""
+        """Close the descriptor. A later read opens the file again and requires the same inode."""
         fd, self._fd = getattr(self, "_fd", -1), -1
         if fd >= 0:
             os.close(fd)

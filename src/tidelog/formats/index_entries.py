@@ -1,13 +1,13 @@
-"""Fixed-size entries, on file or in memory: what the offset index and the time index have in common (spec §2).
+"""Fixed-size entries in a file or in memory: the common part of the offset index and the time index (spec §2).
 
-Neither index has a header, a count or a checksum; the number of entries follows from the length alone. A live index is
-preallocated, so that its length says how much it can hold: after the entries come zeros. And Kafka only moves a counter
-back when it truncates, so that stale entries may stand between the last real one and the zeros. Therefore
+An index has no header, count or checksum: the number of entries follows from the length. A live index is preallocated: its
+length is its capacity, and zeros follow the entries. When Kafka truncates, it only moves a counter back, so stale entries may
+stand between the last real one and the zeros. Therefore
 
-* on file, the zero tail is found by bisection (a few reads of one entry) and cut off;
-* everything else that an entry says is a hint, which the segment checks against the batch it points to.
+* in a file, the zero tail is found by bisection (a few reads of one entry) and cut off;
+* the content of an entry is a hint, which the segment checks against the batch it points to.
 
-In memory (`create`, `from_bytes`) the same class takes the append rules of a segment being written.
+In memory (`create`, `from_bytes`) the same class enforces the append rules of a segment that is being written.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class IndexEntries:
-    """Entries of `entry_bytes` each; subclasses know what they mean. Not for use by itself."""
+    """Entries of `entry_bytes` each, whose meaning subclasses define."""
 
     entry_bytes: ClassVar[int]
 
     twin: Any = None
-    """The same entries in memory, kept by callers that read them from a file over and over."""
+    """A copy in memory, kept by callers that read the file repeatedly."""
     look_ups = 0
-    """How often they were read, as far as he counts."""
+    """How often the caller has read them."""
 
     def __init__(self, base_offset: int, *, file: ReadOnlyFile | None, data: bytearray, max_index_bytes: int) -> None:
         self.base_offset = base_offset
@@ -106,7 +106,7 @@ class IndexEntries:
         return True
 
     def trim_to_valid_size(self) -> bool:
-        """Give the room after the entries back, as a roll and a close do."""
+        """Release the space after the entries, as a roll and a close do."""
         return self.resize(self.size_bytes)
 
     def truncate(self) -> None:
@@ -135,7 +135,7 @@ class IndexEntries:
         self.length_bytes += len(raw)
 
     def keep(self, entries: int) -> None:
-        """Keep the first so many entries (in memory), remove the others."""
+        """Keep the first `count` entries (in memory), remove the others."""
         if self._file is not None:
             raise InvalidArgumentError("an index opened for reading cannot be truncated", path=self.path)
         del self._data[entries * self.entry_bytes :]
@@ -144,10 +144,10 @@ class IndexEntries:
         self.length_bytes = len(self._data)
 
     def _forget_columns(self) -> None:
-        """Drop what a subclass has made of the entries in memory: some of them go."""
+        """Drop what a subclass has derived from the entries in memory, because some are removed."""
 
     def _unpack(self, entry: struct.Struct, slot: int) -> tuple[Any, ...]:
-        """Return the fields of a slot that is known to be there. The invariant of look-ups by bisection."""
+        """Return the fields of an existing slot."""
         if self._file is None:
             return entry.unpack_from(self._data, slot * entry.size)
         return entry.unpack(self._read(slot * entry.size, entry.size))
@@ -187,7 +187,7 @@ class IndexEntries:
         """Raise CorruptIndexError if the file's length is broken; subclasses look at entries too (spec §2.7)."""
         if self.length_bytes % self.entry_bytes:
             raise CorruptIndexError(
-                "an index of a broken length",
+                "an index of invalid length",
                 path=self.path,
                 found=f"{self.length_bytes} bytes",
                 expected=f"a multiple of {self.entry_bytes}",

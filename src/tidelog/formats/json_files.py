@@ -1,4 +1,4 @@
-"""Small files of our own, for what Kafka has no file for: one JSON object with its version, replaced as a whole.
+"""Tidelog's own small files, for what Kafka has none: one JSON object with a version, replaced as a whole.
 
 ::
 
@@ -22,7 +22,7 @@ from tidelog.formats.files import read_whole
 
 
 def read_json(path: Path, version: int, what: str) -> dict[str, Any] | None:
-    """Return the object in a file, None if there is no file; `what` is how errors call it.
+    """Return the object in a file, None if there is no file; `what` names it in errors.
 
     Raises CorruptCheckpointError for anything but an object of that version, StorageError.
     """
@@ -41,7 +41,7 @@ def read_object(path: Path, what: str) -> dict[str, Any] | None:
         return None
     except OSError as error:
         raise StorageError(f"cannot read {what}: {error.strerror or error}", path=path) from error
-    except (ValueError, RecursionError) as error:  # The latter for a thousand brackets in one another.
+    except (ValueError, RecursionError) as error:  # RecursionError: a thousand nested brackets.
         raise CorruptCheckpointError(f"{what}: not JSON: {error}", path=path) from None
     if not isinstance(content, dict):
         raise CorruptCheckpointError(f"{what}: not an object", path=path, found=type(content).__name__)
@@ -54,11 +54,11 @@ def write_json(path: Path, version: int, content: Mapping[str, Any], *, indent: 
 
 
 def write_new_json(path: Path, version: int, content: Mapping[str, Any], *, indent: int | None = 2) -> bool:
-    """Write a file that is not there yet, whole or not at all; False if there is one, maybe since a moment, which stays as it is.
+    """Create a file atomically; return False if it exists already, and leave it as it is.
 
-    Of several that write at once just one gets True. Raises StorageError.
+    Of several concurrent writers exactly one gets True. Raises StorageError.
     """
-    # Each writer has its own name: none may remove another's unfinished file.
+    # Each writer uses its own name, so that none removes another's unfinished file.
     temporary = Path(f"{path}.{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("xb") as file:
@@ -69,14 +69,14 @@ def write_new_json(path: Path, version: int, content: Mapping[str, Any], *, inde
             os.link(temporary, path)
         except FileExistsError:
             if not path.exists():
-                raise  # A symbolic link to nothing.
+                raise  # A dangling symbolic link.
             return False
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
             if path.exists():
                 return False
-            temporary.replace(path)  # A file system without links: nothing there is both whole and exclusive.
+            temporary.replace(path)  # A file system without hard links: atomic and exclusive creation is impossible.
         sync_directory(path.parent)
     except OSError as error:
         raise StorageError(f"cannot write a file: {error.strerror or error}", path=path) from error
@@ -93,7 +93,7 @@ def _encoded(version: int, content: Mapping[str, Any], indent: int | None) -> by
     text = json.dumps({"version": version, **content}, indent=indent, ensure_ascii=False)
     try:
         return f"{text}\n".encode()
-    except UnicodeEncodeError:  # Of a path whose bytes are no UTF-8 Python has lone surrogates; JSON can say them in ASCII.
+    except UnicodeEncodeError:  # A path that is not UTF-8 contains lone surrogates in Python. JSON can express them in ASCII.
         return f"{json.dumps({'version': version, **content}, indent=indent)}\n".encode()
 
 
@@ -107,7 +107,7 @@ def make_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def understanding(path: Path, what: str) -> Iterator[None]:
-    """While an object is taken apart: raise CorruptCheckpointError where it is not as it should be."""
+    """A context for parsing an object: turns its errors into CorruptCheckpointError."""
     try:
         yield
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:  # OverflowError: Infinity for a number.

@@ -1,7 +1,7 @@
-"""Leader epochs: from which offset on each leader wrote (KIP-101; spec §14), kept in ``leader-epoch-checkpoint``.
+"""Leader epochs: the start offset of each leader's records (KIP-101; spec §14), stored in ``leader-epoch-checkpoint``.
 
 A checkpoint file (see `checkpoints`) of lines ``epoch start_offset``, both ascending. The newest epoch covers everything
-to the log end. The rules here are plain functions on a list; nothing is written but by `write`.
+to the log end. The rules here are plain functions on a list; only `write` touches the file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LeaderEpochs:
 
     @classmethod
     def read(cls, path: Path) -> LeaderEpochs:
-        """Read a checkpoint; no file, no epochs. Raises CorruptCheckpointError."""
+        """Read a checkpoint; no epochs if there is no file. Raises CorruptCheckpointError."""
         entries = []
         for line, fields in enumerate(read_lines(path), start=3):
             if len(fields) != 2:
@@ -67,7 +67,7 @@ class LeaderEpochs:
         return self.entries[0] if self.entries else None
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that `epoch` begins at `start_offset`; False if that says nothing new.
+        """Note that `epoch` begins at `start_offset`; return False if that was known.
 
         Contradicting entries are dropped from the tail: entries of the same or a later epoch, or that start at or after it.
         Raises InvalidArgumentError for negative values.
@@ -96,7 +96,7 @@ class LeaderEpochs:
         return found, self.entries[above].start_offset
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """Return the epoch that `offset` was written in, None below the first."""
+        """Return the epoch in which `offset` was written, None below the first."""
         above = bisect.bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
         return self.entries[above - 1].epoch if above else None
 

@@ -8,7 +8,7 @@
 ``%020d.timemap``                       Tidelog's own: times of a segment, block by block; Kafka leaves it alone
 ``….deleted``                           waits for its removal (renamed at once, removed a minute later)
 ``….cleaned`` ``….swap``                the cleaner's work: unfinished, and finished but not yet in place
-``<topic>.<uuid>-delete -stray -future``  a partition folder that is going, unclaimed, or arriving
+``<topic>.<uuid>-delete -stray -future``  a partition folder being deleted, unclaimed, or being moved here
 ======================================  ==============================================================
 
 Plain functions on text; nothing here touches a file.
@@ -69,10 +69,10 @@ def offset_from_file_name(name: str) -> int:
 
 
 def base_offset_of_log(path: Path, ending: str = LOG_SUFFIX) -> int:
-    """Return the base offset that the name of a segment's file says. `ending` is what follows the offset.
+    """Return the base offset in the name of a segment's file. `ending` is what follows the offset.
 
-    Raises CorruptDataError where Kafka writes no such name. It pads to 20 digits, and opens the padded name whatever the folder
-    has: a file of another name would be read by some, and not by others, or stand beside the segment whose offset it claims.
+    Raises CorruptDataError for a name that Kafka does not write. Kafka pads to 20 digits and always opens the padded name: a file
+    with another name would be read by some programs only, or stand beside the segment whose offset it claims.
     """
     text = path.name.removesuffix(ending)
     if len(text) == _DIGITS and text.isascii() and text.isdigit() and int(text) <= MAX_OFFSET:
@@ -82,11 +82,11 @@ def base_offset_of_log(path: Path, ending: str = LOG_SUFFIX) -> int:
 
 
 def is_suffixed_dir(name: str) -> bool:
-    """Say whether a folder is one that is going, unclaimed or arriving (``-delete``, ``-stray``, ``-future``)."""
+    """Return whether a folder's name ends with ``-delete``, ``-stray`` or ``-future``."""
     return name.endswith((DELETE_DIR_SUFFIX, STRAY_DIR_SUFFIX, FUTURE_DIR_SUFFIX))
 
 
-@lru_cache(maxsize=8192)  # A start asks several times for each of thousands of folders.
+@lru_cache(maxsize=8192)  # Called several times for each of thousands of folders at startup.
 def parse_topic_partition_name(name: str | None) -> TopicPartition:
     """Read topic and partition from a partition folder's name.
 
@@ -113,15 +113,15 @@ def log_dir_name(topic: str, partition: int) -> str:
 
 
 def log_delete_dir_name(topic: str, partition: int, *, mark: str = "") -> str:
-    """Return a fresh name for a folder that is to be deleted, at most 255 characters (the topic gives way).
+    """Return a new name for a folder that is to be deleted, at most 255 characters (the topic is shortened).
 
-    `mark` is what its id, of 32 hexadecimal digits, begins with.
+    `mark` is the beginning of its id of 32 hexadecimal digits.
     """
     return _capped_dir_name(topic, partition, DELETE_DIR_SUFFIX, mark)
 
 
 def log_stray_dir_name(topic: str, partition: int) -> str:
-    """Return a fresh name for a folder that no controller claims, at most 255 characters."""
+    """Return a new name for a folder that no controller claims, at most 255 characters."""
     return _capped_dir_name(topic, partition, STRAY_DIR_SUFFIX)
 
 

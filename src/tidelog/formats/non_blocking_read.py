@@ -1,12 +1,12 @@
-"""Reads that do not wait for a disk, for a thread that serves many clients.
+"""Reads that do not wait for the disk, for a thread that serves many clients.
 
 Within `with non_blocking():` a read on the same thread returns what the page cache holds, or raises `NotCachedError`. The caller
-has the bytes read on another thread (`prefetch`) and tries again from the start: nothing was changed.
+then has another thread read the bytes (`prefetch`) and starts its work again: nothing was changed.
 
 | | |
 |---|---|
 | Linux, ext4, xfs, btrfs... | `preadv` with RWF_NOWAIT; `cachestat` for what is mapped, from Linux 6.5 on |
-| where the file system or the system does not know that | an ordinary read: it waits |
+| other file systems and systems | an ordinary read, which waits |
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import threading
 _SCRATCH_BYTES = 64 * 1024
 _WARM_BYTES = 1024 * 1024
 READAHEAD_BYTES = 256 * 1024
-"""So much is made ready at least: a reader that continues will want it."""
+"""The minimum to prefetch: a reader that continues will need it."""
 
 _NOWAIT = getattr(os, "RWF_NOWAIT", None)
 
@@ -27,7 +27,7 @@ class NotCachedError(Exception):
     """The bytes [position, position + length) of a file are not all in memory. Owns a descriptor until `prefetch` or `close`."""
 
     is_progress = False
-    """Whether `prefetch` brings the work on in any case: then it may be raised as often as it takes."""
+    """Whether each `prefetch` makes progress: then the error may be raised any number of times."""
     _fd = -1
 
     def __init__(self, fd: int, position: int, length: int) -> None:
@@ -40,10 +40,10 @@ class NotCachedError(Exception):
         self.close()
 
     def prefetch(self) -> None:
-        """Read the bytes, wherever they are, so that they are in memory for the next read. For another thread; once."""
+        """Read the bytes into the page cache for the next read. For another thread, once."""
         position, end = self.position, self.position + max(self.length, READAHEAD_BYTES)
         try:
-            # One buffer for all of it: memory that is taken and given back for each read holds up the other threads.
+            # One buffer for all reads: allocating and freeing memory for each would delay other threads.
             buffer = memoryview(bytearray(min(_WARM_BYTES, end - position)))
             while position < end:
                 got = os.preadv(self._fd, (buffer[: end - position],), position)
@@ -54,14 +54,14 @@ class NotCachedError(Exception):
             self.close()
 
     def close(self) -> None:
-        """Give the descriptor back. Idempotent."""
+        """Close the descriptor. Idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
 
 class ReadMode:
-    """Of one thread: whether its reads may wait, and memory for reads that are copied from there."""
+    """One thread's mode: whether its reads may wait, and a buffer for reads that are copied."""
 
     __slots__ = ("is_non_blocking", "scratch")
 
@@ -79,12 +79,14 @@ _modes = _Modes()
 
 
 def read_mode() -> ReadMode:
-    """Return this thread's mode. To keep and to set it is sooner than `non_blocking`, for thousands of works a second."""
+    """Return this thread's mode. Setting it directly is faster than `non_blocking`, which matters for thousands of calls a
+    second.
+    """
     return _modes.here
 
 
 class non_blocking:  # noqa: N801 - it reads as a phrase where it stands
-    """A context in which `pread` does not wait. They may be nested."""
+    """A context in which `pread` does not wait. Contexts may be nested."""
 
     __slots__ = ("_before", "_mode")
     _is_non_blocking = True
@@ -99,7 +101,7 @@ class non_blocking:  # noqa: N801 - it reads as a phrase where it stands
 
 
 class blocking(non_blocking):  # noqa: N801
-    """A context in which reads do wait, also within `non_blocking`."""
+    """A context in which reads may wait, even within `non_blocking`."""
 
     __slots__ = ()
     _is_non_blocking = False
@@ -111,7 +113,7 @@ def is_non_blocking() -> bool:
 
 
 def pread(fd: int, length: int, position: int) -> bytes:
-    """Return up to `length` bytes, as `os.pread`. Raises OSError; NotCachedError where waiting is not allowed."""
+    """Return up to `length` bytes, like `os.pread`. Raises OSError; NotCachedError instead of waiting."""
     mode = _modes.here
     if not mode.is_non_blocking or _NOWAIT is None:
         return os.pread(fd, length, position)
@@ -121,9 +123,9 @@ def pread(fd: int, length: int, position: int) -> bytes:
 
 
 def _read_cached(fd: int, buffer: memoryview, position: int) -> int:
-    """Fill `buffer` from the page cache; return how many bytes, fewer only where the file ends.
+    """Fill `buffer` from the page cache; return the number of bytes, smaller only at the end of the file.
 
-    Raises OSError, NotCachedError. Waits on a file system that cannot say.
+    Raises OSError, NotCachedError. Waits on file systems that cannot tell what is cached.
     """
     length = len(buffer)
     try:
@@ -143,8 +145,8 @@ def _read_cached(fd: int, buffer: memoryview, position: int) -> int:
 
 
 def is_cached(fd: int, position: int, length: int) -> bool | None:
-    """Return whether all pages with these bytes (at least one) are in memory; None if the system cannot say."""
-    # Imported on demand: it brings in ctypes, which most tools do not need.
+    """Return whether all pages with these bytes (at least one) are in memory; None if the system cannot tell."""
+    # Imported on demand: it imports ctypes, which most commands do not need.
     from tidelog.formats.page_cache import holds
 
     return holds(fd, position, length)

@@ -1,4 +1,4 @@
-"""The offset index: which byte of the ``.log`` to start from for an offset (spec §2.1, §2.3, §2.4, §2.6).
+"""The offset index: the position in the ``.log`` to start from for an offset (spec §2.1, §2.3, §2.4, §2.6).
 
 =====  ======  =======================================================
  0     int32   offset of an entry, relative to the segment's base
@@ -25,7 +25,7 @@ _ENTRY = struct.Struct(">ii")
 
 
 class OffsetPosition(NamedTuple):
-    """An offset, absolute, and a byte position in the segment's ``.log``."""
+    """An absolute offset and a byte position in the segment's ``.log``."""
 
     offset: int
     position: int
@@ -53,7 +53,7 @@ class OffsetIndex(IndexEntries):
         return OffsetPosition(self.base_offset + relative, position)
 
     def lookup(self, offset: int) -> OffsetPosition:
-        """Return the last entry whose offset is at most `offset`; (base, 0) where there is none."""
+        """Return the last entry whose offset is at most `offset`; (base, 0) if there is none."""
         if self._file is None:
             offsets, positions = self._columns()
             slot = bisect_right(offsets, offset - self.base_offset) - 1
@@ -64,7 +64,7 @@ class OffsetIndex(IndexEntries):
         return OffsetPosition(self.base_offset, 0) if slot < 0 else self.entry(slot)
 
     def fetch_upper_bound_offset(self, start: OffsetPosition, size_bytes: int) -> OffsetPosition | None:
-        """Return the first entry whose position is at or after `start.position + size_bytes`, None without one."""
+        """Return the first entry whose position is at or after `start.position + size_bytes`, None if there is none."""
         slot = self.entries_before(start.position + size_bytes)
         return self.entry(slot) if slot < self.entries else None
 
@@ -94,7 +94,7 @@ class OffsetIndex(IndexEntries):
     def sanity_check(self) -> None:
         """Raise CorruptIndexError if the last offset is below the base or the length is broken (spec §2.7).
 
-        And, which Kafka does not ask, if the last entry is below the first.
+        Also, unlike Kafka, if the last entry is below the first.
         """
         if self.entries:
             first, last = self.entry(0).offset, self.last_offset
@@ -103,15 +103,17 @@ class OffsetIndex(IndexEntries):
                     "an offset index below its segment's base", path=self.path, found=last, expected=f">= {self.base_offset}"
                 )
             if last < first:
-                raise CorruptIndexError("an offset index that goes back", path=self.path, found=last, expected=f">= {first}")
+                raise CorruptIndexError(
+                    "an offset index with decreasing offsets", path=self.path, found=last, expected=f">= {first}"
+                )
         super().sanity_check()
 
     def slot(self, offset: int) -> int:
-        """Return the last slot whose offset is at most `offset`, -1 without one."""
+        """Return the last slot whose offset is at most `offset`, -1 if there is none."""
         return bisect_right(range(self.entries), offset - self.base_offset, key=self._relative) - 1
 
     def _columns(self) -> tuple[array[int], array[int]]:
-        """Return the relative offsets and the positions of all entries in memory, as numbers that are searched without Python."""
+        """Return the relative offsets and the positions of all entries in memory, as arrays that are searched without Python."""
         columns = self._known_columns
         if columns is None:
             columns = self._known_columns = (array("i"), array("i"))

@@ -1,4 +1,4 @@
-"""Which pages of a file the kernel holds: `cachestat`, of Linux from 6.5 on. `non_blocking_read` asks."""
+"""Asks the kernel which pages of a file are cached: `cachestat`, since Linux 6.5. Used by `non_blocking_read`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _CacheStat(ctypes.Structure):
 
 
 class _Asker(threading.local):
-    """A thread's own arguments."""
+    """The arguments, one set per thread."""
 
     def __init__(self) -> None:
         self.call = ctypes.CDLL(None).syscall if sys.platform.startswith("linux") else None
@@ -34,7 +34,7 @@ _asker = _Asker()
 
 
 def holds(fd: int, position: int, length: int) -> bool | None:
-    """Return whether all pages with these bytes (at least one) are in memory; None if the system cannot say."""
+    """Return whether all pages with these bytes (at least one) are in memory; None if the system cannot tell."""
     asker = _asker
     if asker.call is None:
         return None

@@ -1,4 +1,4 @@
-"""``partition.metadata``: which topic, by id, a partition's folder belongs to (KIP-516; spec §7).
+"""``partition.metadata``: the id of the topic that a partition's folder belongs to (KIP-516; spec §7).
 
 Exactly two lines and no newline at the end::
 

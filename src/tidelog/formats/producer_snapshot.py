@@ -1,4 +1,4 @@
-"""``.snapshot`` files: what was known of every producer at an offset (spec §9.1; KIP-98).
+"""``.snapshot`` files: the state of every producer at an offset (spec §9.1; KIP-98).
 
 ========  =======  ==================================================================
  0        int16    version, 1
@@ -15,7 +15,7 @@
           int64    first offset of the transaction that is open, -1 if none is
 ========  =======  ==================================================================
 
-The file's name is the offset that comes next. A loader that finds a snapshot damaged takes the next lower one.
+The file's name is the next offset. If a snapshot is damaged, the loader uses the next lower one.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ def parse_snapshot(data: bytes, path: Path | None = None) -> list[ProducerEntry]
 
 
 def build_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """Return the bytes of a snapshot; of no entries, Kafka's ten bytes."""
+    """Return the bytes of a snapshot. Without entries these are ten bytes, as in Kafka."""
     return join_snapshot([pack_entry(*entry) for entry in entries])
 
 
 def join_snapshot(packed: Sequence[bytes]) -> bytes:
-    """The same of entries as `pack_entry` returns them."""
+    """The same, for entries that `pack_entry` has encoded."""
     body = struct.pack(">i", len(packed)) + b"".join(packed)
     return struct.pack(">hI", VERSION, crc32c(body)) + body
 

@@ -8,7 +8,7 @@
 T grows strictly, the offset never falls. An entry (T, o) says: no batch up to and including the one that holds o has a
 record later than T. So a search for a timestamp may start at the last entry whose T is at most the one sought. The last
 entry, written at the roll or the close, is the largest timestamp of the whole segment. o is the batch's last offset;
-older releases wrote, for uncompressed v0 and v1 messages, the very message's (§16 has the table).
+for uncompressed v0 and v1 messages, older releases wrote the message's own offset (§16 has the table).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class TimeIndex(IndexEntries):
 
     @property
     def is_full(self) -> bool:
-        """Whether an ordinary append would raise: the last slot is kept for the entry of the roll or the close."""
+        """Whether an ordinary append would raise. The last slot is reserved for the entry of the roll or the close."""
         return self.entries >= self.max_entries - 1
 
     @property
@@ -53,7 +53,7 @@ class TimeIndex(IndexEntries):
         return TimestampOffset(timestamp, self.base_offset + relative)
 
     def lookup(self, timestamp: int) -> TimestampOffset:
-        """Return the last entry whose timestamp is at most `timestamp`; (-1, base) where there is none."""
+        """Return the last entry whose timestamp is at most `timestamp`; (-1, base) if there is none."""
         if self._file is None:
             timestamps, offsets = self._columns()
             slot = bisect_right(timestamps, timestamp) - 1
@@ -64,13 +64,13 @@ class TimeIndex(IndexEntries):
         return TimestampOffset(-1, self.base_offset) if slot < 0 else self.entry(slot)
 
     def slot(self, timestamp: int) -> int:
-        """Return the last slot whose timestamp is at most `timestamp`, -1 without one."""
+        """Return the last slot whose timestamp is at most `timestamp`, -1 if there is none."""
         return bisect_right(range(self.entries), timestamp, key=self._timestamp) - 1
 
     def maybe_append(self, timestamp: int, offset: int, skip_full_check: bool = False) -> None:
         """Add an entry if `timestamp` is above the last one's; the same entry again is no error.
 
-        Raises IndexFullError (but for the entry of a roll or a close, `skip_full_check`), InvalidOffsetError for an offset
+        Raises IndexFullError (except for the entry of a roll or a close, `skip_full_check`), InvalidOffsetError for an offset
         below the last one, InvalidArgumentError for a timestamp below the last one, OffsetOverflowError.
         """
         if not skip_full_check and self.entries >= self.max_entries - 1:
@@ -106,7 +106,7 @@ class TimeIndex(IndexEntries):
         return bisect_left(range(self.entries), offset - self.base_offset, key=self._relative)
 
     def _columns(self) -> tuple[array[int], array[int]]:
-        """Return the timestamps and relative offsets of all entries in memory, as numbers that are searched without Python."""
+        """Return the timestamps and relative offsets of all entries in memory, as arrays that are searched without Python."""
         columns = self._known_columns
         if columns is None:
             columns = self._known_columns = (array("q"), array("i"))
@@ -134,7 +134,10 @@ class TimeIndex(IndexEntries):
             first, last = self.entry(0), self.last_entry
             if last.timestamp < first.timestamp:
                 raise CorruptIndexError(
-                    "a time index that goes back in time", path=self.path, found=last.timestamp, expected=f">= {first.timestamp}"
+                    "a time index with decreasing timestamps",
+                    path=self.path,
+                    found=last.timestamp,
+                    expected=f">= {first.timestamp}",
                 )
             if last.offset < self.base_offset:
                 raise CorruptIndexError(

@@ -1,10 +1,10 @@
-"""The time map of a segment: at which times the records of each piece of it lie.
+"""The time map of a segment: the time bounds of the records in each of its blocks.
 
 Kafka's time index bounds a search from below: "nothing up to here is later than T". An exact range needs both ends of every
 region. A time map has them, for blocks of whole batches, each at least 64 KiB long (the last one may be shorter). A few late
-records stretch a block's bounds over hours that it has nothing of; so the map has the block's holes too, the widest intervals
-between its bounds without a record. It is a file of Tidelog's own, made from the log alone and made again at any time;
-`time_map_builder` makes it, `time_map_file` keeps it.
+records stretch a block's bounds over hours in which it has no other records. So the map also has the block's holes, the widest
+intervals within its bounds that contain no record. Time maps are Tidelog's own files. They are derived from the log and can be
+rebuilt at any time: `time_map_builder` builds them, `time_map_file` stores them.
 
 All numbers are big-endian. First a header::
 
@@ -24,7 +24,7 @@ All numbers are big-endian. First a header::
     76      int64   its modification time, ns
     84      int64   its change time, ns. All four are 0 where the log was still being written to
 
-then columns, a number for each block in each of them::
+then columns, each with one number per block::
 
     int64   position of the block in the log; the first is 0
     int64   first offset in the block (inside a compressed v0 or v1 message, where such a one comes first)
@@ -34,19 +34,18 @@ then columns, a number for each block in each of them::
     uint32  digest of the block's batches: CRC-32C over each one's base offset, size and CRC field
     int32   records, those of control batches excluded
     int32   of these, records without timestamp, which are in neither bound
-    int32   where the block's holes end: how many holes there are up to and with it
+    int32   the number of holes up to and including this block
 
-two columns more, with a number for each hole, block by block and ascending::
+then two columns with one number per hole, ordered by block and ascending::
 
     int64   the last timestamp before the hole
-    int64   the first one behind it
+    int64   the first one after it
 
 and a uint32 at the end, CRC-32C over everything before it. Version 1 had no stamp, and the CRC field of a block's first batch in
-the digest's place: nothing says whether the log is still the one that was mapped, so such a map is not used.
+the digest's place: they do not show whether the log has changed since, so such maps are not used.
 
-Invariants: timestamps are those that a consumer sees (the append time in LogAppendTime batches); of control batches nothing
-counts; a block holds no record outside of its bounds, and none in its holes. Pure: values and bytes, no files. `reader/`,
-`sources`, and what checks or rebuilds indexes, may use it.
+Invariants: timestamps are those that a consumer sees (the append time in LogAppendTime batches); control batches do
+not count; a block has no record outside its bounds, and none in its holes. This module is pure: values and bytes, no files.
 """
 
 from __future__ import annotations
@@ -65,10 +64,10 @@ from tidelog.records.kernel import MAX_INT64, MIN_INT64, crc32c
 VERSION = 2
 
 BLOCK_BYTES = 64 * 1024
-"""The least bytes of a block: a map without holes is then less than a thousandth of its segment."""
+"""The minimum size of a block, which makes a map without holes smaller than a thousandth of its segment."""
 
 MAX_HOLES = 32
-"""Holes of a block, at most: 16 bytes each. Most blocks have none, or as many as late records."""
+"""The maximum number of holes of a block, 16 bytes each. Most blocks have none, or as many as late records."""
 
 HEADER = Struct(">8siiqqqqIiiQqqq")
 _BEGINNING = Struct(">8si")
@@ -80,9 +79,9 @@ _BLOCK_BYTES, _HOLE_BYTES = (sum(array(code).itemsize for code in codes) for cod
 
 @dataclass(frozen=True, slots=True)
 class TimeMap:
-    """A segment's time map, whole and with a right checksum; whether it is about the segment, `time_map_file` says.
+    """A segment's time map, complete and with a valid checksum. `time_map_file` checks whether it belongs to the segment.
 
-    Maps are equal that say the same, whatever file that was read from.
+    Maps with the same content are equal, whatever file they were read from.
     """
 
     block_bytes: int
@@ -113,11 +112,11 @@ class TimeMap:
         return self.positions[-1] + self.last_batches[-1]
 
     def end_position(self, block: int) -> int:
-        """Return the position of the byte after a block."""
+        """Return the position where a block ends."""
         return self.positions[block + 1] if block + 1 < self.blocks else self.covered_bytes
 
     def end_offset(self, block: int) -> int:
-        """Return an offset that is above all of a block's and at most the next one's first."""
+        """Return an offset above all of a block's offsets, at most the first one of the next block."""
         return self.first_offsets[block + 1] if block + 1 < self.blocks else self.next_offset
 
     def blocks_between(self, start_offset: int, end_offset: int) -> range:
@@ -140,7 +139,7 @@ class TimeMap:
         ]
 
     def _is_in_hole(self, block: int, lowest: int, highest: int) -> bool:
-        """Whether one of the block's holes holds all of `lowest..highest`."""
+        """Whether `lowest..highest` lies within one of the block's holes."""
         start = self.hole_ends[block - 1] if block else 0
         hole = bisect_left(self.before_holes, lowest, start, max(start, self.hole_ends[block])) - 1
         return hole >= start and self.behind_holes[hole] > highest
@@ -169,7 +168,7 @@ class TimeMap:
         expected_bytes = size_bytes(data, path)
         if len(data) != expected_bytes:
             raise CorruptIndexError(
-                "a time map of a broken length", path=path, found=f"{len(data)} bytes", expected=expected_bytes
+                "a time map of invalid length", path=path, found=f"{len(data)} bytes", expected=expected_bytes
             )
         crc = crc32c(memoryview(data)[: -_CHECKSUM.size])
         (stated,) = _CHECKSUM.unpack_from(data, len(data) - _CHECKSUM.size)
@@ -210,7 +209,7 @@ class TimeMap:
 
 
 def size_bytes(header: bytes, path: PathLike = None) -> int:
-    """Return how long the file is that begins with `header`. Raises CorruptIndexError if that is not a time map's beginning."""
+    """Return the length of the file that begins with `header`. Raises CorruptIndexError if it is no time map."""
     if len(header) < HEADER.size:
         raise CorruptIndexError("a time map is cut off", path=path, found=f"{len(header)} bytes")
     magic, version = _BEGINNING.unpack_from(header)
@@ -228,7 +227,7 @@ def size_bytes(header: bytes, path: PathLike = None) -> int:
 
 
 def _big_endian(column: array[int]) -> array[int]:
-    """Turn the machine's byte order into the file's, or back, in a copy."""
+    """Return a copy converted between the machine's byte order and the file's."""
     if sys.byteorder == "big":
         return column
     swapped = column[:]

@@ -1,15 +1,16 @@
-"""A time map from a log: each batch is read once, its checksum verified, its records looked at where they say the time.
+"""Builds a segment's time map: reads each batch once, verifies its checksum, and reads its records where they determine the
+times.
 
 | batch | its times come from |
 |---|---|
-| of control records | nothing: it is skipped |
+| control records | none: it is skipped |
 | LogAppendTime, v2 | the header: every record has the append time |
-| all others | the records; a header's largest time is not believed |
+| all others | the records; the header's largest timestamp is not trusted |
 
-Plain v2 batches are mapped in the kernel, many with one call; compressed ones and those of old formats one by one.
+The kernel maps uncompressed v2 batches, many per call. Compressed batches and those of old formats are mapped one by one.
 
-A map that was built up to some position is built further from its last block on: `grown_from`. The result is the same, byte for
-byte, as if the segment had been mapped at once. Damage is an error, and there is no map then. `time_map_file` calls this.
+A map of part of a segment can be continued from its last block (`grown_from`). The result is byte for byte the map of the whole
+segment. Damage is an error and gives no map. `time_map_file` calls this.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ from tidelog.records.kernel import BATCH_FAULTS, SegmentScan, digest_batches
 from tidelog.records.scanner import scan_batch
 
 CHUNK_BYTES = 1024 * 1024
-"""Bytes of one read: what fits the processor's cache is read, checked and parsed there."""
+"""Bytes of one read. They are read, checked and parsed while in the processor's cache."""
 
 LARGE_BATCH_BYTES = 64 * 1024 * 1024
-"""A batch that claims more is checked in pieces before it is read whole: damage must not cost memory."""
+"""A batch that claims to be larger is checked in pieces before it is read whole, so that damage costs no memory."""
 
 _FIRST_ROOM = 4096
 _NO_INDEX_INTERVAL_BYTES = 2**62
 _INT32_MAX = 2**31 - 1
 
-# What the builder knows, as the kernel has it: eleven int64. From _BLOCK on it is about the block that is not finished yet:
-# its position (-1: there is none), its columns of the map, and how many of `times` are its timestamps.
+# The builder's state as the kernel has it: eleven int64. Those from _BLOCK on describe the unfinished block:
+# its position (-1 if there is none), its columns of the map, and how many of `times` are its timestamps.
 _POSITION, _NEXT_OFFSET, _LAST_OFFSET, _LAST_CRC = range(4)
 _BLOCK, _FIRST_OFFSET, _LAST_BATCH, _DIGEST, _RECORDS, _WITHOUT, _TIMES = range(4, 11)
 _NO_BLOCK = array("q", [-1, 0, 0, 0, 0, 0, 0])
@@ -47,7 +48,7 @@ _BLOCK_FULL = 1
 
 
 class TimeMapBuilder:
-    """Collects the batches of one segment, in order, from its start or from where the last block of `grown_from` begins."""
+    """Takes the batches of one segment in order, from its start or from the start of the last block of `grown_from`."""
 
     def __init__(self, base_offset: int, *, block_bytes: int = BLOCK_BYTES, grown_from: TimeMap | None = None) -> None:
         self.base_offset = base_offset
@@ -67,11 +68,11 @@ class TimeMapBuilder:
 
     @property
     def position(self) -> int:
-        """Where the next batch is in the log."""
+        """The next batch's position in the log."""
         return self._state[_POSITION]
 
     def add(self, data: memoryview, path: PathLike = None) -> None:
-        """Take the batches of `data`, whole and with right checksums, that stand at `position`.
+        """Take the complete and verified batches in `data`, which are at `position` in the log.
 
         Raises CorruptBatchError for offsets that go back, InvalidRecordError, DecompressionError.
         """
@@ -91,7 +92,7 @@ class TimeMapBuilder:
                 index += header.size
 
     def _add_one(self, header: BatchHeader, data: memoryview, index: int, path: PathLike) -> None:
-        """Take a batch that is compressed, of an old format, or nothing that the kernel would take."""
+        """Take a batch that the kernel does not: compressed, or of an old format, or damaged."""
         state, rows = self._state, self._rows
         if state[_BLOCK] >= 0 and state[_POSITION] - state[_BLOCK] >= self._block_bytes:
             self._finish_block()
@@ -132,7 +133,7 @@ class TimeMapBuilder:
         state[_POSITION], state[_NEXT_OFFSET] = state[_POSITION] + header.size, header.next_offset
 
     def _digest(self, batches: memoryview) -> None:
-        """Note of batches of the block that is not finished yet what they are known by."""
+        """Add batches of the unfinished block to its digest."""
         _, self._state[_DIGEST] = digest_batches(batches, len(batches), self._state[_DIGEST])
 
     def _make_room(self, entries: int) -> None:
@@ -144,9 +145,9 @@ class TimeMapBuilder:
         self._state[_BLOCK:] = _NO_BLOCK
 
     def build(self, stamp: FileStamp = UNKNOWN) -> TimeMap | None:
-        """Return the map of what was added so far; None of nothing. The builder may continue afterwards.
+        """Return the map of the batches so far, None without any. The builder can continue afterwards.
 
-        `stamp` is that of the file while all of it was read (`file_stamp`).
+        `stamp` is the file's stamp during the whole read (`file_stamp`).
         """
         columns = tuple(column[:] for column in self._columns)
         if self._state[_BLOCK] >= 0:
@@ -176,9 +177,9 @@ def _append_block(columns: tuple[array[int], ...], state: array[int], times: arr
 
 
 def add_batches(builder: TimeMapBuilder, file: ReadOnlyFile, end_position: int) -> None:
-    """Read the batches from where the builder stands up to `end_position`, where one ends, and add them.
+    """Add the batches from the builder's position up to `end_position`, which must be the end of a batch.
 
-    May be called again with a later end, so that a long segment is mapped piece by piece. Raises CorruptBatchError,
+    May be called again with a later end, to map a long segment in pieces. Raises CorruptBatchError,
     InvalidRecordError, DecompressionError for damage, SegmentChangedError for a file that became shorter, StorageError.
     """
     scan = SegmentScan(builder.base_offset, _NO_INDEX_INTERVAL_BYTES)
@@ -187,7 +188,7 @@ def add_batches(builder: TimeMapBuilder, file: ReadOnlyFile, end_position: int) 
 
 
 def _chunks(scan: SegmentScan, file: ReadOnlyFile, position: int, end_position: int) -> Iterator[memoryview]:
-    """Yield the log from `position` on in pieces of whole batches whose checksums are right; each is good until the next."""
+    """Yield the log from `position` on in pieces of complete, verified batches. A piece is valid until the next one."""
     buffer = bytearray(max(0, min(CHUNK_BYTES, end_position - position)))
     wanted = len(buffer)
     while position < end_position:

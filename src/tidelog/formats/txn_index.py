@@ -8,8 +8,8 @@
 26     int64   last stable offset when the marker was appended
 =====  ======  ==================================================================================
 
-Appended unpadded; the last offsets grow strictly. The file exists only where a transaction was aborted. By itself it is
-not enough for read_committed: transactions still open, or aborted after its end, come from the producer state.
+Entries are appended without padding; their last offsets grow strictly. The file exists only if a transaction was aborted. It is
+not sufficient for read_committed: transactions that are open, or were aborted after its end, come from the producer state.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VERSION = 0
 
 
 class AbortedTxn(NamedTuple):
-    """An aborted transaction: its producer's transactional records in [first_offset, last_offset] do not count."""
+    """An aborted transaction: its producer's transactional records in [first_offset, last_offset] are aborted."""
 
     producer_id: int
     first_offset: int
@@ -36,7 +36,7 @@ class AbortedTxn(NamedTuple):
     last_stable_offset: int
 
     def to_bytes(self) -> bytes:
-        """Return the entry as the file holds it."""
+        """Return the entry's bytes in the file."""
         return _ENTRY.pack(VERSION, *self)
 
     @classmethod
@@ -73,7 +73,7 @@ class TxnIndex:
             data = file.read(0, file.size_bytes())
         if len(data) % ENTRY_BYTES:
             raise CorruptIndexError(
-                "a transaction index of a broken length",
+                "a transaction index of invalid length",
                 path=file.path,
                 found=f"{len(data)} bytes",
                 expected=f"a multiple of {ENTRY_BYTES}",
@@ -90,7 +90,7 @@ class TxnIndex:
 
     @property
     def last_offset(self) -> int | None:
-        """The last marker's offset, None of an empty index."""
+        """The last marker's offset, None if the index is empty."""
         return self.aborted[-1].last_offset if self.aborted else None
 
     def append(self, txn: AbortedTxn) -> None:
@@ -105,7 +105,9 @@ class TxnIndex:
         self.aborted.append(txn)
 
     def collect_aborted_txns(self, fetch_offset: int, upper_bound_offset: int) -> CollectedTxns:
-        """Return what a fetch of [fetch_offset, upper_bound_offset) must know, as Kafka collects it (spec §5.4)."""
+        """Return the aborted transactions that concern a fetch of [fetch_offset, upper_bound_offset), by Kafka's rule
+        (spec §5.4).
+        """
         aborted = []
         for txn in self.aborted:
             if txn.last_offset >= fetch_offset and txn.first_offset < upper_bound_offset:
@@ -134,5 +136,5 @@ class TxnIndex:
                 )
 
     def to_bytes(self) -> bytes:
-        """Return the entries as the file holds them."""
+        """Return the entries' bytes in the file."""
         return b"".join(txn.to_bytes() for txn in self.aborted)

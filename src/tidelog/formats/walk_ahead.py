@@ -1,9 +1,8 @@
-"""A second walk through the headers of a segment, on another thread, from the middle on.
+"""A second walk through the batch headers of a segment, on another thread, starting in the middle.
 
-Nothing but the offset index says where in the middle a batch begins, and that may be wrong. So what the second walk has found
-counts only where the first one arrives exactly at its start, with no later offset than stands there: then it is what the first
-one would have found. The first one waits for nothing: it takes what is there, and continues after it. Both are the walk kernel's,
-which holds no lock of the interpreter.
+Only the offset index says where a batch in the middle begins, and it may be wrong. So the second walk's result counts only if
+the first walk arrives exactly at its start, and with no later offset. Then it is what the first walk would have found. The first
+walk does not wait: it takes what is done, and continues after it. Both use the walk kernel, which runs without the GIL.
 """
 
 from __future__ import annotations
@@ -16,12 +15,14 @@ from bisect import bisect_right
 from tidelog.records.kernel import walk_times
 
 _CHUNK = 2048
-"""Batches that the kernel follows at a time."""
+"""Batches per kernel call."""
 _OFFSET_BYTES = 8
 
 
 class WalkAhead:
-    """A walk from `start` up to `end`, at most so many batches; begun at once, over when `stop` is called or it is there."""
+    """A walk from `start` to `end` of at most `max_batches` batches. It begins at once, and ends there or when `stop` is
+    called.
+    """
 
     def __init__(self, fd: int, start: int, end: int, max_batches: int) -> None:
         self.start = start
@@ -30,19 +31,19 @@ class WalkAhead:
         self._is_stopped = False
         self._base_offset = -1
         self._found: list[tuple[array[int], array[int], int]] = []
-        """Chunk by chunk: where batches end, the largest timestamps since `start`, the offset after the last one."""
-        # Its own, because its end is not waited for.
+        """Per chunk: the batches' ends, the largest timestamps since `start`, and the offset after the last batch."""
+        # Its own executor, because nobody waits for its end.
         self._fd = os.dup(fd)
         threading.Thread(target=self._run, name="walk-ahead", daemon=True).start()
 
     def stop(self) -> None:
-        """End it, soon. Idempotent."""
+        """Make it end soon. Idempotent."""
         self._is_stopped = True
 
     def take(self, position: int, next_offset: int, latest: int) -> tuple[array[int], array[int], int] | None:
-        """End it; return where its batches end, the largest timestamps up to each, and the offset after them.
+        """End it and return its batches' ends, the largest timestamp up to each, and the offset after them.
 
-        None if it does not continue where the first walk stands: at `position`, before `next_offset`, after `latest` (ms).
+        None if it does not continue the first walk, which is at `position`, `next_offset`, and largest timestamp `latest` (ms).
         """
         self.stop()
         found = list(self._found)
@@ -59,7 +60,7 @@ class WalkAhead:
         try:
             self._walk()
         except OSError:
-            return  # The first walk comes by there, and reports it.
+            return  # The first walk will get there and report it.
         finally:
             os.close(self._fd)
 

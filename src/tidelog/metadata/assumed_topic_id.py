@@ -1,7 +1,7 @@
-"""Ids for topics that have none: in clusters of ZooKeeper below protocol 2.8 topics are known by their names alone (KIP-516).
+"""Ids for topics without one: in ZooKeeper clusters below protocol version 2.8, topics have only names (KIP-516).
 
-An image keys its topics by id. So a topic without one gets an id that no other has, as long as this process runs; it is of a
-type of its own, and never leaves: clients, other brokers and files get none (`known_topic_id`).
+An image keys topics by id. So a topic without one gets an id that is unique within this process. It has its own type and never
+leaves the process: clients, other brokers and files get none (`known_topic_id`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ class AssumedTopicId(uuid.UUID):
 
     @classmethod
     def new(cls) -> AssumedTopicId:
-        """Return one that no other topic has."""
+        """Return a new unique one."""
         return cls(int=uuid.uuid4().int)
 
 
 def known_topic_id(topic_id: uuid.UUID | None) -> uuid.UUID | None:
-    """Return a topic's id as others know it: None if it has none."""
+    """Return the topic's real id, None if it has none."""
     return None if isinstance(topic_id, AssumedTopicId) else topic_id

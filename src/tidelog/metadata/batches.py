@@ -1,14 +1,14 @@
 """Batches of a metadata log, and snapshots: values to bytes and back (KIP-595, KIP-630).
 
-A batch is one of format v2 without producer, keys or compression, in the epoch of the quorum's leader. Control batches hold one
-record of `control_records`, whose key says its type. A snapshot is a file of batches with offsets of its own, from 0 on::
+A data batch has format v2, no producer, keys or compression, and the epoch of the quorum's leader. A control batch contains one
+record of `control_records`, whose key is its type. A snapshot is a file of batches, with its own offsets from 0 on::
 
     control   SnapshotHeader         the time of the newest record in it
-    control   KRaftVersion, Voters   of a quorum whose voters may change
-    data      values                 at most 1000 in a batch
-    control   SnapshotFooter         without it the snapshot is not whole
+    control   KRaftVersion, Voters   only in a quorum whose voters can change
+    data      values                 at most 1000 per batch
+    control   SnapshotFooter         without it the snapshot is incomplete
 
-It stands for all records of the log below the offset in its name, ``<end offset>-<epoch>.checkpoint``.
+It replaces all records of the log below the offset in its name, ``<end offset>-<epoch>.checkpoint``.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ def build_batch(values: Sequence[bytes], base_offset: int, epoch: int, timestamp
 
 
 def build_control_batch(message: Message, base_offset: int, epoch: int, timestamp: int, version: int = 0) -> bytes:
-    """Return the control batch of a Raft message."""
+    """Return the control batch for a Raft message."""
     value = b"".join(encode(message, version))
     record = Record(base_offset, timestamp, CREATE_TIME, control_key(_TYPES[type(message)]), value)
     return bytes(build_batch_v2([record], leader_epoch=epoch, is_control=True))
 
 
 def build_snapshot(values: Iterable[bytes], epoch: int, timestamp: int, control: Sequence[Message] = ()) -> Iterator[bytes]:
-    """Yield the batches of a snapshot. `timestamp`, in epoch ms, is that of the newest record that it stands for.
+    """Yield the batches of a snapshot. `timestamp`, in epoch ms, is that of the newest record that it includes.
 
-    `control` is what it says of the quorum, if its voters may change: KRaftVersion, Voters.
+    `control`: KRaftVersion and Voters, in a quorum whose voters can change.
     """
     offset = 0
     for message in (SnapshotHeaderRecord(0, timestamp), *control):
@@ -61,7 +61,7 @@ def build_snapshot(values: Iterable[bytes], epoch: int, timestamp: int, control:
 
 
 class ValueReader:
-    """Reads the values of data batches, one batch after the other: the memory for their rows is used again."""
+    """Reads the values of data batches, one batch after the other, reusing memory."""
 
     def __init__(self) -> None:
         self._rows = kernel.Rows()
@@ -77,9 +77,9 @@ class ValueReader:
 
 
 def control_message(header: BatchHeader, buffer: Bytes) -> tuple[ControlType, Message | None]:
-    """Return the type and message of a control batch; None for a type that is not one of `control_records`.
+    """Return the type and message of a control batch, None for a type not in `control_records`.
 
-    Raises InvalidRecordError, ProtocolError for bytes that are none.
+    Raises InvalidRecordError, ProtocolError for invalid bytes.
     """
     record = next(iter_records(header, buffer, check_crc=False))
     control_type = parse_control_type(record.key)

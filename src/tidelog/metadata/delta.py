@@ -1,20 +1,20 @@
-"""Changes of an image by a run of metadata records: what a broker that follows the log must act on.
+"""The changes that metadata records make to an image, which a broker that follows the log must act on.
 
-`MetadataDelta.replay` applies a record to its image and notes what it changed; `difference` says the same of an image and the
-snapshot that takes its place. A delta holds ids, not states: these are in the image, which has them all once the last
-record is replayed. So a change costs as much memory as its ids, and a partition that changed ten times is there once.
+`MetadataDelta.replay` applies a record to its image and notes the change. `difference` compares an image with the snapshot that
+replaces it. A delta contains ids; the states are in the image, complete once the last record is replayed. So a change costs the
+memory of its ids, and a partition that changed ten times is listed once.
 
 | part | what |
 |---|---|
-| `deleted_topics` | names by topic id. Where a name was given a new id, the topic of the old one is deleted |
-| `created_topics` | names by topic id. A topic that came and went is in neither |
-| `partitions` | numbers of the partitions whose record is another, by topic id; all of a created topic, none of a deleted one |
+| `deleted_topics` | names by topic id. If a name got a new id, the topic with the old id is deleted |
+| `created_topics` | names by topic id. A topic that was created and deleted is in neither |
+| `partitions` | numbers of the changed partitions by topic id: all those of a created topic, none of a deleted one |
 | `configs` | keys of `MetadataImage.configs` |
 | `brokers`, `controllers` | ids of nodes that registered, unregistered, or whose registration changed |
 | `features` | names |
-| `producer_ids`, `quotas`, `scram`, `acls`, `tokens` | whether there may be others |
+| `producer_ids`, `quotas`, `scram`, `acls`, `tokens` | whether they may have changed |
 
-Whatever is different is in the delta. It may also name what is as before: a setting that was set to the value that it had.
+A delta contains every change. It may also contain what is unchanged, such as a setting that was set to its old value.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tidelog.wire.fields import Message
 
 
 class MetadataDelta:
-    """Changes of `image` since the delta was made. Deltas of one image follow each other: one for each step."""
+    """The changes of `image` since the delta was created. An image has one delta at a time."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
@@ -58,7 +58,7 @@ class MetadataDelta:
         return f"MetadataDelta({', '.join(f'{part}={getattr(self, part)}' for part in _PARTS if getattr(self, part))})"
 
     def changed_partitions(self) -> Iterator[tuple[TopicImage, r.PartitionRecord]]:
-        """Yield each partition that changed, as it is now."""
+        """Yield each changed partition in its current state."""
         for topic_id, numbers in self.partitions.items():
             topic = self.image.topics_by_id[topic_id]
             for number in numbers:
@@ -67,7 +67,7 @@ class MetadataDelta:
     def replay(self, record: Message | UnknownRecord) -> None:
         """Apply a record to the image. Raises what `MetadataImage.replay` raises, and then notes nothing.
 
-        A broker cannot follow what it does not know: for each unknown record, UnsupportedVersionError.
+        Every unknown record raises UnsupportedVersionError, because a broker cannot act on it.
         """
         if isinstance(record, UnknownRecord):
             raise _unknown(record)
@@ -167,11 +167,11 @@ _state = attrgetter(*(field.name for field in r.PartitionRecord.FIELDS))
 
 
 def difference(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
-    """Return what is different in `new`, as a delta of it: a later snapshot's image, which takes the place of `old`.
+    """Return the difference between `old` and `new`, the image of a later snapshot that replaces it, as a delta of `new`.
 
-    Topics lose no partitions but with their deletion: one that `new` lacks in a topic that it has is in no delta.
-    Linear in the size of both, about 1 ms for 1,000 partitions; both may not change meanwhile. Raises UnsupportedVersionError
-    where `new` has records that these tables do not know.
+    Topics only lose partitions when they are deleted, so a partition that is missing in `new` is not reported. Linear in the size
+    of both, about 1 ms for 1,000 partitions; neither may change meanwhile. Raises UnsupportedVersionError if `new` has unknown
+    records.
     """
     for unknown in new.unknown:
         raise _unknown(unknown)

@@ -1,4 +1,4 @@
-"""A metadata record's value: the frame that says which record it is, and in which version (KIP-631).
+"""The frame of a metadata record's value: which record it is, and its version (KIP-631).
 
 ::
 
@@ -7,8 +7,8 @@
     uvarint  version of the record
     bytes    the record
 
-Newer releases may add records and versions. `decode_record` hands those out as `UnknownRecord`: what they change is unknown, and
-`image` decides whether that matters. Bytes after a record that is known are skipped, as Kafka does.
+Newer releases may add records and versions. `decode_record` returns those as `UnknownRecord`, and `image` decides whether it can
+do without them. Bytes after a known record are skipped, as in Kafka.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FRAME_VERSION = 1
 
 
 class UnknownRecord(NamedTuple):
-    """A record, or a version of one, that these tables do not know: its key, its version, its whole value."""
+    """A record, or a version of one, that the tables do not have: its key, version and complete value."""
 
     api_key: int
     version: int
@@ -35,13 +35,13 @@ class UnknownRecord(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name for people."""
+        """Its display name."""
         cls = RECORD_TYPES.get(self.api_key)
         return f"record {self.api_key}" if cls is None else cls.__name__
 
 
 class Frame(NamedTuple):
-    """A value's frame; the record begins at `position`."""
+    """A value's frame. The record begins at `position`."""
 
     api_key: int
     version: int
@@ -56,7 +56,7 @@ _READERS: dict[Bytes, Callable[..., Any]] = {}
 
 
 def encode_record(record: Message, version: int) -> bytes:
-    """Return a record as a value. Raises InvalidArgumentError for what the version cannot express."""
+    """Encode a record. Raises InvalidArgumentError for what the version cannot express."""
     cls = type(record)
     head = _HEADS.get((cls, version))
     if head is None:
@@ -65,15 +65,16 @@ def encode_record(record: Message, version: int) -> bytes:
 
 
 def check_record(record: Message, version: int) -> None:
-    """Raise InvalidArgumentError for a record whose strings the version cannot express: what `encode_record` does, far faster
-    for nearly all records.
+    """Raise InvalidArgumentError for a record whose strings the version cannot express.
+
+    The same check as in `encode_record`, far faster for nearly all records.
     """
     if not _is_plain(record):
         encode_record(record, version)
 
 
 def _is_plain(struct: Struct) -> bool:
-    """Whether all strings are short, and need no look at their encoding."""
+    """Whether all strings are so short that their encoding need not be checked."""
     cls = type(struct)
     texts = _TEXTS.get(cls)
     if texts is None:
@@ -98,7 +99,7 @@ def _has_text(kind: str, of: Any) -> bool:
 
 
 def decode_record(value: Bytes) -> Message | UnknownRecord:
-    """Read a record out of its value. Raises ProtocolError, with the position within it, for bytes that are none."""
+    """Decode a record. Raises ProtocolError, with the position in the value, for invalid bytes."""
     read = _READERS.get(bytes(value[:3]))
     if read is not None:
         return read(value, 3)  # type: ignore[no-any-return]

@@ -1,20 +1,20 @@
-"""The image of a metadata log: topics, settings, features, ids, users, ACLs. `replay` takes it there, record by record.
+"""The state that a metadata log describes: topics, settings, features, ids, users, ACLs. `replay` builds it record by record.
 
 | part | key | value |
 |---|---|---|
 | `features` | name | level; ``metadata.version`` is one |
-| `topics` | name | `TopicImage`: id, and the partitions as their records say |
-| `configs` | (resource type, resource name) | settings by name; "" is the name of all brokers |
-| `next_producer_id` | | below it, ids were handed out |
+| `topics` | name | `TopicImage`: id and partitions |
+| `configs` | (resource type, resource name) | settings by name; "" names all brokers |
+| `next_producer_id` | | ids below it have been assigned |
 | `quotas` | (entity, key) | value |
 | `scram`, `acls`, `tokens`, `brokers`, `controllers` | their ids | their records |
-| `unknown` | | values of records that these tables do not know, in their order |
+| `unknown` | | values of unknown records, in their order |
 
 A record that does not fit (a partition of a topic that does not exist) raises InvalidRecordError and changes nothing. An unknown
-version of a record that says which topics and settings there are raises UnsupportedVersionError: all other unknown records are
-kept, and written again into snapshots.
+version of a record about topics or settings raises UnsupportedVersionError. All other unknown records are kept and written into
+snapshots.
 
-Records between BeginTransaction and EndTransaction count together or not at all (KIP-868): see `Replay`.
+Records between BeginTransaction and EndTransaction apply together or not at all (KIP-868): see `Replay`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ESSENTIAL = frozenset({2, 3, 4, 5, 9, 12, 15, 23, 24, 25})
 
 
 class TopicImage:
-    """A topic: its name, its id, its partitions by number."""
+    """A topic: name, id, partitions by number."""
 
     __slots__ = ("name", "partitions", "topic_id")
 
@@ -52,7 +52,7 @@ class TopicImage:
 
 
 class MetadataImage:
-    """The state that a metadata log adds up to. It changes in place; records that it keeps are its own."""
+    """The state that a metadata log describes. It changes in place, and owns the records in it."""
 
     def __init__(self) -> None:
         self.features: dict[str, int] = {}
@@ -73,7 +73,7 @@ class MetadataImage:
 
     @property
     def metadata_version(self) -> int:
-        """The level of ``metadata.version``; 1 where no record has set one, as in the first KRaft release."""
+        """The level of ``metadata.version``; 1 if no record has set it, as in the first KRaft release."""
         return self.features.get(METADATA_VERSION, 1)
 
     def topic_config(self, name: str) -> dict[str, str]:
@@ -81,19 +81,19 @@ class MetadataImage:
         return dict(self.configs.get((r.TOPIC_RESOURCE, name), {}))
 
     def broker_config(self, node_id: int) -> dict[str, str]:
-        """Return the dynamic settings of a broker: its own win over those of all brokers."""
+        """Return a broker's dynamic settings: its own take precedence over those of all brokers."""
         return {
             **self.configs.get((r.BROKER_RESOURCE, ""), {}),
             **self.configs.get((r.BROKER_RESOURCE, str(node_id)), {}),
         }
 
     def broker_epoch(self, node_id: int) -> int | None:
-        """Return the epoch of a broker's registration, None of one that never registered."""
+        """Return the epoch of a broker's registration, None if it is not registered."""
         broker = self.brokers.get(node_id)
         return None if broker is None else int(broker.broker_epoch)
 
     def partition(self, topic: str, number: int) -> r.PartitionRecord | None:
-        """Return a partition as its records say, None if there is none."""
+        """Return a partition, None if it does not exist."""
         found = self.topics.get(topic)
         return None if found is None else found.partitions.get(number)
 
@@ -217,7 +217,7 @@ class MetadataImage:
     # --- as records again
 
     def to_records(self) -> Iterator[Message | UnknownRecord]:
-        """Yield the records of a snapshot: replayed into an empty image they make an equal one."""
+        """Yield the records of a snapshot. Replayed into an empty image, they build an equal one."""
         level = self.features.get(METADATA_VERSION)
         if level is not None:
             yield r.FeatureLevelRecord(METADATA_VERSION, level)
@@ -243,7 +243,7 @@ class MetadataImage:
         yield from self.unknown
 
     def to_values(self) -> Iterator[bytes]:
-        """Yield the same as values, in the versions that the level of ``metadata.version`` allows."""
+        """Yield the same records encoded, in the versions that the level of ``metadata.version`` allows."""
         level = self.metadata_version
         for record in self.to_records():
             if isinstance(record, UnknownRecord):
@@ -298,7 +298,7 @@ class Replays(Protocol):
 
 
 class Replay:
-    """Takes records in the order of their log, and applies those of a metadata transaction together (KIP-868)."""
+    """Takes records in log order, and applies those of a metadata transaction together (KIP-868)."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
@@ -306,13 +306,13 @@ class Replay:
 
     @property
     def is_in_transaction(self) -> bool:
-        """Whether the log ends within a transaction: what it changed does not count, and the next leader aborts it."""
+        """Whether the log ends within a transaction. Its changes do not apply, and the next leader aborts it."""
         return self._pending is not None
 
     def add(self, record: Message | UnknownRecord, delta: Replays | None = None) -> None:
         """Take the next record. Raises what `MetadataImage.replay` raises.
 
-        `delta` (`delta.MetadataDelta`), if given, replays what counts from now on, and notes what that changes.
+        `delta` (`delta.MetadataDelta`), if given, replays the records that apply, and notes their changes.
         """
         target: Replays = self.image if delta is None else delta
         kind = type(record)

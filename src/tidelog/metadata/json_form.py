@@ -1,11 +1,11 @@
-"""Metadata records as Kafka's DumpLogSegments shows them: JSON with Kafka's names of records and fields.
+"""Metadata records in the form of Kafka's DumpLogSegments: JSON with Kafka's names of records and fields.
 
 ::
 
     {"type": "TOPIC_RECORD", "version": 0, "data": {"name": "flights", "topicId": "8bHAiWzVQAKqTq3mJqq5sQ"}}
 
-Ids and bytes are base64 (an id's URL-safe and without padding); a tagged field is left out where it has its default. Of a record
-that these tables do not know only its key, its version and its value are shown.
+Ids and bytes are base64 (an id's URL-safe and without padding); a tagged field with its default value is omitted. Unknown
+records are shown with key, version and value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidelog.wire.fields import Field, Message, Struct
 
 
 def show_value(value: Bytes) -> dict[str, Any]:
-    """Return what a metadata record's value says. Raises ProtocolError."""
+    """Return a metadata record's value as JSON. Raises ProtocolError."""
     record = decode_record(value)
     if isinstance(record, UnknownRecord):
         text = base64.b64encode(record.value).decode()
@@ -37,7 +37,7 @@ def record_name(cls: type[Message]) -> str:
 
 
 def show_fields(record: Struct, version: int) -> dict[str, Any]:
-    """Return the fields that a version has, with Kafka's names, as JSON can say them."""
+    """Return the fields that a version has, under Kafka's names, as JSON values."""
     shown = {}
     for field in record.FIELDS:
         value = getattr(record, field.name)
@@ -47,7 +47,7 @@ def show_fields(record: Struct, version: int) -> dict[str, Any]:
 
 
 def try_show_value(value: Bytes) -> dict[str, Any]:
-    """Return the same; for bytes that are no record, what is wrong with them."""
+    """Return the same; for invalid bytes, the reason."""
     try:
         return show_value(value)
     except ProtocolError as error:

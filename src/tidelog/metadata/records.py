@@ -19,7 +19,7 @@
 | 14 | ClientQuota | 28 | ClearElr (4.1) |
 | | | 29 | UnregisterController (4.4) |
 
-Times are epoch milliseconds. A tagged field that is None or at its default says that nothing changed.
+Times are epoch milliseconds. A tagged field that is None or has its default value means "unchanged".
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""``metadata.version``: the level of a cluster's metadata, and which versions of records it allows (KIP-584, KIP-778).
+"""``metadata.version``: the levels, and the record versions that each allows (KIP-584, KIP-778).
 
-| level | release | from then on |
+| level | release | since then |
 |---|---|---|
-| 7 | 3.3-IV3 | registrations say whether a broker shuts down |
-| 8 | 3.4-IV0 | and whether it comes from ZooKeeper |
+| 7 | 3.3-IV3 | registrations state whether a broker is shutting down |
+| 8 | 3.4-IV0 | and whether it is migrating from ZooKeeper |
 | 17 | 3.7-IV2 | partitions name the log directories of their replicas (KIP-858) |
 | 21 | 3.9-IV0 | the newest of Kafka 3.9.1 |
 | 23 | 4.0-IV1 | partitions name eligible leader replicas (KIP-966) |
 | 30 | 4.3-IV0 | registrations name the log directories that get no new replicas (KIP-1066) |
 | 33 | 4.4-IV2 | the newest of Kafka 4.4.0 |
 
-A level that is newer than the table is written as the newest of the table: Kafka reads all versions of a record at any level.
+For levels newer than the table, the table's newest versions are written: Kafka reads all versions of a record at any level.
 """
 
 from __future__ import annotations
@@ -41,5 +41,5 @@ _FIRST_LEVELS: dict[type[Message], tuple[int, ...]] = {
 
 
 def record_version(cls: type[Message], level: int) -> int:
-    """Return the version that a record is written in at a level of ``metadata.version``."""
+    """Return the version in which a record is written at a level of ``metadata.version``."""
     return sum(level >= first for first in _FIRST_LEVELS.get(cls, ()))

@@ -1,6 +1,6 @@
-"""Anybody's folder, read: partitions, segments, transactions, the search by time, what is missing, what can be salvaged.
+"""Reads any data folder: partitions, segments, transactions, the search by time, missing data, and salvage.
 
-Synchronous and read-only: another process may own the folder, and write to it meanwhile. `Log` and `LogDir` are the doors;
+Synchronous and read-only. Another process may own the folder and write to it at the same time. Start at `Log` and `LogDir`;
 `time_search.find_offset` is the look-up that the time index exists for.
 """
 

@@ -1,16 +1,16 @@
-"""One partition's log, opened read-only: the segments in order, and where it starts, ends and is decided (spec §5, §6).
+"""One partition's log, opened read-only: its segments in order, and its offsets (spec §5, §6).
 
 ===================  ======================================================================================================
 log_start_offset     the larger of the log-start-offset checkpoint and the first segment's base
-last_stable_offset   what read_committed may see ends here: the first open transaction, or the high watermark
+last_stable_offset   the end for read_committed: the start of the first open transaction, or the high watermark
 high_watermark       from the replication checkpoint, None if there is none; records at or above it may not have been
                      replicated when the checkpoint was written (Kafka writes it every few seconds and when it stops)
-log_end_offset       after the last whole batch with a right checksum
+log_end_offset       after the last complete batch with a valid checksum
 ===================  ======================================================================================================
 
-A `Log` is what the folder held when it was opened: later appends, rolls and compactions do not show (open again for
-those), and a segment removed meanwhile is read as long as it can be, then SegmentChangedError. Opening lists the folder
-and reads nothing; each property reads what it needs, once. One thread at a time.
+A `Log` shows the folder as of its opening. Later appends, rolls and compactions do not appear: open it again for those. A
+segment that is removed is read as long as possible, then raises SegmentChangedError. Opening lists the folder and reads nothing;
+each property reads what it needs, once. One thread at a time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NEWEST_MESSAGE_FORMAT = 2
 
 
 class Log(LogSegments):
-    """One partition of a data folder, read-only: its segments, offsets, batches and transactions. Made by `open`."""
+    """One partition of a data folder, read-only: its segments, offsets, batches and transactions. Create it with `open`."""
 
     _given_message_format: int | None = None
     _names_are_checked = False
@@ -62,12 +62,12 @@ class Log(LogSegments):
     ) -> Log:
         """Open a partition's folder, named ``<topic>-<partition>``.
 
-        `log_start_offset` and `high_watermark` are the checkpoints' (`LogDir` passes them, and what else they say as `claims`);
-        `message_format` is the topic's format, 0, 1 or 2, where the last batch's is not to be taken for it.
+        `log_start_offset` and `high_watermark` come from the checkpoints. `LogDir` passes them, and other facts as `claims`.
+        `message_format` is the topic's format, 0, 1 or 2. By default it is that of the last batch.
 
-        With `skip_damaged` damaged batches are not seen; `left_out` says which.
+        With `skip_damaged` damaged batches are skipped; `left_out` lists them.
 
-        Raises NotFoundError, InvalidArgumentError, SegmentChangedError if the folder does not hold still, StorageError.
+        Raises NotFoundError, InvalidArgumentError, SegmentChangedError if the folder keeps changing, StorageError.
         """
         if message_format not in (None, 0, 1, 2):
             raise InvalidArgumentError("a message format", found=message_format, expected="0, 1 or 2")
@@ -75,7 +75,7 @@ class Log(LogSegments):
         topic, partition = names.parse_topic_partition_name(path.name or path.resolve().name)
         notices = Notices()
         claims = claims or Claims(high_watermark=high_watermark, log_start_offset=log_start_offset)
-        claims = claims._replace(newest_epoch=newest_epoch(path))  # Before the folder is listed: so far it went then.
+        claims = claims._replace(newest_epoch=newest_epoch(path))  # Before the folder is listed: the log's end at that time.
         listing = list_partition(path, lambda file: _swap_end(file, notices))
         bases: list[int | None] = [file.base_offset for file in listing.segments[1:]]
         budget = WalkBudget()
@@ -110,12 +110,12 @@ class Log(LogSegments):
 
     @property
     def last_stable_offset(self) -> int:
-        """Where read_committed ends: the first offset of a transaction not yet decided, or the high watermark (log end)."""
+        """The end for read_committed: the first offset of an undecided transaction, or the high watermark, or the log end."""
         return self._transactions.last_stable_offset
 
     @cached_property
     def message_format(self) -> int:
-        """The topic's message format: as given, else the last batch's, else (an empty log) 2."""
+        """The topic's message format: the given one, else that of the last batch, else 2 (empty log)."""
         if self._given_message_format is not None:
             return self._given_message_format
         for segment in reversed(self.segments):
@@ -125,10 +125,9 @@ class Log(LogSegments):
         return NEWEST_MESSAGE_FORMAT
 
     def go_on_from(self, before: Log) -> None:
-        """Take over what `before`, an earlier opening of the same folder, knows of transactions, if this log continues from
-        there.
+        """Reuse the transactions found by `before`, an earlier opening of the same folder, if this log continues it.
 
-        A reader that follows a log opens it often, and need not replay its last segment each time. Raises CorruptBatchError,
+        A reader that follows a log opens it often; this saves the replay of its last segment. Raises CorruptBatchError,
         SegmentChangedError.
         """
         if not before.segments or not self.segments or "_transactions" not in before.__dict__:
@@ -143,10 +142,10 @@ class Log(LogSegments):
     # --- reading
 
     def check_names(self) -> None:
-        """Make sure that what is skipped because of a segment's name is not there: that batches and names fit each other.
+        """Check that no record is hidden by a segment's name: batches and names must agree.
 
-        Of each segment the first header is read, and where a hole precedes it, or it is empty, what the one before ends with.
-        Then the log start is compared with the leader epochs: that it hides too much, `missing` says. Raises CorruptBatchError.
+        Reads each segment's first header and, if the segment is empty or follows a gap, the end of the previous segment. Then
+        compares the log start with the leader epochs; `missing` reports what it hides. Raises CorruptBatchError.
         """
         if self._names_are_checked:
             return
@@ -154,9 +153,9 @@ class Log(LogSegments):
         for segment in self.segments:
             try:
                 if not (segment.size_bytes and segment.check_name()) and before is not None:
-                    before.valid_end()  # which raises if it reaches beyond this one's base
+                    before.valid_end()  # raises if it extends beyond this one's base
             except SegmentChangedError:
-                pass  # The next reader reports it.
+                pass  # Reading it will raise the error.
             segment.close()
             if before is not None:
                 before.close()
@@ -166,9 +165,9 @@ class Log(LogSegments):
             self._check_start()
 
     def _check_start(self) -> None:
-        """Log which records are read though the leader epochs say that they were deleted.
+        """Log which records are read although the leader epochs say that they were deleted.
 
-        Deleting records moves both the log start and the first epoch's start, so that each vouches for the other.
+        Deleting records moves both the log start and the first epoch's start, so each confirms the other.
         """
         start, earliest = self.log_start_offset, self.leader_epochs.earliest
         if earliest is None or earliest.start_offset <= start:
@@ -182,14 +181,14 @@ class Log(LogSegments):
     def headers(
         self, offset: int | None = None, end_offset: int | None = None, *, check_crc: bool = False
     ) -> Iterator[BatchHeader]:
-        """Yield the batches that have offsets in [offset, end_offset), by default those of the whole log."""
+        """Yield the batches with offsets in [offset, end_offset), by default all of the log."""
         for _, header in self.segment_headers(offset, end_offset, check_crc=check_crc):
             yield header
 
     def segment_headers(
         self, offset: int | None = None, end_offset: int | None = None, *, check_crc: bool = False
     ) -> Iterator[tuple[Segment, BatchHeader]]:
-        """Yield the same with the segment of each."""
+        """Yield the same batches with their segments."""
         start = max(self.log_start_offset, offset or 0)
         end = self.log_end_offset if end_offset is None else end_offset
         self.check_names()
@@ -202,19 +201,19 @@ class Log(LogSegments):
                 if (header.base_offset if header.magic == 2 else header.last_offset) >= end:
                     return
                 yield segment, header
-            segment.close()  # A log may have more segments than a process may have descriptors.
+            segment.close()  # A log may have more segments than a process may open files.
 
     def missing(self, start_offset: int = 0, end_offset: int | None = None) -> list[MissingOffsets]:
-        """Return what should be there of `[start_offset, end_offset)`, None: to where the log should end, and is not.
+        """Return the missing parts of `[start_offset, end_offset)`; None: up to where the log should end.
 
         Reads the end of each segment. Raises CorruptBatchError, SegmentChangedError, StorageError.
         """
         return list(missing_offsets(self, self._claims, start_offset, end_offset))
 
     def left_out(self, start_offset: int, end_offset: int) -> list[LeftOut]:
-        """Return what is left out of `[start_offset, end_offset)` because it is damaged; nothing without `skip_damaged`.
+        """Return the damage that was skipped in `[start_offset, end_offset)`, nothing without `skip_damaged`.
 
-        To what ends with the log, damage after the last sound batch belongs, too.
+        A range that ends with the log includes damage after the last sound batch.
         """
         if end_offset == self.log_end_offset:
             end_offset = MAX_OFFSET
@@ -229,10 +228,10 @@ class Log(LogSegments):
     # --- transactions
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
-        """Return the aborted transactions with records in [start_offset, end_offset), by their markers' offsets.
+        """Return the aborted transactions with records in [start_offset, end_offset), ordered by their markers.
 
-        A transactional record does not count if its producer has one here with `first_offset <= offset <= last_offset`.
-        Those still open are not among them: they begin at or above `last_stable_offset`.
+        A transactional record is aborted if its producer has one here with `first_offset <= offset <= last_offset`. Open
+        transactions are not included: they begin at or above `last_stable_offset`.
         """
         return self._transactions.aborted(start_offset, end_offset)
 
@@ -244,7 +243,7 @@ class Log(LogSegments):
 
     @cached_property
     def leader_epochs(self) -> LeaderEpochs:
-        """The leader epochs; none, with a notice, where the checkpoint is damaged."""
+        """The leader epochs; none, with a notice, if the checkpoint is damaged."""
         path = self.directory / names.LEADER_EPOCH_CHECKPOINT
         try:
             return LeaderEpochs.read(path)
@@ -254,14 +253,14 @@ class Log(LogSegments):
 
     @cached_property
     def topic_id(self) -> uuid.UUID | None:
-        """The topic's id, None if the folder does not say (Kafka before 2.8)."""
+        """The topic's id, None if the folder has none (Kafka before 2.8)."""
         return read_topic_id(self.directory / names.PARTITION_METADATA)
 
 
 def _swap_end(file: SegmentFile, notices: Notices) -> int:
-    """Return the offset after a ``.log.swap``: the segments below it are those that it stands for."""
+    """Return the offset after a ``.log.swap``: it replaces the segments below that."""
     if not file.stat.st_size:
-        notices.note(file.path, "it is empty, and stands for the segment of its base: that one is not read")
+        notices.note(file.path, "it is empty, and replaces the segment with its base offset, which is not read")
     segment = Segment(file, MAX_OFFSET, notices)
     try:
         return segment.next_offset

@@ -1,15 +1,15 @@
-"""A data folder (one entry of Kafka's ``log.dirs``): all its partitions, and the checkpoints that belong to them (spec §1, §7).
+"""A data folder (one entry of Kafka's ``log.dirs``): its partitions and their checkpoints (spec §1, §7).
 
-Only partitions are seen: folders going, unclaimed or arriving (``-delete``, ``-stray``, ``-future``), the metadata log and
-the remote index cache are not, nor is a folder that holds no file of a log. A checkpoint that is damaged counts as empty, as
-in Kafka, and a notice says so. Listing reads names only; a partition is opened when it is asked for.
+Not treated as partitions: folders named ``-delete``, ``-stray`` or ``-future``, the metadata log, the remote index cache, and
+folders without a file of a log. A damaged checkpoint counts as empty, as in Kafka, with a notice. Listing reads only names;
+partitions are opened on request.
 
-`missing_partitions` are those that a checkpoint names and that have no folder:
+`missing_partitions` are those that a checkpoint lists and that have no folder:
 
-| named in | counts because |
+| listed in | reported because |
 |---|---|
 | recovery-point, log-start-offset, cleaner | Kafka rewrites them when it deletes a partition |
-| replication only | it was written later than the recovery points: at a deletion it is not rewritten at once |
+| replication only | only if it is newer than the recovery points: a deletion does not rewrite it at once |
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _FILES_OF_A_LOG = (names.LOG_SUFFIX, names.LOG_SUFFIX + names.SWAP_SUFFIX)
 
 
 class LogDir:
-    """A data folder at `path`; with `skip_damaged` its logs are read around damage. Raises DataDirNotFoundError for none."""
+    """The data folder at `path`; with `skip_damaged` its logs skip damage. Raises DataDirNotFoundError if it is none."""
 
     def __init__(self, path: str | os.PathLike[str], *, skip_damaged: bool = False) -> None:
         self.path = Path(path)
@@ -97,7 +97,7 @@ class LogDir:
         Raises UnknownTopicOrPartitionError, and what `Log.open` raises.
         """
         directory = self.directory(topic, partition)
-        # Before the folder is listed: what they say was there then.
+        # Before the folder is listed: what they list existed then.
         claims = self.claims(TopicPartition(topic, partition))
         try:
             return Log.open(
@@ -112,12 +112,12 @@ class LogDir:
             raise UnknownTopicOrPartitionError(f"partition {partition} of topic {topic!r} is gone", path=directory) from error
 
     def is_there(self, key: TopicPartition) -> bool:
-        """Return whether a partition's folder is there at this moment, or on its way in or out."""
+        """Return whether a partition's folder exists now, possibly under a name with a suffix."""
         name, there = names.log_dir_name(*key), self._list()
         return (name in there and self._holds_a_log(name)) or self._is_moving(name, there)
 
     def claims(self, key: TopicPartition) -> Claims:
-        """Return what the folder's checkpoints say of a partition."""
+        """Return the checkpoints' facts about a partition."""
         return Claims(
             self.recovery_points.get(key),
             self.high_watermarks.get(key),
@@ -128,12 +128,12 @@ class LogDir:
         )
 
     def _is_set_compacted(self, topic: str) -> bool:
-        """Return whether the cluster's metadata, where they are in the folder, say that a topic is compacted."""
+        """Return whether the cluster metadata in the folder, if any, say that a topic is compacted."""
         return self._image is not None and "compact" in self._image.topic_config(topic).get("cleanup.policy", "")
 
     @cached_property
     def _image(self) -> MetadataImage | None:
-        # Read on demand: it takes a while.
+        # Read on demand, because it takes time.
         from tidelog.reader.metadata_log import read_metadata_log
 
         try:
@@ -143,10 +143,10 @@ class LogDir:
         return None if found is None else found.image
 
     def missing(self, topic: str | None = None, partitions: Iterable[int] | None = None) -> list[MissingOffsets]:
-        """Return what is missing: partitions, unless some are named, and offsets of those that exist; of a topic, or of all.
+        """Return missing partitions (unless `partitions` is given) and missing offsets of existing ones, of one topic or all.
 
-        Reads the end of each segment. Of a log that is damaged at its end a notice says so. Raises
-        UnknownTopicOrPartitionError for a partition that is named, SegmentChangedError, StorageError.
+        Reads the end of each segment. A notice reports logs with a damaged end. Raises UnknownTopicOrPartitionError for a given
+        partition, SegmentChangedError, StorageError.
         """
         found = [] if partitions else self.missing_partitions(topic)
         for name, known in self.topics().items():
@@ -157,7 +157,7 @@ class LogDir:
         return found
 
     def missing_of(self, log: Log, start_offset: int = 0) -> list[MissingOffsets]:
-        """Return `Log.missing` from an offset on; nothing, and a notice, where the log's end is damaged."""
+        """Return `Log.missing` from an offset on; nothing, with a notice, if the log's end is damaged."""
         try:
             return log.missing(start_offset)
         except CorruptBatchError as error:
@@ -165,7 +165,7 @@ class LogDir:
             return []
 
     def missing_partitions(self, topic: str | None = None) -> list[MissingOffsets]:
-        """Return the partitions, of one topic or of all, that a checkpoint names and that have no folder; in order."""
+        """Return, in order, the partitions of one topic or all that a checkpoint lists and that have no folder."""
         named = {
             names.RECOVERY_POINT_CHECKPOINT: self.recovery_points,
             names.LOG_START_OFFSET_CHECKPOINT: self.log_start_offsets,
@@ -177,7 +177,7 @@ class LogDir:
         keys -= self._partitions
         if not keys:
             return []
-        # Folders may have come since they were listed; one that goes, or moves, has a suffix for a while.
+        # Folders may have appeared since the listing. One that is deleted or moved has a suffix for a while.
         there = self._list()
         found = []
         for key in sorted(keys):
@@ -193,17 +193,17 @@ class LogDir:
 
     @cached_property
     def recovery_points(self) -> dict[TopicPartition, int]:
-        """Up to where each log was on the disk."""
+        """The end of what was flushed, per log."""
         return self._checkpoint(names.RECOVERY_POINT_CHECKPOINT)
 
     @cached_property
     def cleaner_offsets(self) -> dict[TopicPartition, int]:
-        """Up to where logs were compacted; of those that never were, nothing."""
+        """The end of what was compacted, per log; logs that never were are absent."""
         return self._checkpoint(names.CLEANER_CHECKPOINT)
 
     @cached_property
     def log_start_offsets(self) -> dict[TopicPartition, int]:
-        """Log start offsets, where they differ from the first segment's base."""
+        """Log start offsets that differ from the first segment's base."""
         return self._checkpoint(names.LOG_START_OFFSET_CHECKPOINT)
 
     @cached_property
@@ -220,7 +220,7 @@ class LogDir:
             return {}
 
     def _is_written_later(self, name: str, than: str) -> bool:
-        """Return whether a checkpoint was written after another one, or the other one never was."""
+        """Return whether a checkpoint is newer than another one, or the other one does not exist."""
         try:
             other = (self.path / than).stat()
         except OSError:
@@ -262,13 +262,14 @@ class LogDir:
         try:
             files = [file.name for file in (self.path / name).iterdir()]
         except OSError:
-            return False  # No folder, or gone since it was listed.
+            return False  # Not a folder, or removed since the listing.
         return names.PARTITION_METADATA in files or any(file.endswith(_FILES_OF_A_LOG) for file in files)
 
     def _is_moving(self, name: str, there: list[str]) -> bool:
-        """Return whether a partition's folder is going, unclaimed or arriving. Kafka cuts the topics of very long names.
+        """Return whether a partition has a ``-delete``, ``-stray`` or ``-future`` folder. Kafka shortens topics with very long
+        names.
 
-        An empty one is what an earlier topic of the name has left, unless its owner is about to remove it.
+        An empty one is a leftover of an earlier topic with that name, unless its owner is about to remove it.
         """
         for other in there:
             if names.is_suffixed_dir(other):

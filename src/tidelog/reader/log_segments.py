@@ -1,6 +1,6 @@
-"""A log's segments in order, as its folder was listed, and where the log starts and ends.
+"""A log's segments in order, as of the folder's listing, and the log's start and end.
 
-Without their transactions: `missing` and `Transactions` work on this, `Log` is all of it together.
+This is `Log` without transactions, which `missing` and `Transactions` work on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidelog.reader.segment import Segment
 
 
 class LogSegments:
-    """One partition's segments, its producer snapshots' offsets, and what its folder says of it elsewhere."""
+    """One partition's segments, the offsets of its producer snapshots, and its data folder's other facts about it."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class LogSegments:
         self._claims = claims or Claims()
 
     def close(self) -> None:
-        """Give the descriptors back; they are taken again when needed."""
+        """Close the files; they are reopened when needed."""
         for segment in self.segments:
             segment.close()
 
@@ -51,7 +51,7 @@ class LogSegments:
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that is still to be read."""
+        """The first offset that readers see."""
         first = self._bases[0] if self._bases else 0
         return max(self._given_log_start_offset, first)
 
@@ -66,7 +66,7 @@ class LogSegments:
 
     @cached_property
     def high_watermark(self) -> int | None:
-        """The high watermark's checkpoint, kept within the log; None if there is none."""
+        """The checkpointed high watermark, clamped to the log; None if there is none."""
         if self._given_high_watermark is None:
             return None
         return max(self.log_start_offset, min(self._given_high_watermark, self.log_end_offset))
@@ -74,7 +74,7 @@ class LogSegments:
     # --- segments
 
     def segment_for(self, offset: int) -> Segment | None:
-        """Return the segment that `offset` belongs to, the last one for anything above; None below the first."""
+        """Return the segment that contains `offset`, the last one for anything above; None below the first."""
         above = bisect.bisect_right(self._bases, offset)
         return self.segments[above - 1] if above else None
 
@@ -84,12 +84,12 @@ class LogSegments:
 
     @cached_property
     def is_compacted(self) -> bool:
-        """Whether a cleaner may have taken records; walks the batches where nothing else says so."""
+        """Whether a cleaner may have removed records. Walks the batches if nothing else tells."""
         return self._claims.is_compacted(self.topic) or any(_was_cleaned(segment) for segment in self.segments)
 
 
 def _was_cleaned(segment: Segment) -> bool:
-    """Return whether a segment's batches show what only a cleaner leaves."""
+    """Return whether a segment's batches show traces of a cleaner."""
     next_offset: int | None = None
     try:
         for header in segment.headers():
@@ -100,7 +100,7 @@ def _was_cleaned(segment: Segment) -> bool:
                     return True
             elif not header.is_compressed and next_offset is not None and header.last_offset > next_offset:
                 return True
-            # Of compressed messages a header does not state the first offset.
+            # The header of a compressed message does not contain the first offset.
             next_offset = header.next_offset
     except (CorruptBatchError, SegmentChangedError):
         return False

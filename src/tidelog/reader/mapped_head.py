@@ -1,7 +1,7 @@
-"""How late the batches before a place are, as the segment's time map says: without a walk, where the map is bound to the log.
+"""The largest timestamp before a position, from the segment's time map instead of a walk, if the map is bound to the log.
 
-A map knows the largest timestamp of each block's records, but not of control batches. So it is asked only where the records
-before the block are as many as the offsets: then nothing else lies there. Within the block the headers are read.
+A map contains the largest timestamp of each block's records, but not of control batches. So it is used only if the blocks before
+contain as many records as offsets, and therefore nothing else. Within the block the headers are read.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def bound_time_map(segment: Segment) -> TimeMap | None:
-    """Return the map beside a segment's log, None without one that is bound to this very log."""
+    """Return the map beside a segment's log, None if there is none that is bound to the log."""
     try:
         found = read_time_map(time_map_path(segment.log_path))
     except (CorruptIndexError, StorageError):
-        return None  # The headers say the same.
+        return None  # The headers give the same answer.
     is_its = found is not None and found.base_offset == segment.base_offset and is_bound(found, segment.file)
     return found if is_its else None
 
@@ -31,7 +31,7 @@ def bound_time_map(segment: Segment) -> TimeMap | None:
 def largest_by_map(segment: Segment, time_map: TimeMap, position: int) -> int | None:
     """Return the largest timestamp (ms, -1 none) before the batch at `position`; None if the map does not tell.
 
-    Raises CorruptBatchError where no batch begins there, SegmentChangedError.
+    Raises CorruptBatchError if no batch begins there, SegmentChangedError.
     """
     block = bisect_right(time_map.positions, position) - 1
     offsets = time_map.first_offsets[block] - time_map.first_offsets[0]

@@ -1,17 +1,18 @@
-"""A folder's ``__cluster_metadata-0``, read-only: newest whole snapshot, then the log after it, as one image (KIP-630, KIP-631).
+"""A folder's ``__cluster_metadata-0``, read-only: the newest complete snapshot and the log after it, as one image (KIP-630,
+KIP-631).
 
 | in ``__cluster_metadata-0`` | |
 |---|---|
 | ``<base offset>.log`` | segments, without gaps |
-| ``<end offset>-<epoch>.checkpoint`` | a snapshot of all below its end offset; it counts if it is whole |
-| ``quorum-state`` | who was voted for: not needed |
+| ``<end offset>-<epoch>.checkpoint`` | a snapshot of everything below its end offset; ignored if incomplete |
+| ``quorum-state`` | the last vote: not needed |
 
-Beside it ``bootstrap.checkpoint`` holds what a formatted node begins with; it counts while the log is empty.
+Beside the folder, ``bootstrap.checkpoint`` contains the initial records of a formatted node; it is used while the log is empty.
 
-How far a quorum agreed (the high watermark) is on no disk. All that is in the log counts, as it does for a node that is its only
-voter. `segment_end` decides about the end of the last segment: a torn tail is skipped, with a notice; damage that sound
-batches follow is an error that names the offset, where Kafka would cut the log there and forget the topics after it. A tail may
-also be torn inside its base offset, which no checksum covers: a last batch whose offset has lost leading bytes to zeros is torn.
+The quorum's high watermark is not stored on disk. Everything in the log is used, as by a node that is the only voter.
+`segment_end` decides about the end of the last segment: a torn tail is skipped, with a notice. Damage followed by sound batches
+is an error that names the offset, where Kafka would truncate the log and lose the topics after it. A tail may also be torn within
+its base offset, which no checksum covers: a last batch whose offset has leading bytes replaced by zeros is torn.
 """
 
 from __future__ import annotations
@@ -51,19 +52,19 @@ from tidelog.wire.codec import Message
 
 METADATA_DIR = f"{METADATA_TOPIC}-0"
 ASIDE_DIR = f"{METADATA_TOPIC}-1"
-"""Where Tidelog writes in the folder of a Kafka whose own metadata lies elsewhere. Beside a METADATA_DIR that it does not expect
-Kafka refuses to start; other partitions of the metadata topic it leaves alone."""
+"""Where Tidelog writes in the folder of a Kafka that keeps its metadata elsewhere. Kafka refuses to start with an unexpected
+METADATA_DIR, but ignores other partitions of the metadata topic."""
 BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 QUORUM_STATE = "quorum-state"
 
 MAX_READS = 5
-"""How often a log is read that its owner changes meanwhile."""
+"""How often reading is attempted while the owner changes the log."""
 
 _SNAPSHOT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
 class SnapshotFile(NamedTuple):
-    """A snapshot by its name: it stands for all records below `end_offset`, the newest of which is of `epoch`."""
+    """A snapshot's name: it replaces all records below `end_offset`, the newest of which has `epoch`."""
 
     end_offset: int
     epoch: int
@@ -71,7 +72,7 @@ class SnapshotFile(NamedTuple):
 
 
 class SnapshotContent(NamedTuple):
-    """The records of a snapshot, what it says of the quorum, and the time (epoch ms) of the newest record it stands for."""
+    """A snapshot's records, its quorum, and the time (epoch ms) of the newest record that it includes."""
 
     records: list[Message | UnknownRecord]
     control: list[Message]
@@ -82,8 +83,9 @@ class SnapshotContent(NamedTuple):
 class MetadataLog:
     """A metadata log's image, and its end: after the snapshot, or the last segment (`log_end_offset`).
 
-    `leader_id` is -1 without a LeaderChange; `voters` are of the newest one, or of the newest VotersRecord (`dynamic_voters`);
-    `snapshot` is the one that was read; `torn_bytes` lie after the last whole batch, `log_bytes` are those that were replayed.
+    `leader_id` is -1 without a LeaderChange; `voters` come from the newest one, or from the newest VotersRecord
+    (`dynamic_voters`); `snapshot` is the one that was read; `torn_bytes` follow the last complete batch; `log_bytes` were
+    replayed.
     """
 
     directory: Path
@@ -105,16 +107,16 @@ class MetadataLog:
 
 
 def metadata_dir(data_dir: Path) -> Path:
-    """Return where a data folder keeps its metadata log: in METADATA_DIR, unless only ASIDE_DIR is there."""
+    """Return the folder of a data folder's metadata log: METADATA_DIR, unless only ASIDE_DIR exists."""
     own, aside = data_dir / METADATA_DIR, data_dir / ASIDE_DIR
     return aside if aside.exists() and not own.exists() else own
 
 
 def read_metadata_log(data_dir: Path, notices: Notices | None = None, *, end_offset: int | None = None) -> MetadataLog | None:
-    """Read the metadata log in a data folder; None without one. `end_offset` leaves out segments that begin there or after.
+    """Read the metadata log in a data folder, None if there is none. `end_offset` excludes segments that begin there or after.
 
-    Raises CorruptDataError where it is damaged, names something that does not exist, or lacks its beginning;
-    UnsupportedVersionError for topics' records of a newer Kafka; StorageError.
+    Raises CorruptDataError if it is damaged, refers to something that does not exist, or lacks its beginning;
+    UnsupportedVersionError for a newer Kafka's records about topics; StorageError.
     """
     directory = metadata_dir(data_dir)
     for last_try in (*[False] * (MAX_READS - 1), True):
@@ -188,7 +190,7 @@ def _read(directory: Path, notices: Notices, end_offset: int | None) -> Metadata
 
 
 def _find_end(file: ReadOnlyFile, size: int, base: int, notices: Notices) -> tuple[int, BatchHeader | None]:
-    """Return where the last segment ends, and the header of a last batch after it whose offset is too low for the segment."""
+    """Return the last segment's end, and the header of a batch after it whose offset is too low for the segment."""
     try:
         return find_end(file, size, 0, base, notices).position, None
     except CorruptBatchError as error:
@@ -202,12 +204,12 @@ def _find_end(file: ReadOnlyFile, size: int, base: int, notices: Notices) -> tup
 
 
 def _has_lost_bytes(offset: int, right: int) -> bool:
-    """Whether an offset is the right one, but for leading bytes that are zero."""
+    """Whether an offset is the expected one except for leading zero bytes."""
     return offset != right and any(offset == right & ((1 << 8 * left) - 1) for left in range(8))
 
 
 def _check_headless(header: BatchHeader, at: int, notices: Notices, path: Path) -> None:
-    """Tell that the last batch is torn. Raises CorruptBatchError unless its offset could be `at`, with leading bytes lost."""
+    """Note that the last batch is torn. Raises CorruptBatchError unless its offset can be `at` with leading bytes lost."""
     if not _has_lost_bytes(header.base_offset, at):
         found = f"offset {header.base_offset}"
         raise CorruptBatchError("a batch's offset does not fit", position=header.position, found=found, expected=f"offset {at}")
@@ -230,7 +232,7 @@ def _take_batch(log: MetadataLog, replay: Replay, reader: ValueReader, file: Rea
         _, message = control_message(header, buffer)
         _take_control(log, message)
     elif header.last_offset >= log.end_offset:
-        skipped = log.end_offset - header.base_offset  # Snapshots end where batches do; a batch is no less sound for it.
+        skipped = log.end_offset - header.base_offset  # Snapshots end between batches, and batches are sound by themselves.
         for value in reader.values(header, buffer)[max(skipped, 0) :]:
             replay.add(decode_record(value))
 
@@ -247,7 +249,7 @@ def _take_control(log: MetadataLog, message: Message | None) -> None:
 
 
 def _take_snapshot(log: MetadataLog, snapshots: list[SnapshotFile], notices: Notices) -> None:
-    """Begin with the newest whole snapshot; one that is damaged is no loss while the log reaches back to an older one."""
+    """Load the newest complete snapshot. A damaged one does not matter while the log reaches back to an older one."""
     damage: TidelogError | None = None
     for snapshot in snapshots:
         image = MetadataImage()
@@ -273,13 +275,13 @@ def _take_snapshot(log: MetadataLog, snapshots: list[SnapshotFile], notices: Not
             expected=f"offset {log.end_offset} or less",
         )
     if damage is not None:
-        notices.note(snapshots[0].path, f"ignored, an older state and the log after it are read: {damage}")
+        notices.note(snapshots[0].path, f"ignored; an older snapshot and the log after it are read instead: {damage}")
 
 
 def read_snapshot(path: Path) -> SnapshotContent:
-    """Return what a snapshot holds.
+    """Read a snapshot.
 
-    Raises CorruptDataError where it is not whole; SegmentChangedError where it is gone; StorageError.
+    Raises CorruptDataError if it is incomplete, SegmentChangedError if it is gone, StorageError.
     """
     records: list[Message | UnknownRecord] = []
     control: list[Message] = []

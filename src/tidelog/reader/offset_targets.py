@@ -1,17 +1,17 @@
-"""Special targets of ListOffsets, and their answers without a search (KIP-79, KIP-734, KIP-405; spec §13).
+"""The special targets of ListOffsets, and the answers that need no search (KIP-79, KIP-734, KIP-405; spec §13).
 
 ================  =====  =================================================================================
 target            value  answer
 ================  =====  =================================================================================
 EARLIEST           -2    the log start offset
-LATEST             -1    where the reader's reads end: the log end offset, the last stable offset ...
-MAX_TIMESTAMP      -3    the first record with the largest timestamp of all: searched for
-EARLIEST_LOCAL     -4    as EARLIEST: nothing is tiered here
-LATEST_TIERED      -5    offset -1: nothing is tiered here
-a time (ms)       >= 0   the first record, by offset, whose timestamp is at least that: searched for
+LATEST             -1    the end for this reader: the log end offset, the last stable offset ...
+MAX_TIMESTAMP      -3    the first record with the largest timestamp: needs a search
+EARLIEST_LOCAL     -4    as EARLIEST: no tiered storage
+LATEST_TIERED      -5    offset -1: no tiered storage
+a time (ms)       >= 0   the first record, by offset, whose timestamp is at least that: needs a search
 ================  =====  =================================================================================
 
-`time_search` (anybody's folder) and `storage.partition.offset_lookup` (our own) both ask here first.
+Used by `time_search` (any folder) and `storage.partition.offset_lookup` (our own).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Epochs(Protocol):
 
 
 class Searched(Protocol):
-    """A log, opened to be read or owned."""
+    """A log, opened for reading or by its owner."""
 
     @property
     def directory(self) -> Path: ...
@@ -52,20 +52,20 @@ class Searched(Protocol):
 
 
 class Place(NamedTuple):
-    """A target's offset, and the leader epoch there; -1 where there is none."""
+    """A target's offset and leader epoch; -1 if there is none."""
 
     offset: int
     leader_epoch: int
 
 
 def check_target(target: int) -> None:
-    """Raise UnsupportedVersionError for a negative number that means nothing."""
+    """Raise UnsupportedVersionError for an unknown negative value."""
     if target < LATEST_TIERED:
         raise UnsupportedVersionError("unknown special timestamp", found=target, expected="-5..-1 or a time")
 
 
 def place_of(target: int, log: Searched, end_offset: Callable[[], int]) -> Place | None:
-    """Return where a target is; None of one that has to be searched for. `end_offset` returns LATEST's, if it is wanted.
+    """Return a target's offset, None if it needs a search. `end_offset` is called for LATEST.
 
     Raises UnsupportedForMessageFormatError in a v0 topic for anything but EARLIEST and LATEST.
     """

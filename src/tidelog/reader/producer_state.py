@@ -1,11 +1,10 @@
-"""The state of a log's producers from its batches: open transactions, and aborted ones (spec §9; KIP-98).
+"""Derives the state of a log's producers from its batches: open and aborted transactions (spec §9; KIP-98).
 
-A snapshot holds the state at an offset; replaying the batches from there gives the state at any later one. A transaction
-opens with its producer's first transactional batch and ends with the coordinator's marker, a control batch of the same
-producer. Records are stable up to the first one of the earliest transaction that is open, or whose marker is not yet
-below the high watermark.
+A snapshot contains the state at an offset; replaying the batches after it gives the state at any later one. A transaction begins
+with its producer's first transactional batch and ends with the coordinator's marker, a control batch with the same producer id.
+Records are stable up to the start of the earliest transaction that is open or whose marker is not yet below the high watermark.
 
-Nothing is read here: the caller walks the log and hands in headers (v2 only; older formats know no producers).
+This module reads nothing: the caller walks the log and passes headers (v2 only; older formats have no producers).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tidelog.records.control import ControlType, EndTxnMarker
 
 
 class CompletedTxn(NamedTuple):
-    """A transaction whose marker, at `last_offset`, was seen."""
+    """A transaction that its marker, at `last_offset`, has ended."""
 
     producer_id: int
     first_offset: int
@@ -29,9 +28,7 @@ class CompletedTxn(NamedTuple):
 
 
 class ProducerState:
-    """Producers by id, at `map_end_offset`: the offset that comes next. Completed transactions are known from `start_offset`
-    on.
-    """
+    """Producers by id, as of `map_end_offset`, the next offset. Completed transactions are known from `start_offset` on."""
 
     def __init__(self, entries: Iterable[ProducerEntry] = (), map_end_offset: int = 0) -> None:
         self.producers: dict[int, ProducerEntry] = {entry.producer_id: entry for entry in entries}
@@ -42,7 +39,7 @@ class ProducerState:
 
     @property
     def open_transactions(self) -> dict[int, int]:
-        """First offset of each open transaction, by producer id."""
+        """The first offset of each open transaction, by producer id."""
         return {
             entry.producer_id: entry.current_txn_first_offset
             for entry in self.producers.values()
@@ -50,9 +47,9 @@ class ProducerState:
         }
 
     def first_unstable_offset(self, high_watermark: int | None = None) -> int | None:
-        """Return the first offset that may yet turn out aborted, None if all is decided.
+        """Return the first undecided offset, None if everything is decided.
 
-        A completed transaction is undecided until its marker is below `high_watermark`; None takes markers as they are.
+        A completed transaction is undecided until its marker is below `high_watermark`; None counts every marker.
         """
         firsts = list(self.open_transactions.values())
         if high_watermark is not None:
@@ -60,12 +57,12 @@ class ProducerState:
         return min(firsts, default=None)
 
     def last_stable_offset(self, completed: CompletedTxn) -> int:
-        """Return the last stable offset at a marker: where another producer's open transaction begins, or the marker's next."""
+        """Return the last stable offset after a marker: the start of another producer's open transaction, or the next offset."""
         others = [first for producer_id, first in self.open_transactions.items() if producer_id != completed.producer_id]
         return min(others, default=completed.last_offset + 1)
 
     def apply(self, header: BatchHeader, marker: EndTxnMarker | None = None) -> CompletedTxn | None:
-        """Go on by one batch; `marker` is what a control batch of a producer says (None: nothing, or no transaction's end).
+        """Advance by one batch; `marker` is the type of a producer's control batch, None if it ends no transaction.
 
         Returns the transaction that it completes, if any.
         """
@@ -104,7 +101,7 @@ class ProducerState:
             -1,
         )
         if before is None or before.current_txn_first_offset < 0:
-            return None  # An empty transaction, or one whose records are gone.
+            return None  # A transaction without records, or whose records are gone.
         completed = CompletedTxn(
             header.producer_id, before.current_txn_first_offset, header.last_offset, marker.type is ControlType.ABORT
         )
@@ -114,5 +111,5 @@ class ProducerState:
         return completed
 
     def entries(self) -> list[ProducerEntry]:
-        """Return the producers as a snapshot holds them."""
+        """Return the entries of a snapshot."""
         return list(self.producers.values())

@@ -1,14 +1,14 @@
-"""How late the batches of a segment's head are: read from their headers, each once, as far as a budget allows.
+"""The largest timestamps of a segment's head, read from the batch headers, each once, within a budget.
 
-A time index entry claims that nothing before its batch is as late as it says. No checksum covers that, and no look at the one
-batch can show it; the headers of all batches before it can. A log has one budget for all of its segments. It is large: what a
-search costs more for it, in a log of a gigabyte, is less than the start of a process. In a log that is larger still the rest is
-believed where neighbours agree, and `WalkBudget.note_end` says so.
+A time index entry claims that no earlier batch reaches its timestamp. No checksum covers that, and its own batch does not show
+it; only the headers of all earlier batches do. A log has one budget for all its segments. The budget is large: in a log of a
+gigabyte it costs a search less than the start of a process. In larger logs the remaining entries are trusted if their neighbours
+agree, and `WalkBudget.note_end` reports that.
 
-Headers are read by the walk kernel, one `pread` each; where there are many, by two threads (`formats.walk_ahead`). Where they do
-not come from memory, the system is asked to read ahead: single headers from a disk would take longer than all of the log.
+The walk kernel reads headers, one `pread` each, with two threads if there are many (`formats.walk_ahead`). If they are not
+cached, the kernel is asked to read ahead: single headers from a disk would take longer than the whole log.
 
-The result of each walk is kept: for each batch's position, the largest timestamp before it.
+Each walk's result is kept: for each batch's position, the largest timestamp before it.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ MAX_BYTES = 4 * 1024 * 1024 * 1024
 MAX_BATCHES = 256 * 1024
 
 _CHUNK = 512
-"""Batches that the kernel follows at a time."""
+"""Batches per kernel call."""
 _PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _SLOW_S = 20e-6
-"""A header that took longer on average did not come from memory."""
+"""If headers take longer on average, they were not cached."""
 _AHEAD_BYTES = 16 * 1024 * 1024
 _SHARED_BYTES = 64 * 1024 * 1024
-"""From so many bytes on a walk is worth a second thread."""
+"""The length from which a walk is worth a second thread."""
 
 
 class WalkBudget:
-    """How much of a log may still be walked to prove what its time indexes claim."""
+    """How much of a log may still be walked to verify its time indexes."""
 
     def __init__(self, max_bytes: int | None = None, max_batches: int | None = None) -> None:
         self.bytes = MAX_BYTES if max_bytes is None else max_bytes
@@ -55,7 +55,7 @@ class WalkBudget:
         self._is_noted = False
 
     def note_end(self, path: Path, notices: Notices) -> None:
-        """Note, once for a log, that an answer rests on what its time indexes say."""
+        """Note, once per log, that an answer relies on unverified time index entries."""
         if not self._is_noted:
             self._is_noted = True
             text = (
@@ -66,7 +66,7 @@ class WalkBudget:
 
 
 class ProvenHead:
-    """The batches of one segment from its start on, as far as they were walked."""
+    """The batches of one segment from its start, as far as they were walked."""
 
     def __init__(
         self,
@@ -75,29 +75,29 @@ class ProvenHead:
         budget: WalkBudget,
         claimed_after: Callable[[int], int | None] = lambda position: None,
     ) -> None:
-        """`claimed_after` says where a batch may begin at or after a byte position; it may be wrong, or know none (None)."""
+        """`claimed_after` returns where a batch probably begins at or after a byte position, None if unknown. It may be wrong."""
         self.budget = budget
         self._claimed_after = claimed_after
         self._file = file
         self._next_offset = base_offset
         self._positions = array("q", [0])
-        """Where batches begin; the last one is where the walk continues."""
+        """The batches' positions; the last one is where the walk continues."""
         self._largest = array("q", [NO_TIMESTAMP])
-        """The largest timestamp before each of these."""
+        """The largest timestamp before each position."""
         self._is_slow = False
         self.time_map: TimeMap | None = None
         self.is_map_known = False
-        """Whether `time_map`, which may say the same, was looked for."""
+        """Whether `time_map`, an alternative to the walk, was looked for."""
 
     @property
     def walked_bytes(self) -> int:
-        """How far was walked."""
+        """The end of the walk."""
         return self._positions[-1]
 
     def largest_before(self, position: int) -> int | None:
         """Return the largest timestamp (ms, -1 none) before the batch at `position`; None if that is too far to walk.
 
-        Raises CorruptBatchError where no batch begins there, or one before it cannot be; SegmentChangedError.
+        Raises CorruptBatchError if no batch begins there or an earlier one is impossible; SegmentChangedError.
         """
         positions = self._positions
         if position > positions[-1] and not self._walk(position):
@@ -108,12 +108,12 @@ class ProvenHead:
         return self._largest[slot]
 
     def first_reaching(self, timestamp: int) -> int | None:
-        """Return where the first of the walked batches begins that has this timestamp (ms) or a later one, None without one."""
+        """Return the position of the first walked batch with this timestamp (ms) or a later one, None if there is none."""
         slot = bisect_left(self._largest, timestamp, 1)
         return self._positions[slot - 1] if slot < len(self._largest) else None
 
     def _walk(self, position: int) -> bool:
-        """Walk up to `position`; False if the budget ends before."""
+        """Walk up to `position`; return False if the budget does not suffice."""
         budget, positions = self.budget, self._positions
         if position - positions[-1] > budget.bytes:
             return False
@@ -143,7 +143,7 @@ class ProvenHead:
                 ahead.stop()
 
     def _shared(self, position: int) -> WalkAhead | None:
-        """Begin a second walk up to `position` where it is far; the first batches came from memory."""
+        """Start a second walk up to `position` if it is far and the first batches were cached."""
         start = self._positions[-1]
         if position - start < _SHARED_BYTES or not COMPILED or not isinstance(self._file, ReadOnlyFile) or _PROCESSORS < 2:
             return None
@@ -153,7 +153,7 @@ class ProvenHead:
         return WalkAhead(self._file.descriptor(), middle, position, self.budget.batches)
 
     def _take(self, ahead: WalkAhead) -> None:
-        """Take over what the second walk has found, as far as the budget goes."""
+        """Use the second walk's result, as far as the budget allows."""
         found = ahead.take(self._positions[-1], self._next_offset, self._largest[-1])
         if found is None or len(found[0]) > self.budget.batches:
             return
@@ -166,9 +166,9 @@ class ProvenHead:
         self._file.bytes_read += len(ends) * HEADER_BYTES
 
     def _follow(self, position: int, room: int) -> int:
-        """Let the kernel follow up to `room` batches up to `position`; return how many it did."""
+        """Let the kernel walk up to `room` batches up to `position`; return the number."""
         if not COMPILED or not isinstance(self._file, ReadOnlyFile):
-            return 0  # Another file's reads may have been reported not to wait.
+            return 0  # The kernel's report may be about another file's reads.
         ends, times = array("q", bytes(8 * room)), array("q", bytes(8 * room))
         fd, start = self._file.descriptor(), self._positions[-1]
         if self._is_slow and hasattr(os, "posix_fadvise"):
@@ -182,7 +182,7 @@ class ProvenHead:
         return count
 
     def _step(self, position: int, room: int) -> None:
-        """Follow up to `room` batches of any kind, one by one."""
+        """Walk up to `room` batches of any kind, one by one."""
         latest = self._largest[-1]
         for end, next_offset, timestamp in islice(iter_times(self._file, self._positions[-1], position, self._next_offset), room):
             latest = max(latest, timestamp)

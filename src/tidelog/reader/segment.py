@@ -1,13 +1,13 @@
 """A segment, read-only: the ``.log`` and the indexes beside it (spec §2-§4).
 
 Invariants
-    * Nothing is read before it is asked for; an object costs no descriptor.
-    * The ``.log`` is one inode for good. If the owner deletes or replaces it, what was listed is still read under its new
-      name, or SegmentChangedError says that it is gone.
-    * An index is a hint. Each entry that is used is checked against the batch that it points to. An index that lies, or
-      is missing or broken, costs a notice and a walk through the log, never an answer.
-    * The last segment ends where `segment_end` says; any other ends with its file, and a torn batch there is an error.
-      Later appends of its owner are not seen, and index entries about them are skipped silently.
+    * Nothing is read before it is needed; an unused object has no open file.
+    * The ``.log`` is always the same inode. If the owner deletes or replaces it, it is still read under its new name, or
+      SegmentChangedError is raised.
+    * An index is a hint. Each entry is checked against its batch before it is used. A wrong, missing or broken index costs a
+      notice and a walk through the log, never an answer.
+    * `segment_end` determines the end of the last segment. Any other ends with its file, and a torn batch there is an error.
+      Later appends are not seen, and index entries about them are skipped silently.
 
 One thread at a time.
 """
@@ -37,13 +37,13 @@ from tidelog.records.control import ControlType, EndTxnMarker, parse_control_typ
 from tidelog.records.records import first_offset, iter_records
 
 SILENT_WITHOUT_INDEX_BYTES = 2 * 1024 * 1024
-"""Kafka makes a live segment's index with its first entry; up to this size a last segment may well have none."""
+"""Kafka creates a live segment's index with its first entry. Up to this size a last segment may lack one."""
 
 _Index = TypeVar("_Index", bound=IndexEntries)
 
 
 class LargestTimestamp(NamedTuple):
-    """The largest timestamp of a segment (ms, -1 none), an offset of the first batch that has it, and where it was found."""
+    """A segment's largest timestamp (ms, -1 for none), an offset of the first batch with it, and where it was found."""
 
     timestamp: int
     offset: int
@@ -51,7 +51,7 @@ class LargestTimestamp(NamedTuple):
 
 
 class Segment:
-    """One segment. `next_base_offset` is the next segment's base, None of the last one; `budget` is the whole log's."""
+    """One segment. `next_base_offset` is the next segment's base, None for the last one; `budget` is shared by the whole log."""
 
     def __init__(
         self,
@@ -75,18 +75,18 @@ class Segment:
         self._end: SegmentEnd | None = None
         self.head = ProvenHead(self._file, file.base_offset, budget or WalkBudget(), self._claimed_after)
         self.largest: LargestTimestamp | None = None
-        """The result of `segment_time.largest_timestamp`; None before."""
+        """The result of `segment_time.largest_timestamp`, once known."""
 
     @classmethod
     def open(cls, path: Path, next_base_offset: int | None = None, notices: Notices | None = None) -> Segment:
-        """Take a ``.log`` file by itself. Raises NotFoundError, InvalidArgumentError for a name that is not an offset."""
+        """Open a ``.log`` file by itself. Raises NotFoundError, InvalidArgumentError for a name that is not an offset."""
         return cls(segment_file(path), next_base_offset, notices)
 
     def __repr__(self) -> str:
         return f"Segment({str(self.log_path)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A segment goes to another process as it was listed, with nothing of what was read."""
+        """A pickled segment contains its listing and nothing that was read."""
         return (_listed_elsewhere, (self._listed, self.next_base_offset))
 
     @property
@@ -111,7 +111,7 @@ class Segment:
         return self._file.bytes_read + self._bytes_of_distrusted + sum(indexes)
 
     def close(self) -> None:
-        """Give the descriptors back; they are taken again when needed."""
+        """Close the files; they are reopened when needed."""
         self._file.close()
         for index in self._indexes.values():
             if index is not None:
@@ -121,7 +121,7 @@ class Segment:
 
     @property
     def end_position(self) -> int:
-        """The byte after the last batch: of the last segment, see `segment_end`; of another, the file's size."""
+        """The position after the last batch: by `segment_end` in the last segment, the file's size in others."""
         return self.valid_end().position if self.is_last else self.size_bytes
 
     @property
@@ -130,7 +130,7 @@ class Segment:
         return self.valid_end().next_offset
 
     def valid_end(self) -> SegmentEnd:
-        """Return where the batches end. Reads the index's last entry and what follows it. Raises CorruptBatchError."""
+        """Return the end of the batches. Reads the index's last entry and the log after it. Raises CorruptBatchError."""
         if self._end is None:
             start, min_offset = 0, self.base_offset
             entry, lies = self._last_true_entry()
@@ -150,18 +150,18 @@ class Segment:
 
     @property
     def may_have_grown(self) -> bool:
-        """Whether index entries at or after the end may be about batches that were appended since the segment was listed.
+        """Whether index entries at or after the end may refer to batches that were appended after the listing.
 
-        That is so if the file has grown, or was longer than its batches (preallocated, or in the middle of an append).
+        That is the case if the file has grown, or was longer than its batches (preallocated, or in the middle of an append).
         """
         return self.is_last and (self.size_bytes > self.end_position or self._file.size_bytes() > self.size_bytes)
 
     def check_name(self) -> bool:
-        """Say whether the first batch begins at the base offset; with a hole between them, or in an empty segment, it does not.
+        """Return whether the first batch begins at the base offset. False if there is a gap, or the segment is empty.
 
-        Reads one header; of a compressed v0 or v1 message, all of it. A header that is damaged is left to those who read it.
-        Raises CorruptBatchError where the first batch is below the base, or reaches beyond the next segment's: then who goes by
-        names misses records; SegmentChangedError.
+        Reads one header, or a whole compressed v0 or v1 message. Does not report a damaged header; reading does. Raises
+        CorruptBatchError if the first batch is below the base or extends beyond the next segment's base, because look-ups by name
+        would miss records; SegmentChangedError.
         """
         try:
             header = read_header(self._file.read(0, min(HEADER_BYTES, self.size_bytes)), 0, 0, self.log_path)
@@ -175,12 +175,12 @@ class Segment:
             found, expected = header.last_offset, f"< {next_base_offset}, where the next segment begins"
         else:
             if first != self.base_offset and header.magic == 2:
-                self.check_follower(header)  # An offset that is too high by a bit looks like a hole.
+                self.check_follower(header)  # An offset with a flipped bit looks like a gap.
             return first == self.base_offset
         raise CorruptBatchError("a segment's name does not fit its batches", path=self.log_path, found=found, expected=expected)
 
     def headers(self, position: int = 0, end_position: int | None = None, *, check_crc: bool = False) -> Iterator[BatchHeader]:
-        """Yield the batches from `position`, where one starts, up to `end_position` or the segment's end.
+        """Yield the batches from `position`, where one must start, up to `end_position` or the segment's end.
 
         Raises CorruptBatchError, SegmentChangedError.
         """
@@ -191,21 +191,21 @@ class Segment:
             yield from self._walk(position, end_position, crc=check_crc, stop_at_partial=True)
 
     def check_follower(self, header: BatchHeader) -> None:
-        """Make sure that the batch after another one fits to it: no checksum covers the offset that an answer is.
+        """Check a batch's offset against the next batch, because no checksum covers it.
 
         Raises CorruptBatchError, SegmentChangedError.
         """
         next(self._walk(header.end_position, self.end_position, crc=False, min_offset=header.next_offset), None)
 
     def times(self, position: int, end_position: int) -> Iterator[int]:
-        """Yield the largest timestamp of each batch in [position, end_position), at both of which one begins (or the log ends).
+        """Yield the largest timestamp of each batch in [position, end_position). Both must be batch boundaries.
 
-        Raises CorruptBatchError, also where none begins at `end_position`, SegmentChangedError.
+        Raises CorruptBatchError, also if `end_position` is no boundary, SegmentChangedError.
         """
         return (timestamp for _, _, timestamp in batch_walk.iter_times(self._file, position, end_position, self.base_offset))
 
     def read_batch(self, header: BatchHeader) -> memoryview:
-        """Return exactly the batch's bytes; the checksum is not looked at."""
+        """Return the batch's bytes. The checksum is not verified."""
         data = self._file.read(header.position, header.size)
         if len(data) < header.size:
             raise SegmentChangedError("a segment became shorter while it was read", path=self.log_path, position=header.position)
@@ -217,12 +217,12 @@ class Segment:
         for header in headers:
             if header.last_offset >= offset:
                 if header.base_offset > offset:
-                    next(headers, None)  # No checksum covers an offset: the next batch shows that this one is too high.
+                    next(headers, None)  # No checksum covers an offset: the next batch reveals that this one is too high.
                 return header
         return None
 
     def floor_position(self, offset: int, trace: Trace | None = None) -> int:
-        """Return a position where a batch starts and before which all offsets are below `offset`: by the index, or 0."""
+        """Return a batch's position before which all offsets are below `offset`: from the index, or 0."""
         index = self.offset_index
         if index is None:
             return 0
@@ -233,7 +233,7 @@ class Segment:
             if slot >= 0 and entry.position >= end_position and self.may_have_grown:
                 slot = index.entries_before(end_position) - 1
                 entry = OffsetPosition(self.base_offset, 0) if slot < 0 else index.entry(slot)
-                if entry.offset > offset:  # Positions that do not grow with the offsets.
+                if entry.offset > offset:  # Positions that do not increase with the offsets.
                     slot, entry = -1, OffsetPosition(self.base_offset, 0)
         except SegmentChangedError as error:
             self._distrust(names.INDEX_SUFFIX, error.message)
@@ -246,9 +246,9 @@ class Segment:
         return entry.position
 
     def end_txn_marker(self, header: BatchHeader) -> EndTxnMarker | None:
-        """Return what a control batch says about its producer's transaction; None if it is none or was emptied by compaction.
+        """Return a control batch's marker, None if it has none or was emptied by compaction.
 
-        Raises CorruptBatchError, also for a wrong checksum.
+        Raises CorruptBatchError, also for an invalid checksum.
         """
         path, position = self.log_path, header.position
         batch = self.read_batch(header)
@@ -275,11 +275,11 @@ class Segment:
 
     @property
     def offset_index(self) -> OffsetIndex | None:
-        """The offset index; None if there is none, or none that is of use."""
+        """The offset index, None if it is missing or unusable."""
         return self._index(names.INDEX_SUFFIX, OffsetIndex)
 
     def _claimed_after(self, position: int) -> int | None:
-        """Return where the offset index says that a batch begins, at or after a byte position; None if it says nothing."""
+        """Return where a batch begins at or after a byte position according to the offset index, None if unknown."""
         index = self.offset_index
         try:
             slot = 0 if index is None else index.entries_before(position)
@@ -289,16 +289,16 @@ class Segment:
 
     @property
     def time_index(self) -> TimeIndex | None:
-        """The time index; None if there is none, or none that is of use."""
+        """The time index, None if it is missing or unusable."""
         return self._index(names.TIME_INDEX_SUFFIX, TimeIndex)
 
     def distrust_time_index(self, reason: str | None) -> None:
-        """Do without the time index from now on, with a notice if there is a reason to give."""
+        """Ignore the time index from now on, with a notice if a reason is given."""
         self._distrust(names.TIME_INDEX_SUFFIX, reason)
 
     @cached_property
     def unchecked_last_time_entry(self) -> TimestampOffset:
-        """The time index's last entry, whether the log agrees or not; (-1, base) without one. To say what Kafka would do."""
+        """The time index's last entry, unchecked; (-1, base) without one. For explaining what Kafka would do."""
         file = self._open_beside(names.TIME_INDEX_SUFFIX)
         if file is None:
             return TimestampOffset(-1, self.base_offset)
@@ -306,7 +306,7 @@ class Segment:
             return TimeIndex.open(file, self.base_offset).last_entry
 
     def open_txn_index(self) -> TxnIndex | None:
-        """Read the transaction index; None if there is none. Raises CorruptIndexError."""
+        """Read the transaction index, None if there is none. Raises CorruptIndexError."""
         file = self._open_beside(names.TXN_INDEX_SUFFIX)
         if file is None:
             return None
@@ -315,7 +315,7 @@ class Segment:
         return index
 
     def index_path(self, suffix: str) -> Path:
-        """Return the path of one of the segment's index files, there or not."""
+        """Return the path of one of the segment's index files, whether it exists or not."""
         return Path(f"{self._stem}{suffix}")
 
     def _index(self, suffix: str, kind: type[_Index]) -> _Index | None:
@@ -345,14 +345,14 @@ class Segment:
     def _open_beside(self, suffix: str) -> ReadOnlyFile | None:
         """Open an index file that belongs to this inode of the ``.log``, None if there is none.
 
-        That is one with the same kind of name, opened in between two looks that find the ``.log`` under that name.
+        It has the same kind of name, and the ``.log`` has that name before and after the index is opened.
         """
         for _ in range(3):
             log_path = self._file.locate()
             if log_path is None:
-                return None  # Unlinked: what is read under an open descriptor has lost its indexes.
+                return None  # Unlinked: the log is read through its descriptor, its indexes are gone.
             ending = str(log_path).removeprefix(f"{self._stem}{names.LOG_SUFFIX}")
-            # A crash may leave the log in its place and an index of the same swap still under its old name.
+            # A crash may leave the log renamed and an index of the same swap not yet renamed.
             endings = [ending] if ending else ["", names.SWAP_SUFFIX]
             file = None
             for candidate in endings:
@@ -365,7 +365,7 @@ class Segment:
                 break
             if self._file.locate() == log_path:
                 if file is not None:
-                    file.fallbacks = _other_names(self.index_path(suffix))  # From here on it is known by its inode.
+                    file.fallbacks = _other_names(self.index_path(suffix))  # From here on it is identified by its inode.
                 return file
             if file is not None:
                 file.close()
@@ -381,11 +381,11 @@ class Segment:
         self._indexes[suffix] = None
 
     def _batch_of(self, index: OffsetIndex, slot: int, entry: OffsetPosition, end_position: int) -> BatchHeader | None:
-        """Return the batch that an offset index entry points to, if there is one with a right checksum that may bear it.
+        """Return the batch that an offset index entry points to, if it is valid and may have that entry.
 
-        Look-ups need every batch before the position to be below the entry's offset: so the batch must not start above it. That
-        it ends at it is not asked (older releases wrote other offsets of the batch, or of several). A batch within a record's
-        value may pass for it, but the headers from the entry before on do not lead there.
+        Look-ups need every batch before the position to be below the entry's offset, so the batch must not start above it. It
+        need not end at the offset: older releases wrote other offsets of the batch, or of several. A batch within a record's
+        value would pass, but the headers from the previous entry on do not lead to it.
         """
         try:
             before = 0 if slot == 0 else index.entry(slot - 1).position
@@ -405,7 +405,7 @@ class Segment:
         return header if first <= entry.offset else None
 
     def _last_true_entry(self) -> tuple[BatchHeader | None, list[tuple[int, OffsetPosition]]]:
-        """Return the batch of the last offset index entry that is true, and the entries after it that are not (yet)."""
+        """Return the batch of the last valid offset index entry, and the entries after it, which are not (yet) valid."""
         index = self.offset_index
         lies: list[tuple[int, OffsetPosition]] = []
         step, slot = 1, 0 if index is None else index.entries - 1
@@ -431,17 +431,17 @@ def _no_such_batch(slot: int, entry: OffsetPosition) -> str:
 
 
 def _listed_elsewhere(file: SegmentFile, next_base_offset: int | None) -> Segment:
-    """Return a segment that was listed by another process, perhaps on another machine that has the same folder."""
+    """Return a segment that another process has listed, perhaps on another machine with the same folder."""
     segment = Segment(file, next_base_offset)
     try:
-        # Each machine numbers its devices by itself; the inode is the file system's.
+        # Device numbers belong to the machine, inodes to the file system.
         device = file.path.parent.stat().st_dev
     except OSError:
-        return segment  # The reader reports it.
+        return segment  # Reading reports it.
     segment.file.identity = FileIdentity(device, file.identity.inode)
     return segment
 
 
 def _other_names(path: Path) -> list[Path]:
-    """Return the names that a file of a segment may bear before and after its own."""
+    """Return the names that a segment's file may have before and after its own."""
     return [path, Path(f"{path}{names.DELETED_SUFFIX}"), Path(f"{path}{names.SWAP_SUFFIX}")]

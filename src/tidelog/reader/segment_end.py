@@ -1,26 +1,26 @@
-"""Where the last segment ends: after its last whole batch with a right checksum.
+"""Determines the end of the last segment: after its last complete batch with a valid checksum.
 
 ======================================  =================================================================================
-what stands after a whole batch        is
+after a complete batch                  meaning
 ======================================  =================================================================================
 nothing                                 the end
 zeros to the end of the file            the end (a preallocated file; nothing was lost)
-a batch with a right checksum, whose    CorruptBatchError: no crash writes that
-offset does not fit
+a batch with a valid checksum, whose    CorruptBatchError: no crash writes that
+offset cannot follow
 a part of a batch, up to the file's     the end, with a notice (an append that a crash tore) unless the file is growing
 end; or one of which a block is zeros
-any other batch that is not sound       CorruptBatchError: no crash writes that
-whatever is no sound batch, but a       CorruptBatchError: records were damaged, and others come after them
-sound one follows
+any other unsound batch                 CorruptBatchError: no crash writes that
+an unsound batch followed by a sound    CorruptBatchError: records were damaged, and others follow them
+one
 ======================================  =================================================================================
 
-A process that is killed leaves the beginning of what it wrote. A machine that loses power leaves the file short, or some blocks
-of it as they were before the append: zeros. So a batch that is all there by its size, of which no block is zeros, was whole
-once, and is damaged. So is one whose checksum is right if it ends with the file, or if one bit of its length is flipped.
-Bytes that cannot be distinguished from a torn append are skipped, and checked against the checkpoints (`missing`).
+A killed process leaves the beginning of what it wrote. A power failure leaves a shorter file, or some blocks in their state
+before the append: zeros. So a batch that is complete by its size and has no block of zeros was complete once, and is damaged. So
+is one whose checksum is valid if it ends with the file, or if one bit of its length is flipped. Bytes that cannot be
+distinguished from a torn append are skipped, and checked against the checkpoints (`missing`).
 
-A "sound batch" that follows has a right checksum and an offset that fits, so that a torn batch which carries another
-log's bytes in its value is not taken for damage.
+A sound batch has a valid checksum and an offset that may follow, so that a torn batch with another log's bytes in its value is
+not mistaken for damage.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, MIN_HEADER_BYTES, 
 WINDOW_BYTES = 4 * 1024 * 1024
 
 BLOCK_BYTES = 64
-"""No storage tears what it writes into smaller pieces: the line of a cache, where files lie in persistent memory."""
+"""The smallest unit that storage writes atomically: a cache line, for files in persistent memory."""
 
 _LENGTH = Struct(">i")
 _MAGIC_AT = 16
 
 
 class SegmentEnd(NamedTuple):
-    """The byte after the last whole batch, the offset that comes next, and that batch's header (None of an empty segment)."""
+    """The position after the last complete batch, the next offset, and that batch's header (None in an empty segment)."""
 
     position: int
     next_offset: int
@@ -55,13 +55,13 @@ class SegmentEnd(NamedTuple):
 
 
 class TornTail(NamedTuple):
-    """Bytes that a crash may have left after the last whole batch."""
+    """Bytes that a crash may have left after the last complete batch."""
 
     position: int
     end_position: int
     first_offset: int
     end_offset: int | None
-    """After the last record of the batch that was torn, by its header; None if no header is left."""
+    """The offset after the torn batch's last record, from its header; None if the header is torn."""
 
     def __str__(self) -> str:
         said = "" if self.end_offset is None else f", to {self.end_offset - 1} by a batch's header"
@@ -72,14 +72,14 @@ class TornTail(NamedTuple):
 
 
 def find_end(file: ReadOnlyFile, size_bytes: int, position: int, min_offset: int, notices: Notices) -> SegmentEnd:
-    """Walk from `position`, where a batch starts or the segment is empty, to the end; checksums are checked.
+    """Walk from `position`, where a batch starts or the segment is empty, to the end, verifying checksums.
 
     Raises CorruptBatchError for a damaged batch that no crash explains, SegmentChangedError.
     """
     try:
         return _find_end(file, size_bytes, position, min_offset, notices)
     except SegmentChangedError:
-        # Its owner cuts off what was preallocated when it begins the next segment: then it ends with its last batch.
+        # At a roll the owner truncates the preallocated part: then the file ends with its last batch.
         size_bytes = file.size_bytes()
         end = _find_end(file, size_bytes, position, min_offset, notices)
         if end.position != size_bytes:
@@ -103,7 +103,7 @@ def _find_end(file: ReadOnlyFile, size_bytes: int, position: int, min_offset: in
             follower = _sound_batch(file, position + 1, last_byte + 1, size_bytes, next_offset)
             if follower is not None:
                 raise _damage(error, f"and a sound batch follows at byte {follower.position}", file, position) from error
-            if file.size_bytes() == size_bytes:  # Else the owner is in the middle of an append.
+            if file.size_bytes() == size_bytes:  # Otherwise the owner is in the middle of an append.
                 if not may_be_torn(file, position, size_bytes, next_offset):
                     raise _damage(error, "and a crash does not leave such a batch at the end", file, position) from error
                 torn = torn_tail(file, position, size_bytes, next_offset)
@@ -117,14 +117,14 @@ def _damage(error: CorruptBatchError, why: str, file: ReadOnlyFile, position: in
 
 
 def torn_tail(file: ReadOnlyFile, position: int, size_bytes: int, next_offset: int) -> TornTail:
-    """Describe the bytes after the last whole batch."""
+    """Describe the bytes after the last complete batch."""
     header = _header_at(file, position, size_bytes)
     fits = header is not None and next_offset <= header.base_offset <= header.last_offset <= next_offset + MAX_RELATIVE_OFFSET
     return TornTail(position, size_bytes, next_offset, header.next_offset if header is not None and fits else None)
 
 
 def may_be_torn(file: ReadOnlyFile, position: int, size_bytes: int, next_offset: int) -> bool:
-    """Return whether the bytes from `position` on, which are no sound batch, may be what a crash left of an append."""
+    """Return whether the bytes from `position` on, which are no sound batch, may be an append torn by a crash."""
     head = file.read(position, min(HEADER_BYTES, size_bytes - position))
     if len(head) < MIN_HEADER_BYTES:
         return True
@@ -138,12 +138,12 @@ def may_be_torn(file: ReadOnlyFile, position: int, size_bytes: int, next_offset:
         end_position = size_bytes
     last_byte = last_nonzero(file, position, size_bytes)
     if last_byte is None or (last_byte + 1 < end_position < size_bytes):
-        return True  # A preallocated file, of which the beginning of a batch was written.
+        return True  # A preallocated file with the beginning of a batch.
     return _has_block_of_zeros(file, position, end_position, next_offset)
 
 
 def _has_block_of_zeros(file: ReadOnlyFile, start: int, end: int, next_offset: int) -> bool:
-    """Return whether the part of [start, end) in some block is zeros, other than those that an offset begins with."""
+    """Return whether [start, end) contains a block of zeros, not counting the leading zeros of an offset."""
     while start < end:
         window = file.read(start, min(WINDOW_BYTES, end - start))
         at = 0
@@ -161,7 +161,7 @@ def last_nonzero(file: ReadOnlyFile, start: int, end: int) -> int | None:
     while end > start:
         window_start = max(start, end - WINDOW_BYTES)
         window = file.read(window_start, end - window_start)
-        if window != bytes(len(window)):  # Compared at once: a preallocated file may hold gigabytes of zeros.
+        if window != bytes(len(window)):  # Compared in large pieces: a preallocated file may contain gigabytes of zeros.
             return window_start + len(window.rstrip(b"\0")) - 1
         end = window_start
     return None
@@ -175,9 +175,9 @@ def _header_at(file: ReadOnlyFile, position: int, size_bytes: int) -> BatchHeade
 
 
 def _has_other_length(file: ReadOnlyFile, position: int, size_bytes: int, head: bytes) -> bool:
-    """Say whether the checksum is that of a batch that ends with the file, or whose length differs in one bit.
+    """Return whether the checksum fits a batch that ends with the file, or one whose length differs in one bit.
 
-    A batch may end with zeros, so that a shorter one seems to lie in a preallocated file.
+    A batch may end with zeros, and then looks like a shorter one in a preallocated file.
     """
     magic = head[_MAGIC_AT]
     first = position + MIN_HEADER_BYTES if magic < 2 else position + HEADER_BYTES
@@ -189,7 +189,7 @@ def _has_other_length(file: ReadOnlyFile, position: int, size_bytes: int, head: 
 
 
 def _checksum_is_right(file: ReadOnlyFile, position: int, size_bytes: int) -> bool:
-    """Say whether a whole batch with a right checksum stands at `position`."""
+    """Return whether a complete batch with a valid checksum is at `position`."""
     header = _header_at(file, position, size_bytes)
     if header is None or header.end_position > size_bytes:
         return False
@@ -215,7 +215,7 @@ def _sound_batch(file: ReadOnlyFile, start: int, stop: int, size_bytes: int, nex
 
 
 def candidates(file: ReadOnlyFile, start: int, stop: int, size_bytes: int, next_offset: int) -> Iterator[int]:
-    """Yield positions in [start, stop) whose bytes may be a header: a near offset, a length of none of 0..13, a known magic."""
+    """Yield the positions in [start, stop) that may hold a header: a near offset, a length above 13, a known magic."""
     high = next_offset >> 32
     highs = b"|".join(re.escape(value.to_bytes(4, "big")) for value in (high, high + 1))
     pattern = re.compile(rb"(?=(?:%b).{4}(?!\0\0\0[\0-\x0d])[\0-\x7f].{7}[\0-\x02])" % highs, re.DOTALL)

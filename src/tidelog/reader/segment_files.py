@@ -1,14 +1,14 @@
-"""Which files make up a partition at one moment, although its owner may be renaming them.
+"""Lists a consistent set of a partition's files while its owner may be renaming them.
 
-A listing is read until two in a row agree, and each segment is then held by its inode (see `files`), so that what was
-listed together is read together. The names mean:
+The folder is listed until two consecutive listings agree. Each segment is then identified by its inode (see `files`), so that the
+files of one listing are read together. The names mean:
 
 =========================  ======================================================================================
-``N.log``                  a segment; N is padded to 20 digits, any other name that ends so is an error
-``….deleted``              on its way out: not listed (but a segment listed before is still found there)
+``N.log``                  a segment; N has 20 digits, any other name with this ending is an error
+``….deleted``              being deleted: not listed (but a segment that was listed before is still found there)
 ``N.log.cleaned``          the cleaner's unfinished work: ignored, and every ``.swap`` at or above it with it
-``N.log.swap``             finished work about to take its place: stands for every segment whose base lies in
-                           [its base, its next offset), as Kafka's loader decides after a crash (spec §6.2)
+``N.log.swap``             finished work about to be renamed: replaces every segment whose base is in
+                           [its base, its next offset), as in Kafka's loader after a crash (spec §6.2)
 =========================  ======================================================================================
 """
 
@@ -24,13 +24,13 @@ from tidelog.formats import names
 from tidelog.formats.files import FileIdentity
 
 MAX_LISTINGS = 32
-"""How often a folder is listed before giving up on two listings that agree."""
+"""The number of listings before giving up on two that agree."""
 
 _LOG_SWAP_SUFFIX = names.LOG_SUFFIX + names.SWAP_SUFFIX
 
 
 class SegmentFile(NamedTuple):
-    """A ``.log`` (or ``.log.swap``) as it was listed."""
+    """A listed ``.log`` or ``.log.swap``."""
 
     base_offset: int
     path: Path
@@ -42,7 +42,7 @@ class SegmentFile(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """A partition folder's files, as far as reading needs them."""
+    """The files of a partition's folder that readers need."""
 
     segments: list[SegmentFile]
     snapshots: list[int]
@@ -50,15 +50,15 @@ class Listing(NamedTuple):
 
 
 def list_partition(directory: Path, next_offset: Callable[[SegmentFile], int]) -> Listing:
-    """List a partition's folder. `next_offset` says where a ``.log.swap`` ends; it is asked only if there is one.
+    """List a partition's folder. `next_offset` returns the end of a ``.log.swap``; called only if there is one.
 
-    Raises NotFoundError where there is no such folder, SegmentChangedError if it keeps changing, StorageError (also for a link
-    that leads nowhere), CorruptDataError for a ``.log`` whose name is not a segment's.
+    Raises NotFoundError if there is no such folder, SegmentChangedError if it keeps changing, StorageError (also for a dangling
+    link), CorruptDataError for a ``.log`` whose name is not a segment's.
     """
     previous = None
     for _ in range(MAX_LISTINGS):
         found = _scan(directory)
-        # A live segment grows and ages from one listing to the next: only names and inodes must agree.
+        # A live segment's size and time change between listings: only names and inodes must agree.
         current = {name: file and file.identity for name, file in found.items()}
         if current == previous:
             return _resolve(found, next_offset)
@@ -67,7 +67,7 @@ def list_partition(directory: Path, next_offset: Callable[[SegmentFile], int]) -
 
 
 def _scan(directory: Path) -> dict[str, SegmentFile | None]:
-    """Return the names that matter: segments with what they are, everything else with None."""
+    """Return the relevant names: segments with their listing, others with None."""
     found: dict[str, SegmentFile | None] = {}
     try:
         with os.scandir(directory) as entries:
@@ -81,9 +81,9 @@ def _scan(directory: Path) -> dict[str, SegmentFile | None]:
                     except NotFoundError:
                         if entry.is_symlink():
                             raise StorageError("a link to a segment that is not there", path=directory / name) from None
-                        found[name] = None  # Renamed since: the next listing shows it, and differs from this one.
+                        found[name] = None  # Renamed meanwhile: the next listing will differ.
     except StorageError:
-        raise  # An OSError too; it names the file.
+        raise  # This is an OSError, too; it names the file.
     except FileNotFoundError:
         raise NotFoundError("no such folder", path=directory) from None
     except NotADirectoryError:

@@ -1,22 +1,22 @@
-"""Time in one segment: its largest timestamp, and the first record that reaches one (spec §3, §4.9).
+"""Time look-ups in one segment: its largest timestamp, and the first record that reaches a timestamp (spec §3, §4.9).
 
-The time index bounds both from below: an entry (T, o) says that o's batch is the first to reach T. Before it is used,
+The time index bounds both from below: an entry (T, o) claims that o's batch is the first to reach T. Before it is used,
 
-* the batch that holds o must have T as its largest timestamp, and a right checksum;
-* no batch before it may reach T: the headers of all are checked, as far as `proven_head` has a budget for that. Beyond it,
-  those from the batch of the entry before on, however many: so one entry that lies is always seen. Where it is far, and a time
-  map is bound to the log, that says the same (`mapped_head`).
+* the batch that contains o must have T as its largest timestamp, and a valid checksum;
+* no earlier batch may reach T. All their headers are checked, within the budget of `proven_head`. Beyond the budget, those since
+  the previous entry's batch are, however many, so that a single wrong entry is always detected. If that is far and a time map is
+  bound to the log, the map is used instead (`mapped_head`).
 
-The log after the last entry is walked, batch by batch. So a missing, short or scrambled index costs time only.
-docs/spec/what-is-believed.md has what remains trusted, and what the checks cost.
+The log after the last entry is walked batch by batch. So a missing, short or scrambled index only costs time.
+docs/spec/what-is-believed.md lists what is still trusted, and what the checks cost.
 
-Kafka's entries are about o's batch. KIP-33's text means something else, which no release wrote, and which is understood: o is
-the next offset at the time of the entry (after the roll, the next segment's base), and T was reached before it. Then the batch
-is the first that reaches T, found by a walk from the entry before. And it gives a segment without timestamps one entry, the
-file's time with the first message's offset or the next segment's base: that leads to no record, and is skipped.
+In Kafka's entries T belongs to o's batch. KIP-33's text describes another rule, which no release used but which is supported: o
+is the next offset at the time of the entry (after a roll, the next segment's base), and T was reached before it. Then the batch
+is the first that reaches T, found by a walk from the previous entry. KIP-33 also gives a segment without timestamps one entry,
+the file's time with the first message's offset or the next segment's base. It leads to no record, and is skipped.
 
-A topic of format v0 with LogAppendTime has entries too (Kafka noted the append times, which v0 cannot store): those lead to
-no record, and are skipped without a notice.
+A topic of format v0 with LogAppendTime has entries, too: Kafka indexed append times that v0 cannot store. They lead to no record,
+and are skipped without a notice.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from tidelog.records.batch import BatchHeader
 from tidelog.records.records import first_record_at, max_timestamp_record
 
 MAPPED_BYTES = 16 * 1024 * 1024
-"""From so far on it takes less to read a time map than to walk."""
+"""The distance from which reading a time map is cheaper than a walk."""
 
 
 class FoundRecord(NamedTuple):
-    """A record found by time: offset, timestamp (ms), and its batch."""
+    """A record found by time: offset, timestamp (ms), batch."""
 
     offset: int
     timestamp: int
@@ -46,8 +46,8 @@ class FoundRecord(NamedTuple):
 def largest_timestamp(segment: Segment, at_least: int | None = None) -> LargestTimestamp:
     """Return the largest timestamp of all batches; (-1, base, "none") without timestamps.
 
-    With it come an offset of the batch that first has it, and which of index and log says so.
-    With `at_least`, the last time index entry is answer enough if its batch reaches that; nothing is then walked.
+    Also returns an offset of the first batch with it, and whether index or log was the source. With `at_least`, the last time
+    index entry suffices if its batch reaches that; nothing is walked then.
     """
     if segment.largest is not None:
         return segment.largest
@@ -64,7 +64,7 @@ def largest_timestamp(segment: Segment, at_least: int | None = None) -> LargestT
         if last is not None:
             entry, batch = last
             position = batch.end_position
-            if entry.timestamp != NO_TIMESTAMP:  # Such an entry is forged, and right: up to its batch there is no timestamp.
+            if entry.timestamp != NO_TIMESTAMP:  # A forged entry that happens to be true: up to its batch there is no timestamp.
                 largest = LargestTimestamp(entry.timestamp, entry.offset, "index")
     if index is not None and largest.source == "none" and _is_v0_throughout(segment):
         position = segment.end_position
@@ -73,7 +73,7 @@ def largest_timestamp(segment: Segment, at_least: int | None = None) -> LargestT
         if header.max_timestamp > largest.timestamp:
             largest = LargestTimestamp(header.max_timestamp, header.last_offset, "log")
     if indexed.source == "index" and largest.source == "log" and not segment.is_last:
-        # A roll writes the largest timestamp as the last entry; in a live segment the index may well lag behind.
+        # A roll writes the largest timestamp as the last entry. A live segment's index may lag behind.
         path = segment.log_path if index is None or index.path is None else index.path
         segment.notices.note(path, f"ends at {indexed.timestamp}, the segment at {largest.timestamp}: entries are missing")
     segment.largest = largest
@@ -81,13 +81,13 @@ def largest_timestamp(segment: Segment, at_least: int | None = None) -> LargestT
 
 
 def retention_timestamp(segment: Segment) -> LargestTimestamp:
-    """The same as Kafka's retention sees it: without timestamps, the file's modification time ("mtime")."""
+    """The same for Kafka's retention: without timestamps, the file's modification time ("mtime")."""
     largest = largest_timestamp(segment)
     return LargestTimestamp(segment.modified_ms, segment.base_offset, "mtime") if largest.source == "none" else largest
 
 
 def _late_enough(segment: Segment, index: TimeIndex, slot: int, at_least: int) -> LargestTimestamp | None:
-    """Return what an entry says if its batch reaches a time: then the segment does, whatever lies before the batch."""
+    """Return an entry's timestamp if its batch reaches a time: then the segment does, whatever precedes the batch."""
     try:
         entry = index.entry(slot)
     except SegmentChangedError:
@@ -103,7 +103,8 @@ def _late_enough(segment: Segment, index: TimeIndex, slot: int, at_least: int) -
 def find_offset_by_timestamp(
     segment: Segment, timestamp: int, starting_offset: int, trace: Trace | None = None
 ) -> FoundRecord | None:
-    """Return the first record with `offset >= starting_offset` whose timestamp is at least `timestamp`; control records count.
+    """Return the first record with `offset >= starting_offset` whose timestamp is at least `timestamp`, including control
+    records.
 
     Raises CorruptBatchError, InvalidRecordError, DecompressionError, SegmentChangedError.
     """
@@ -136,9 +137,9 @@ def find_offset_by_timestamp(
 
 
 def find_max_timestamp(segment: Segment, largest: LargestTimestamp, starting_offset: int) -> FoundRecord | None:
-    """Return the first record at or above `starting_offset` that carries `largest`, the largest timestamp from there on."""
+    """Return the first record at or above `starting_offset` with `largest`, the largest timestamp from there on."""
     for header in segment.headers(segment.floor_position(max(largest.offset, starting_offset)), check_crc=True):
-        # A batch that the log start cuts may have lost its own largest record.
+        # In a batch that the log start cuts, the record with the largest timestamp may be deleted.
         if header.max_timestamp >= largest.timestamp and header.last_offset >= starting_offset:
             record = max_timestamp_record(header, segment.read_batch(header), starting_offset, path=segment.log_path)
             if record is not None and record[1] == largest.timestamp:
@@ -148,7 +149,7 @@ def find_max_timestamp(segment: Segment, largest: LargestTimestamp, starting_off
 
 
 def start_position(segment: Segment, timestamp: int, trace: Trace | None = None) -> int:
-    """Return where the walk for `timestamp` starts: at the batch of the last time index entry that is not later, or at 0."""
+    """Return the start of the walk for `timestamp`: the batch of the last time index entry that is not later, or 0."""
     index = segment.time_index
     if index is None:
         return 0
@@ -160,7 +161,7 @@ def start_position(segment: Segment, timestamp: int, trace: Trace | None = None)
     inner = None if trace is None else Trace()
     known = _entry(segment, index, slot, inner) if slot >= 0 else None
     if known is not None and known[0].timestamp > timestamp:
-        known = None  # In an index that is out of order, or has grown since, a lower slot may hold a later time.
+        known = None  # In an index that is out of order or has grown, a lower slot may have a later time.
     if trace is not None and inner is not None and index.path is not None:
         entry = TimestampOffset(NO_TIMESTAMP, segment.base_offset) if known is None else known[0]
         trace.add(TimeIndexStep(index.path, -1 if known is None else slot, index.entries, entry.timestamp, entry.offset))
@@ -169,7 +170,7 @@ def start_position(segment: Segment, timestamp: int, trace: Trace | None = None)
 
 
 def _last_slot(segment: Segment, index: TimeIndex) -> int:
-    """Return the slot of the last entry about what is seen of the segment: its owner may have added others since."""
+    """Return the slot of the last entry about the segment as listed; its owner may have added others."""
     if not segment.may_have_grown:
         return index.entries - 1
     next_offset = segment.next_offset
@@ -184,7 +185,7 @@ def _last_slot(segment: Segment, index: TimeIndex) -> int:
 def _entry(
     segment: Segment, index: TimeIndex, slot: int, trace: Trace | None = None
 ) -> tuple[TimestampOffset, BatchHeader] | None:
-    """Return an entry with its batch, if both agree; otherwise the index is no longer used."""
+    """Return an entry and its batch if they agree. Otherwise the index is no longer used."""
     try:
         entry = index.entry(slot)
         before = index.entry(slot - 1) if slot else None
@@ -200,7 +201,7 @@ def _entry(
     batch = _first_to_reach(segment, entry, before)
     if batch is not None:
         if trace is not None:
-            trace.steps.clear()  # The offset index was asked for another batch than the one that counts.
+            trace.steps.clear()  # The offset index was asked about another batch than the relevant one.
         return TimestampOffset(entry.timestamp, batch.last_offset), batch
     reason = f"entry {slot} ({entry.timestamp} at offset {entry.offset}) does not agree with the log"
     segment.distrust_time_index(None if index.entries == 1 and _is_file_time(segment, entry) else reason)
@@ -208,7 +209,7 @@ def _entry(
 
 
 def _agrees(segment: Segment, entry: TimestampOffset, before: TimestampOffset | None, batch: BatchHeader) -> bool:
-    """Say whether an entry is about its batch and, as far as is looked, no batch before that reaches its timestamp."""
+    """Return whether an entry agrees with its batch and, as far as checked, no earlier batch reaches its timestamp."""
     if batch.max_timestamp != entry.timestamp or (batch.magic == 2 and batch.base_offset > entry.offset):
         return False
     if before is not None and not _may_precede(segment, before, entry):
@@ -222,15 +223,15 @@ def _agrees(segment: Segment, entry: TimestampOffset, before: TimestampOffset | 
             position = 0 if before is None else _position_of(segment, before)
             largest = max(segment.times(min(position, batch.position), batch.position), default=NO_TIMESTAMP)
     except CorruptBatchError:
-        return False  # The walk through the log, which checks everything, will report it.
+        return False  # The walk through the log, which checks everything, reports it.
     return largest < entry.timestamp
 
 
 def _mapped(segment: Segment, position: int) -> int | None:
-    """Return how late the batches before a place are if a time map tells, and it is far to walk there; else None."""
+    """Return the largest timestamp before a position from a time map, None if there is no map or the walk is short."""
     if position - segment.head.walked_bytes < MAPPED_BYTES:
         return None
-    from tidelog.reader import mapped_head  # A small log needs none of it.
+    from tidelog.reader import mapped_head  # A small log does not need it.
 
     if not segment.head.is_map_known:
         segment.head.time_map, segment.head.is_map_known = mapped_head.bound_time_map(segment), True
@@ -243,13 +244,15 @@ def _may_precede(segment: Segment, before: TimestampOffset, entry: TimestampOffs
 
 
 def _position_of(segment: Segment, entry: TimestampOffset) -> int:
-    """Return where the batch of an entry begins; 0 if that batch is not as the entry says: then it proves nothing."""
+    """Return the position of an entry's batch; 0 if they disagree, because then the entry proves nothing."""
     batch = segment.translate_offset(entry.offset)
     return 0 if batch is None or batch.max_timestamp != entry.timestamp else batch.position
 
 
 def _first_to_reach(segment: Segment, entry: TimestampOffset, before: TimestampOffset | None) -> BatchHeader | None:
-    """Return the batch that KIP-33's text means by an entry, if it is true: the first to reach T, all before o being no later."""
+    """Return the batch of an entry as KIP-33's text defines it, if the entry is true: the first to reach T, with none before
+    o later.
+    """
     if before is not None and not _may_precede(segment, before, entry):
         return None
     first = None
@@ -264,7 +267,7 @@ def _first_to_reach(segment: Segment, entry: TimestampOffset, before: TimestampO
 
 
 def _is_file_time(segment: Segment, entry: TimestampOffset) -> bool:
-    """Say whether an entry is one that KIP-33's text gives to a segment without timestamps, known by its offset."""
+    """Return whether an entry is the one that KIP-33's text gives a segment without timestamps, recognized by its offset."""
     headers = segment.headers(check_crc=True)
     first = next(headers, None)
     is_first = first is not None and segment.base_offset <= entry.offset <= first.last_offset
@@ -274,7 +277,7 @@ def _is_file_time(segment: Segment, entry: TimestampOffset) -> bool:
 
 
 def _is_v0_throughout(segment: Segment) -> bool:
-    """Say whether a time index has good reason to lead to nothing: every batch is v0, which has no timestamps."""
+    """Return whether the time index legitimately leads to no record: every batch is v0, which has no timestamps."""
     last = segment.valid_end().last_header
     if last is None or last.magic != 0:
         return False

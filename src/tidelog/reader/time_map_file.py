@@ -1,25 +1,25 @@
-"""Where time maps are kept, whether one is about its segment, and how it gets there.
+"""Stores time maps, and checks whether a map belongs to its segment.
 
-A map lies beside its segment, ``<base>.timemap``, or, for folders that must not be written to, in a folder of the user's
-choice, ``<folder>/<topic>-<partition>/<base>.timemap``. Where a folder was chosen it is checked first.
+A map is beside its segment, ``<base>.timemap``, or, for folders that must not be written to, in a folder of the user's choice,
+``<folder>/<topic>-<partition>/<base>.timemap``. The chosen folder is searched first.
 
-A map says what may be skipped, so what it was made from must still be there. Two things show that:
+A map determines what is skipped, so the log must still be the one that was mapped. These facts show that:
 
-| | says |
+| | shows |
 |---|---|
-| its checksum, version and length | that it is whole: nothing else is needed after a crash, it is not synced |
-| base offset, covered bytes, the last batch | that it is about a segment of that name, and that this was not cut back |
-| the log's stamp (`file_stamp`) is that in the map | that nothing of the log changed since: the map is *bound*, and believed |
-| where it is another: the digests of the blocks | that the batches which are to be skipped are those that were mapped |
+| its checksum, version and length | that it is complete; so it need not be synced against crashes |
+| base offset, covered bytes, the last batch | that it is about a segment with that name, which was not truncated |
+| the log's stamp (`file_stamp`) equals that in the map | that the log has not changed since: the map is *bound*, and trusted |
+| if it does not: the digests of the blocks | that the batches to be skipped are those that were mapped |
 
-The stamp costs one system call. It is another one after a copy, a rename, or an append to a segment that was mapped; then the
-batches of each block that is to be skipped are followed, header by header, and compared with the block's digest (`check_blocks`).
-A map that disagrees counts as not there, with one notice. Writing the map again binds it.
+The stamp costs one system call. It changes with a copy, a rename, or an append to a mapped segment. Then the headers of each
+block to be skipped are read and compared with the block's digest (`check_blocks`). A map that disagrees is ignored, with one
+notice. Writing the map again binds it.
 
-A map is never needed: without one the log is read. Apache Kafka does not know the name. Its loader and its retention pass
-the file by, and deleting a topic removes the whole folder; a map whose segment Kafka has deleted stays behind, is about nothing,
-and goes with `remove_stale_time_maps`. Owners of folders write maps when a segment is finished (`write_time_map`); `sources`
-reads them (`TimeMaps`).
+A map is never required: without one the log is read. Apache Kafka does not know these files. Its loader and retention ignore
+them, and deleting a topic removes the whole folder. A map whose segment Kafka has deleted is left behind, and
+`remove_stale_time_maps` removes it. Owners of folders write maps when a segment is finished (`write_time_map`); `sources` reads
+them (`TimeMaps`).
 """
 
 from __future__ import annotations
@@ -56,23 +56,23 @@ AnyPath = str | os.PathLike[str]
 
 
 def time_map_path(log_path: AnyPath, directory: AnyPath | None = None) -> Path:
-    """Return where the map of a ``.log`` lies: beside it, or below `directory`, in a folder named as the log's."""
+    """Return the path of a ``.log``'s map: beside it, or below `directory`, in a folder with the name of the log's."""
     log = Path(log_path).absolute()
     name = log.name.removesuffix(names.SWAP_SUFFIX).removesuffix(names.LOG_SUFFIX) + names.TIME_MAP_SUFFIX
     return (log.parent if directory is None else Path(directory) / log.parent.name) / name
 
 
 class FoundMap(NamedTuple):
-    """A map of a segment, and where it lies."""
+    """A segment's map and its path."""
 
     time_map: TimeMap
     path: Path
     is_bound: bool
-    """Whether the log is still the very file that was mapped; if not, `check_blocks` must say what of the map holds."""
+    """Whether the log is still exactly the file that was mapped. If not, `check_blocks` must verify the map."""
 
 
 class TimeMaps:
-    """The maps of segments that are read. Raises NotFoundError for a `directory` that is none."""
+    """The maps of the segments that are read. Raises NotFoundError if `directory` does not exist."""
 
     def __init__(self, directory: AnyPath | None = None) -> None:
         self._directories = [None] if directory is None else [Path(directory), None]
@@ -80,7 +80,7 @@ class TimeMaps:
             raise NotFoundError("no such folder of time maps", path=directory)
 
     def find(self, segment: Segment) -> list[FoundMap]:
-        """Return the segment's maps, bound ones first. One that cannot be the segment's is told to its notices."""
+        """Return the segment's maps, bound ones first. A map that cannot be the segment's causes a notice."""
         found = []
         for directory in self._directories:
             path = time_map_path(segment.log_path, directory)
@@ -97,13 +97,13 @@ class TimeMaps:
 
 
 def note_unused(segment: Segment, path: Path, error: CorruptIndexError | StorageError) -> None:
-    """Notice that a map is not used, and why."""
+    """Log why a map is not used."""
     found = "" if error.found is None else f" (found {error.found})"
     segment.notices.note(path, f"{error.message}{found}, the log is read instead")
 
 
 def is_bound(time_map: TimeMap, file: ReadOnlyFile) -> bool:
-    """Whether a log is at this moment the very file that the map was made from. Ask after the map was read, not before."""
+    """Whether a log is currently exactly the file that was mapped. Call this after reading the map, not before."""
     return time_map.stamp != UNKNOWN and time_map.stamp == file.stamp()
 
 
@@ -118,12 +118,12 @@ def read_time_map(path: Path) -> TimeMap | None:
         expected_bytes = size_bytes(file.read(0, HEADER.size), path)
         found_bytes = file.size_bytes()
         if found_bytes != expected_bytes:
-            raise CorruptIndexError("a time map of a broken length", path=path, found=f"{found_bytes} bytes")
+            raise CorruptIndexError("a time map of invalid length", path=path, found=f"{found_bytes} bytes")
         return TimeMap.from_bytes(file.read(0, expected_bytes), path)
 
 
 def check_agrees(time_map: TimeMap, file: ReadOnlyFile, base_offset: int, end_position: int, path: Path) -> None:
-    """Raise CorruptIndexError unless the map may be about the log `file`, whose batches end at `end_position`."""
+    """Raise CorruptIndexError unless the map can belong to the log `file`, whose batches end at `end_position`."""
     if time_map.base_offset != base_offset:
         raise CorruptIndexError("a time map of another segment", path=path, found=f"base offset {time_map.base_offset}")
     if time_map.positions[0] != 0:
@@ -138,10 +138,10 @@ def check_agrees(time_map: TimeMap, file: ReadOnlyFile, base_offset: int, end_po
 
 
 def check_blocks(time_map: TimeMap, blocks: range, file: ReadOnlyFile, path: PathLike, *, position: int) -> None:
-    """Follow the batches from `position`, where one starts, to the end of `blocks`; they must be those that were mapped.
+    """Check the batches from `position`, where one starts, to the end of `blocks`: they must be those that were mapped.
 
-    `position` is at the first of the blocks or before it. Reads what lies between the first and the last header of each block.
-    Raises CorruptIndexError, SegmentChangedError for a log that becomes shorter.
+    `position` is at the first block or before it. Reads the headers of each block. Raises CorruptIndexError, SegmentChangedError
+    if the log becomes shorter.
     """
     if blocks and position < time_map.positions[blocks.start]:
         start = time_map.positions[blocks.start]
@@ -160,10 +160,10 @@ def check_blocks(time_map: TimeMap, blocks: range, file: ReadOnlyFile, path: Pat
 
 
 def first_batch(time_map: TimeMap, block: int, file: ReadOnlyFile, path: PathLike) -> BatchHeader:
-    """Return the first batch of a block. Raises CorruptIndexError where the log has another one there."""
+    """Return the first batch of a block. Raises CorruptIndexError if the log has another one there."""
     header = batch_at(time_map.positions[block], file, path)
     offset = time_map.first_offsets[block]
-    # The header of a compressed v0 or v1 message says the last offset inside.
+    # The header of a compressed v0 or v1 message contains the last inner offset.
     agrees = header.base_offset == offset if header.magic == 2 else header.base_offset >= offset
     if not agrees:
         raise _disagrees(header.position, path)
@@ -171,7 +171,7 @@ def first_batch(time_map: TimeMap, block: int, file: ReadOnlyFile, path: PathLik
 
 
 def last_batch(time_map: TimeMap, block: int, file: ReadOnlyFile, path: PathLike) -> BatchHeader:
-    """Return the last batch of a block. Raises CorruptIndexError where the log has none that ends with the block."""
+    """Return the last batch of a block. Raises CorruptIndexError if no batch ends with the block."""
     header = batch_at(time_map.positions[block] + time_map.last_batches[block], file, path)
     if header.end_position != time_map.end_position(block):
         raise _disagrees(header.position, path)
@@ -179,7 +179,7 @@ def last_batch(time_map: TimeMap, block: int, file: ReadOnlyFile, path: PathLike
 
 
 def batch_at(position: int, file: ReadOnlyFile, path: PathLike) -> BatchHeader:
-    """Return the header of the batch that a map says is there. Raises CorruptIndexError where none is."""
+    """Return the header of a batch that a map claims. Raises CorruptIndexError if there is none."""
     try:
         if position < 0:
             raise _disagrees(position, path)
@@ -203,9 +203,9 @@ def write_time_map(
     block_bytes: int = BLOCK_BYTES,
     notices: Notices | None = None,
 ) -> TimeMap | None:
-    """Write or extend a segment's map, for an owner that can do without: what prevents it is a notice, and None comes back.
+    """Write or extend a segment's map. Failures are logged and return None, because the owner can do without it.
 
-    The mapped segments and the result are as with `rebuild_time_map`.
+    Arguments and result are those of `rebuild_time_map`.
     """
     path = time_map_path(log_path, directory)
     try:
@@ -216,7 +216,7 @@ def write_time_map(
 
 
 def write_time_maps(log_paths: Iterable[AnyPath]) -> None:
-    """Write the maps of segments that got their last byte and their last name; as `write_time_map`, one after the other."""
+    """Write the maps of segments that are complete and have their final names, one after the other, like `write_time_map`."""
     for path in log_paths:
         write_time_map(path)
 
@@ -229,14 +229,14 @@ def rebuild_time_map(
     block_bytes: int = BLOCK_BYTES,
     from_start: bool = False,
 ) -> TimeMap | None:
-    """Bring a segment's map up to date and return it, None of a segment without batches; a map that is right is not touched.
+    """Bring a segment's map up to date and return it, None for a segment without batches. A correct map is not touched.
 
-    A map that agrees with the segment is extended from where it ends, unless `from_start`, or its blocks are of another size
-    than `block_bytes`. The map is bound to the file that the log is now; of one that was bound to another file, all blocks are
-    compared first. `end_position` is where the batches end, for callers that know; otherwise what looks like an unfinished append
-    at the end is left out. The log is only read. The file appears whole, under its name; it is not synced.
+    A map that agrees with the segment is extended, unless `from_start` is set or its block size is not `block_bytes`. The map is
+    bound to the log's current file; if it was bound to another one, all blocks are compared first. `end_position` is the end of
+    the batches, for callers that know it; otherwise an apparently unfinished append at the end is excluded. The log is only read.
+    The map is written to a temporary file and renamed, without a sync.
 
-    Raises CorruptDataError for a damaged log, NotFoundError, SegmentChangedError, StorageError; the old file is then untouched.
+    Raises CorruptDataError for a damaged log, NotFoundError, SegmentChangedError, StorageError; the old map is then untouched.
     """
     log = Path(log_path)
     path = time_map_path(log, directory)
@@ -269,12 +269,12 @@ def rebuild_time_map(
 
 
 def unchanged(stamp: FileStamp, file: ReadOnlyFile) -> FileStamp:
-    """Return the stamp of a file that was read since, UNKNOWN if it changed meanwhile."""
+    """Return the stamp of a file that was read, UNKNOWN if it changed meanwhile."""
     return stamp if file.stamp() == stamp else UNKNOWN
 
 
 def _usable(path: Path, file: ReadOnlyFile, base_offset: int, end_position: int, block_bytes: int) -> TimeMap | None:
-    """Return the map that exists, if all of it is true."""
+    """Return the existing map if it is completely correct."""
     try:
         time_map = read_time_map(path)
         if time_map is None or time_map.block_bytes != block_bytes:
@@ -288,8 +288,8 @@ def _usable(path: Path, file: ReadOnlyFile, base_offset: int, end_position: int,
 
 
 def replace_time_map(path: Path, time_map: TimeMap) -> None:
-    """Put the map in its place: written beside it and renamed, so that a reader sees the old or the new one. StorageError."""
-    # Two processes may build the same one.
+    """Write the map beside its place and rename it, so that readers see the old or the new one. Raises StorageError."""
+    # Two processes may write the same map.
     temporary = Path(f"{path}.{os.getpid()}{_TEMPORARY_SUFFIX}")
     try:
         try:
@@ -315,9 +315,9 @@ def remove_time_map(log_path: AnyPath, directory: AnyPath | None = None) -> None
 
 
 def remove_stale_time_maps(directory: AnyPath, base_offsets: Collection[int]) -> list[Path]:
-    """Remove from a partition's folder the maps of segments that are not among `base_offsets`, and unfinished ones.
+    """Remove from a partition's folder unfinished maps and those of segments that are not in `base_offsets`.
 
-    Returns what was removed. `directory` may also be the partition's folder in a folder of maps. Raises StorageError.
+    Returns the removed paths. `directory` may also be the partition's folder in a folder of maps. Raises StorageError.
     """
     folder = Path(directory)
     removed = []

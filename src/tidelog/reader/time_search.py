@@ -1,15 +1,15 @@
-"""The search by time: which offset to start from for a timestamp (KIP-33, KIP-79, KIP-734; spec §13).
+"""The search by time: the offset to start from for a timestamp (KIP-33, KIP-79, KIP-734; spec §13).
 
-A time's answer is the first record, by offset, whose timestamp is at least that; MAX_TIMESTAMP's the first with the largest
-timestamp of all. The other targets need no search (`offset_targets`).
+The answer for a time is the first record, by offset, whose timestamp is at least that; for MAX_TIMESTAMP, the first record with
+the largest timestamp. The other targets need no search (`offset_targets`).
 
-Answers are Kafka 3.9.1's, control records and their brokers' timestamps included, but for one deliberate difference. Kafka
-picks the first segment whose largest timestamp reaches the target, taking a file's modification time where a segment has
-no timestamps, and says "none" if that one segment has no match. So a timestampless segment, an empty one, or a log start
-inside the one picked hides the matches after it, and the largest timestamp may belong to a record below the log start.
-Here the search continues to the next segment, and records below the log start do not count: "none" is said only when it is
-true. Kafka also hides what lies at or above the high watermark; a folder's checkpoint of that is seconds old, so such a
-record is found and `is_past_high_watermark` says so. read_committed ends at the last stable offset, as in Kafka.
+Answers are those of Kafka 3.9.1, including control records with their brokers' timestamps, except for one deliberate difference.
+Kafka picks the first segment whose largest timestamp reaches the target (a file's modification time if the segment has no
+timestamps), and answers "none" if that segment has no match. So a segment without timestamps, an empty one, or a log start inside
+the picked one hides later matches, and the largest timestamp may belong to a record below the log start. Here the search
+continues with the next segment, and records below the log start do not count: "none" is always true. Kafka also hides records at
+or above the high watermark. A folder's checkpoint of it is seconds old, so such a record is found and marked
+`is_past_high_watermark`. read_committed ends at the last stable offset, as in Kafka.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tidelog.records.records import max_timestamp_record
 
 
 class FoundOffset(NamedTuple):
-    """An answer. `timestamp` is the record's (ms), -1 for EARLIEST, LATEST and the like; `leader_epoch` -1 if not known."""
+    """An answer. `timestamp` is the record's (ms), -1 for targets like EARLIEST and LATEST; `leader_epoch` is -1 if unknown."""
 
     offset: int
     timestamp: int
@@ -45,10 +45,10 @@ class FoundOffset(NamedTuple):
 def find_offset(
     log: Log, timestamp: int, isolation: Isolation = "read_uncommitted", trace: Trace | None = None
 ) -> FoundOffset | None:
-    """Return the offset for `timestamp` (ms, or one of the special values), None if no record is that late.
+    """Return the offset for `timestamp` (ms, or one of the special values), None if no record is at or after that time.
 
     Raises UnsupportedForMessageFormatError in a v0 topic for anything but EARLIEST and LATEST, UnsupportedVersionError for
-    a negative value that means nothing, and what reading the log raises (CorruptDataError, SegmentChangedError).
+    an unknown negative value, and what reading the log raises (CorruptDataError, SegmentChangedError).
     """
     check_isolation(isolation)
     if trace is None:
@@ -64,8 +64,8 @@ def find_offset(
 def find_from(log: Log, timestamp: int, offset: int) -> int | None:
     """Return the first offset at or after `offset` whose record reaches `timestamp` (ms), None if there is none.
 
-    A reader that is at `offset` asks this: what lies below it does not hide what comes. A log of format v0 has none. Raises
-    what reading the log raises (CorruptDataError, SegmentChangedError).
+    For a reader that is at `offset`: records below it have no influence. A log of format v0 has no such record. Raises what
+    reading the log raises (CorruptDataError, SegmentChangedError).
     """
     log.check_names()
     found = _find_time(log, timestamp, None, max(offset, log.log_start_offset))
@@ -114,7 +114,7 @@ def _search(
 
 
 def _find_max(log: Log, trace: Trace | None) -> FoundRecord | None:
-    """Return the first record that carries the largest timestamp of those at or above the log start."""
+    """Return the first record with the largest timestamp, at or above the log start."""
     candidates: list[tuple[Segment, LargestTimestamp]] = []
     for segment in log.segments_from(log.log_start_offset):
         largest = segment_time.largest_timestamp(segment)
@@ -125,7 +125,7 @@ def _find_max(log: Log, trace: Trace | None) -> FoundRecord | None:
             trace.add(SegmentStep(segment.base_offset, segment.log_path, largest.timestamp, largest.source, verdict))
         candidates.append((segment, largest))
         segment.close()
-    # max() keeps the first of equals, and so the earliest segment.
+    # max() returns the first of equals, and so the earliest segment.
     chosen = max(candidates, key=lambda candidate: candidate[1].timestamp, default=None)
     if chosen is None or chosen[1].source == "none":
         return None
@@ -133,7 +133,7 @@ def _find_max(log: Log, trace: Trace | None) -> FoundRecord | None:
 
 
 def _largest_from(segment: Segment, start: int) -> LargestTimestamp:
-    """Return the largest timestamp at or above an offset inside a segment, which no index knows."""
+    """Return the largest timestamp at or above an offset inside a segment, which no index contains."""
     largest = LargestTimestamp(NO_TIMESTAMP, start, "none")
     for header in segment.headers(segment.floor_position(start), check_crc=True):
         if header.last_offset < start or header.max_timestamp <= largest.timestamp:
@@ -145,7 +145,7 @@ def _largest_from(segment: Segment, start: int) -> LargestTimestamp:
 
 
 def _kafka_answer(log: Log, timestamp: int) -> KafkaStep:
-    """Say what Kafka 3.9.1 does with the same log: one segment is picked, on the word of its time index or its file's time."""
+    """Return what Kafka 3.9.1 does with the same log: it picks one segment by its time index or its file's time."""
     for segment in log.segments:
         largest, source = _largest_as_kafka_has_it(segment, timestamp)
         if largest < timestamp:
@@ -158,9 +158,9 @@ def _kafka_answer(log: Log, timestamp: int) -> KafkaStep:
 
 
 def _largest_as_kafka_has_it(segment: Segment, timestamp: int) -> tuple[int, TimestampSource]:
-    """Return what Kafka takes for a segment's largest timestamp.
+    """Return the largest timestamp that Kafka assumes for a segment.
 
-    That is the last time index entry, unchecked; in a live segment what was appended since; the file's time where both know none.
+    That is the last time index entry, unchecked, or what was appended since; without either, the file's modification time.
     """
     entry = segment.unchecked_last_time_entry
     if segment.is_last:

@@ -1,6 +1,6 @@
-"""The steps of a search by time: typed, so that `explain` can print them and tests can count them.
+"""The steps of a search by time, typed, so that `explain` can print them and tests can count them.
 
-A search appends to a `Trace` that the caller hands in; without one nothing is recorded.
+A search appends to a `Trace` that the caller passes; without one nothing is recorded.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 TimestampSource = Literal["index", "log", "mtime", "none"]
-"""Where a segment's largest timestamp comes from: the last time index entry, batch headers after it, the file's time."""
+"""The source of a segment's largest timestamp: the last time index entry, later batch headers, or the file's time."""
 
 Verdict = Literal["below log start", "no timestamps", "too early", "searched", "no match", "match"]
 
@@ -18,8 +18,8 @@ Verdict = Literal["below log start", "no timestamps", "too early", "searched", "
 class SegmentStep(NamedTuple):
     """A segment was considered.
 
-    `largest_timestamp` is -1 without timestamps; of a segment that is searched it may be a lower bound (the last time index
-    entry already reaches the target).
+    `largest_timestamp` is -1 without timestamps. In the segment that is searched it may be a lower bound, if the last time index
+    entry already reaches the target.
     """
 
     base_offset: int
@@ -30,7 +30,7 @@ class SegmentStep(NamedTuple):
 
 
 class TimeIndexStep(NamedTuple):
-    """The time index entry that the search starts from; `slot` -1: none is early enough, or there is no index to trust."""
+    """The time index entry that the search starts from; `slot` is -1 if none is early enough or the index is unusable."""
 
     path: Path
     slot: int
@@ -40,7 +40,7 @@ class TimeIndexStep(NamedTuple):
 
 
 class OffsetIndexStep(NamedTuple):
-    """The offset index entry for `target_offset`; `slot` -1: the segment's start."""
+    """The offset index entry for `target_offset`; `slot` is -1 for the segment's start."""
 
     path: Path
     target_offset: int
@@ -51,7 +51,7 @@ class OffsetIndexStep(NamedTuple):
 
 
 class BatchesStep(NamedTuple):
-    """Batches walked for the answer: `batches` headers in [start_position, end_position), `opened` of them looked into."""
+    """The walk for the answer: `batches` headers in [start_position, end_position), `opened` of them parsed."""
 
     path: Path
     start_position: int
@@ -74,8 +74,8 @@ class RecordStep(NamedTuple):
 class KafkaStep(NamedTuple):
     """Apache Kafka's answer.
 
-    It picks one segment (None: none is late enough), by the file's time where that has no timestamps; `offset` is what it
-    finds there (-1: nothing).
+    It picks one segment (None: none is late enough), by the file's time if the segment has no timestamps; `offset` is its result
+    there (-1: none).
     """
 
     base_offset: int | None
@@ -89,7 +89,7 @@ Step: TypeAlias = SegmentStep | TimeIndexStep | OffsetIndexStep | BatchesStep | 
 
 @dataclass(slots=True)
 class Trace:
-    """The steps of one search, in order, and the bytes that it read from all files: as many as without a trace.
+    """The steps of one search, in order, and the bytes read from all files, which are the same as without a trace.
 
     Bytes read to find Kafka's answer are not included.
     """
@@ -98,5 +98,5 @@ class Trace:
     bytes_read: int = 0
 
     def add(self, step: Step) -> None:
-        """Take the next step."""
+        """Append a step."""
         self.steps.append(step)

@@ -1,17 +1,17 @@
-"""A log's transactions for read_committed: how far they are decided, and which were aborted (spec §5.4, §9; KIP-98).
+"""A log's transactions for read_committed: the last stable offset and the aborted transactions (spec §5.4, §9; KIP-98).
 
-The state of the producers at an offset comes from the last sound snapshot at or below it and the batches since. Replayed
-to the log's end it says which transactions are open, whatever the indexes hold.
+The producers' state at an offset comes from the last valid snapshot at or below it and the batches since. Replayed to the log's
+end, it shows which transactions are open, whatever the indexes contain.
 
-Aborted transactions of the past come from the same replay, segment by segment, from the snapshot at its base. Kafka notes
-them in the segment's ``.txnindex``; that is a hint here, compared with what the log says:
+Past aborted transactions come from the same replay, segment by segment, from the snapshot at its base. Kafka stores them in the
+segment's ``.txnindex``. That file is a hint here, compared with the log:
 
-* an ABORT marker that ended a transaction with records must be in it, with the transaction's first offset, or an earlier one
-  where the log has nothing of the transaction (any more) before the first found;
-* each entry must have its ABORT marker; it may stand for a transaction of which compaction left nothing else.
+* each ABORT marker of a transaction with records must be in it, with the transaction's first offset, or an earlier one if the log
+  no longer has the transaction's first records;
+* each entry must have its ABORT marker, which may be all that compaction left of the transaction.
 
-If they differ, that is reported, and the log is right. So a lost or cut index costs a notice, not aborted records shown as if
-they had been committed.
+A difference is reported, and the log wins. So a lost or truncated index costs a notice; aborted records never appear as
+committed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 MAX_REPLAYED_BYTES = 4 << 30
 MAX_REPLAYED_BATCHES = 65_536
-"""So much is replayed at most to see whether a snapshot is about the log."""
+"""The maximum to replay for checking a snapshot against the log."""
 
 
 class Transactions:
@@ -45,19 +45,19 @@ class Transactions:
         self._log = log
         self._snapshots: dict[int, list[ProducerEntry] | None] = {}
         self._agree: dict[int, bool] = {}
-        """By the offsets of snapshots: whether they are about this log."""
+        """By snapshot offset: whether the snapshot agrees with this log."""
         self._aborted: dict[int, list[AbortedTxn]] = {}
         self._end_state: ProducerState | None = None
         self._state: ProducerState | None = None
         self._checked: dict[int, int] = {}
-        """By the first offset of an open transaction: the log's end up to which that was checked."""
+        """By first offset of an open transaction: the log end up to which it was checked."""
 
     def go_on_from(self, before: Transactions) -> None:
-        """Take over what was replayed of the same log when it was shorter; of no use to `before` any more."""
+        """Take over what `before` replayed when the same log was shorter. `before` must not be used any more."""
         state = before._end_state
         if state is None or self._end_state is not None or state.map_end_offset > self._log.log_end_offset:
             return
-        # Kept is what the last segment and the high watermark may still ask for.
+        # Keep what the last segment and the high watermark may still need.
         base, mark = self._log.segments[-1].base_offset, before._log.high_watermark
         least = base if mark is None else min(base, mark)
         state.completed = [txn for txn in state.completed if txn.last_offset >= least]
@@ -68,8 +68,8 @@ class Transactions:
 
     @property
     def last_stable_offset(self) -> int:
-        """See `Log.last_stable_offset`. Records withheld only by the checkpoint are reported, once: a running broker's checkpoint
-        lags.
+        """See `Log.last_stable_offset`. Records withheld only because of the checkpoint are reported once: a running broker's
+        checkpoint lags behind.
         """
         log, mark = self._log, self._log.high_watermark
         stable = self._stable_below(mark)
@@ -91,10 +91,10 @@ class Transactions:
         return max(log.log_start_offset, first_unstable)
 
     def _check_open(self, offset: int) -> None:
-        """Check that a transaction that began at `offset` is open, because all that is committed ends there.
+        """Check that the transaction that began at `offset` is really open, because read_committed ends there.
 
-        Damage may have made it up: in the header of the batch that begins it, or in a marker that ended it and seems to be none.
-        What was checked already is not walked again. Raises CorruptBatchError.
+        Damage may only make it seem open: in the header of its first batch, or in the marker that ended it. What was checked
+        before is not walked again. Raises CorruptBatchError.
         """
         start, end = self._checked.get(offset, offset), self._log.log_end_offset
         for segment in self._log.segments_from(start) if start < end else ():
@@ -109,7 +109,7 @@ class Transactions:
         self._checked[offset] = end
 
     def end_state(self) -> ProducerState:
-        """Return the producers' state at the log's end. Transactions that end above the high watermark are in `completed`."""
+        """Return the producers' state at the log's end. `completed` contains transactions that end above the high watermark."""
         if self._end_state is None:
             log = self._log
             below = log.log_end_offset if log.high_watermark is None else log.high_watermark
@@ -126,7 +126,7 @@ class Transactions:
         return [txn for txn in aborted if txn.last_offset >= start_offset and txn.first_offset < end_offset]
 
     def _reach_into(self, offset: int, end_offset: int) -> bool:
-        """Say whether a transaction open at `offset` began below `end_offset`."""
+        """Return whether a transaction that is open at `offset` began below `end_offset`."""
         return any(first < end_offset for first in self._state_at(offset).open_transactions.values())
 
     def _of_segment(self, segment: Segment) -> list[AbortedTxn]:
@@ -143,18 +143,18 @@ class Transactions:
                 self._log.notices.note(path, f"{error.message}{found}: aborted transactions are read from the log")
                 entries = []
             else:
-                # An index without entries is no better than none: Kafka makes the file for the first entry.
+                # An index without entries counts as missing: Kafka creates the file for the first entry.
                 if walked and not entries:
                     text = f"is missing or damaged: {len(walked)} aborted transactions were read from the log"
                     self._log.notices.note(path, text)
             self._aborted[segment.base_offset] = entries or walked
-            if state is self._state:  # What comes next needs each producer's last transaction at most.
+            if state is self._state:  # The rest needs at most each producer's last transaction.
                 state.completed = list({txn.producer_id: txn for txn in state.completed}.values())
             segment.close()
         return self._aborted[segment.base_offset]
 
     def _entries(self, segment: Segment) -> list[AbortedTxn]:
-        """Return what a segment's index has about batches seen here: the owner may have added others since."""
+        """Return a segment's index entries about the batches seen here; the owner may have added others."""
         index = segment.open_txn_index()
         if index is None:
             return []
@@ -163,10 +163,10 @@ class Transactions:
         return index.aborted
 
     def _compare(self, segment: Segment, entries: list[AbortedTxn], state: ProducerState) -> None:
-        """Raise CorruptIndexError where entries and log disagree."""
+        """Raise CorruptIndexError if entries and log disagree."""
         by_end = {entry.last_offset: entry for entry in entries}
         completed = {txn.last_offset: txn for txn in state.completed}
-        # Where an entry may begin at the earliest: a replay from a snapshot knows of all that was open there.
+        # The earliest possible start of an entry: a replay from a snapshot knows all that was open there.
         earliest = 0 if state.start_offset <= self._log.segments[0].base_offset else state.start_offset
         free_from: dict[int, int] = {}
         for offset in sorted({*by_end, *completed}):
@@ -192,12 +192,12 @@ class Transactions:
             raise CorruptIndexError("an aborted transaction that was committed", found=entry.last_offset)
         elif txn.first_offset == entry.first_offset:
             return
-        # Compaction and retention take records away: then the entry reaches further back than there is anything.
+        # Compaction and retention remove records: then the entry reaches back further than the records.
         if not earliest <= entry.first_offset <= (entry.last_offset if txn is None else txn.first_offset):
             raise CorruptIndexError("an aborted transaction with another first offset", found=entry.first_offset)
 
     def _state_behind(self, segment: Segment) -> ProducerState:
-        """Return a state that was replayed over a segment, from its base or before."""
+        """Return a state replayed over a segment, from its base or before."""
         end_state = self._end_state
         if segment.is_last and end_state is not None and end_state.start_offset <= segment.base_offset:
             return end_state
@@ -207,7 +207,7 @@ class Transactions:
         return self._replay(state, end)
 
     def _state_at(self, offset: int) -> ProducerState:
-        """Return the state at `offset`, from the last one asked for if no snapshot is nearer."""
+        """Return the state at `offset`, continuing from the last requested one if no snapshot is nearer."""
         snapshot = max((one for one in self._log.snapshots if one <= offset), default=0)
         state = self._state
         if state is None or not snapshot <= state.map_end_offset <= offset:
@@ -216,7 +216,7 @@ class Transactions:
         return self._state
 
     def _snapshot_state(self, offset: int) -> ProducerState:
-        """Return the state of the last sound snapshot at or below `offset`, the empty one at the log's start without any."""
+        """Return the state of the last valid snapshot at or below `offset`, or the empty state at the log's start."""
         for snapshot in reversed(self._log.snapshots):
             if snapshot <= offset:
                 entries = self._snapshot(snapshot)
@@ -225,11 +225,11 @@ class Transactions:
         return ProducerState(map_end_offset=self._log.segments[0].base_offset if self._log.segments else 0)
 
     def _is_of_this_log(self, offset: int, entries: list[ProducerEntry]) -> bool:
-        """Say whether a snapshot reports the same open transactions as a replay of the log from the snapshot before it.
+        """Return whether a snapshot has the same open transactions as a replay of the log from the previous snapshot.
 
-        Its checksum says that it is whole, not that it is about this log. Where that is much to replay, or nothing says what was
-        open there, it is believed. In a compacted log a transaction that was open then may have ended since, and its records be
-        gone: then the snapshot before it, with the batches since, says as much of what is open now.
+        Its checksum shows that it is complete, not that it belongs to this log. If the replay would be long, or nothing shows
+        what was open there, it is trusted. In a compacted log a transaction that was open then may have ended, and its records
+        may be gone: then the previous snapshot and the batches since give the same open transactions now.
         """
         if offset not in self._agree:
             self._agree[offset] = True
@@ -245,7 +245,7 @@ class Transactions:
                 found = set(state.open_transactions.items())
                 claimed = set(ProducerState(entries, offset).open_transactions.items())
                 if self._log.is_compacted:
-                    # What began before the replay may have ended, and its marker be gone; an open one is never compacted.
+                    # A transaction from before the replay may have ended and its marker be gone; an open one is never compacted.
                     ended = all(first < before and not self._has_first(producer, first) for producer, first in found - claimed)
                     self._agree[offset] = claimed <= found and ended
                 elif found != claimed:
@@ -255,7 +255,7 @@ class Transactions:
         return self._agree[offset]
 
     def _has_first(self, producer_id: int, first_offset: int) -> bool:
-        """Say whether the log still has the first batch of a producer's transaction."""
+        """Return whether the log still has the first batch of a producer's transaction."""
         for segment in self._log.segments_from(first_offset):
             header = segment.translate_offset(first_offset)
             segment.close()
@@ -271,13 +271,13 @@ class Transactions:
                 self._log.notices.note(path, f"{error.message}: the one before it is used")
                 self._snapshots[offset] = None
             except SegmentChangedError:
-                self._snapshots[offset] = None  # Kafka removes snapshots as it goes; an older one does as well.
+                self._snapshots[offset] = None  # Kafka removes snapshots regularly; an older one serves as well.
         return self._snapshots[offset]
 
     def _replay(self, state: ProducerState, end_offset: int, max_batches: int = MAX_OFFSET) -> ProducerState:
-        """Bring a state forward to `end_offset`, from the batches of the segments (also those below the log's start).
+        """Advance a state to `end_offset` with the segments' batches, including those below the log start.
 
-        After `max_batches` it gives up: then `map_end_offset` is where it was.
+        Gives up after `max_batches`; then `map_end_offset` is unchanged.
         """
         if state.map_end_offset >= end_offset:
             return state
@@ -289,7 +289,7 @@ class Transactions:
                 if header.last_offset < start:
                     continue
                 if header.base_offset >= end_offset:
-                    continue  # Not the end: no checksum covers an offset, and the walk sees from the next one that it lies.
+                    continue  # Not the end: no checksum covers an offset, and the next batch reveals a wrong one.
                 batches += 1
                 if batches > max_batches:
                     segment.close()

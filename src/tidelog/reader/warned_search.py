@@ -1,6 +1,6 @@
-"""The search by time as `tidelog.find_offset` offers it: what its folder lacks and could change the answer is a warning.
+"""The search by time behind `tidelog.find_offset`: it warns about missing data that could change the answer.
 
-`reader.time_search` searches, and is silent about that: commands and Spark report it in their own ways.
+`reader.time_search` does the search without warnings; commands and Spark report missing data in their own ways.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tidelog.reader.trace import Trace
 def find_offset(
     log: Log, timestamp: int, isolation: Isolation = "read_uncommitted", trace: Trace | None = None
 ) -> FoundOffset | None:
-    """Return the offset for `timestamp` (ms, or one of the special values), None if no record is that late.
+    """Return the offset for `timestamp` (ms, or one of the special values), None if no record is at or after that time.
 
-    An `IncompleteLogWarning` names each range of offsets that should be in the folder, is not, and could change the answer;
-    `log.missing()` returns them all.
+    An `IncompleteLogWarning` names each missing range of offsets that could change the answer; `log.missing()` returns all
+    missing ranges.
 
     Raises UnsupportedForMessageFormatError in a v0 topic for anything but EARLIEST and LATEST, UnsupportedVersionError for
-    a negative value that means nothing, and what reading the log raises (CorruptDataError, SegmentChangedError).
+    an unknown negative value, and what reading the log raises (CorruptDataError, SegmentChangedError).
     """
     found = time_search.find_offset(log, timestamp, isolation, trace)
     warn_of(lambda: missing_for(log, timestamp, isolation, found))
@@ -34,19 +34,19 @@ def find_offset(
 
 
 def warn_of(missing: Callable[[], list[MissingOffsets]]) -> None:
-    """Give an `IncompleteLogWarning` for each thing that `missing` returns, in the name of the caller's caller."""
+    """Issue an `IncompleteLogWarning` for each item that `missing` returns, attributed to the caller's caller."""
     try:
         texts = [str(one) for one in missing()]
     except CorruptDataError as error:
         texts = [f"what is missing is unknown: {error}"]
     except SegmentChangedError:
-        texts = []  # Its owner removes segments at this moment.
+        texts = []  # Its owner is removing segments.
     for text in texts:
         warnings.warn(text, IncompleteLogWarning, stacklevel=3)
 
 
 def missing_for(log: Log, timestamp: int, isolation: Isolation, found: FoundOffset | None) -> list[MissingOffsets]:
-    """Return what is missing that could change an answer: what lies before it, and after it where it is about the end.
+    """Return the missing data that could change an answer: before it, and after it if the answer concerns the end.
 
     Raises what `Log.missing` raises.
     """

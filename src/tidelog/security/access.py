@@ -1,9 +1,9 @@
-"""How the brokers of one cluster are reached: the context of TLS, and who one authenticates as. Made once for all connections.
+"""The TLS context and the SASL credentials for the connections to one cluster, created once and shared by all of them.
 
-| | kept |
+| | cached |
 |---|---|
-| the context of TLS | until a file that it is made of changes: certificates may be renewed while a stream runs |
-| a token of an endpoint | for four fifths of the time that the endpoint says, at most |
+| the TLS context | until one of its files changes: certificates may be renewed while a stream runs |
+| a token from an endpoint | for at most four fifths of the lifetime that the endpoint states |
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEPT_SHARE = 0.8
 
 
 class SaslClient(Protocol):
-    """A mechanism's client, one exchange of it."""
+    """The client side of one SASL exchange."""
 
     mechanism: str
 
@@ -35,7 +35,7 @@ class SaslClient(Protocol):
 
 
 class Access:
-    """A configuration at work. Belongs to one thread, as its cluster does."""
+    """A configuration in use. Belongs to one thread, as its cluster does."""
 
     def __init__(self, config: ClientConfig = IN_PLAIN_TEXT) -> None:
         self.config = config
@@ -44,7 +44,7 @@ class Access:
         self._token_until_s = 0.0
 
     def sasl_client(self) -> SaslClient | None:
-        """Return a new exchange, None without authentication. Raises AuthenticationError where there is no token."""
+        """Return a new exchange, None without authentication. Raises AuthenticationError if no token can be had."""
         sasl = self.config.sasl
         if sasl is None:
             return None

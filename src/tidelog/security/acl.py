@@ -1,14 +1,14 @@
-"""An access control entry (ACL): who may, or may not, do what to which resources, from where (KIP-11, KIP-290).
+"""Access control entries (ACLs): who may or may not do what to which resources, and from which hosts (KIP-11, KIP-290).
 
 | part | |
 |---|---|
-| resource type, name, pattern | `LITERAL`: the resource of that name, `*`: all of its type; `PREFIXED`: all that begin so |
-| principal | `User:alice`; `User:*` is everybody |
+| resource type, name, pattern | `LITERAL`: this name, or all of the type for `*`; `PREFIXED`: all names that begin with it |
+| principal | `User:alice`; `User:*` means everybody |
 | host | an address, or `*` |
 | operation | one, or `ALL` |
 | permission | `ALLOW` or `DENY` |
 
-Numbers are those of Kafka's protocol and of its metadata records.
+The numbers are those of Kafka's protocol and metadata records.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Final, NamedTuple
 
 WILDCARD: Final = "*"
 CLUSTER_NAME: Final = "kafka-cluster"
-"""The one resource of type `CLUSTER`."""
+"""The only resource of type `CLUSTER`."""
 
 
 class ResourceType(IntEnum):
-    """The types of resources."""
+    """Resource types."""
 
     UNKNOWN = 0
     ANY = 1
@@ -35,7 +35,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How a name of an entry, or of a filter, stands for names of resources."""
+    """How the name in an entry or a filter matches resource names."""
 
     UNKNOWN = 0
     ANY = 1
@@ -81,7 +81,7 @@ RESOURCE_NAMES: Final = {
     ResourceType.DELEGATION_TOKEN: "DelegationToken",
     ResourceType.USER: "User",
 }
-"""As the log of decisions writes them."""
+"""The names used in the authorizer log."""
 
 OPERATIONS: Final = {
     ResourceType.TOPIC: (
@@ -105,20 +105,20 @@ OPERATIONS: Final = {
         Operation.IDEMPOTENT_WRITE,
     ),
 }
-"""The operations of each resource type, for the "authorized operations" of responses."""
+"""The operations of each resource type, for the "authorized operations" fields of responses."""
 
 
 def operation_bits(operations: tuple[Operation, ...]) -> int:
-    """Return a bit for each operation, as responses say which are authorized."""
+    """Return a bit field with one bit per operation, the encoding of "authorized operations" in responses."""
     return sum(1 << one for one in operations)
 
 
 ALL_OPERATIONS: Final = {kind: operation_bits(operations) for kind, operations in OPERATIONS.items()}
-"""The bits if nothing is refused."""
+"""The bit field if everything is allowed."""
 
 
 class Acl(NamedTuple):
-    """One entry. Numbers may be ones of a newer Kafka: an entry with such matches nothing."""
+    """One entry. It may contain numbers of a newer Kafka; such an entry matches nothing."""
 
     resource_type: int
     resource_name: str
@@ -144,9 +144,10 @@ def _name(kind: type[IntEnum], number: int) -> str:
 
 
 class AclFilter(NamedTuple):
-    """Which entries are meant: None, and `ANY`, match all.
+    """A filter for entries; None and `ANY` match everything.
 
-    Of the pattern type `MATCH` those are meant that a resource of that name falls under: its own, `*`, its prefixes.
+    The pattern type `MATCH` selects the entries that apply to a resource with that name: its own, those of `*`, and those of its
+    prefixes.
     """
 
     resource_type: int = ResourceType.ANY
@@ -159,7 +160,7 @@ class AclFilter(NamedTuple):
 
     @property
     def is_unknown(self) -> bool:
-        """Whether a part of it is unknown: such a filter is refused."""
+        """Whether a part of it is unknown. Such a filter is rejected."""
         return (
             not ResourceType.ANY <= self.resource_type <= ResourceType.USER
             or not PatternType.ANY <= self.pattern_type <= PatternType.PREFIXED
@@ -168,7 +169,7 @@ class AclFilter(NamedTuple):
         )
 
     def matches(self, acl: Acl) -> bool:
-        """Whether an entry is meant."""
+        """Whether an entry matches."""
         return self._matches_resource(acl) and (
             self.principal in (None, acl.principal)
             and self.host in (None, acl.host)

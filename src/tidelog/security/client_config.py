@@ -1,18 +1,18 @@
-"""How a client reaches a secured cluster: Kafka's properties of a client, read. librdkafka's spellings mean the same.
+"""Parses the security properties of a client, under Kafka's names or librdkafka's.
 
 | property | |
 |---|---|
 | `security.protocol` | PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL |
 | `ssl.*` | see `tls_settings` |
 | `sasl.mechanism`, `sasl.mechanisms` | PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER |
-| `sasl.jaas.config` | the module with `username` and `password`, or of OAUTHBEARER; see `jaas` |
+| `sasl.jaas.config` | a login module with `username` and `password`, or one for OAUTHBEARER; see `jaas` |
 | `sasl.username`, `sasl.password` | the same |
-| `sasl.oauthbearer.token.endpoint.url` | where tokens come from, for `clientId`, `clientSecret`, `scope` of the JAAS module |
+| `sasl.oauthbearer.token.endpoint.url` | the token endpoint; `clientId`, `clientSecret` and `scope` come from the JAAS module |
 | `sasl.oauthbearer.client.id`, `….client.secret`, `….scope` | the same three |
-| `oauth_cb` | in Python: a function that returns a token, or a token and when it ends; it is given `sasl.oauthbearer.config` |
+| `oauth_cb` | Python: a function that returns a token, or a token and its expiry; its argument is `sasl.oauthbearer.config` |
 
-Other properties of a file (a consumer's, a producer's) are ignored; a name that begins as these do, and is
-none of them, is refused. A `ClientConfig` can be pickled and compared; secrets are never shown. Files are opened later.
+Other properties of a file (those of consumers and producers) are ignored. An unknown name with one of these prefixes is
+rejected. A `ClientConfig` can be pickled and compared, and never prints its secrets. Files are opened later.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ IGNORED: Final = (
     | {f"sasl.login.refresh.{name}" for name in ("window.factor", "window.jitter", "min.period.seconds", "buffer.seconds")}
     | {"sasl.client.callback.handler.class", "sasl.oauthbearer.sub.claim.name", "sasl.oauthbearer.scope.claim.name"}
 )
-"""Properties that only say how Java does it."""
+"""Properties that only concern Java's implementation."""
 
 PROPERTIES: Final = frozenset({"security.protocol"}) | TLS_PROPERTIES | SASL_PROPERTIES
 _BEGINNINGS: Final = ("ssl.", "sasl.", "security.", "oauth_cb", "enable.ssl.")
@@ -76,7 +76,7 @@ TokenCallback = Callable[[str], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthSettings:
-    """Where tokens come from: one of a callback, an endpoint, and a name for an unsecured token."""
+    """The source of tokens: a callback, an endpoint, or a user name for unsecured tokens."""
 
     callback: TokenCallback | None = field(default=None, repr=False)
     callback_config: str = ""
@@ -90,13 +90,13 @@ class OAuthSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslSettings:
-    """A mechanism, and the credentials to authenticate with."""
+    """A mechanism and its credentials."""
 
     mechanism: str
     username: str = ""
     password: Secret = field(default_factory=lambda: Secret(""))
     token_auth: bool = False
-    """Whether the name is a delegation token's."""
+    """Whether the name is that of a delegation token."""
     oauth: OAuthSettings | None = None
 
 
@@ -109,7 +109,7 @@ class ClientConfig:
 
     @property
     def protocol(self) -> str:
-        """Kafka's word for it."""
+        """Kafka's name for it."""
         return (SASL_SSL if self.tls else SASL_PLAINTEXT) if self.sasl else (SSL if self.tls else PLAINTEXT)
 
     def __str__(self) -> str:
@@ -120,7 +120,7 @@ IN_PLAIN_TEXT: Final = ClientConfig()
 
 
 def client_config(properties: Mapping[str, Any]) -> ClientConfig:
-    """Return what properties say. Raises InvalidArgumentError, which names the property and never shows what may be secret."""
+    """Parse properties. Raises InvalidArgumentError, which names the property and shows nothing that may be secret."""
     given: dict[str, Any] = {}
     for name, value in properties.items():
         if name in PROPERTIES:
@@ -138,24 +138,24 @@ def client_config(properties: Mapping[str, Any]) -> ClientConfig:
 
 
 def is_of_security(name: str) -> bool:
-    """Whether a property is of a connection's security, or looks like one."""
+    """Whether a property concerns the security of connections, or looks as if it did."""
     return name in PROPERTIES or name in IGNORED or name.startswith(_BEGINNINGS)
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Refuse a name that is none of a client's security: where nothing else can be meant, and it would change nothing."""
+    """Raise InvalidArgumentError for a name that is no security property of a client, where no other properties are expected."""
     for name in names:
         if name not in PROPERTIES and name not in IGNORED:
             raise InvalidArgumentError(f"not a security property of a client: {name}{did_you_mean(name, PROPERTIES)}")
 
 
 def dotted(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keyword arguments under Kafka's names: `_` stands for a dot where no name has it."""
+    """Return keyword arguments under Kafka's names: an underscore stands for a dot, except in names that contain one."""
     return {name if name in PROPERTIES else name.replace("_", "."): value for name, value in keywords.items()}
 
 
 def shown(properties: Mapping[str, Any]) -> dict[str, str]:
-    """Return properties for a log: those that are, or may hold, a secret are hidden."""
+    """Return properties for a log: those that are or may contain secrets are hidden."""
     return {
         name: HIDDEN if is_secret(name) else without_user(str(value)) if name.endswith(".url") else str(value)
         for name, value in properties.items()
@@ -163,7 +163,7 @@ def shown(properties: Mapping[str, Any]) -> dict[str, str]:
 
 
 def is_secret(name: str) -> bool:
-    """Whether a property's value must not be shown."""
+    """Whether a property's value must not be printed."""
     return name.endswith(
         (".password", ".secret", ".key", ".pem", ".certificate.chain", ".jaas.config", ".oauthbearer.config", "oauth_cb")
     )
@@ -197,7 +197,7 @@ def _mechanism(given: Mapping[str, Any], module: LoginModule | None) -> str:
         raise InvalidArgumentError("sasl.mechanism", found=mechanism, expected=f"one of {expected}")
     fitting = _MECHANISM_OF_MODULE.get(module.name) if module else None
     if module is not None and fitting is None:
-        # A text that is not a module may have its password there.
+        # Text that is not a login module may contain a password.
         found = module.name if _A_MODULE.fullmatch(module.name) else None
         raise InvalidArgumentError(f"{PROPERTY} names an unknown module", found=found, expected=_module_for(mechanism))
     if fitting is not None and mechanism not in fitting:

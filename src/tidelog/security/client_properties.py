@@ -1,6 +1,6 @@
-"""A client's configuration as Kafka's properties again: for where only texts go, as Spark's options.
+"""Turns a client's configuration back into Kafka's properties, for places that only take text, such as Spark's options.
 
-`client_config(client_properties(config))` is the same configuration. Secrets are in it as they are.
+`client_config(client_properties(config))` equals `config`. Secrets are in the result in plain text.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from tidelog.security.secret import Secret
 from tidelog.security.tls_settings import SANE_CIPHERS, TlsSettings
 
 _OF_13 = "TLS_AES_256_GCM_SHA384"
-"""Of TLS 1.3, and so none of TLS 1.2."""
+"""Ciphers of TLS 1.3, which are not listed among those of TLS 1.2."""
 
 
 def client_properties(config: ClientConfig) -> dict[str, str]:
-    """Return the properties; of a plain configuration none. Raises InvalidArgumentError for a callback, which is not text."""
+    """Return the properties, none for a plaintext configuration. Raises InvalidArgumentError for a callback, which is not
+    text.
+    """
     if config.tls is None and config.sasl is None:
         return {}
     found: dict[str, str | Secret | None] = {"security.protocol": config.protocol}

@@ -1,13 +1,13 @@
-"""The name of a certificate's subject, as Java writes it (RFC 2253, `X500Principal.getName`): what Kafka makes a principal of.
+"""The name of a certificate's subject as Java writes it (RFC 2253, `X500Principal.getName`). Kafka derives principals from it.
 
 | | |
 |---|---|
-| order | the last part first; of a part with several values, theirs |
-| the nine types of RFC 2253 | by keyword, the value as text; special characters have a backslash |
-| any other type | by number, the value's DER in hexadecimal digits: `1.2.840.113549.1.9.1=#1603614062` |
-| a value that is no text to Java | the same digits |
+| order | the last part first; the values of a multi-valued part in theirs |
+| the nine types of RFC 2253 | keyword and text; special characters are escaped with a backslash |
+| any other type | number and the value's DER in hexadecimal: `1.2.840.113549.1.9.1=#1603614062` |
+| a value that Java does not treat as text | its DER in hexadecimal |
 
-It is read from DER: what `ssl` says of a certificate has neither the numbers of types nor the kinds of strings.
+It is parsed from DER, because Python's `ssl` reports neither type numbers nor string types.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ _VERSION: Final = 0xA0
 _STRINGS: Final = (0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E)
 """UTF8String, PrintableString, TeletexString, IA5String, GeneralString, BMPString: Java reads the bytes of each as UTF-8.
 
-So a BMPString has a NUL before each letter of ASCII, in Kafka's entries, too. NumericString and UniversalString are no text.
+So each ASCII letter of a BMPString is preceded by a NUL, in Kafka's ACLs as well. NumericString and UniversalString do not count
+as text.
 """
 _MAX_OID_BYTES: Final = 4096
-"""As in Java: all of them may be one number."""
+"""As in Java, a single number may consist of all of them."""
 
 _SPECIAL = re.compile(r'([,=+<>#;"\\])')
 _SPACES = " \r"
@@ -51,11 +52,11 @@ class _Element(NamedTuple):
 
 
 def subject_name(certificate: bytes) -> str:
-    """Return the name of the subject of a certificate in DER. Raises InvalidArgumentError for anything but a certificate."""
+    """Return the subject's name of a DER certificate. Raises InvalidArgumentError for anything else."""
     try:
         signed = _one(_one(memoryview(certificate)).content)
         parts = list(_elements(signed.content))
-        # Serial number, algorithm, issuer, validity come before it, and the version where one is given.
+        # The optional version, the serial number, the algorithm, the issuer and the validity precede it.
         name = parts[5 if parts[0].tag == _VERSION else 4]
         if name.tag != _SEQUENCE:
             raise ValueError
@@ -103,7 +104,7 @@ def _one(data: memoryview) -> _Element:
 
 
 def _elements(data: memoryview) -> Iterator[_Element]:
-    """Take DER apart, one level of it. Raises ValueError, IndexError."""
+    """Split one level of DER into its elements. Raises ValueError, IndexError."""
     position = 0
     while position < len(data):
         start = position

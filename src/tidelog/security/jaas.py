@@ -1,9 +1,9 @@
-r"""`sasl.jaas.config`: a login module and its options, as Java's tools write them.
+r"""Parses `sasl.jaas.config`: a login module and its options, in Java's syntax.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="…";
 
-Words are bare or in quotes of either kind; within quotes `\"`, `\\`, `\n` and the like are escapes; `//` and `/* */` begin
-comments. Kafka takes one module of a property, which ends in a semicolon. No value is part of an error.
+Words are bare or in single or double quotes. Within quotes `\"`, `\\`, `\n` and the like are escapes. `//` and `/* */` begin
+comments. A property holds one module and ends with a semicolon. Errors contain no values.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "b": "\b", "a": "\a", "v
 
 @dataclass(frozen=True, slots=True)
 class LoginModule:
-    """A module's class and its options; each value is a secret, as any may be one."""
+    """A module's class and options. Every value is treated as a secret, because any may be one."""
 
     name: str
     options: Mapping[str, Secret]
 
     def text(self, option: str) -> str | None:
-        """Return an option's value, None if it is not given."""
+        """Return an option's value, None if it is absent."""
         value = self.options.get(option)
         return None if value is None else value.reveal()
 
 
 def parse_jaas(text: str, name: str = PROPERTY) -> LoginModule:
-    """Return the module that a property names. Raises InvalidArgumentError, without a value of `text`."""
+    """Parse a property. Raises InvalidArgumentError, whose text contains no value."""
     tokens = _tokens(text, name)
     if len(tokens) < 3 or tokens[-1] != (";", True):
         raise _wrong(name, "no semicolon at its end" if len(tokens) > 1 else "too little")
@@ -68,7 +68,7 @@ def parse_jaas(text: str, name: str = PROPERTY) -> LoginModule:
 
 
 def _tokens(text: str, name: str) -> list[tuple[str, bool]]:
-    """Return words and signs, each with whether it is a sign."""
+    """Return the tokens, each with whether it is punctuation."""
     found: list[tuple[str, bool]] = []
     position = 0
     while position < len(text):

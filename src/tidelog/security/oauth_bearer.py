@@ -1,17 +1,18 @@
-r"""OAUTHBEARER (RFC 7628; KIP-255, KIP-768): a token instead of a password. Both halves, and what is said to a token endpoint.
+r"""OAUTHBEARER (RFC 7628; KIP-255, KIP-768): client and server side, and the messages of a token endpoint.
 
     n,,\x01auth=Bearer <token>\x01\x01
 
-A refusal is a challenge of JSON, `{"status":"invalid_token"}`, which the client answers by `\x01`; then the server ends it.
+The server rejects a token with a JSON challenge, `{"status":"invalid_token"}`. The client answers `\x01`, and the server ends the
+exchange.
 
-| a client's token is from | |
+| source of a client's token | |
 |---|---|
-| a callback | called at each authentication, and again before the session ends |
-| a token endpoint | client credentials (RFC 6749, 4.4): `token_request` and `read_token_response`; the client sends them |
-| `unsecuredLoginStringClaim_sub` | a token that nobody signed: for tests, as with Kafka |
+| a callback | called for each authentication, and again before the session expires |
+| a token endpoint | client credentials (RFC 6749, 4.4): `token_request` and `read_token_response`; the caller does the I/O |
+| `unsecuredLoginStringClaim_sub` | an unsigned token, for tests, as with Kafka |
 
-The server takes unsecured tokens (`alg: none`), as Kafka's does unless it is configured otherwise: for tests. `signed_tokens`
-judges those that an identity provider has signed.
+By default the server accepts unsecured tokens (`alg: none`), as Kafka's does: that is for tests. `signed_tokens` verifies
+tokens signed by an identity provider.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Judge = Callable[[str], tuple[str, float] | None]
 
 
 class OAuthBearerClient:
-    """The client's half."""
+    """The client side."""
 
     mechanism = OAUTHBEARER
 
@@ -55,7 +56,7 @@ class OAuthBearerClient:
         return f"n,,\x01auth=Bearer {self._token.reveal()}\x01\x01".encode()
 
     def respond(self, challenge: bytes) -> bytes | None:
-        r"""Return `\x01` to a refusal, None to an empty challenge: that was all. Raises AuthenticationError at the second."""
+        r"""Return `\x01` for an error challenge, None for an empty one. Raises AuthenticationError for a second challenge."""
         if not challenge:
             return None
         if self._refused is not None:
@@ -65,9 +66,9 @@ class OAuthBearerClient:
 
 
 class OAuthBearerServer:
-    """The server's half. `now_s` is the time; `expires_s` the token's end once it is complete.
+    """The server side. `now_s` is the current time; `expires_s` is the token's expiry once the exchange is complete.
 
-    `judge` returns whose token it is, and when it ends, None for one that is refused; without it unsecured ones are taken.
+    `judge` returns a token's user and expiry, or None to reject it. Without `judge`, unsecured tokens are accepted.
     """
 
     mechanism = OAUTHBEARER
@@ -82,11 +83,11 @@ class OAuthBearerServer:
 
     @property
     def seconds_left(self) -> float:
-        """How long the token is good."""
+        """When the token expires."""
         return float("inf") if self.expires_s is None else self.expires_s - self._now_s()
 
     def evaluate(self, response: bytes) -> bytes:
-        """Return the answer to a client's message: empty, or why the token is refused. Raises AuthenticationError."""
+        """Return the answer to a client's message: empty, or the reason for rejecting the token. Raises AuthenticationError."""
         if self._is_refused or self.is_complete:
             raise AuthenticationError('{"status":"invalid_token"}')
         token, authzid = _first_message(response.decode("utf-8", "replace"))
@@ -111,9 +112,10 @@ class OAuthBearerServer:
 
 
 def _first_message(text: str) -> tuple[str, str | None]:
-    """Return a client's token, and whom it asks to act as. Raises AuthenticationError.
+    """Return a client's token and the user that it asks to act as. Raises AuthenticationError.
 
-    Each pair is looked at once: it comes from a client that has not authenticated. Of two of a name the last counts, as in Kafka.
+    Linear in the message's size, because the client has not authenticated yet. The last of several pairs with the same name
+    counts, as in Kafka.
     """
     header, *pairs = text.split("\x01")
     found = _HEADER.fullmatch(header)
@@ -131,7 +133,7 @@ def _first_message(text: str) -> tuple[str, str | None]:
 
 
 def unsecured_token(name: str, now_s: float, lifetime_s: int = UNSECURED_LIFETIME_S, scope: str | None = None) -> Secret:
-    """Return an unsigned token, as of Kafka's unsecured login."""
+    """Return an unsigned token like those of Kafka's unsecured login."""
     claims: dict[str, Any] = {"sub": name, "iat": now_s, "exp": now_s + lifetime_s}
     if scope:
         claims["scope"] = scope
@@ -139,7 +141,7 @@ def unsecured_token(name: str, now_s: float, lifetime_s: int = UNSECURED_LIFETIM
 
 
 def as_time(claimed: float) -> float:
-    """Return a time that a token claims, s since 1970; a whole number may be too large for that, as no end is."""
+    """Return a token's time claim in epoch seconds. A number that is too large counts as "never"."""
     try:
         return float(claimed)
     except OverflowError:
@@ -147,7 +149,7 @@ def as_time(claimed: float) -> float:
 
 
 def without_user(url: str) -> str:
-    """Return an address as it may be shown: a name and a password may precede the host, a key after `?`."""
+    """Return a URL without secrets: a user name and a password may precede the host, a key may follow `?`."""
     scheme, separator, rest = url.partition("://")
     place = rest.partition("?")[0]
     return f"{scheme}{separator}{place.rpartition('@')[2]}" if separator else url.rpartition("@")[2].partition("?")[0]
@@ -165,7 +167,7 @@ class TokenRequest(NamedTuple):
 
 
 def token_request(url: str, client_id: str, client_secret: Secret, scope: str | None) -> TokenRequest:
-    """Return the request for a token of a client's own (client credentials)."""
+    """Return the token request with the client's own credentials."""
     credentials = f"{quote_plus(client_id)}:{quote_plus(client_secret.reveal())}".encode()
     form = {"grant_type": "client_credentials"} | ({"scope": scope} if scope else {})
     headers = {
@@ -177,9 +179,9 @@ def token_request(url: str, client_id: str, client_secret: Secret, scope: str | 
 
 
 def read_token_response(url: str, body: bytes) -> tuple[Secret, float]:
-    """Return the token of an endpoint's answer, and for how many seconds it is good, 0 if it does not say.
+    """Return the token of an endpoint's response and its lifetime in seconds, 0 if unstated.
 
-    Raises AuthenticationError, without a part of the answer.
+    Raises AuthenticationError, whose text contains nothing of the response.
     """
     try:
         found = json.loads(body)

@@ -1,6 +1,6 @@
-r"""PLAIN (RFC 4616; KIP-43): `authorization id \0 user \0 password`, in one message. Both halves, without I/O.
+r"""PLAIN (RFC 4616; KIP-43): `authorization id \0 user \0 password`, in one message. Client and server side, without I/O.
 
-The password crosses the network as it is: use it over TLS alone.
+The password crosses the network unencrypted: use PLAIN only over TLS.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WRONG: Final = "Authentication failed: Invalid username or password"
 
 
 class PlainClient:
-    """The client's half."""
+    """The client side."""
 
     mechanism = PLAIN
 
@@ -31,12 +31,12 @@ class PlainClient:
         return f"\0{self._username}\0{self._password.reveal()}".encode()
 
     def respond(self, challenge: bytes) -> bytes | None:
-        """Return None: there is nothing more to say."""
+        """Return None: the exchange has only one message."""
         return None
 
 
 class PlainServer:
-    """The server's half; `users` are names and passwords."""
+    """The server side; `users` maps names to passwords."""
 
     mechanism = PLAIN
 
@@ -46,7 +46,7 @@ class PlainServer:
         self._users = users
 
     def evaluate(self, response: bytes) -> bytes:
-        """Return the empty answer to right credentials. Raises AuthenticationError, with the same text for each wrong one."""
+        """Return the empty answer if the credentials are right. Raises AuthenticationError, always with the same text."""
         try:
             parts = response.decode().split("\0")
         except UnicodeDecodeError:
@@ -57,7 +57,7 @@ class PlainServer:
         if not name or not password:
             what = "username" if not name else "password"
             raise AuthenticationError(f"Authentication failed: {what} not specified")
-        # A name that is unknown is compared, too: it takes as long, and says the same.
+        # Unknown users are compared, too, so that neither time nor text tells them apart.
         known = self._users.get(name)
         expected = known.reveal() if known is not None else "\0"
         if not hmac.compare_digest(expected.encode(), password.encode()):

@@ -1,7 +1,8 @@
-"""The principal of a connection, as in Kafka, and its mapping from a certificate's name.
+"""The principal of a connection, and its mapping from a certificate's name, as in Kafka.
 
-`ssl.principal.mapping.rules` (KIP-371): `RULE:pattern/replacement/`, with `L` or `U` after it for small or capital letters, or
-`DEFAULT`, the whole name; commas between. The first that matches the whole name counts. The name is `distinguished_name`'s.
+`ssl.principal.mapping.rules` (KIP-371) is a comma-separated list of `RULE:pattern/replacement/`, optionally followed by `L` or
+`U` for lower or upper case, and `DEFAULT`, the whole name. The first rule that matches the whole name applies. The name is that
+of `distinguished_name`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ USER: Final = "User"
 
 
 class Principal(NamedTuple):
-    """A kind and a name, as ACLs write them: `User:alice`."""
+    """A type and a name, in the form that ACLs use: `User:alice`."""
 
     kind: str
     name: str
@@ -29,7 +30,7 @@ ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
 
 
 def is_principal(text: str) -> bool:
-    """Whether a text is a principal's: a type, a colon, a name."""
+    """Whether a text is a principal: type, colon, name."""
     kind, colon, name = text.partition(":")
     return bool(kind and colon and name)
 
@@ -43,13 +44,13 @@ _PART = re.compile(r"\$(?P<group>\d+)|\\(?P<literal>.)|[^$\\]+|.", re.DOTALL)
 class _Rule(NamedTuple):
     pattern: re.Pattern[str]
     parts: tuple[str | int, ...]
-    """Of the replacement: texts, and numbers of groups."""
+    """The parts of the replacement: literal text and group numbers."""
     letters: str
 
     def apply(self, name: str) -> str | None:
         if self.pattern.fullmatch(name) is None:
             return None
-        # As by Java's replaceAll: a pattern that also matches nothing is replaced once more at the end.
+        # As in Java's replaceAll: a pattern that matches the empty string is replaced once more at the end.
         found = self.pattern.sub(self._replacement, name)
         return found.lower() if self.letters == "L" else found.upper() if self.letters == "U" else found
 
@@ -58,7 +59,7 @@ class _Rule(NamedTuple):
 
 
 class PrincipalRules:
-    """The rules of a listener. Raises InvalidArgumentError for what is none."""
+    """A listener's rules. Raises InvalidArgumentError for invalid ones."""
 
     def __init__(self, text: str = "DEFAULT") -> None:
         self._rules: list[_Rule | None] = []
@@ -75,7 +76,7 @@ class PrincipalRules:
             self._rules.append(None if match[1] else _compiled(match[2], match[3], match[4]))
 
     def principal(self, name: str) -> Principal:
-        """Return the principal of a certificate's name. Raises AuthenticationError where no rule matches it, as Kafka does."""
+        """Return the principal for a certificate's name. Raises AuthenticationError if no rule matches, as in Kafka."""
         for rule in self._rules or [None]:
             found = name if rule is None else rule.apply(name)
             if found is not None:
@@ -88,16 +89,16 @@ _JAVAS_DOT: Final = r"[^\n\r\x85\u2028\u2029]"
 
 
 def _as_java_means(pattern: str) -> str:
-    """Return a pattern in which a dot matches no end of a line: Java knows more of them."""
-    if re.search(r"\(\?[a-z]*s", pattern):  # The dot matches all: in both.
+    """Return a pattern in which a dot matches no line terminator. Java has more of them than Python."""
+    if re.search(r"\(\?[a-z]*s", pattern):  # A dot that matches everything does so in both languages.
         return pattern
     return "".join(_JAVAS_DOT if one["dot"] else one[0] for one in _PATTERN.finditer(pattern))
 
 
 def _compiled(pattern: str, replacement: str, letters: str) -> _Rule:
-    r"""Compile a rule of Java's: its `\w`, `\d`, `\s` and `(?i)` are about ASCII. Raises InvalidArgumentError.
+    r"""Compile a Java pattern, in which `\w`, `\d`, `\s` and `(?i)` mean ASCII. Raises InvalidArgumentError.
 
-    What only Java understands is refused: sets within sets (`[a-z&&[^x]]`), `\p{Alpha}`.
+    Syntax that only Java has is rejected: nested character classes (`[a-z&&[^x]]`), `\p{Alpha}`.
     """
     try:
         with warnings.catch_warnings():
@@ -112,6 +113,6 @@ def _compiled(pattern: str, replacement: str, letters: str) -> _Rule:
             digits = digits[:-1]
         if digits:
             parts += [int(digits), one["group"][len(digits) :]]
-        else:  # A group that there is not is a text.
+        else:  # A reference to a group that does not exist is literal text.
             parts.append(one["literal"] or one[0])
     return _Rule(compiled, tuple(parts), letters)

@@ -1,15 +1,15 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677; KIP-84): both halves of the exchange, without I/O.
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677; KIP-84): client and server side, without I/O.
 
 | who | sends |
 |---|---|
 | client | `n,,n=user,r=nonce` |
 | server | `r=nonce+its own,s=salt,i=iterations` |
-| client | `c=biws,r=…,p=proof`: it knows the password, or its salted form |
-| server | `v=signature`: it knows the stored keys |
+| client | `c=biws,r=…,p=proof`: proves that it knows the password or its salted form |
+| server | `v=signature`: proves that it knows the stored keys |
 
-A server has a `ScramCredential`: salted keys, from which nobody gets the password back, nor can authenticate. For a user that it
-does not know it continues with a salt that is made of the name, and refuses the proof: a client cannot distinguish the two.
-Channel binding is not part of Kafka's use of it. As with Kafka, names and passwords are taken as they are, in UTF-8.
+A server stores a `ScramCredential`: salted keys, which neither reveal the password nor suffice to authenticate. For an unknown
+user it continues with a salt derived from the name and rejects the proof, so that a client cannot tell unknown users from wrong
+passwords. Kafka does not use channel binding, nor normalize names and passwords: they are plain UTF-8.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from tidelog.errors import AuthenticationError
 from tidelog.security.secret import Secret
 
 MIN_ITERATIONS: Final = 4096
-"""Fewer are refused, as in Kafka."""
+"""The minimum number of iterations, as in Kafka."""
 
 DEFAULT_ITERATIONS: Final = 4096
 
 MAX_ITERATIONS: Final = 16384
-"""Of credentials that are stored, as with Kafka."""
+"""The maximum number of iterations of a stored credential, as in Kafka."""
 
 MAX_CLIENT_ITERATIONS: Final = 1_000_000
-"""The most iterations that a server may demand of its client: about a second of work."""
+"""The most iterations that a client accepts from a server: about a second of work."""
 
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
@@ -55,7 +55,7 @@ WRONG_CREDENTIALS = "invalid credentials with SASL mechanism"
 
 
 class ScramCredential(NamedTuple):
-    """A server's stored credential of a user."""
+    """A user's credential as the server stores it."""
 
     salt: bytes
     stored_key: bytes
@@ -67,25 +67,25 @@ class ScramCredential(NamedTuple):
 
 
 def salted_password(mechanism: str, password: Secret, salt: bytes, iterations: int) -> bytes:
-    """Return what both sides make of a password: PBKDF2, some milliseconds of a processor's time."""
+    """Return the salted password (PBKDF2): some milliseconds of processor time."""
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.reveal().encode(), salt, iterations)
 
 
 def credential_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
-    """Return a credential, of a salted password."""
+    """Return the credential for a salted password."""
     name = HASHES[mechanism]
     stored_key = hashlib.new(name, _mac(name, salted, b"Client Key")).digest()
     return ScramCredential(salt, stored_key, _mac(name, salted, b"Server Key"), iterations)
 
 
 def new_credential(mechanism: str, password: Secret, iterations: int = DEFAULT_ITERATIONS) -> ScramCredential:
-    """Return a credential of a password, with a salt of its own."""
+    """Return a credential for a password, with a new random salt."""
     salt = secrets.token_bytes(24)
     return credential_of(mechanism, salted_password(mechanism, password, salt, iterations), salt, iterations)
 
 
 class ScramClient:
-    """The client's half. `first`, then `respond` to each challenge until it returns None."""
+    """The client side. Call `first`, then `respond` to each challenge until it returns None."""
 
     def __init__(
         self, mechanism: str, username: str, password: Secret, *, token_auth: bool = False, nonce: str | None = None
@@ -103,7 +103,9 @@ class ScramClient:
         return f"n,,{self._first_bare}".encode()
 
     def respond(self, challenge: bytes) -> bytes | None:
-        """Return the answer to a challenge, None after the last. Raises AuthenticationError: the server knows no keys."""
+        """Return the answer to a challenge, None after the last one. Raises AuthenticationError if the server cannot
+        prove that it knows the keys.
+        """
         text = challenge.decode("utf-8", "replace")
         if self._signature is not None:
             self._verify(text, self._signature)
@@ -135,10 +137,10 @@ class ScramClient:
 
 
 class ScramServer:
-    """The server's half. `find` returns a user's credential, None of one that is unknown.
+    """The server side. `find` returns a user's credential, None for an unknown user.
 
-    `evaluate` takes the client's messages; `name` is the user's once it is complete. `disguise` returns what takes the place of
-    an unknown user's credential: it is asked about all users, so that the time of an answer does not tell them apart.
+    `evaluate` takes the client's messages; `name` is the user's name once the exchange is complete. `disguise` returns a
+    substitute for an unknown user's credential. It is called for all users, so that the response time does not tell them apart.
     """
 
     def __init__(
@@ -192,7 +194,7 @@ class ScramServer:
 
     def _judge(self, text: str, credential: ScramCredential) -> bytes:
         match = _CLIENT_FINAL.fullmatch(text)
-        # librdkafka before 2.8 sends its own nonce twice: as in Kafka, the end counts.
+        # librdkafka before 2.8 sends its own nonce twice. As in Kafka, only the end is compared.
         if match is None or not match["nonce"].endswith(self._nonce) or not _decoded(match["binding"]).startswith(b"n,"):
             raise self._wrong_message()
         authenticated = f"{self._so_far},{match['without']}".encode()
@@ -226,5 +228,5 @@ def _decoded(text: str) -> bytes:
 
 
 def _error_of(text: str) -> str:
-    """Return what a server says of itself, shortened; anything else is not shown."""
+    """Return the server's error text, shortened. Nothing else of its message is printed."""
     return repr(text[2:102]) if text.startswith("e=") else "not a SCRAM message"

@@ -1,14 +1,14 @@
-"""SCRAM's answers to unknown users: a salt and iterations, as if the user were known.
+"""SCRAM challenges for unknown users: a salt and iterations, as if the user existed.
 
-A challenge tells salt and iterations before any password is proved. So those of an unknown user must be such as known ones have,
-and stay as they are: at each listener, at each broker of a cluster, and after a restart.
+A challenge reveals salt and iterations before a password is proved. So those of an unknown user must look like those of a
+known one, and stay the same: on each listener, on each broker of a cluster, and after a restart.
 
 | | |
 |---|---|
-| the form | that of a known credential: its iterations, and its salt's length or alphabet (Kafka's tools: base 36) |
-| the salt | made of the name, and of a key that all brokers have: the server key of the known user that is first by name |
+| the form | that of a known credential: its iterations, and its salt's length and alphabet (Kafka's tools use base 36) |
+| the salt | derived from the name and from a key that all brokers have: the server key of the first known user by name |
 
-Who is that user can tell the made salts; nobody else can. When that user's password changes, the made salts change.
+Only that user can recognize derived salts. When that user's password changes, the derived salts change.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Final, NamedTuple
 from tidelog.security.scram import DEFAULT_ITERATIONS, HASHES, ScramCredential
 
 BASE_36_BITS: Final = 130
-"""Of the numbers that Kafka's tools take as salts."""
+"""The alphabet of the numbers that Kafka's tools use as salts."""
 
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class KnownUser(NamedTuple):
-    """A user, and what is kept of the password."""
+    """A user and the stored credential."""
 
     name: str
     mechanism: str
@@ -35,20 +35,20 @@ class KnownUser(NamedTuple):
 
 
 class ScramDisguise:
-    """Makes credentials of unknown users. `known` returns some that are known: always the same ones."""
+    """Derives credentials for unknown users. `known` returns known ones, always the same."""
 
     def __init__(self, known: Callable[[], Iterable[KnownUser]]) -> None:
         self._known = known
         self._own_key = secrets.token_bytes(64)
 
     def credential(self, mechanism: str, name: str) -> ScramCredential:
-        """Return what looks like a credential, the same one for the same name; no password fits it."""
+        """Return what looks like a credential, always the same for a name. No password matches it."""
         known = list(self._known())
         first = min(known, default=None, key=lambda one: one[:2])
         key = self._own_key if first is None else first.credential.server_key
         forms = {_form(one.credential) for one in known if one.mechanism == mechanism} or {(DEFAULT_ITERATIONS, 0)}
         made = hmac.digest(key, f"tidelog:{mechanism}:{name}".encode(), "sha512")
-        # The same of many forms for the same name, also when others are added.
+        # Rendezvous hashing: a name keeps its form when others are added.
         iterations, length = max(forms, key=lambda form: hmac.digest(made, repr(form).encode(), "sha256"))
         size = int(HASHES[mechanism].removeprefix("sha")) // 8
         return ScramCredential(_salt(made, length), secrets.token_bytes(size), secrets.token_bytes(size), iterations)

@@ -1,6 +1,6 @@
-"""A text that must not be shown: a password, a key, a token. It is shown as `[hidden]`, whatever prints or formats it.
+"""A text that must not be printed: a password, a key, a token. Printed or formatted in any way, it is `[hidden]`.
 
-It can be pickled, so that a Spark executor can connect: what is pickled holds the text.
+It can be pickled, so that a Spark executor can connect. The pickle contains the text.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ HIDDEN = "[hidden]"
 
 
 class Secret:
-    """A text that is only given to callers of `reveal`."""
+    """A text that only `reveal` returns."""
 
     __slots__ = ("_text",)
 
@@ -19,7 +19,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """Return the text. Its uses must neither log it nor put it into an error."""
+        """Return the text. Callers must neither log it nor put it into an error."""
         return self._text
 
     def __repr__(self) -> str:
@@ -34,7 +34,7 @@ class Secret:
         return bool(self._text)
 
     def __eq__(self, other: object) -> bool:
-        """Compare in a time that does not depend on the place of the first difference."""
+        """Compare in constant time."""
         if not isinstance(other, Secret):
             return NotImplemented
         return hmac.compare_digest(self._text.encode(), other._text.encode())

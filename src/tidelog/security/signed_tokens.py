@@ -1,17 +1,17 @@
-"""Tokens of OAUTHBEARER that an identity provider has signed (KIP-768): judged by its public keys, a JSON Web Key Set.
+"""OAUTHBEARER tokens signed by an identity provider (KIP-768), verified with its public keys, a JSON Web Key Set.
 
 | property of a listener | |
 |---|---|
 | `sasl.oauthbearer.jwks.endpoint.url` | `https://…`, or `file:///…`: where the keys are |
-| `sasl.oauthbearer.expected.audience` | names, with commas: the token is for one of them. Without it no `aud` is taken |
-| `sasl.oauthbearer.expected.issuer` | the issuer that a token must have |
+| `sasl.oauthbearer.expected.audience` | comma-separated: the token must name one. Without it, tokens with `aud` are rejected |
+| `sasl.oauthbearer.expected.issuer` | the required issuer |
 | `sasl.oauthbearer.clock.skew.seconds` | 30 |
 | `sasl.oauthbearer.sub.claim.name` | `sub`: the claim that names the user |
-| `sasl.oauthbearer.jwks.endpoint.refresh.ms` | 3600000: so old keys may be. They are read again by another thread |
+| `sasl.oauthbearer.jwks.endpoint.refresh.ms` | 3600000: the maximum age of keys. Another thread reloads them |
 
-`exp` and `iat` are needed, as in Kafka's validator. Signatures are those of public keys (RS, PS, ES, EdDSA); shared keys, and
-`none`, are never taken. A token by a key that is unknown is refused, and the keys are read again, at most every ten seconds:
-the client's next attempt finds them. PyJWT does the judging, of the extra `oauth`.
+`exp` and `iat` are required, as in Kafka's validator. Only signatures with public keys are accepted (RS, PS, ES, EdDSA), never
+shared keys or `none`. A token signed with an unknown key is rejected, and the keys are reloaded, at most every ten seconds, for
+the client's next attempt. PyJWT verifies the tokens (extra `oauth`).
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ ALGORITHMS: Final[Mapping[str, tuple[str, ...]]] = {
     "EC": ("ES256", "ES384", "ES512"),
     "OKP": ("EdDSA",),
 }
-"""By a key's type."""
+"""The algorithms of each key type."""
 
 HURRY_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRules:
-    """The required claims of a token. `audiences` empty: for any audience; `issuer` None: by any issuer."""
+    """The required claims of a token. Empty `audiences`: no audience is required; `issuer` None: any issuer."""
 
     url: str
     audiences: tuple[str, ...] = ()
@@ -60,7 +60,9 @@ class TokenRules:
 
 
 class SignedTokens:
-    """Judges tokens. `read` returns a key set's bytes; it is called here once, then by threads. Raises InvalidArgumentError."""
+    """Verifies tokens. `read` returns a key set's bytes; it is called once here, later on other threads. Raises
+    InvalidArgumentError.
+    """
 
     def __init__(self, rules: TokenRules, read: Callable[[str], bytes]) -> None:
         with imported_from("oauth", "PyJWT"):
@@ -75,7 +77,7 @@ class SignedTokens:
         self._keys = self._fetched()
 
     def judge(self, token: str) -> tuple[str, float] | None:
-        """Return whose token it is, and when it ends (s since 1970); None for one that is refused."""
+        """Return the token's user and expiry (epoch seconds), None for a rejected token."""
         if monotonic() - self._read_at > self._rules.refresh_s:
             self._read_again()
         try:
@@ -117,7 +119,7 @@ class SignedTokens:
         return [one for one in known if one == (key._jwk_data.get("alg") or one)]
 
     def _read_again(self) -> None:
-        """Have another thread read the keys, unless one does. A failure is logged, and the old keys stay."""
+        """Reload the keys on another thread, unless that is in progress. A failure is logged, and the old keys stay in use."""
         if not self._reading.acquire(blocking=False):
             return
         self._read_at = monotonic()
@@ -145,7 +147,9 @@ class SignedTokens:
 
 
 def token_rules(text: Callable[[str], str]) -> TokenRules | None:
-    """Return the rules of properties, None if no keys are named. `text` returns a property's. Raises InvalidArgumentError."""
+    """Return the configured rules, None if no key set is configured. `text` returns a property's value. Raises
+    InvalidArgumentError.
+    """
     url = text(URL)
     if not url:
         return None

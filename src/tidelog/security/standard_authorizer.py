@@ -4,17 +4,17 @@ Decisions are cached until an entry changes.
 
 | in this order | decides |
 |---|---|
-| a super user | allowed, whatever entries say |
-| an entry that matches, with DENY | denied |
-| an entry that matches, with ALLOW | allowed |
-| entries of the resource, none of which matches | denied |
-| no entry of the resource at all | denied; allowed with ``allow.everyone.if.no.acl.found`` |
+| a super user | allowed, whatever the entries say |
+| a matching DENY entry | denied |
+| a matching ALLOW entry | allowed |
+| the resource has entries, none of which matches | denied |
+| the resource has no entries | denied; allowed with ``allow.everyone.if.no.acl.found`` |
 
-Entries of a resource are those of its name, of `*`, and of each prefix of its name. One matches if its principal, its host and
-its operation do. With ALLOW, READ, WRITE, DELETE and ALTER are DESCRIBE as well, and ALTER_CONFIGS is DESCRIBE_CONFIGS; with DENY
-each is what it says.
+A resource's entries are those for its name, for `*`, and for each prefix of its name. An entry matches if its principal, host
+and operation match. ALLOW for READ, WRITE, DELETE or ALTER implies DESCRIBE, and ALLOW for ALTER_CONFIGS implies
+DESCRIBE_CONFIGS. DENY implies nothing.
 
-A look-up costs as many steps as there are lengths of prefixes, however many entries there are.
+The cost of a look-up depends on the number of distinct prefix lengths, not on the number of entries.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ EVERYBODY: Final = f"{USER}:{WILDCARD}"
 
 MAX_REMEMBERED: Final = 16_384
 LONGEST_REMEMBERED: Final = 249
-"""The longest name of a topic. A longer name is decided on each time: else a stranger's names would fill the memory."""
+"""The length of the longest topic name. Decisions about longer names are not cached: otherwise strangers could fill the memory.
+"""
 
 NOWHERE: Final = "hardcode"
-"""Of a name that no one has: who may do something to it may do it to any resource."""
+"""A name that no resource has: a principal that is allowed an operation on it is allowed it on all resources."""
 
 _IMPLIED: Final = {
     Operation.DESCRIBE: frozenset({Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
@@ -41,7 +42,7 @@ _IMPLIED: Final = {
 
 
 class Decision(NamedTuple):
-    """Whether something is allowed, and the rule that says so: in words, or the entry."""
+    """Whether an operation is allowed, and the rule that decided it: a text or the entry."""
 
     is_allowed: bool
     rule: str | Acl
@@ -59,7 +60,7 @@ _Key = tuple[int, int, str]
 
 
 class StandardAuthorizer:
-    """Decides. One thread changes the entries; others may ask meanwhile."""
+    """Makes the decisions. One thread changes the entries; others may ask at the same time."""
 
     def __init__(self, super_users: Iterable[str] = (), *, allow_everyone_if_no_acl_found: bool = False) -> None:
         """`super_users` are principals as texts, `User:admin`."""
@@ -68,23 +69,23 @@ class StandardAuthorizer:
         self._acls: dict[Hashable, Acl] = {}
         self._by_pattern: dict[_Key, dict[Hashable, Acl]] = {}
         self._lengths: dict[int, dict[int, int]] = {}
-        """Of each resource type: how many prefixes there are of each length."""
+        """For each resource type, the number of prefixes of each length."""
         self._remembered: dict[tuple[Principal, str, int, int, str], Decision] = {}
 
     # --- the entries
 
     @property
     def acls(self) -> dict[Hashable, Acl]:
-        """All, by what they are known by. Not to be changed."""
+        """All entries by their keys. Read-only."""
         return self._acls
 
     def has(self, acl: Acl) -> bool:
-        """Whether there is such an entry, whatever it is known by."""
+        """Whether there is such an entry, under any key."""
         of_pattern = self._by_pattern.get((acl.resource_type, acl.pattern_type, acl.resource_name))
         return of_pattern is not None and acl in of_pattern.values()
 
     def add(self, key: Hashable, acl: Acl) -> None:
-        """Have one more; in place of the one that is known by the same key."""
+        """Add an entry, or replace the one with the same key."""
         self.remove(key)
         self._acls[key] = acl
         pattern = acl.resource_type, acl.pattern_type, acl.resource_name
@@ -98,7 +99,7 @@ class StandardAuthorizer:
         self._remembered = {}
 
     def remove(self, key: Hashable) -> None:
-        """Forget one. Idempotent."""
+        """Remove an entry. Idempotent."""
         acl = self._acls.pop(key, None)
         if acl is None:
             return
@@ -117,7 +118,7 @@ class StandardAuthorizer:
     # --- deciding
 
     def decide(self, principal: Principal, host: str, operation: int, resource_type: int, name: str) -> Decision:
-        """Say whether `principal` may, from `host`, do `operation` to the resource of a name."""
+        """Decide whether `principal`, from `host`, is allowed `operation` on a resource."""
         key = principal, host, operation, resource_type, name
         remembered = self._remembered
         decision = remembered.get(key)
@@ -126,7 +127,7 @@ class StandardAuthorizer:
             if len(name) <= LONGEST_REMEMBERED:
                 if len(remembered) >= MAX_REMEMBERED:
                     remembered.clear()
-                # Not `self._remembered`: entries that have changed meanwhile began a new one.
+                # Not `self._remembered`: a change of the entries in between has replaced it.
                 remembered[key] = decision
         return decision
 
@@ -158,15 +159,15 @@ class StandardAuthorizer:
                     yield from list(found.values())
 
     def operations(self, principal: Principal, host: str, resource_type: ResourceType, name: str) -> int:
-        """Return a bit for each operation that is allowed, of those that there are for the resource."""
+        """Return the bit field of allowed operations, of those that the resource type has."""
         return sum(
             1 << one for one in OPERATIONS[resource_type] if self.decide(principal, host, one, resource_type, name).is_allowed
         )
 
     def may_any(self, principal: Principal, host: str, operation: int, resource_type: int) -> bool:
-        """Whether there is, or can be, a resource of a type that `principal` may do `operation` to (KIP-679).
+        """Whether `principal` is allowed `operation` on any resource of a type, existing or not (KIP-679).
 
-        No operation is implied by another here. One that is allowed for a prefix that a longer DENY lies in is allowed.
+        No operation implies another here. A DENY for a longer prefix does not cancel an ALLOW for a shorter one.
         """
         if self.decide(principal, host, operation, resource_type, NOWHERE).is_allowed:
             return True

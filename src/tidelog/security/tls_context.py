@@ -1,7 +1,7 @@
-"""Contexts of TLS, a client's and a server's, and their renewal where a file that they are made of has changed.
+"""TLS contexts for clients and servers, rebuilt when one of their files changes.
 
-TLS 1.2 and 1.3; no compression, no renegotiation, ciphers of `tls_settings`. A key that is given as a text is never in a file
-that others can open: OpenSSL reads it from memory that has a name for this process only, or from a file that is removed at once.
+TLS 1.2 and 1.3; no compression, no renegotiation, ciphers of `tls_settings`. A key given as text is never in a file
+that others can open: OpenSSL reads it from memory that only this process can name, or from a file that is removed at once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def server_context(settings: TlsSettings, client_auth: str = NONE) -> ssl.SSLContext:
-    """Return a server's context; `client_auth` is Kafka's word. Raises InvalidArgumentError."""
+    """Return a server's context; `client_auth` is the value of `ssl.client.auth`. Raises InvalidArgumentError."""
     if not settings.has_key:
         raise InvalidArgumentError("a listener with TLS needs ssl.keystore.location, or ssl.keystore.certificate.chain and ….key")
     context = _context(ssl.PROTOCOL_TLS_SERVER, settings)
@@ -53,10 +53,10 @@ def server_context(settings: TlsSettings, client_auth: str = NONE) -> ssl.SSLCon
 
 
 class ContextSource:
-    """The context of settings: made when it is first asked for, and again when a file of theirs has changed.
+    """The context for some settings, built on first use and rebuilt when one of their files changes.
 
-    Files that make none any more, half-written ones for example, leave the context as it is, until they change again: a line on
-    the log says what is wrong with them.
+    If the changed files are unusable, half-written ones for example, the old context stays in use until they change again, and
+    the log says what is wrong.
     """
 
     def __init__(self, settings: TlsSettings, make: Callable[[TlsSettings], ssl.SSLContext]) -> None:
@@ -66,7 +66,7 @@ class ContextSource:
         self._context: ssl.SSLContext | None = None
 
     def get(self) -> ssl.SSLContext:
-        """Return the context that the files make now. Raises InvalidArgumentError, the first time."""
+        """Return the context for the files as they are now. Raises InvalidArgumentError if the first one cannot be built."""
         stamp = tuple(_stamp(file) for file in self.settings.files)
         context = self._context
         if context is None:
@@ -75,7 +75,7 @@ class ContextSource:
             try:
                 context = self._make(self.settings)
             except InvalidArgumentError as error:
-                logger.warning("certificates have changed, and stay as they were: %s", error)
+                logger.warning("new certificates cannot be used, the old ones stay in use: %s", error)
         self._context = context
         self._stamp = stamp
         return context
@@ -124,7 +124,7 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
             chain = opened.enter_context(_in_memory(text.encode()))
         place = settings.chain_file or "ssl.keystore.certificate.chain"
         try:
-            # OpenSSL asks the terminal for a password that is not given: so one is, always.
+            # Without a password OpenSSL would ask on the terminal, so there is always one.
             context.load_cert_chain(chain, key, password)
         except ssl.SSLError:
             why = "ssl.key.password does not open the key" if _is_locked(key or chain) else "not a certificate and its key in PEM"
@@ -134,7 +134,7 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 def _is_locked(path: str) -> bool:
-    """Whether a file has an encrypted key: OpenSSL does not say what it missed."""
+    """Whether a file contains an encrypted key. OpenSSL's error does not tell."""
     with contextlib.suppress(OSError), open(path, "rb") as file:  # noqa: PTH123
         return b"ENCRYPTED" in file.read(_MOST_BYTES)
     return False
@@ -160,7 +160,7 @@ def _unreadable(error: OSError, path: str | None) -> InvalidArgumentError:
 
 @contextlib.contextmanager
 def _in_memory(data: bytes) -> Iterator[str]:
-    """Lend a path under which only this process finds `data`."""
+    """Yield a path at which only this process can read `data`."""
     if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):  # noqa: PTH112
         descriptor = os.memfd_create("pem", os.MFD_CLOEXEC)
         try:
@@ -169,7 +169,7 @@ def _in_memory(data: bytes) -> Iterator[str]:
         finally:
             os.close(descriptor)
         return
-    with tempfile.NamedTemporaryFile() as file:  # Its owner alone may open it.
+    with tempfile.NamedTemporaryFile() as file:  # Only its owner can open it.
         file.write(data)
         file.flush()
         yield file.name

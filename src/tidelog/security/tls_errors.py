@@ -1,10 +1,10 @@
-"""TLS failures: OpenSSL's reasons as errors that a person can act on. `place` is the peer's host:port.
+"""Translates OpenSSL's failures into errors that a person can act on. `place` is the peer's host:port.
 
 | what OpenSSL says | raises |
 |---|---|
-| the peer's certificate is of another host, of nobody that is trusted, or out of date | AuthenticationError |
-| an alert about a certificate of ours, or about none | AuthenticationError |
-| no record of TLS; no version or cipher in common | SecurityProtocolError |
+| the peer's certificate is for another host, not trusted, or out of date | AuthenticationError |
+| an alert about our certificate, or about a missing one | AuthenticationError |
+| not a TLS record; no common version or cipher | SecurityProtocolError |
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _ABOUT_CERTIFICATE: Final = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "DECR
 
 
 def tls_error(error: OSError, place: str, *, has_key: bool) -> TidelogError | None:
-    """Return what a failed handshake, or the end of a connection, means; None for what is not TLS's."""
+    """Return the error for a failed handshake or a closed connection, None for anything that is not about TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return untrusted(error, place)
     return alert_error(error, place, has_key=has_key)
 
 
 def untrusted(error: ssl.SSLCertVerificationError, place: str) -> AuthenticationError:
-    """Return why the peer's certificate is not believed."""
+    """Return the reason why the peer's certificate is rejected."""
     if error.verify_code in _OTHER_HOST:
         return AuthenticationError(
             "the broker's certificate is for another host (ssl.endpoint.identification.algorithm= checks no name)",
@@ -61,7 +61,7 @@ def untrusted(error: ssl.SSLCertVerificationError, place: str) -> Authentication
 
 
 def alert_error(error: OSError, place: str, *, has_key: bool) -> TidelogError | None:
-    """Return what an alert means, None for anything but an alert. `has_key`: whether a certificate of ours was shown."""
+    """Return the meaning of an alert, None for anything else. `has_key`: whether we presented a certificate."""
     reason = (getattr(error, "reason", None) or "").upper() if isinstance(error, ssl.SSLError) else ""
     if any(word in reason for word in _WRONG_KIND):
         return no_tls(place)

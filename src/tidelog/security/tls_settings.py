@@ -1,8 +1,8 @@
-"""`ssl.*`: trusted certificates, the own certificate, versions and ciphers. Kafka's names, and librdkafka's for the same.
+"""Parses `ssl.*`: trusted certificates, our own certificate, versions and ciphers, under Kafka's names or librdkafka's.
 
 | Kafka | librdkafka | here |
 |---|---|---|
-| `ssl.truststore.location`, PEM | `ssl.ca.location` | `trust_file`; without any, the system's certificates (a client's) |
+| `ssl.truststore.location`, PEM | `ssl.ca.location` | `trust_file`; clients without one trust the system's certificates |
 | `ssl.truststore.certificates` | `ssl.ca.pem` | `trust_pem` |
 | `ssl.keystore.location`, PEM: key and chain | `ssl.certificate.location`, `ssl.key.location` | `chain_file`, `key_file` |
 | `ssl.keystore.certificate.chain`, `ssl.keystore.key` | `ssl.certificate.pem`, `ssl.key.pem` | `chain_pem`, `key_pem` |
@@ -10,10 +10,10 @@
 | `ssl.endpoint.identification.algorithm`: `https`, or nothing | `https` or `none` | `checks_host` |
 | | `enable.ssl.certificate.verification` | `verifies` |
 | `ssl.enabled.protocols`: TLSv1.3, TLSv1.2 | | `protocols` |
-| `ssl.cipher.suites`, names of Java's or OpenSSL's | the same | `ciphers`, of TLS 1.2: those of 1.3 are all good |
+| `ssl.cipher.suites`, Java's or OpenSSL's names | the same | `ciphers` of TLS 1.2; all those of 1.3 are good |
 
-JKS and PKCS12 are refused with the command that makes a PEM file of one. Files are opened when they are needed, not here:
-settings travel to Spark's executors, which have files of their own.
+JKS and PKCS12 stores are rejected; the error shows the command that converts them to PEM. Files are opened when they are
+needed, not here: settings travel to Spark's executors, which have their own files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tidelog.security.secret import Secret
 PROTOCOLS: Final = ("TLSv1.2", "TLSv1.3")
 
 SANE_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""Of TLS 1.2: forward secrecy and authenticated encryption, nothing else."""
+"""The default for TLS 1.2: only ciphers with forward secrecy and authenticated encryption."""
 
 TLS_PROPERTIES: Final = frozenset(
     {
@@ -60,7 +60,7 @@ TLS_PROPERTIES: Final = frozenset(
 JAVAS_OWN: Final = frozenset(
     {"ssl.provider", "ssl.keymanager.algorithm", "ssl.trustmanager.algorithm", "ssl.secure.random.implementation"}
 )
-"""Which of Java's parts do the work: they mean nothing here, and weaken nothing."""
+"""Properties that select Java's providers. They have no effect here, and none on security."""
 
 _JAVAS_CIPHER = re.compile(r"TLS_(ECDHE)_(RSA|ECDSA)_WITH_(AES_(?:128|256)_GCM_SHA(?:256|384)|CHACHA20_POLY1305_SHA256)")
 _CIPHER_13 = re.compile(r"TLS_(?:AES_(?:128|256)_GCM_SHA(?:256|384)|CHACHA20_POLY1305_SHA256)")
@@ -69,16 +69,16 @@ _OPENSSLS_CIPHER = re.compile(r"ECDHE-(?:RSA|ECDSA)-(?:AES(?:128|256)-GCM-SHA(?:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """The settings of a TLS context. It can be pickled; no key is shown."""
+    """The settings of a TLS context. It can be pickled, and never prints keys."""
 
     protocols: tuple[str, ...] = PROTOCOLS
     ciphers: str = SANE_CIPHERS
-    """OpenSSL's names, of TLS 1.2; none: only TLS 1.3."""
+    """OpenSSL's names for TLS 1.2; empty means TLS 1.3 only."""
     trust_file: str | None = None
     trust_pem: str | None = field(default=None, repr=False)
     chain_file: str | None = None
     key_file: str | None = None
-    """None if the key is in the file with the chain."""
+    """None if the key is in the chain's file."""
     chain_pem: str | None = field(default=None, repr=False)
     key_pem: Secret | None = None
     key_password: Secret | None = None
@@ -87,17 +87,17 @@ class TlsSettings:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files that a context is made of."""
+        """The files of the context."""
         return tuple(one for one in (self.trust_file, self.chain_file, self.key_file) if one)
 
     @property
     def has_key(self) -> bool:
-        """Whether there is a certificate of one's own."""
+        """Whether we have a certificate."""
         return self.chain_file is not None or self.chain_pem is not None
 
 
 def tls_settings(given: Mapping[str, str]) -> TlsSettings:
-    """Return the settings of properties, by names without a prefix. Raises InvalidArgumentError, which names the property."""
+    """Parse properties, whose names have no prefix. Raises InvalidArgumentError, which names the property."""
     trust_file = _one_of(given, "ssl.truststore.location", "ssl.ca.location")
     chain_file = _one_of(given, "ssl.keystore.location", "ssl.certificate.location")
     trust_pem = _pem(_one_of(given, "ssl.truststore.certificates", "ssl.ca.pem"), "ssl.truststore.certificates")
@@ -142,7 +142,7 @@ def _one_of(given: Mapping[str, str], name: str, alias: str) -> str | None:
 
 
 def _pem(text: str | None, name: str) -> str | None:
-    """Return a PEM text; on one line, as a property may have it, its lines are parted again."""
+    """Return PEM text with its line breaks restored, which a property on one line lacks."""
     if text is None:
         return None
     if "-----BEGIN " not in text:
@@ -164,7 +164,7 @@ def _check_type(given: Mapping[str, str], name: str, file: str | None) -> None:
 
 
 def not_pem(name: str, kind: str, file: str) -> InvalidArgumentError:
-    """Return the error for a store that is not PEM, with the command that makes one of it."""
+    """Return the error for a store that is not PEM, with the command that converts it."""
     made = f"{file}.pem"
     if "trust" in name:
         command = f"keytool -list -rfc -keystore {file} > {made}"

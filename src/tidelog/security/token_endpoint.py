@@ -1,6 +1,6 @@
-"""Requests to identity providers: a token, by client credentials over HTTPS, and the keys that verify tokens.
+"""Requests to identity providers: tokens for client credentials over HTTPS, and the keys that verify tokens.
 
-Redirects are refused: a secret goes to no other server, and keys come from no other.
+Redirects are rejected: secrets go to no other server, and keys come from no other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _NoRedirection(urllib.request.HTTPRedirectHandler):
 
 
 def fetch_token(oauth: OAuthSettings) -> tuple[Secret, float]:
-    """Return a token, and for how many seconds it is good, 0 if that is not said. Raises AuthenticationError."""
+    """Return a token and its lifetime in seconds, 0 if unstated. Raises AuthenticationError."""
     assert oauth.url is not None
     wanted = token_request(oauth.url, oauth.client_id, oauth.client_secret, oauth.scope)
     request = urllib.request.Request(wanted.url, wanted.body, wanted.headers, method="POST")
@@ -33,7 +33,7 @@ def fetch_token(oauth: OAuthSettings) -> tuple[Secret, float]:
 
 
 def fetch_keys(url: str) -> bytes:
-    """Return a set of keys, from `https://…` or a file (`file:///…`). Raises AuthenticationError."""
+    """Return a key set, from `https://…` or a file (`file:///…`). Raises AuthenticationError."""
     what = "the endpoint for token keys"
     if not url.startswith("file://"):
         return _answer(urllib.request.Request(url), url, what, MAX_KEYS_BYTES)
@@ -53,6 +53,6 @@ def _answer(request: urllib.request.Request, url: str, what: str, most: int) -> 
         with error:
             raise AuthenticationError(f"{what} refused", path=place, found=f"HTTP status {error.code}") from None
     except (OSError, ValueError) as error:
-        # Other errors of urllib's, of an address for one, show all of it.
+        # urllib's other errors, those about addresses for example, contain the whole URL.
         reason = getattr(error, "reason", None) or type(error).__name__
         raise AuthenticationError(f"{what} cannot be reached: {reason}", path=place) from None

@@ -37,7 +37,7 @@ with imported_from("spark", "numpy"):
     import numpy.typing as npt
 
 NONE = -1
-"""Stands for "no record is that late" in both columns of the answers."""
+"""Stands for "no record is at or after that time" in both columns of the answers."""
 
 JUMP_BYTES = 256 * 1024
 """So much log is walked in about the time that it takes to look up and check where else to begin."""
@@ -49,7 +49,9 @@ Int64s = npt.NDArray[np.int64]
 
 
 class FoundOffsets(NamedTuple):
-    """Answers in the order of the questions: offsets and the records' timestamps (ms), both -1 where no record is that late."""
+    """Answers in the order of the questions: offsets and the records' timestamps (ms), both -1 where no record is at or after
+    that time.
+    """
 
     offsets: Int64s
     timestamps: Int64s

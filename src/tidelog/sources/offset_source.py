@@ -36,7 +36,7 @@ class OffsetSource(Source):
 
     def plan(self, request: ScanRequest) -> ScanPlan[Split]:
         if request.time_map_dir is not None:
-            raise InvalidArgumentError("time maps belong to files, and these are not accessible here", path=self.address)
+            raise InvalidArgumentError("time maps need a folder: brokers give no access to segment files", path=self.address)
         topic, notes = request.topic, list[str]()
         numbers = wanted_partitions(self.partitions(topic), request.partitions, request.offsets)
         keys = [TopicPartition(topic, number) for number in numbers]

@@ -80,7 +80,7 @@ def open_source(address: Address, *, skip_damaged: bool = False) -> Source:
         return make(address, skip_damaged=skip_damaged)
     if skip_damaged:
         raise InvalidArgumentError(
-            f"skip_damaged is for folders: of {kind.name} segment files are not accessible",
+            f"skip_damaged reads segment files, so it needs a folder, not {kind.name}",
             found=str(address),
         )
     return make(address)

@@ -112,7 +112,8 @@ class Source(ABC):
     def find(
         self, targets: Mapping[TopicPartition, int], isolation: Isolation = READ_UNCOMMITTED, until: str = LOG_END
     ) -> dict[TopicPartition, FoundOffset | None]:
-        """Return the first offset for each partition's time (ms, or a special one of ListOffsets); None: no record is that late.
+        """Return the first offset for each partition's time (ms, or a special one of ListOffsets); None: no record is at or after
+        that time.
 
         Raises UnsupportedForMessageFormatError where records have no timestamps, UnknownTopicOrPartitionError.
         """
@@ -196,7 +197,7 @@ class Source(ABC):
 
     def groups(self) -> Groups:
         """Return the consumer groups whose offsets are kept here. Raises InvalidArgumentError where none are."""
-        raise InvalidArgumentError("no consumer groups are kept here", path=self.address)
+        raise InvalidArgumentError("this source has no consumer groups", path=self.address)
 
     def topic_ids(self, keys: Iterable[TopicPartition]) -> dict[str, uuid.UUID]:
         """Return what distinguishes a topic from a later one of the same name, where that is known."""

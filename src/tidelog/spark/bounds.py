@@ -138,7 +138,7 @@ def resolve_ranges(
 def _found(
     source: Source, bound: Bound, keys: list[TopicPartition], isolation: Isolation, until: str
 ) -> dict[TopicPartition, int | None]:
-    """Return the first offsets for a bound by time, None if no record is that late; nothing for one by offset."""
+    """Return the first offsets for a bound by time, None if no record is at or after that time; nothing for one by offset."""
     if not bound.by_time:
         return {}
     found = source.find({key: bound.of(key) for key in keys}, isolation, until)
@@ -152,7 +152,7 @@ def _check_names(bound: Bound, partitions: list[TopicPartition]) -> None:
     strange = sorted(bound.each.keys() - set(partitions))
     given = [
         f"{verb} {', '.join(f'{topic}-{partition}' for topic, partition in names)}"
-        for verb, names in (("it lacks", missing), ("not read are", strange))
+        for verb, names in (("missing are", missing), ("not read are", strange))
         if names
     ]
     raise InvalidArgumentError(f"option {bound.option} must name every partition that is read and no other: {'; '.join(given)}")

@@ -52,7 +52,7 @@ from tidelog.times import MAX_TIME_MS, doubtful_unit
 
 OPTIONS: dict[str, str] = {
     "path": "the Kafka data folder (log.dirs) that holds the topics' partition folders; or a broker's host:port",
-    "kafka.bootstrap.servers": "brokers to read from, where no path is given: host:port, several with commas between",
+    "kafka.bootstrap.servers": "brokers to read from, where no path is given: host:port, or several separated by commas",
     "subscribe": "topics, separated by commas",
     "subscribePattern": "a Java regular expression to find in topic names",
     "assign": 'partitions as JSON, {"topicA": [0, 1], "topicB": [2]}',
@@ -65,7 +65,7 @@ OPTIONS: dict[str, str] = {
     "endingTimestamp": "epoch ms: up to the first offset whose timestamp reaches it, in each partition",
     "startingOffsetsByTimestamp": "the same as JSON, epoch ms for each partition",
     "endingOffsetsByTimestamp": "the same as JSON, epoch ms for each partition",
-    "startingOffsetsByTimestampStrategy": "error or latest: what a partition without a match means for the start",
+    "startingOffsetsByTimestampStrategy": "error or latest: what to do if a partition has no match for the start",
     "includeHeaders": "true adds the column headers",
     "columns": "the columns to return, separated by commas; createTime is returned only if named",
     "isolationLevel": "read_uncommitted or read_committed",
@@ -77,10 +77,10 @@ OPTIONS: dict[str, str] = {
 """Every option that means something here, and what, in one line."""
 
 STREAM_OPTIONS: dict[str, str] = {
-    "maxOffsetsPerTrigger": "the most offsets of a batch, over all partitions",
+    "maxOffsetsPerTrigger": "the most offsets in a batch, over all partitions",
     "minOffsetsPerTrigger": "wait for at least this many offsets, but not longer than maxTriggerDelay",
-    "maxTriggerDelay": "the longest such wait, e.g. 15m",
-    "maxBytesPerTrigger": "about the most uncompressed bytes of a batch, e.g. 1g; unlimited for no bound",
+    "maxTriggerDelay": "how long to wait for minOffsetsPerTrigger at most, e.g. 15m",
+    "maxBytesPerTrigger": "the approximate limit of uncompressed bytes in a batch, e.g. 1g; unlimited for no limit",
     "maxTimePerTrigger": "the longest span of log time in a batch, e.g. 10m",
     "maxRecordsPerPartition": "the most offsets of a task",
 }
@@ -213,9 +213,9 @@ def _kind(given: Mapping[str, str]) -> Kind:
     if kind.is_cluster:
         _brokers(given)
     if not kind.reads_files and "timemapdir" in given:
-        raise InvalidArgumentError(f"option timeMapDir is for folders: of {kind.name} segment files are not accessible")
+        raise InvalidArgumentError(f"option timeMapDir needs a folder, not {kind.name}")
     if not kind.reads_files and boolean(given, "skipDamaged", False):
-        raise InvalidArgumentError(f"option skipDamaged is for folders: of {kind.name} segment files are not accessible")
+        raise InvalidArgumentError(f"option skipDamaged reads segment files, so it needs a folder, not {kind.name}")
     return kind
 
 

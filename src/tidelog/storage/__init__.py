@@ -1,4 +1,4 @@
-"""The storage engine: writes logs as Apache Kafka 3.9.1 does, keeps them, recovers them, compacts them.
+"""The storage engine: writes, keeps, recovers and compacts logs as Apache Kafka 3.9.1 does.
 
 `log_manager.LogManager` owns a data folder, `partition_log.PartitionLog` one partition, `segment.LogSegment` one segment::
 
@@ -6,9 +6,9 @@
         manager.create_topic("orders", 4, {"retention.ms": -1})
         manager.log("orders", 0).append_as_leader(records, leader_epoch=0)
 
-docs/storage.md says how it is used. `tidelog.formats` has the file formats, `tidelog.reader` reads any folder; `tidelog.records`
-has the batches. Synchronous, but for threads that load many logs side by side; time comes from a `Clock`, background work is done
-in `tick`.
+docs/storage.md describes its use. `tidelog.formats` has the file formats, `tidelog.reader` reads any folder, `tidelog.records`
+has the batches. It is synchronous, except that several threads may load logs in parallel. Time comes from a `Clock`, background
+work runs in `tick`.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""The broker's settings that change while it runs, as the metadata log keeps them (KIP-226): of all brokers, and of this one.
+"""The broker's dynamic settings in the metadata log (KIP-226): those of all brokers, and those of this one.
 
 | resource in the log | settings of |
 |---|---|
 | broker, empty name | all brokers of the cluster |
-| broker, its id | this broker; they win over those of all brokers, and both over what the broker was started with |
+| broker, its id | this broker; they take precedence over those of all brokers, and both over the settings at startup |
 
-What concerns the data folder takes effect at once: defaults of topics, the cleaner's, how long producers are remembered. The
-caller checks settings; a value without meaning here is kept, because a Kafka may be the folder's next owner.
+Settings of the data folder take effect at once: topic defaults, the cleaner's settings, the expiry of producers. The caller
+checks settings. A value without effect here is kept, because Kafka may be the folder's next owner.
 
-`log_manager` owns one, from the start to the end. On the owner's thread.
+`log_manager` owns one while it runs. Belongs to the owner's thread.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ logger = logging.getLogger(__name__)
 ALL_BROKERS = ""
 
 TOPICS_A_STEP = 64
-"""So many topics get their new defaults before others have their turn."""
+"""How many topics get their new defaults before other work runs."""
 
 
 class BrokerSettings:
-    """Dynamic settings of brokers, as the metadata has them. `configured` is what the broker was started with."""
+    """Dynamic settings of brokers, as in the metadata. `configured` are the settings at startup."""
 
     def __init__(
         self,
@@ -57,15 +57,15 @@ class BrokerSettings:
         self.config = configured_by_log(configured, store)
 
     def of(self, name: str) -> Mapping[str, str]:
-        """Return the settings of all brokers (`ALL_BROKERS`), or of the broker with an id, as they were given."""
+        """Return the settings of all brokers (`ALL_BROKERS`), or of the broker with an id, as they were set."""
         return self._store.image.configs.get((BROKER_RESOURCE, name), {})
 
     def all(self) -> dict[str, str]:
-        """Return what counts for this broker."""
+        """Return the effective settings of this broker."""
         return self._store.image.broker_config(self._store.node_id)
 
     def note_served(self, directory: Path, now_ms: int) -> None:
-        """Note in the folder what it is served with, for later questions; warn of settings that keep less now. Best effort."""
+        """Store in the folder the settings that it is served with, and warn of settings that keep less now. Best effort."""
         given = self._configured.topic_defaults
         try:
             before = read_served_settings(directory)
@@ -79,19 +79,19 @@ class BrokerSettings:
             logger.warning("the settings that the folder is served with could not be stored in it: %s", error)
 
     def change(self, name: str, settings: Mapping[str, str]) -> Steps[None]:
-        """Give all brokers, or the one with an id, these settings instead of those they had.
+        """Replace the settings of all brokers, or of the one with an id.
 
-        Raises StorageError, InvalidArgumentError where only controllers may.
+        Raises StorageError, InvalidArgumentError if only controllers may.
         """
         try:
             yield self._store.append(config_records(BROKER_RESOURCE, name, self.of(name), settings))
         except StorageError:
-            yield from self.take_over()  # Another change may have taken over what is no longer there.
+            yield from self.take_over()  # Another change may have applied settings that were reverted.
             raise
         yield from self.take_over()
 
     def take_over(self, topics: Iterable[str] | None = None) -> Steps[None]:
-        """Have the settings of these topics take effect, or those of the broker, and so of all topics."""
+        """Apply the settings of these topics, or those of the broker and so of all topics."""
         if topics is None:
             self.config = configured_by_log(self._configured, self._store)
             self._partitions.loader.producer_id_expiration_ms = self.config.producer_id_expiration_ms
@@ -114,7 +114,7 @@ class BrokerSettings:
 
 
 def configured_by_log(configured: ManagerConfig, store: MetadataSource) -> ManagerConfig:
-    """Return how a folder is looked after: as configured, but for the dynamic settings in its metadata."""
+    """Return a folder's configuration with the dynamic settings of its metadata."""
     return configured.with_dynamic(store.image.broker_config(store.node_id))
 
 

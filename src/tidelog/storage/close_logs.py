@@ -1,8 +1,8 @@
-"""The end of many logs: each is forced to the disk and closed, several at a time, and what that waits for is said.
+"""Closes many logs: each is flushed and closed, several in parallel, with progress lines.
 
-A log that was written to takes some ten waits for the disk, so that ten thousand of them take minutes one after the other; the
-disk does several at once in less. `Partitions` calls it at the end of its owner. After `STALLED_S` without an answer the disk is
-no longer waited for: the shutdown is then unclean, and the next start recovers.
+A log with new records needs about ten waits for the disk, so ten thousand of them would take minutes one after the other; the
+disk is faster with several at once. `Partitions` calls this at shutdown. If the disk does not respond for `STALLED_S`, waiting
+ends: the shutdown is unclean then, and the next start recovers.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ logger = logging.getLogger("tidelog.storage")
 
 THREADS = 8
 PROGRESS_S = 2.0
-"""Between two lines of an end that takes long."""
+"""Seconds between two progress lines of a slow shutdown."""
 STALLED_S = 60.0
 
 
 def close_logs(logs: Iterable[PartitionLog], progress: Callable[[], object] = lambda: None) -> bool:
-    """Flush and close logs that are no longer used; return whether all ended cleanly. A failure is logged, and does not stop the
-    others.
+    """Flush and close logs; return whether all were closed cleanly. A failure is logged and does not stop the others.
 
-    `progress` is called when some are closed. Raises StorageError where the disk does not answer.
+    `progress` is called when some are closed. Raises StorageError if the disk does not respond.
     """
     dirty: list[PartitionLog] = []
     is_clean = True
@@ -49,7 +48,7 @@ def _close_at_once(logs: list[PartitionLog], progress: Callable[[], object]) -> 
         try:
             for log in logs:
                 left.add(pool.submit(_close, log))
-        except RuntimeError:  # The program ends, and has no threads any more.
+        except RuntimeError:  # The program is ending, and has no threads left.
             for log in logs[len(left) :]:
                 is_clean &= _close(log)
         while left:

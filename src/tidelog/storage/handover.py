@@ -1,4 +1,4 @@
-"""A data folder of Tidelog's handed over to Apache Kafka: its partitions, put under topics that Kafka itself has created.
+"""Hands a data folder of Tidelog over to Apache Kafka: copies its partitions under topics that Kafka itself has created.
 
 A KRaft broker sets aside (``-stray``) every partition whose topic id its metadata does not know. So the topics are created
 through Kafka's own admin API first (`tidelog handover` does that), Kafka is stopped, and then, under both folders' locks::
@@ -7,20 +7,20 @@ through Kafka's own admin API first (`tidelog handover` does that), Kafka is sto
     2  the target's checkpoints get the partitions' offsets                                      Kafka keeps them in bounds
     3  Kafka's own, empty folder is renamed away, the staging folder takes its name              a crash leaves some done
 
-Staging folders bear names that Kafka removes at its start. Run again, it does what is missing: a partition whose batches lie
-there, perhaps with more after them, is done; one where Kafka has records of its own is refused. Nothing in the source
-changes, but that a folder which was not shut down cleanly is recovered first.
+Kafka removes the staging folders at its start, by their names. Run again, this completes what is missing: a partition whose
+batches are already there, perhaps with later ones, is done; one where Kafka has other records is refused. The source is not
+changed, except that a folder that was not shut down cleanly is recovered first.
 
 | file | in the target |
 |---|---|
-| `.log`, `.index`, `.timeindex`, `.txnindex` | as they are |
-| `.snapshot` | without the producers whose ids that Kafka may hand out itself (`_copy_snapshot`) |
+| `.log`, `.index`, `.timeindex`, `.txnindex` | unchanged |
+| `.snapshot` | without the producers whose ids Kafka may assign itself (`_copy_snapshot`) |
 | `partition.metadata` | with Kafka's id |
-| `leader-epoch-checkpoint`, leader epochs in batches | as they are where none is above 0, also of the batches; else all 0 |
-| time maps | bound to the copy; Kafka leaves them where they are when it deletes their segments |
+| `leader-epoch-checkpoint`, leader epochs in batches | unchanged if none is above 0, in the batches as well; otherwise all 0 |
+| time maps | bound to the copy; Kafka does not remove them when it deletes their segments |
 
-Kafka's epochs of a new topic begin at 0 and go up with each start; an epoch of ours above Kafka's would be from the future.
-The epoch of a batch is not under its checksum.
+Kafka's epochs of a new topic begin at 0 and increase with each start, so a higher epoch of ours would be from the future. The
+checksum of a batch does not cover its epoch.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from tidelog.storage.retention_forecast import forecast
 from tidelog.storage.topics.topic_settings import DELETING, Source, TopicSettings
 
 GROUP_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
-"""Where consumer groups and transactions are."""
+"""The topics with consumer groups and transactions."""
 
 _DELETES_NOTHING = {"cleanup_policy": "delete", "retention_ms": -1, "retention_bytes": -1}
 
@@ -78,45 +78,45 @@ Advance = Callable[[int], None]
 
 
 class TopicToHand(NamedTuple):
-    """A topic on its way: what Kafka is to create, and how much there is to copy."""
+    """A topic to hand over: what Kafka must create, and how much must be copied."""
 
     name: str
     partitions: int
     properties: dict[str, str]
     """Settings for Kafka, under its names: those that differ from its defaults, and all that decide what is deleted."""
     config: LogConfig
-    """The settings that hold in the folder; of a topic that it knows nothing of, those that delete nothing."""
+    """The settings that apply in the folder; for a topic unknown there, those that delete nothing."""
     is_configuration_known: bool
     is_retention_default: bool
-    """Whether records go by time, and nothing that the folder knows says when: Kafka's default holds."""
+    """Whether records expire by time but the folder does not say when, so that Kafka's default applies."""
     size_bytes: int
     oldest_format: int
     """The smallest message format of the last batches: 0, 1 or 2."""
     open_transactions: list[tuple[int, int]]
-    """Partitions with transactions that are open, and the first offset of these."""
+    """Partitions with open transactions, and the first offset of these."""
 
 
 def recover(source: Path, clock: Clock) -> bool:
-    """Recover and close a folder that was not shut down cleanly, or in which a write was cut off; False if there is no need.
+    """Recover and close a folder that was not shut down cleanly, or has an interrupted write; False if that is not needed.
 
-    Raises what `LogManager` raises, also where someone else holds the folder.
+    Raises what `LogManager` raises, also if another process holds the folder.
     """
     if (source / names.CLEAN_SHUTDOWN_FILE).exists() and not is_pending(source):
         return False
-    LogDir(source)  # A folder that is none is not made one.
+    LogDir(source)  # Do not turn any other folder into a data folder.
     with LogManager(source, clock):
         pass
     return True
 
 
 class Deletion(NamedTuple):
-    """The segments that Kafka would delete of a partition as soon as it starts: oldest first."""
+    """The segments of a partition that Kafka would delete as soon as it starts, oldest first."""
 
     topic: str
     partition: int
     segments: int
     offsets: int
-    """From the log's start on; in a log without gaps these are records."""
+    """The number of offsets from the log start; in a log without gaps these are records."""
     size_bytes: int
     reason: str
     """Kafka's name of the setting that deletes the last of them."""
@@ -125,11 +125,11 @@ class Deletion(NamedTuple):
 def topics_to_hand(
     source: Path, settings: TopicSettings, wanted: Sequence[str] = (), *, with_groups: bool = False
 ) -> list[TopicToHand]:
-    """Return the topics of `source`, or those `wanted`, internal ones only if they are wanted, or with the groups.
+    """Return the topics of `source`, or those `wanted`; internal ones only if wanted, or with the groups.
 
-    `settings` are those of the folder. A topic without a known configuration is to keep its
-    records forever: Kafka would delete old ones within minutes. Raises InvalidArgumentError where the folder was not shut down
-    cleanly (`recover`), NotFoundError, and what reading the logs raises.
+    `settings` are those of the folder. A topic without a known configuration keeps its records forever, because Kafka would
+    delete old ones within minutes. Raises InvalidArgumentError if the folder was not shut down cleanly (`recover`),
+    NotFoundError, and what reading the logs raises.
     """
     log_dir = LogDir(source)
     if not (source / names.CLEAN_SHUTDOWN_FILE).exists():
@@ -166,12 +166,12 @@ def topics_to_hand(
 
 
 def deletions(source: Path, topic: str, config: LogConfig, now_ms: int) -> list[Deletion]:
-    """Return what a broker with these settings would delete now of a topic in `source`. Raises what reading the logs raises."""
+    """Return what a broker with these settings would now delete from a topic in `source`. Raises what reading the logs raises."""
     log_dir = LogDir(source)
     found = []
     for number in log_dir.partitions(topic):
         with log_dir.log(topic, number) as log:
-            # Handed over, all of it counts as replicated.
+            # After the handover everything counts as replicated.
             planned = forecast(log, config, now_ms, high_watermark=log.log_end_offset)
             due = [one for one in planned if one.goes_ms is not None and one.goes_ms <= now_ms]
             going = [one for one in due if one.size_bytes and one.reason != Reason.LOG_START.value]
@@ -185,8 +185,8 @@ def deletions(source: Path, topic: str, config: LogConfig, now_ms: int) -> list[
 def place(source: Path, target: Path, ids: Mapping[str, uuid.UUID], advance: Advance = lambda _: None) -> list[TopicPartition]:
     """Put the partitions of the topics in `ids` into `target`, Kafka's stopped folder; return those placed by this call.
 
-    `ids` are Kafka's ids; `advance` gets the bytes copied. Raises StorageError where either folder is in use or a disk refuses,
-    InvalidArgumentError where the target is not as Kafka leaves a new topic.
+    `ids` are Kafka's ids; `advance` gets the bytes copied. Raises StorageError if either folder is in use or a disk fails,
+    InvalidArgumentError if the target is not as Kafka leaves a new topic.
     """
     with DirLock(source), DirLock(target):
         log_dir = LogDir(source)
@@ -216,10 +216,10 @@ def place(source: Path, target: Path, ids: Mapping[str, uuid.UUID], advance: Adv
 
 
 def _reported(config: LogConfig) -> dict[str, str]:
-    """Return what Kafka must be given of a topic: what differs from its defaults, and is not ours alone; in any case what
-    deletes.
+    """Return the properties that Kafka must be given for a topic: those that differ from its defaults and are not only Tidelog's,
+    and always those that delete.
 
-    Kafka's defaults are not the target's: its own configuration may have others.
+    The target's configuration may have other defaults than Kafka's.
     """
     defaults = LogConfig().to_properties()
     differing = {
@@ -231,10 +231,10 @@ def _reported(config: LogConfig) -> dict[str, str]:
 
 
 def _is_placed(source: Path, target: Path, key: TopicPartition, topic_id: uuid.UUID) -> bool:
-    """Whether the target has the partition already; False if it has Kafka's empty one. Else InvalidArgumentError."""
+    """Whether the target has the partition already; False if it has Kafka's empty one. Otherwise raises InvalidArgumentError."""
     folder = target / names.log_dir_name(*key)
     if not folder.is_dir():
-        # A run was ended just between the two renames.
+        # A run was interrupted between the two renames.
         return False
     there = read_topic_id(folder / names.PARTITION_METADATA)
     if there is not None and there != topic_id:
@@ -251,7 +251,7 @@ def _is_placed(source: Path, target: Path, key: TopicPartition, topic_id: uuid.U
 
 
 def _begins_with(theirs: Path, ours: Path) -> bool:
-    """Whether a log begins with all of ours: the first and the last batch are there. Leader epochs may differ."""
+    """Whether a log begins with all of ours: it has our first and last batch. Leader epochs may differ."""
     segment = Segment.open(ours)
     try:
         last = segment.valid_end().last_header
@@ -295,7 +295,7 @@ def _stage(source: Path, folder: Path, topic_id: uuid.UUID, advance: Advance) ->
             if is_renumbered and path.name.endswith(names.LOG_SUFFIX):
                 _set_epochs(copy)
             shutil.copystat(path, copy)
-    # What is copied of maps is compared with what is copied of logs, and bound to that.
+    # Copied maps are compared with the copied logs, and bound to them.
     write_time_maps(sorted(folder.glob(f"*{names.LOG_SUFFIX}")))
     if is_renumbered:
         bases = [names.offset_from_file_name(name) for name in _log_names(source)]
@@ -315,9 +315,9 @@ def _copy(source: Path, target: Path, advance: Advance) -> None:
 
 
 def _copy_snapshot(source: Path, target: Path) -> None:
-    """Leave out producers that another Kafka gave their ids: the next producer that gets such an id would be out of sequence.
+    """Leave out producers with ids from another Kafka: the next producer that gets such an id would be out of sequence.
 
-    Those of Tidelog's ids (`producer_ids`) and of open transactions stay. A damaged snapshot is copied; Kafka knows what to do.
+    Producers with Tidelog's ids (`producer_ids`) and with open transactions stay. A damaged snapshot is copied; Kafka handles it.
     """
     data = source.read_bytes()
     with suppress(CorruptSnapshotError):
@@ -327,21 +327,21 @@ def _copy_snapshot(source: Path, target: Path) -> None:
 
 
 def _has_epochs_above_0(source: Path) -> bool:
-    """Whether any batch has: the checkpoint may be lost, or another log's."""
+    """Whether any batch has an epoch above 0: the checkpoint may be lost, or another log's."""
     for path in source.glob(f"*{names.LOG_SUFFIX}"):
         segment = Segment.open(path)
         try:
             if any(header.magic >= 2 and header.leader_epoch > 0 for header in segment.headers()):
                 return True
         except CorruptBatchError:
-            continue  # It is copied as it is.
+            continue  # It is copied unchanged.
         finally:
             segment.close()
     return False
 
 
 def _set_epochs(path: Path) -> None:
-    """Make every batch of a log one of epoch 0. A segment is read whole: this is rare, and segments are bounded."""
+    """Set the epoch of every batch of a log to 0. A segment is read whole: this is rare, and segments are bounded."""
     data = bytearray(path.read_bytes())
     for header in iter_headers(data):
         if header.magic >= 2 and header.leader_epoch > 0:
@@ -350,7 +350,7 @@ def _set_epochs(path: Path) -> None:
 
 
 def _checkpoint(log_dir: LogDir, target: Path, keys: Iterable[TopicPartition]) -> None:
-    """Report the target's checkpoints where the partitions begin and end, and keep everybody else's lines."""
+    """Write the partitions' start and end offsets into the target's checkpoints, keeping all other lines."""
     ends, starts = {}, {}
     for key in keys:
         with log_dir.log(*key) as log:

@@ -1,25 +1,24 @@
-"""A data folder with all its partitions: who owns it, when it starts and stops, what is done in the background.
+"""A data folder with all its partitions: ownership, startup, shutdown, background work.
 
-| in the folder | | owned by |
+| in the folder | content | owned by |
 |---|---|---|
 | ``.lock`` | held while a manager runs; Kafka locks the same file | here |
 | ``meta.properties`` | node, cluster and folder ids; another node's or cluster's folder is refused | `meta_properties` |
 | ``__cluster_metadata-0/`` | topics with ids, settings, leader epochs; producer ids | `metadata_store`, `topic_lifecycle` |
-| ``.kafka_cleanshutdown`` | removed at the start, written at a clean end | `clean_shutdown` |
+| ``.kafka_cleanshutdown`` | removed at startup, written at a clean shutdown | `clean_shutdown` |
 | ``*-checkpoint`` | recovery points, log start offsets, high watermarks | `dir_checkpoints` |
-| ``cleaner-offset-checkpoint`` | where compaction goes on | `cleaner_manager` |
+| ``cleaner-offset-checkpoint`` | where compaction continues | `cleaner_manager` |
 | ``<topic>-<p>`` | a partition | `partitions` |
 | ``<topic>-<p>.<uuid>-delete`` | one that is being removed | `partitions` |
 
-What is done in the background is in `background_work`: retention, compaction, flushes, checkpoints, time maps. Nothing of it
-happens by itself: the owner calls `tick`.
+`background_work` has the background work: retention, compaction, flushes, checkpoints, time maps. It runs only when the owner
+calls `tick`.
 
-A partition of which the metadata knows nothing (a backup, a folder of a Kafka whose metadata lies elsewhere) is served, but
-neither retention nor compaction touches it until someone calls `adopt_topic`; one notice says so. A partition that cannot be
-loaded, or that meets an I/O error later, is offline with a reason; the others continue, and there is no clean-shutdown mark at
-the end.
+A partition that the metadata lacks (a backup, a folder of a Kafka whose metadata is elsewhere) is served, but retention and
+compaction do not touch it until `adopt_topic` is called; a notice says so. A partition that cannot be loaded, or has an I/O error
+later, is offline with a reason. Other partitions are not affected, but no clean-shutdown mark is written at the end.
 
-All of it belongs to one thread; only loading may use several (`partitions`). See docs/storage.md for how it is used.
+Everything belongs to one thread; only loading may use several (`partitions`). docs/storage.md describes its use.
 """
 
 from __future__ import annotations
@@ -71,11 +70,11 @@ logger = logging.getLogger("tidelog.storage")
 T = TypeVar("T")
 
 SNAPSHOT_INTERVAL_MS = 60_000
-"""Between two looks whether the metadata log has grown so much that a snapshot is due."""
+"""How often to check whether a snapshot of the metadata log is due."""
 
 
 class _Own(NamedTuple):
-    """Further methods of a folder with its own metadata."""
+    """Further methods of a folder with its own metadata log."""
 
     store: MetadataStore
     lifecycle: TopicLifecycle
@@ -83,10 +82,10 @@ class _Own(NamedTuple):
 
 
 class LogManager:
-    """Looks after `directory`, which is created where it is missing. A context manager: entering starts, leaving stops cleanly.
+    """Manages `directory`, which is created if missing. A context manager: entering starts, leaving shuts down cleanly.
 
-    `properties` are a broker's (`manager_config`). `progress` is called after each partition, `recovery_progress` while one is
-    recovered, on the thread that does it. A `scheduler` that is handed in is shut down at the end as well.
+    `properties` are a broker's (`manager_config`). `progress` is called after each partition, `recovery_progress` during a
+    recovery, on the thread that does it. A `scheduler` that is passed in is shut down at the end.
     """
 
     def __init__(
@@ -119,14 +118,14 @@ class LogManager:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.shutdown()
 
-    # --- start and stop
+    # --- startup and shutdown
 
     def startup(self) -> None:
-        """Lock the folder, load every partition, begin with the background work.
+        """Lock the folder, load every partition, begin the background work.
 
-        Raises StorageError where someone else holds the folder or it cannot be read, InvalidArgumentError where it belongs to
-        another node or cluster, or its metadata is a quorum's, CorruptDataError for a damaged ``meta.properties`` or
-        metadata log: nothing was changed then, besides. Interrupted, it leaves the folder as clean as it found it.
+        Raises StorageError if another process holds the folder or it cannot be read, InvalidArgumentError if it belongs to
+        another node or cluster or its metadata is a quorum's, CorruptDataError for a damaged ``meta.properties`` or metadata log;
+        nothing has changed then. If interrupted, it leaves the folder as clean as before.
         """
         data_folder.create(self.directory)
         self._lock = DirLock(self.directory).__enter__()
@@ -191,17 +190,17 @@ class LogManager:
         return opened
 
     def shutdown(self, broker_epoch: int = NO_BROKER_EPOCH, progress: Callable[[], object] = lambda: None) -> bool:
-        """Flush and close every log, write the checkpoints, and the clean-shutdown mark if nothing failed; whether that is so.
+        """Flush and close every log, write the checkpoints, and the clean-shutdown mark if nothing failed; return whether it did.
 
-        A failure is logged and does not stop the rest, except a disk that does not answer. `progress` is called from time to
-        time, as long as the disk does. Idempotent.
+        A failure is logged and does not stop the rest, except a disk that does not respond. `progress` is called from time to
+        time, while the disk responds. Idempotent.
         """
         started, self._started = self._started, None
         own, self._own = self._own, None
 
         def closed() -> None:
             if own is not None and own.store.is_snapshot_due:
-                # A broker that lives for moments never comes to the periodic look.
+                # A short-lived broker never reaches the periodic check.
                 with suppress(StorageError):
                     own.store.take_snapshot()
 
@@ -211,26 +210,26 @@ class LogManager:
             self._unlock()
 
     def abort(self) -> None:
-        """Give the folder up as a process does that is killed: nothing more is written, the next start recovers."""
+        """Abandon the folder as a killed process does: nothing more is written, and the next start recovers."""
         started, self._started, self._own = self._started, None, None
         if started is not None:
             started.abort()
         self._unlock()
 
     def tick(self) -> int:
-        """Do what is due; return how many tasks ran."""
+        """Run what is due; return how many tasks ran."""
         return self.scheduler.tick()
 
     # --- asking
 
     @property
     def config(self) -> ManagerConfig:
-        """How the folder is looked after: as configured, once started with the dynamic settings in its metadata log."""
+        """The folder's configuration, after startup with the dynamic settings of its metadata log."""
         return self._configured if self._started is None else self._started.settings.config
 
     @property
     def settings(self) -> BrokerSettings:
-        """The broker's settings that change while it runs."""
+        """The broker's dynamic settings."""
         return self._running.settings
 
     @property
@@ -240,12 +239,12 @@ class LogManager:
 
     @property
     def logs(self) -> Mapping[TopicPartition, PartitionLog]:
-        """The logs that were loaded, by partition."""
+        """The loaded logs, by partition."""
         return self._running.partitions.logs
 
     @property
     def changed_topics(self) -> set[str]:
-        """Topics that came, went or changed, or of which a partition did. For one who looks at them, and then clears the set."""
+        """Topics that were added, removed or changed, or of which a partition was. A reader clears the set afterwards."""
         return self._running.partitions.changed
 
     def topics(self) -> dict[str, Topic]:
@@ -267,16 +266,16 @@ class LogManager:
     def log(self, topic: str, partition: int) -> PartitionLog:
         """Return a partition's log. Raises UnknownTopicOrPartitionError; LogOfflineError, with the reason, if it was not loaded.
 
-        A log that met an I/O error later is returned: it refuses what would write, and what was acknowledged is read.
+        A log with a later I/O error is returned: it refuses writes, but acknowledged records can be read.
         """
         return self._running.partitions.get(TopicPartition(topic, partition))
 
     def offline_partitions(self) -> dict[TopicPartition, str]:
-        """Return the partitions that nothing can be written to, and why."""
+        """Return the partitions that cannot be written, and why."""
         return self._running.partitions.offline()
 
     def unfinished_deletions(self) -> list[str]:
-        """Return the topics whose deletion the disk has refused to finish: `delete_topic` continues with one."""
+        """Return the topics whose deletion has failed on disk: `delete_topic` continues with one."""
         return self._running.topics.unfinished()
 
     def is_configuration_known(self, topic: str) -> bool:
@@ -284,7 +283,7 @@ class LogManager:
         return self._running.topics.is_known(topic)
 
     def statistics(self) -> dict[str, TopicStatistics]:
-        """Return for each topic how much there is, what is offline, and how its segments came to their ends."""
+        """Return for each topic its size, its offline partitions, and how its segments were rolled."""
         return self._run(self.statistics_in_steps())
 
     def statistics_in_steps(self) -> Steps[dict[str, TopicStatistics]]:
@@ -295,17 +294,17 @@ class LogManager:
 
     @property
     def producer_ids(self) -> ProducerIds:
-        """Ids for idempotent and transactional producers, none of which was handed out before."""
+        """Ids for idempotent and transactional producers, each used only once."""
         return self._owned.producer_ids
 
     def next_producer_id(self) -> int:
-        """Return one of them. Raises StorageError."""
+        """Return a producer id. Raises StorageError."""
         return self.producer_ids.next_id()
 
-    # --- changing: see `topic_lifecycle`
+    # --- changes: see `topic_lifecycle`
 
     def create_topic(self, name: str, partitions: int, properties: Mapping[str, PropertyValue] | None = None) -> Topic:
-        """Create a topic; the folders are there when this returns.
+        """Create a topic; its folders exist when this returns.
 
         Raises TopicExistsError, InvalidArgumentError for a name, number or property that Kafka would refuse, StorageError;
         nothing is left behind then.
@@ -313,24 +312,24 @@ class LogManager:
         return self._run(self.steps.creation(name, partitions, properties))
 
     def add_partitions(self, name: str, partitions: int) -> Topic:
-        """Let a topic have more partitions, `partitions` in all.
+        """Increase a topic's partitions to `partitions`.
 
-        Raises UnknownTopicOrPartitionError, InvalidArgumentError unless that is more than it has, StorageError: partitions that
-        the topic has then, and whose folders could not be made, are offline.
+        Raises UnknownTopicOrPartitionError, InvalidArgumentError unless that is more than before, StorageError: new partitions
+        whose folders could not be created are then offline.
         """
         return self._run(self.steps.enlargement(name, partitions))
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic: it is gone for readers at once, its folders after a delay.
+        """Delete a topic: readers no longer see it, and its folders are removed after a delay.
 
-        Raises UnknownTopicOrPartitionError; StorageError where a folder cannot be renamed, to be tried again.
+        Raises UnknownTopicOrPartitionError; StorageError if a folder cannot be renamed, after which this may be retried.
         """
         self._run(self.steps.deletion(name))
 
     def alter_config(self, name: str, properties: Mapping[str, PropertyValue]) -> Topic:
-        """Give a topic these properties instead of those it had.
+        """Replace a topic's properties.
 
-        Raises UnknownTopicOrPartitionError, also for one without a configuration, InvalidArgumentError, StorageError.
+        Raises UnknownTopicOrPartitionError, also for a topic without a configuration, InvalidArgumentError, StorageError.
         """
         return self._run(self.steps.alteration(name, properties))
 
@@ -383,28 +382,28 @@ class LogManager:
     # --- background work by hand: see `background_work`
 
     def delete_old_segments(self) -> int:
-        """Let retention delete what is due, but in compacted topics; return how many segments."""
+        """Run retention, except in compacted topics; return how many segments were deleted."""
         return self._running.work.delete_old_segments()
 
     def flush_dirty_logs(self) -> None:
-        """Force those logs to the disk whose flush.ms is over."""
+        """Flush the logs whose flush.ms has passed."""
         self._running.work.flush_dirty_logs()
 
     def checkpoint_recovery_points(self) -> None:
-        """Write down up to where each log is on the disk. Raises StorageError."""
+        """Write up to where each log is on disk. Raises StorageError."""
         self._running.partitions.checkpoint_recovery_points()
 
     def checkpoint_log_start_offsets(self) -> None:
-        """Write down the log starts that lie inside a first segment. Raises StorageError."""
+        """Write the log starts that lie within a first segment. Raises StorageError."""
         self._running.partitions.checkpoint_log_start_offsets()
 
     def checkpoint_high_watermarks(self) -> None:
-        """Write down the high watermarks. Raises StorageError."""
+        """Write the high watermarks. Raises StorageError."""
         self._running.partitions.checkpoint_high_watermarks()
 
     @property
     def cleaner(self) -> LogCleaner | None:
-        """Compaction, to be looked at or done by hand; None with log.cleaner.enable=false."""
+        """Compaction, for inspection or manual use; None with log.cleaner.enable=false."""
         return self._running.work.cleaner
 
     # --- inside

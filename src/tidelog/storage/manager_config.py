@@ -1,25 +1,25 @@
-"""How a data folder is looked after: a broker's properties for that, under Kafka's names.
+"""A broker's properties for its data folder, under Kafka's names.
 
 ===================================================  ====================  ==================================================
 property                                             default               meaning
 ===================================================  ====================  ==================================================
-node.id                                              as the folder says    who owns the folder (1 in a new one)
+node.id                                              as the folder says    the node that owns the folder (1 in a new one)
 cluster.id                                           as the folder says    its cluster (random in a new one)
 num.recovery.threads.per.data.dir                    1                     partitions loaded at the same time
-log.initial.task.delay.ms                            30000                 from the start to the first background work
-log.retention.check.interval.ms                      300000                between two looks for segments to delete
-log.flush.scheduler.interval.ms                      9223372036854775807   between two looks for logs to flush by flush.ms
-log.flush.offset.checkpoint.interval.ms              60000                 between two checkpoints of recovery points
-log.flush.start.offset.checkpoint.interval.ms        60000                 between two checkpoints of log start offsets
-replica.high.watermark.checkpoint.interval.ms        5000                  between two checkpoints of high watermarks
+log.initial.task.delay.ms                            30000                 from startup to the first background work
+log.retention.check.interval.ms                      300000                how often segments to delete are looked for
+log.flush.scheduler.interval.ms                      9223372036854775807   how often logs to flush by flush.ms are looked for
+log.flush.offset.checkpoint.interval.ms              60000                 how often recovery points are written
+log.flush.start.offset.checkpoint.interval.ms        60000                 how often log start offsets are written
+replica.high.watermark.checkpoint.interval.ms        5000                  how often high watermarks are written
 log.cleaner.enable                                   true                  whether compacted topics are compacted
-log.cleaner.backoff.ms                               15000                 between two looks for a log to compact
+log.cleaner.backoff.ms                               15000                 the pause when no log is dirty enough to compact
 log.cleaner.dedupe.buffer.size                       134217728             bytes for the keys of one compaction
-producer.id.expiration.ms                            86400000              an idle producer is forgotten after this
+producer.id.expiration.ms                            86400000              the state of an idle producer is dropped after this
 tidelog.time.map.enable                              true                  whether finished segments get time maps
 ===================================================  ====================  ==================================================
 
-Every other property is a default for topics, see `config.LogConfig`.
+All other properties are topic defaults, see `config.LogConfig`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ DYNAMIC_NUMBERS = frozenset(
         "producer.id.expiration.ms",
     }
 )
-"""Those that change while a broker runs."""
+"""Those that can change while a broker runs."""
 
 MANAGER_PROPERTIES = frozenset({*_NUMBERS, *_FLAGS, "cluster.id"})
 """Their names."""
@@ -69,9 +69,7 @@ MANAGER_PROPERTIES = frozenset({*_NUMBERS, *_FLAGS, "cluster.id"})
 
 @dataclass(frozen=True, kw_only=True)
 class ManagerConfig:
-    """A folder's properties by Kafka's names, as the module's table lists them. `topic_defaults` are the properties that topics
-    have unless they say otherwise.
-    """
+    """A folder's properties by Kafka's names, as in the module's table. `topic_defaults` are the defaults of topics."""
 
     node_id: int | None = None
     cluster_id: str | None = None
@@ -89,15 +87,16 @@ class ManagerConfig:
     is_time_map_enabled: bool = True
     topic_defaults: dict[str, PropertyValue] = field(default_factory=dict)
     has_topics_without_ids: bool = False
-    """Whether folders may be those of topics that have no id, or had none so far: in a cluster of ZooKeeper (KIP-516)."""
+    """Whether topics may have no id, as in a ZooKeeper cluster (KIP-516)."""
     has_message_formats: bool = False
-    """Whether a member goes by message.format.version: in clusters of ZooKeeper before protocol 3.0."""
+    """Whether message.format.version has an effect: in ZooKeeper clusters before protocol 3.0."""
     newest_magic: int = 2
-    """The newest message format that such a member goes by: other brokers could not fetch a newer one."""
+    """The newest message format that such a member uses: other brokers could not fetch a newer one."""
     is_member: bool = False
-    """Whether controllers decide on the settings: those that nothing can be made of here, as a newer Kafka's, are skipped. So is
+    """Whether controllers decide on the settings. Then unusable ones, as of a newer Kafka, are skipped. So is
     message.format.version, as in Kafka under KRaft, unless `has_message_formats`: an older format beside brokers that ignore it
-    would end replication."""
+    would break replication.
+    """
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, PropertyValue]) -> ManagerConfig:
@@ -118,11 +117,11 @@ class ManagerConfig:
         return cls(topic_defaults=rest, **values)  # type: ignore[arg-type]
 
     def with_dynamic(self, settings: Mapping[str, str]) -> ManagerConfig:
-        """Return the same with a broker's dynamic settings (KIP-226). Unknown values are ignored."""
+        """Return a copy with a broker's dynamic settings (KIP-226). Unknown values are ignored."""
         defaults: dict[str, PropertyValue] = {}
         numbers: dict[str, Any] = {}
         for name, value in settings.items():
-            with suppress(InvalidArgumentError):  # Another owner of the folder may have taken it.
+            with suppress(InvalidArgumentError):  # Another owner of the folder may have accepted it.
                 if name in DYNAMIC_NUMBERS:
                     numbers[_NUMBERS[name][0]] = _number(name, value.strip())
                 elif name in BROKER_NAMES:
@@ -132,17 +131,17 @@ class ManagerConfig:
         return replace(self, topic_defaults={**self.topic_defaults, **defaults}, **numbers)
 
     def to_properties(self) -> dict[str, PropertyValue | None]:
-        """Return the settings under Kafka's names, without the defaults of topics."""
+        """Return the settings under Kafka's names, without topic defaults."""
         fields = {name: one[0] for name, one in _NUMBERS.items()} | _FLAGS | {"cluster.id": "cluster_id"}
         return {name: getattr(self, attribute) for name, attribute in fields.items()}
 
     def topic_config(self, properties: Mapping[str, PropertyValue]) -> LogConfig:
-        """Return a topic's configuration: its own `properties`, and the defaults for the rest."""
+        """Return a topic's configuration: its own `properties`, completed by the defaults."""
         own = unaliased(properties, warn=not self.is_member)
         if not self.is_member:
             return LogConfig.from_properties({**self.topic_defaults, **own})
         newest_magic = self.newest_magic if self.has_message_formats else None
-        # Each by itself: where the topic's own is skipped, the broker's counts.
+        # One by one: if the topic's own value is skipped, the broker's applies.
         return LogConfig.from_properties({**_understood(self.topic_defaults, newest_magic), **_understood(own, newest_magic)})
 
 

@@ -1,20 +1,21 @@
-"""The data folder of a broker that is a member of a cluster: its controllers say which replicas are in it (KIP-500, KIP-631).
+"""The data folder of a cluster member: the controllers decide which replicas are in it (KIP-500, KIP-631).
 
 ::
 
     manager = MemberLogManager(directory, clock, properties={"node.id": 4})
-    manager.open()             # whose folder it is, for the registration: owner, previous_broker_epoch
+    manager.open()             # reads owner and previous_broker_epoch, for the registration
     manager.startup(plane)     # once the broker has caught up with the metadata (plane.image): the logs are loaded
     run_steps(manager.replicas.creations({key: topic_id}))
 
-As `LogManager`, but for these:
+It differs from `LogManager`:
 
 - The folder was formatted, by Kafka's storage tool or `tidelog format`. Nothing is written to ``__cluster_metadata-0``: the copy
   of the controllers' log is the broker's.
-- What lies in it and belongs to no replica of this node is set aside (`topics.replica_folders`).
-- High watermarks are those of ``replication-offset-checkpoint``: never the log ends, which others may not have.
-- Topics and settings change in the metadata only: `replicas` has folders and logs follow. Producer ids come from the controllers.
-- Writes that an import left half done are not finished: the other replicas would not have them.
+- Partition folders that belong to no replica of this node are set aside (`topics.replica_folders`).
+- High watermarks come from ``replication-offset-checkpoint``, never from the log ends, which other replicas may not have.
+- Topics and settings change only in the metadata; `replicas` applies changes to folders and logs. Controllers assign producer
+  ids.
+- Interrupted imports are not finished: the other replicas would not have the records.
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ logger = logging.getLogger("tidelog.storage")
 
 
 class MemberLogManager(LogManager):
-    """Looks after the folder of a member of a cluster."""
+    """Manages the folder of a cluster member."""
 
     previous_broker_epoch: int = NO_BROKER_EPOCH
-    """The broker's epoch when the folder was last closed cleanly, for the registration (KIP-966)."""
+    """The broker's epoch at the last clean shutdown, for the registration (KIP-966)."""
     broker_epoch: int = NO_BROKER_EPOCH
-    """The broker's epoch now: what a clean end writes down."""
+    """The broker's current epoch, which a clean shutdown stores."""
     _owner: MetaProperties | None = None
     _folders: ReplicaFolders | None = None
 
     def open(self) -> None:
-        """Lock the folder, and read whose it is; `shutdown` gives it back. Idempotent.
+        """Lock the folder, and read its owner; `shutdown` releases it. Idempotent.
 
-        Raises StorageError where someone else holds it, InvalidArgumentError where it is not formatted, or is another node's or
+        Raises StorageError if another process holds it, InvalidArgumentError if it is not formatted or is another node's or
         cluster's, CorruptCheckpointError.
         """
         if self._lock is not None:
@@ -70,9 +71,9 @@ class MemberLogManager(LogManager):
         return data_folder.members(self.directory, self._configured)
 
     def startup(self, plane: HasImage | None = None) -> None:
-        """Load the logs of this node's replicas, and begin with the background work. Raises StorageError, as `open` does.
+        """Load the logs of this node's replicas, and begin the background work. Raises StorageError, as `open` does.
 
-        `plane` has the cluster's metadata, here and from now on: it has been caught up with.
+        `plane` has the cluster's metadata, caught up, from now on.
         """
         if plane is None:
             raise InvalidArgumentError("a member's folder is loaded from its cluster's metadata", path=self.directory)
@@ -94,7 +95,9 @@ class MemberLogManager(LogManager):
             raise
 
     def shutdown(self, broker_epoch: int = NO_BROKER_EPOCH, progress: Callable[[], object] = lambda: None) -> bool:
-        """As `LogManager.shutdown`, with the broker's epoch if no other is given. A folder that was only opened is as it was."""
+        """Like `LogManager.shutdown`, with the broker's epoch unless another is given. A folder that was only opened stays
+        unchanged.
+        """
         was_only_opened = self._lock is not None and self._started is None
         is_clean = super().shutdown(self.broker_epoch if broker_epoch == NO_BROKER_EPOCH else broker_epoch, progress)
         return is_clean or was_only_opened

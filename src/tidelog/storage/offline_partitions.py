@@ -1,19 +1,19 @@
-"""Partitions that are offline come back by themselves once their disk is well.
+"""Brings offline partitions back once their disk works again.
 
 | step | where | |
 |---|---|---|
-| wait | | `FIRST_WAIT_MS` after the error, longer after each trial that failed, `LONGEST_WAIT_MS` at most |
-| probe | any thread | a small file is written to the partition's folder, synced and removed: a full disk is full still |
-| load | any thread | as after an unclean end: what stands after the last whole batch is cut off, producers are rebuilt |
-| put into place | the logs' thread | the new log replaces the old one; a log line says so |
+| wait | | `FIRST_WAIT_MS` after the error, longer after each failed attempt, at most `LONGEST_WAIT_MS` |
+| probe | any thread | a small file is written to the partition's folder, synced and removed, which fails on a full disk |
+| load | any thread | as after an unclean shutdown: the log is truncated after the last whole batch, producers are rebuilt |
+| replace | the logs' thread | the new log replaces the old one; a log line says so |
 
-Until the probe has succeeded, what was acknowledged is read from the old log; while the partition is loaded, reads are refused
-as writes are (KAFKA_STORAGE_ERROR: clients try again), as its indexes are being rebuilt. If that fails the old log continues
-being read. Where the new log ends before the old one did, the disk has lost what was acknowledged: an error on the log says which
-offsets, and `returned` is called.
+Until the probe succeeds, acknowledged records are read from the old log. While the partition is loaded, reads are refused like
+writes (KAFKA_STORAGE_ERROR, on which clients retry), because its indexes are being rebuilt. If loading fails, the old log is read
+again. If the new log ends before the old one, the disk has lost acknowledged records: an error is logged with the offsets, and
+`returned` is called.
 
-Only what an operating system's error took offline is tried: damaged data stays as damaged as it is. One partition at a time.
-`background_work` owns one.
+Only partitions that are offline because of an operating system error are retried: damaged data stays damaged. One partition at a
+time. `background_work` owns one.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ LONGEST_WAIT_MS = 5_000
 
 PROBE_BYTES = 64 * 1024
 PROBE_FILE = f"tidelog-probe{DELETED_SUFFIX}"
-"""A start removes what ends so, should a crash leave it."""
+"""After a crash, a start removes files with this ending."""
 
 
 class OfflinePartitions:
-    """Brings partitions of `partitions` back. `folder_of` says how one is loaded, `is_wanted` whether it is to be at all."""
+    """Brings partitions of `partitions` back. `folder_of` says how to load one, `is_wanted` whether it should be loaded."""
 
     def __init__(
         self,
@@ -58,33 +58,33 @@ class OfflinePartitions:
         is_wanted: Callable[[TopicPartition], bool],
     ) -> None:
         self.went_offline = 0
-        """How often a partition went offline."""
+        """How many times a partition went offline."""
         self.came_back = 0
-        """How often one came back."""
+        """How many times one came back."""
         self.returned: Callable[[PartitionLog, bool], object] | None = None
-        """Called with a log that came back, and whether the disk has lost records that were acknowledged."""
+        """Called with a log that came back, and whether the disk has lost acknowledged records."""
         self.left: Callable[[TopicPartition], object] | None = None
-        """Called with a partition that went offline; it may be called within a write to it."""
+        """Called with a partition that went offline, perhaps within a write to it."""
         self._partitions = partitions
         self._clock = clock
         self._scheduler = scheduler
         self._folder_of = folder_of
         self._is_wanted = is_wanted
         self._waits: dict[TopicPartition, int] = {}
-        """How long each partition waited before its last trial."""
+        """How long each partition waited before its last attempt."""
         self._tries: list[TopicPartition] = []
         self._is_armed = False
         self._is_stopped = False
 
     def went(self, key: TopicPartition) -> None:
-        """Note that a partition went offline, and look after it."""
+        """Handle a partition that went offline."""
         self.went_offline += 1
         if self.left is not None:
             self.left(key)
         self.arm()
 
     def arm(self) -> None:
-        """Look after the partitions that are offline, from now on until none is."""
+        """Retry offline partitions from now on, until none is left."""
         if not self._is_armed and not self._is_stopped:
             self._is_armed = True
             waits = [self._waits.get(key, 0) for key in self._recoverable()]
@@ -92,7 +92,7 @@ class OfflinePartitions:
             self._scheduler.schedule("offline-partitions", self._begin, delay_ms=wait_ms)
 
     def stop(self) -> None:
-        """End: what is under way is thrown away."""
+        """Stop; the attempt in progress is discarded."""
         self._is_stopped = True
 
     # --- one round
@@ -155,19 +155,19 @@ class OfflinePartitions:
                 try:
                     self.returned(loaded, has_lost)
                 except Exception:
-                    # A bug, which is this partition's alone: the others come back.
-                    logger.exception("%s: online again, but not taken up", loaded.directory)
+                    # A bug must affect only this partition.
+                    logger.exception("%s: online again, but cannot be used", loaded.directory)
         self._next()
 
     def _failed(self, key: TopicPartition, error: Exception) -> None:
         if not isinstance(error, (TidelogError, OSError)):
-            logger.error("%s-%d: it cannot be looked after", *key, exc_info=error)
+            logger.error("%s-%d: cannot be brought online again", *key, exc_info=error)
         wait_ms = self._waits[key] = min(max(2 * self._waits.get(key, 0), FIRST_WAIT_MS), LONGEST_WAIT_MS)
         logger.debug("%s-%d: still offline, next trial in %d ms: %s", *key, wait_ms, error)
         self._next()
 
     def _do(self, name: str, work: Callable[[], T], done: Callable[[T | Exception], None]) -> None:
-        """Call `work` on another thread if the scheduler's owner has some, then `done` with what came of it on the logs'."""
+        """Call `work` on another thread if the scheduler's owner has one, then `done` with the result on the logs' thread."""
         outcome: list[T | Exception] = []
 
         def ahead() -> None:
@@ -187,7 +187,7 @@ class OfflinePartitions:
 
 
 def probe(directory: Path) -> None:
-    """Write, sync and remove a small file in a partition's folder. Raises StorageError where the disk is not well."""
+    """Write, sync and remove a small file in a partition's folder. Raises StorageError if the disk does not work."""
     path = directory / PROBE_FILE
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)

@@ -1,6 +1,6 @@
-"""A data folder between a start and its end: its partitions, the topics that they are of, what is done in the background.
+"""A data folder while it is open: its partitions, topics and background work.
 
-`LogManager` owns one while it runs; which topics there are says `topics`, whatever decides that.
+`LogManager` owns one while it runs; `topics` decides which topics exist.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = logging.getLogger("tidelog.storage")
 
 
 class OpenedFolder:
-    """The folder `directory` of `owner`, whose metadata is `source`; making one takes the mark of a clean end. Then `load` it.
+    """The folder `directory` of `owner`, with the metadata `source`. Creating it removes the clean-shutdown mark; then `load` it.
 
     Raises StorageError.
     """
@@ -80,9 +80,9 @@ class OpenedFolder:
         progress: Progress | None,
         loaded: Callable[[], object] = lambda: None,
     ) -> None:
-        """Load the partitions, call `loaded`, begin with the background work. Raises StorageError, and what `loaded` raises.
+        """Load the partitions, call `loaded`, begin the background work. Raises StorageError, and what `loaded` raises.
 
-        Interrupted, it leaves the folder as clean as it found it.
+        If interrupted, it leaves the folder as clean as before.
         """
         partitions, self.topics = self.partitions, topics
         self.work = BackgroundWork(self.directory, self._clock, self._scheduler, self.config, partitions, topics)
@@ -102,7 +102,7 @@ class OpenedFolder:
         self.settings = BrokerSettings(self._configured, self.source, topics.table, partitions, self.work)
 
     def _abandon(self) -> None:
-        """Give up a start. Where the last end was a clean one, this is one as well: no recovery must follow."""
+        """Give up a start. If the last shutdown was clean, the folder stays clean, so that no recovery is needed."""
         if not self.had_clean_shutdown:
             self.partitions.close_handlers()
         elif self.partitions.close_all():
@@ -110,7 +110,9 @@ class OpenedFolder:
                 write_clean_shutdown(self.directory)
 
     def close(self, broker_epoch: int, progress: Callable[[], object], closed: Callable[[], object]) -> bool:
-        """Flush and close every log, call `closed`, write the checkpoints, and the mark of a clean end; whether it is one."""
+        """Flush and close every log, call `closed`, write the checkpoints and the clean-shutdown mark; return whether it was
+        clean.
+        """
         forget_closer(self.partitions.give_descriptors_back)
         self.work.stop()
         is_clean = False
@@ -126,6 +128,6 @@ class OpenedFolder:
         return is_clean
 
     def abort(self) -> None:
-        """Give the descriptors back, and write nothing any more."""
+        """Release the descriptors, and write nothing."""
         forget_closer(self.partitions.give_descriptors_back)
         self.partitions.close_handlers()

@@ -1,17 +1,16 @@
-"""The partitions of a data folder: loaded, made, removed, closed (spec §6.1, §6.4, §6.5).
+"""The partitions of a data folder: loading, creation, removal, closing (spec §6.1, §6.4, §6.5).
 
 | a partition is | in | because |
 |---|---|---|
 | served | `logs` | it was loaded |
-| offline, readable | `logs`, with an `offline_reason` | an I/O error came later; what was acknowledged is still read |
-| offline | `failed`, with the reason | it could not be loaded, or its folder not be removed |
+| offline, readable | `logs`, with an `offline_reason` | an I/O error occurred later; acknowledged records can be read |
+| offline | `failed`, with the reason | it could not be loaded, or its folder could not be removed |
 
-What it may become: `TRANSITIONS`.
+State changes: `TRANSITIONS`.
 
-One partition's trouble is not another's: whatever goes wrong with one of them is its reason, is reported once, and the others go
-on. They are loaded by `loading.partition_loader`.
+An error affects only its partition, and is reported once. `loading.partition_loader` loads partitions.
 
-`log_manager` owns one; `topic_lifecycle` makes and removes partitions in it.
+`log_manager` owns one; `topic_lifecycle` creates and removes partitions in it.
 """
 
 from __future__ import annotations
@@ -45,14 +44,16 @@ logger = logging.getLogger("tidelog.storage")
 
 
 LOGS_A_STEP = 256
-"""So many partitions are checked, that were made, before others have their turn."""
+"""How many created partitions are checked before other work runs."""
 
 DELETION_MARK = b"deletes".hex()
-"""How the ids of folders begin that a deletion has renamed: one whose topic is still in the metadata was interrupted."""
+"""How the ids of folders begin that a deletion has renamed: if the topic is still in the metadata, the deletion was
+interrupted.
+"""
 
 
 class PartitionState(Enum):
-    """Of a partition that exists: see the module."""
+    """The state of an existing partition: see the module's docstring."""
 
     SERVED = "served"
     READABLE = "offline, readable"
@@ -80,7 +81,7 @@ TRANSITIONS: Final[Transitions[PartitionState | None]] = {
 
 
 class LoadProgress(NamedTuple):
-    """How far a start has come."""
+    """The progress of a start."""
 
     partitions_done: int
     partitions: int
@@ -89,7 +90,7 @@ class LoadProgress(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """A folder that is out of the way, and how long those who read from it may continue."""
+    """A folder that was renamed for removal, and how long readers may still use it."""
 
     directory: Path
     delay_ms: int
@@ -99,9 +100,7 @@ Progress = Callable[[LoadProgress], None]
 
 
 class Partitions:
-    """All partitions of one data folder. `events` gets what happens to the logs, `recovery_progress` how far the recovery of one
-    is.
-    """
+    """All partitions of one data folder. `events` gets the events of logs, `recovery_progress` the progress of a recovery."""
 
     events: LogEvents = NO_EVENTS
 
@@ -120,7 +119,7 @@ class Partitions:
         self.directory = directory
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.changed: set[str] = set()
-        """Topics with a partition that has come, gone, gone offline or was loaded again; the caller removes them."""
+        """Topics with a partition that was added, removed, went offline or was loaded again; a reader clears it."""
         self.failed: dict[TopicPartition, str] = {}
         self.loader = PartitionLoader(
             clock,
@@ -136,7 +135,7 @@ class Partitions:
         self._loaded_ends: dict[TopicPartition, int] = {}
         self._by_topic: dict[str, set[TopicPartition]] = {}
         self._of_the_disk: set[TopicPartition] = set()
-        """Those of `failed` that may come back once the disk is well."""
+        """Those of `failed` that may come back once the disk works again."""
 
     # --- asking
 
@@ -149,11 +148,11 @@ class Partitions:
         return sorted(self._by_topic.get(topic, ()))
 
     def topics(self) -> list[str]:
-        """Return the names of all topics that have a partition here."""
+        """Return the names of all topics with a partition here."""
         return list(self._by_topic)
 
     def get(self, key: TopicPartition) -> PartitionLog:
-        """Return a log, also one that met an I/O error. Raises UnknownTopicOrPartitionError, LogOfflineError with the reason."""
+        """Return a log, even one with an I/O error. Raises UnknownTopicOrPartitionError, LogOfflineError with the reason."""
         log = self.logs.get(key)
         if log is not None:
             return log
@@ -162,7 +161,7 @@ class Partitions:
         raise UnknownTopicOrPartitionError(f"no partition {key.partition} of topic {key.topic!r}", path=self.directory)
 
     def state(self, key: TopicPartition) -> PartitionState | None:
-        """Return what a partition is, None if there is none."""
+        """Return a partition's state, None if it does not exist."""
         if key in self.failed:
             return PartitionState.OFFLINE
         log = self.logs.get(key)
@@ -172,11 +171,11 @@ class Partitions:
         checked(TRANSITIONS, self.state(key), after, f"partition {key.topic}-{key.partition}")
 
     def online(self) -> list[tuple[TopicPartition, PartitionLog]]:
-        """Return the logs that are written to."""
+        """Return the writable logs."""
         return [(key, log) for key, log in self.logs.items() if not log.is_offline]
 
     def offline(self) -> dict[TopicPartition, str]:
-        """Return the partitions that are not written to, and why."""
+        """Return the partitions that cannot be written, and why."""
         reasons = {key: log.offline_reason for key, log in self.logs.items() if log.offline_reason is not None}
         return dict(sorted({**reasons, **self.failed}.items()))
 
@@ -185,13 +184,13 @@ class Partitions:
         return self.logs[key].log_end_offset != self._loaded_ends.get(key)
 
     def directory_of(self, key: TopicPartition) -> Path:
-        """Return where a partition's folder is, or would be."""
+        """Return the path of a partition's folder, whether it exists or not."""
         return self.directory / names.log_dir_name(*key)
 
     # --- loading
 
     def load_all(self, folders: Iterable[PartitionFolder], threads: int, progress: Progress | None) -> None:
-        """Load partitions, with so many threads if they have to be recovered. What cannot be loaded is `failed`."""
+        """Load partitions, on several threads if they must be recovered. Those that cannot be loaded are in `failed`."""
         waiting = list(folders)
         is_quick = self.loader.had_clean_shutdown
         with (
@@ -209,7 +208,7 @@ class Partitions:
                     progress(LoadProgress(done, len(waiting), folder.key, not isinstance(result, PartitionLog)))
 
     def reload(self, folder: PartitionFolder) -> PartitionLog:
-        """Load an offline partition once more, and recover it. Raises what loading raises; it stays offline then."""
+        """Load an offline partition again, with recovery. Raises what loading raises; it stays offline then."""
         old = self.logs.get(folder.key)
         if old is not None and not old.is_offline:
             return old
@@ -218,27 +217,27 @@ class Partitions:
         return log
 
     def put_into_place(self, key: TopicPartition, log: PartitionLog) -> None:
-        """Have a log that was loaded again be the partition's."""
+        """Make a newly loaded log the partition's log."""
         old = self.logs.get(key)
         self._add(key, log)
         if old is not None:
             old.close_handlers()
 
     def recoverable(self) -> set[TopicPartition]:
-        """Return the partitions that an error of the operating system took offline: they may come back."""
+        """Return the partitions that are offline because of an operating system error: they may come back."""
         return {key for key in (*self.logs, *self._of_the_disk) if self.is_recoverable(key)}
 
     def is_recoverable(self, key: TopicPartition) -> bool:
-        """Whether a partition is one of these."""
+        """Whether a partition is one of `recoverable`."""
         log = self.logs.get(key)
         return (log is not None and log.is_offline) or key in self._of_the_disk
 
     def create(self, folder: PartitionFolder) -> None:
-        """Make a partition's folder, with an empty log. Raises StorageError; nothing of it is there then."""
+        """Create a partition's folder with an empty log. Raises StorageError, and leaves nothing behind then."""
         self._add(folder.key, self.loader.made(folder))
 
     def adding(self, logs: Sequence[PartitionLog]) -> Iterator[None]:
-        """Have partitions that were `made` be ones, all at the same moment: after the last step. Others go between."""
+        """Publish partitions that were `made`, all at the same moment: after the last step. Other work runs in between."""
         by_key, ends, by_topic = {}, {}, dict[str, set[TopicPartition]]()
         for number, log in enumerate(logs, 1):
             key = log.topic_partition
@@ -268,7 +267,7 @@ class Partitions:
         self._loaded_ends[key] = log.log_end_offset
 
     def fail(self, key: TopicPartition, reason: str) -> None:
-        """Note that a partition is there, but cannot be used."""
+        """Record that a partition exists but cannot be used."""
         self._check(key, PartitionState.OFFLINE)
         self.failed[key] = reason
         self._by_topic.setdefault(key.topic, set()).add(key)
@@ -278,27 +277,27 @@ class Partitions:
     # --- checkpoints
 
     def checkpoint_recovery_points(self) -> None:
-        """Write down up to where each log is on the disk. Raises StorageError."""
+        """Write up to where each log is on disk. Raises StorageError."""
         self._checkpoints.write_recovery_points(self.logs, self.failed)
 
     def checkpoint_log_start_offsets(self) -> None:
-        """Write down the log starts that lie inside a first segment. Raises StorageError."""
+        """Write the log starts that lie within a first segment. Raises StorageError."""
         self._checkpoints.write_log_start_offsets(self.logs, self.failed)
 
     def note_recovery_points(self) -> Rest:
-        """Note up to where each log is on the disk, to be written down on any thread."""
+        """Record up to where each log is on disk, to be written on any thread."""
         return Rest(self._checkpoints.note_recovery_points(self.logs, self.failed))
 
     def note_log_start_offsets(self) -> Rest:
-        """Note the log starts that lie inside a first segment, to be written down on any thread."""
+        """Record the log starts that lie within a first segment, to be written on any thread."""
         return Rest(self._checkpoints.note_log_start_offsets(self.logs, self.failed))
 
     def note_high_watermarks(self) -> Rest:
-        """Note the high watermarks as they are now, to be written down on any thread."""
+        """Record the current high watermarks, to be written on any thread."""
         return Rest(self._checkpoints.note_high_watermarks(self.logs, self.failed))
 
     def checkpoint_high_watermarks(self) -> None:
-        """Write down the high watermarks. Raises StorageError."""
+        """Write the high watermarks. Raises StorageError."""
         self._checkpoints.write_high_watermarks(self.logs, self.failed)
 
     def write_checkpoints(self) -> None:
@@ -308,32 +307,32 @@ class Partitions:
         self.checkpoint_high_watermarks()
 
     def is_in_checkpoints(self, key: TopicPartition) -> bool:
-        """Whether a checkpoint has a line of the partition: of one that is made again it is not true."""
+        """Whether a checkpoint has a line for the partition, which would be wrong for a new one."""
         return key in self._checkpoints
 
     def drop_gone(self) -> None:
-        """Have no checkpoint say anything of partitions that do not exist. On any thread. Raises StorageError."""
+        """Remove the checkpoint lines of partitions that do not exist. On any thread. Raises StorageError."""
         self._checkpoints.drop(lambda key: key not in self.logs and key not in self.failed)
 
-    # --- removing
+    # --- removal
 
     def unmake(self, log: PartitionLog) -> None:
-        """Remove a partition that was `made`. On any thread; what cannot be removed is reported."""
+        """Remove a partition that was `made`. On any thread; errors are logged."""
         log.close_handlers()
         remove_directory(log.directory)
 
     def remove(self, key: TopicPartition, name: str | None = None, *, what: str = "deleted") -> Removal | None:
-        """Rename a partition's folder out of the way, to be removed later. None if it cannot be renamed.
+        """Rename a partition's folder for later removal. None if it cannot be renamed.
 
-        The partition is `failed` then, with the reason. `name` is the folder's new one, if it is to be no interrupted deletion's,
-        and `what` says what becomes of it.
+        The partition is then in `failed`, with the reason. `name` is the folder's new name, unless a deletion's, and `what` says
+        for the log what happens to it.
         """
         self.events.before_removal(key)
         log = self._forget(key)
         target = self.directory / (name or names.log_delete_dir_name(*key, mark=DELETION_MARK))
         delay_ms = LogConfig().file_delete_delay_ms if log is None else log.config.file_delete_delay_ms
         if log is not None:
-            # Nothing more is written: what is removed needs no room on a disk that may be full.
+            # Nothing more is written: the disk may be full.
             log.close_handlers()
         try:
             # The caller syncs the data folder, once for all: a topic may have thousands of partitions.
@@ -369,9 +368,9 @@ class Partitions:
     # --- descriptors
 
     def give_descriptors_back(self) -> int:
-        """Close files of the logs that can be opened again; return how many. For the thread that the logs belong to.
+        """Close files of the logs that can be opened again; return how many. On the logs' thread.
 
-        Coordinators' logs are left alone: other threads may be reading them.
+        Coordinators' logs are left alone, because other threads may be reading them.
         """
         logs = (log for key, log in self.logs.items() if not key.topic.startswith("__"))
         return sum(log.segments.give_descriptors_back() for log in logs)
@@ -379,15 +378,15 @@ class Partitions:
     # --- the end
 
     def close_all(self, progress: Callable[[], object] = lambda: None) -> bool:
-        """Flush and close every log; whether all partitions ended cleanly, those that never were loaded included.
+        """Flush and close every log; return whether all partitions, including those never loaded, ended cleanly.
 
-        Raises StorageError where the disk does not answer any more.
+        Raises StorageError if the disk does not respond.
         """
-        self.give_descriptors_back()  # Other threads cannot ask this one for some.
+        self.give_descriptors_back()  # Other threads cannot ask this one for descriptors.
         return close_logs(self.logs.values(), progress) and not self.failed
 
     def close_handlers(self) -> None:
-        """Give the descriptors back and leave the files as they are."""
+        """Release the descriptors and leave the files unchanged."""
         for log in self.logs.values():
             log.close_handlers()
 
@@ -400,7 +399,7 @@ def _rename(source: Path, target: Path) -> None:
 
 
 def remove_directory(directory: Path) -> None:
-    """Remove a folder and all in it; what cannot be removed is reported, and is removed at the next start."""
+    """Remove a folder with its content; what cannot be removed is logged, and removed at the next start."""
     try:
         shutil.rmtree(directory)
     except FileNotFoundError:
@@ -411,7 +410,9 @@ def remove_directory(directory: Path) -> None:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Thousands of logs are made at once, and all of them stay: to look for garbage among them takes a fifth of a clean start."""
+    """Disable the garbage collector: thousands of long-lived logs are created, and looking for garbage among them takes a fifth
+    of a clean start.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:

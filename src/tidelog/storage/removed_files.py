@@ -1,8 +1,8 @@
-"""Notices logs whose files were removed while they are written: later appends are in no folder, and are lost.
+"""Detects logs whose files were removed while they are being written: later appends would be lost.
 
-The system continues taking writes to a file without a name, so that only a look says. Logs that have grown since the last look
-are looked at, on another thread where there is one. A log whose file is gone goes offline: its writers are refused, and it comes
-back when its folder does (`offline_partitions`), with what is there then. `background_work` owns one.
+The system still accepts writes to a removed file, so its name must be checked. Logs that have grown since the last check are
+checked, on another thread if there is one. A log whose file is gone goes offline: writes are refused, and it comes back with its
+folder (`offline_partitions`), with the content that is there then. `background_work` owns one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AT_ONCE = 128
 
 
 class RemovedFiles:
-    """Notices removed files. `look` belongs to the logs' thread."""
+    """Detects removed files. `look` belongs to the logs' thread."""
 
     def __init__(self, partitions: Partitions, scheduler: Scheduler) -> None:
         self._partitions = partitions
@@ -30,7 +30,7 @@ class RemovedFiles:
         self._ends: dict[TopicPartition, int] = {}
 
     def look(self) -> None:
-        """Look at the logs that have grown since the last time; at many of them in several slices."""
+        """Check the logs that have grown since the last time, in slices if they are many."""
         before, self._ends = self._ends, {}
         self._look_at(iter(list(self._partitions.logs.items())), before)
 
@@ -50,7 +50,7 @@ class RemovedFiles:
     def _missing(self, missing: object) -> None:
         for key, path in missing if isinstance(missing, list) else ():
             log = self._partitions.logs.get(key)
-            # Meanwhile it may be another log, or have rolled.
+            # Meanwhile it may have been replaced, or have rolled.
             if log is not None and not log.is_offline and log.segments.active.log.path == path and _is_gone(path):
                 log.go_offline("look", StorageError("another process removed the file that is being written", path=path))
 
@@ -60,6 +60,6 @@ def _is_gone(path: Path) -> bool:
         path.stat()
     except FileNotFoundError:
         return True
-    except OSError:  # Whether it is gone is unknown; the next write shows it.
+    except OSError:  # It is unknown whether the file is gone; the next write shows it.
         return False
     return False

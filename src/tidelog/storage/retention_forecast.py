@@ -1,13 +1,12 @@
-"""When each segment of a log goes, and which record keeps it until then: retention's rules (`retention`) known beforehand.
+"""Forecasts when retention (`retention`) deletes each segment of a log, and which record keeps it until then.
 
-A segment goes by time when its own largest timestamp is older than retention.ms, and no sooner than all segments before it: so
-the record that keeps a segment may lie in an earlier one. A record of next year keeps its segment, and everything after it,
-until next year and retention.ms; such a record is named. What is above the high watermark stays whatever its age.
+A segment is deleted by time when its largest timestamp is older than retention.ms, but not before all earlier segments. So the
+record that keeps a segment may be in an earlier one. A record of next year keeps its segment, and everything after it, until next
+year plus retention.ms; such a record is named. Segments above the high watermark stay, whatever their age.
 
-`forecast` goes by the largest timestamps; `forecast_by` by times that the caller has, so that other rules can be compared.
+`forecast` uses the largest timestamps; `forecast_by` uses the caller's times, so that other rules can be compared.
 
-Works on a log opened for reading, of any folder; nothing is written. The largest timestamps come from `reader.segment_time`,
-which does not take an index's word for them.
+It works read-only on a log of any folder. The largest timestamps come from `reader.segment_time`, which checks the index.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from tidelog.storage.partition.retention import Reason, SegmentFacts, due
 
 
 class Keeper(NamedTuple):
-    """What keeps a segment: the record with the largest timestamp of its own segment, or of one before it."""
+    """What keeps a segment: the record with the largest timestamp of the segment, or of an earlier one."""
 
     base_offset: int
     """The keeper's segment."""
     offset: int | None
-    """The record; None if the segment has no timestamps, and its file's time counts."""
+    """The record; None if the segment has no timestamps, so that its file's time counts."""
     timestamp: int
     """Epoch ms."""
 
 
 class Forecast(NamedTuple):
-    """A segment, and what becomes of it."""
+    """A segment, and when it is deleted."""
 
     base_offset: int
     next_offset: int
@@ -42,11 +41,11 @@ class Forecast(NamedTuple):
     keeper: Keeper | None
     """None if time does not decide."""
     own: Keeper | None
-    """The segment's own record with the largest timestamp; None of the active segment while it is empty."""
+    """The segment's own record with the largest timestamp; None for an empty active segment."""
     goes_ms: int | None
-    """When it goes by itself (epoch ms, at the next check); the present for one that goes now; None: not by itself."""
+    """When it is deleted (epoch ms, at the next check); now if it is due; None: not by retention."""
     reason: str
-    """Why it goes, or why it does not."""
+    """Why it is deleted, or why not."""
 
 
 NEVER_EMPTY = "the active segment, empty"
@@ -56,7 +55,7 @@ NOT_DELETED = "cleanup.policy has no delete"
 
 
 def forecast(log: Log, config: LogConfig, now_ms: int, *, high_watermark: int | None = None) -> list[Forecast]:
-    """Return what becomes of each segment, oldest first; the high watermark is the log's unless it is given.
+    """Return the forecast of each segment, oldest first; the high watermark is the log's unless it is given.
 
     Raises what reading the log raises.
     """
@@ -66,7 +65,7 @@ def forecast(log: Log, config: LogConfig, now_ms: int, *, high_watermark: int | 
 
 
 def facts_of_log(log: Log) -> list[SegmentFacts]:
-    """Return what the rules have to know of a log's segments, but for their times."""
+    """Return the facts about a log's segments that the rules need, without their times."""
     segments = log.segments
     ends = [segment.base_offset for segment in segments[1:]] + [log.log_end_offset]
     last = len(segments) - 1
@@ -85,7 +84,7 @@ def forecast_by(
     *,
     high_watermark: int | None = None,
 ) -> list[Forecast]:
-    """Return the same by times of whatever kind: `own` has each segment's, None only of the last one while it is empty."""
+    """Return the same for given times: `own` has each segment's, None only for an empty last one."""
     if high_watermark is None:
         high_watermark = log.log_end_offset if log.high_watermark is None else log.high_watermark
     timestamps = {one.base_offset: keeper.timestamp for one, keeper in zip(facts, own, strict=True) if keeper is not None}
@@ -126,15 +125,15 @@ def _by_time(
     assert latest is not None, "a segment with batches has a largest timestamp"
     if high_watermark < one.end_offset:
         return Forecast(*place, latest, own, None, ABOVE_HIGH_WATERMARK)
-    # Older than retention.ms, not as old as: one millisecond more.
+    # Older than retention.ms, not equally old: one millisecond more.
     return Forecast(*place, latest, own, max(now_ms, latest.timestamp + config.retention_ms + 1), Reason.TIME.value)
 
 
 def largest(segment: Segment, facts: SegmentFacts) -> Keeper | None:
-    """Return a segment's record with the largest timestamp, or its file's time where none has one.
+    """Return a segment's record with the largest timestamp, or its file's time if no record has one.
 
-    None of the last segment while it is empty: it is not looked at. Others are empty if a compaction left nothing of them, and
-    go by their file's time, as in Kafka.
+    None for the last segment if it is empty. Other segments are empty if a compaction removed everything; their file's time
+    counts, as in Kafka.
     """
     if facts.size_bytes == 0:
         return None if facts.is_last else Keeper(segment.base_offset, None, segment.modified_ms)

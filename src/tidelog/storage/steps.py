@@ -1,15 +1,14 @@
-"""Work in steps: a generator that hands out what may wait for a disk, and continues with what came of it.
+"""Work in steps: a generator yields what may wait for a disk, and continues with the result.
 
-| yielded | is |
+| yielded | meaning |
 |---|---|
-| a `Change` of the metadata | waited for until it is on the disk; sent back is None, or the error raised |
-| a function | called, on another thread if there is one; sent back is what it returns, or the error raised |
-| None | a place where others may have their turn |
+| a `Change` of the metadata | wait until it is on disk; None is sent back, or the error raised |
+| a function | call it, on another thread if there is one; its result is sent back, or its error raised |
+| None | other work may run here |
 
-Functions that are equal, as a method of one object is to itself, and that wait at the same time, may be called once for all.
-
-The generator itself runs on the owner's thread. A library calls `run_steps`, and waits; a broker runs many at once
-(`broker.topic_changes`). Steps that are given up (`close`) leave what a crash at that place leaves, with nothing open.
+Equal functions (such as the same method of the same object) that wait at the same time may be called once for all. The generator
+itself runs on the owner's thread. A library calls `run_steps`, and waits; a broker runs many at once (`broker.topic_changes`).
+Abandoned steps (`close`) leave the same state as a crash there, with nothing open.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Steps: TypeAlias = Generator[Step, Any, T]
 
 
 def run_steps(steps: Steps[T], store: MetadataStore | None = None) -> T:
-    """Do all steps here and now; return what they come to. Raises what they raise. Changes are of the metadata log `store`."""
+    """Run all steps now; return their result. Raises what they raise. Changes are of the metadata log `store`."""
     result: Any = None
     error: BaseException | None = None
     try:

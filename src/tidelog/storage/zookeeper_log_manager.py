@@ -1,7 +1,7 @@
-"""The data folder of a broker in a cluster of ZooKeeper: as any member's, but without formatting.
+"""The data folder of a member of a ZooKeeper cluster: like any member's, but without formatting.
 
-The broker makes it a folder of its cluster when it has asked ZooKeeper which cluster that is (`claim`), as Kafka's brokers do.
-Topics may have no ids, and formats of messages count, up to a release (KIP-516, KIP-724).
+As in Kafka, the broker asks ZooKeeper for the cluster id, and stores it in the folder (`claim`). Topics may have no ids, and
+older releases use message formats (KIP-516, KIP-724).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from tidelog.storage.member_log_manager import MemberLogManager
 
 
 class ZookeeperLogManager(MemberLogManager):
-    """Looks after the folder of a member of a ZooKeeper cluster."""
+    """Manages the folder of a member of a ZooKeeper cluster."""
 
     newest_magic: int | None = 2
-    """The newest message format that counts, None if message.format.version does not; to be set before `open`."""
+    """The newest message format to be used, None if message.format.version has no effect; to be set before `open`."""
 
     def open(self) -> None:
-        """Lock the folder, and read whose it is; one that is missing is made. Idempotent. Raises as `MemberLogManager.open`."""
+        """Lock the folder, and read its owner; it is created if missing. Idempotent. Raises as `MemberLogManager.open`."""
         data_folder.check_is_data_folder(self.directory)
         data_folder.create(self.directory)
         self._configured = replace(
@@ -43,7 +43,7 @@ class ZookeeperLogManager(MemberLogManager):
         return owner
 
     def claim(self, cluster_id: str) -> None:
-        """Note which cluster the folder is of. Raises InvalidArgumentError where it is another one's, StorageError."""
+        """Store the folder's cluster id. Raises InvalidArgumentError if it has another one, StorageError."""
         owner = self.owner
         if owner.cluster_id not in (None, cluster_id):
             raise InvalidArgumentError(

@@ -1,11 +1,11 @@
-"""Messages to bytes and back. What reads or writes a version of a message is compiled when that is first asked for.
+"""Encodes and decodes messages. The functions for a version of a message are compiled on first use.
 
-    decode(ProduceRequest, 9, frame, position)   the message; ProtocolError for anything that is not one, down to trailing bytes
-    encode(response, 9)                          chunks to be sent one after the other; record batches stand among them uncopied
+    decode(ProduceRequest, 9, frame, position)   the message; ProtocolError for anything else, including trailing bytes
+    encode(response, 9)                          chunks to be sent in order; record batches are chunks of their own, not copied
 
-What is read takes at most forty times the memory of its bytes, and a request has at most a million elements: a length or count is
-compared with what is left of the frame before anything is allocated. A field that a version lacks has its default when read, and
-is left out when written.
+A decoded message takes at most forty times the memory of its bytes, and a request has at most a million elements: lengths and
+counts are compared with the rest of the frame before anything is allocated. A field that a version lacks has its default when
+decoded, and is omitted when encoded.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _ENCODERS: dict[tuple[type[Message], int], Callable[[Any], list[Bytes]]] = {}
 
 
 def decode(cls: type[M], version: int, data: Bytes, position: int = 0, end: int | None = None) -> M:
-    """Read a message out of `data[position:end]`, all of it.
+    """Decode the message that fills `data[position:end]`.
 
     `records` are memoryviews into `data`, and writable if it is. Raises ProtocolError, with the position within `data`, for
-    bytes that are no such message, and InvalidArgumentError for a version that the tables do not know.
+    invalid bytes, and InvalidArgumentError for an unknown version.
     """
     return decoder(cls, version)(data, position, end)
 
 
 def encode(message: Message, version: int) -> list[Bytes]:
-    """Write a message as chunks: at least one, except for a message that is empty in that version.
+    """Encode a message as chunks: at least one, unless the message is empty in that version.
 
-    Raises InvalidArgumentError for values that the version cannot express: a null where none may be, a number out of range.
+    Raises InvalidArgumentError for values that the version cannot express: an illegal null, a number out of range.
     """
     return encoder(type(message), version)(message)
 

@@ -1,18 +1,18 @@
-"""Writes the Python source of a function that reads one version of one message.
+"""Generates the Python source of a function that decodes one version of one message.
 
 Neighbouring fields of fixed size, the first byte of a compact length and the count of tagged fields among them, are read by one
-`unpack_from`; structs are read in place rather than by calls; an array whose elements all have one fixed size goes through
-`iter_unpack`. The source of Produce v3 begins::
+`unpack_from`. Structs are decoded inline, without calls. Arrays of fixed-size elements are read by `iter_unpack`. The source of
+Produce v3 begins::
 
     def decode(buf, pos=0, end=None, room=1048576):
         ...
         n1, = U0(buf, pos)
         pos += 2
 
-`buf` is cut to `end` beforehand: what ends too early raises struct.error or IndexError, which becomes a ProtocolError with the
-place it happened at. Lengths and counts are compared with the bytes that are left before anything is allocated. `room` is
-how many elements a request may have, tagged fields and pieces of long strings among them; more raise TooManyElementsError.
-Callers that may not spend long give little room first.
+`buf` is cut to `end` beforehand: truncated input raises struct.error or IndexError, which becomes a ProtocolError with its
+position. Lengths and counts are compared with the remaining bytes before anything is allocated. `room` is the number of elements
+that a request may have, including tagged fields and pieces of long strings; more raise TooManyElementsError. Callers that must
+not take long pass a small `room` first.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ FIXED = {
     "float64": "d",
     "uuid16": "16s",
 }
-"""What `struct` calls the kinds of fixed size."""
+"""The `struct` format of each fixed-size kind."""
 
 MAX_STRING_BYTES = 0x7FFF
 
 BITS_OF_A_PIECE = 7
-"""As many bytes of a string count as an element: each may be one that is replaced, which takes a dozen nanoseconds."""
+"""This many bytes of a string count as one element: replacing an invalid byte takes a dozen nanoseconds."""
 
 MAX_ELEMENTS = 1 << 20
-"""Of a request, all its arrays together; its tagged fields, and the pieces of long strings, are elements, too.
+"""The maximum number of elements of a request, in all arrays together, including tagged fields and pieces of long strings.
 
-Three bytes may be an element that takes 120 bytes of memory: a hundred megabytes of them would take gigabytes. No honest request
-comes near it. Responses are not bounded: a client chooses its brokers, and large clusters have many partitions.
+An element of three bytes may take 120 bytes of memory, so a hundred megabytes of them would take gigabytes. No honest request
+comes near the limit. Responses have none: a client chooses its brokers, and large clusters have many partitions.
 """
 
 
 ELEMENTS_AT_ONCE = 4096
-"""Numbers that are read at once: no other thread runs meanwhile."""
+"""Numbers read by one call, during which no other thread runs."""
 
 
 def kind_of(of: Any) -> str:
@@ -60,24 +60,24 @@ def kind_of(of: Any) -> str:
 
 
 def present(cls: type[Struct], version: int) -> list[Field]:
-    """Return the fields that a version has, tagged ones left out."""
+    """Return the fields that a version has, except for tagged ones."""
     return [field for field in cls.FIELDS if version in field.versions and field.tag is None]
 
 
 def tagged(cls: type[Struct], version: int) -> list[Field]:
-    """Return the tagged fields that a version has, by their tags."""
+    """Return the tagged fields that a version has, by tag."""
     fields = [field for field in cls.FIELDS if version in field.versions and field.tag is not None]
     return sorted(fields, key=lambda field: field.tag or 0)
 
 
 def fixed_format(cls: type[Struct], version: int, *, flexible: bool) -> str | None:
-    """Return a struct's format if all its fields have fixed sizes, the count of tagged fields included; None otherwise."""
+    """Return a struct's format, including the count of tagged fields, if all its fields have fixed sizes; None otherwise."""
     codes = [FIXED.get(field.kind) for field in present(cls, version)]
     return None if None in codes else ">" + "".join(code for code in codes if code) + ("B" if flexible else "")
 
 
 def smallest(kind: str, of: Any, version: int, *, flexible: bool) -> int:
-    """Return the fewest bytes that a value takes."""
+    """Return the minimum size of a value in bytes."""
     if kind in FIXED:
         return struct.calcsize(">" + FIXED[kind])
     if kind == "struct":
@@ -87,7 +87,7 @@ def smallest(kind: str, of: Any, version: int, *, flexible: bool) -> int:
 
 
 class DecoderSource:
-    """The source, line by line, and the names that it uses."""
+    """The generated lines and the names that they use."""
 
     def __init__(self, cls: type[Message], version: int) -> None:
         self.cls = cls
@@ -124,7 +124,7 @@ class DecoderSource:
     def source(self, *, exact: bool = True) -> str:
         """Return the whole function, `decode(buf, pos=0, end=None, room=MAX_ELEMENTS)`.
 
-        `exact` if nothing may be left after the message.
+        `exact`: trailing bytes are an error.
         """
         self._struct(self.cls, "message")
         head = [
@@ -162,7 +162,7 @@ class DecoderSource:
         return name
 
     def _flush(self) -> None:
-        """Read the fields of fixed size that have gathered."""
+        """Emit the read of the pending fixed-size fields."""
         if not self.run:
             return
         codes = "".join(code for code, _ in self.run)
@@ -177,7 +177,7 @@ class DecoderSource:
         self.run.clear()
 
     def _struct(self, cls: type[Struct], target: str) -> None:
-        """Read a struct into the variable `target`."""
+        """Emit the decoding of a struct into the variable `target`."""
         where, self.where = self.where, cls.__name__
         values = {field.name: self._value(field.kind, field.of, field) for field in present(cls, self.version)}
         if self.flexible:
@@ -195,7 +195,7 @@ class DecoderSource:
             self._line(f"{target}.{field.name} = {value}")
 
     def _default(self, field: Field) -> str:
-        """Return an expression for a field's default, having emitted what it needs."""
+        """Emit what a field's default needs, and return an expression for it."""
         if field.kind == "array":
             return "None" if field.default is None else "[]"
         if field.kind == "struct" and field.default is not None:
@@ -207,7 +207,7 @@ class DecoderSource:
         return repr(field.default)
 
     def _value(self, kind: str, of: Any, field: Field) -> str:
-        """Read one value; return an expression for it, to be used after the next flush."""
+        """Emit the decoding of a value; return an expression for it, valid after the next flush."""
         if kind == "uuid16":
             return f"uuid_of({self._fixed(FIXED[kind])})"
         if kind in FIXED:
@@ -218,7 +218,7 @@ class DecoderSource:
             self._flush()
             target = self._name("o")
             if is_nullable:
-                # One byte before it says whether it is there.
+                # A byte before it says whether it is present.
                 self._line(f"{target} = None")
                 self._line(f"if {sign} >= 0:")
                 self.depth += 1
@@ -228,7 +228,7 @@ class DecoderSource:
         return self._after_length(kind, of, field)
 
     def _after_length(self, kind: str, of: Any, field: Field) -> str:
-        """Read a value that its length or count precedes, null among them."""
+        """Emit the decoding of a value with a length or count before it, or null."""
         target = self._name()
         length = self._fixed("B" if self.flexible else "h" if kind == "string" else "i")
         self._flush()
@@ -239,7 +239,7 @@ class DecoderSource:
                 self._line(f"    if {length} > {MAX_STRING_BYTES + 1}:")
                 self._line(f"        fail('{self.where}.{field.name} is too long', pos)")
             self._line(f"{length} -= 1")
-        # As Kafka reads it, any negative length is null. The elements of an array never are.
+        # As in Kafka, any negative length means null. Elements of arrays are never null.
         self._line(f"if {length} < 0:")
         nullable = self.version in field.nullable and field.kind == kind
         what = f"{self.where}.{field.name}"
@@ -252,7 +252,7 @@ class DecoderSource:
             stop = self._name("stop")
             self._line(f"{stop} = pos + {length}")
             self._line(f"if {stop} > end:")
-            self._line(f"    fail('{what} is longer than what is left', pos)")
+            self._line(f"    fail('{what} is longer than the rest of the frame', pos)")
             span = f"buf[pos:{stop}]"
             read = {
                 "string": f"str({span}, 'utf-8', 'replace')",
@@ -267,12 +267,12 @@ class DecoderSource:
         return target
 
     def _long_string(self, target: str, length: str, what: str) -> None:
-        """Count the pieces of a string, and refuse one that no answer could carry: others that ask for it would get none."""
+        """Emit the counting of a string's pieces, and the rejection of a string that no response could carry."""
         self._line(f"if {length} > 127:")
         self.depth += 1
         self._spend(f"{length} >> {BITS_OF_A_PIECE}")
         self._line(f"if {length} > {MAX_STRING_BYTES // 3} and len({target}.encode()) > {MAX_STRING_BYTES}:")
-        self._line(f"    fail('{what} is too long once what is no UTF-8 is replaced', pos)")
+        self._line(f"    fail('{what} is too long after invalid UTF-8 is replaced', pos)")
         self.depth -= 1
 
     def _elements(self, target: str, count: str, of: Any, field: Field) -> None:
@@ -280,9 +280,9 @@ class DecoderSource:
         least = smallest(kind, of, self.version, flexible=self.flexible)
         bulk = kind in FIXED and kind != "uuid16"
         if bulk or (kind == "struct" and fixed_format(of, self.version, flexible=self.flexible) is not None):
-            # Others are read one by one: they come to the frame's end by themselves.
+            # Others are read one by one, and fail at the frame's end.
             self._line(f"if {count} > (end - pos) // {least}:")
-            self._line(f"    fail('{self.where}.{field.name} has more elements than what is left can hold', pos)")
+            self._line(f"    fail('{self.where}.{field.name} has more elements than the rest of the frame can hold', pos)")
         self._spend(count)
         if bulk:
             self._line(f"if {count} > {ELEMENTS_AT_ONCE}:")
@@ -312,7 +312,7 @@ class DecoderSource:
         self.depth -= 1
 
     def _fixed_structs(self, target: str, add: str, count: str, of: type[Struct]) -> None:
-        """Read structs of one fixed size; in a flexible version, as long as they have no tagged fields."""
+        """Emit the decoding of fixed-size structs; in a flexible version, of those before the first one with tagged fields."""
         layout = struct.Struct(fixed_format(of, self.version, flexible=self.flexible) or "")
         names = {field.name: self._name() for field in present(of, self.version)}
         tags = self._name("t")
@@ -330,7 +330,7 @@ class DecoderSource:
         self._line(f"pos += len({target}) * {layout.size}")
 
     def _tagged_fields(self, cls: type[Struct]) -> dict[str, str]:
-        """Read what stands at the end of a struct of a flexible version; unknown tags are skipped."""
+        """Emit the decoding of tagged fields at the end of a struct; unknown tags are skipped."""
         fields = tagged(cls, self.version)
         count = self._fixed("B")
         self._flush()
@@ -354,7 +354,7 @@ class DecoderSource:
         self._line(f"{size}, pos = varint(buf, pos)")
         self._line(f"{stop} = pos + {size}")
         self._line(f"if {stop} > end:")
-        self._line(f"    fail('a tagged field of {cls.__name__} is longer than what is left', pos)")
+        self._line(f"    fail('a tagged field of {cls.__name__} is longer than the rest of the frame', pos)")
         for index, field in enumerate(fields):
             self._line(f"{'elif' if index else 'if'} {tag} == {field.tag}:")
             self.depth += 1
@@ -370,15 +370,15 @@ class DecoderSource:
         return values
 
     def _count_of_tags(self, cls: type[Struct], count: str) -> None:
-        """Read on after the first byte of the number of tagged fields; each is an element, its tag known or not."""
+        """Emit the rest of the count of tagged fields after its first byte. Each one is an element, known or not."""
         self._line(f"if {count} > 127:")
         self._line(f"    {count}, pos = varint_rest(buf, pos, {count})")
         self._line(f"if {count} > (end - pos) // 2:")
-        self._line(f"    fail('{cls.__name__} has more tagged fields than what is left can hold', pos)")
+        self._line(f"    fail('{cls.__name__} has more tagged fields than the rest of the frame can hold', pos)")
         self._spend(count)
 
     def _spend(self, elements: str) -> None:
-        """Take so many elements off what a request may have."""
+        """Emit the subtraction of elements from the request's room."""
         if self.is_request:
             self._line(f"room -= {elements}")
             self._line("if room < 0:")
@@ -394,18 +394,18 @@ def _unpacked(code: str, size: int, count: int, buf: Bytes, pos: int) -> list[An
 
 @lru_cache(maxsize=4096)
 def _uuid_of(raw: bytes) -> uuid.UUID:
-    # Making one takes a microsecond, and a fetch names the same topics each time.
+    # Creating one takes a microsecond, and fetches name the same topics each time.
     return uuid.UUID(bytes=raw) if any(raw) else ZERO_UUID
 
 
 def read_varint(buf: Bytes, pos: int) -> tuple[int, int]:
-    """Read an unsigned varint. Return (value, position)."""
+    """Decode an unsigned varint. Return (value, position)."""
     first = buf[pos]
     return (first, pos + 1) if first < 128 else _varint_rest(buf, pos + 1, first)
 
 
 def _varint_rest(buf: Bytes, pos: int, first: int) -> tuple[int, int]:
-    """Read on after the first byte of an unsigned varint, which had its high bit set. Return (value, position)."""
+    """Decode the rest of an unsigned varint whose first byte had its high bit set. Return (value, position)."""
     byte = buf[pos]
     if byte < 128:
         return first & 0x7F | byte << 7, pos + 1
@@ -425,20 +425,20 @@ def _varint_rest(buf: Bytes, pos: int, first: int) -> tuple[int, int]:
 
 
 def _past_tagged_fields(buf: Bytes, pos: int, end: int, count: int) -> int:
-    """Skip so many unknown tagged fields. Return the position after them."""
+    """Skip unknown tagged fields. Return the position after them."""
     for _ in range(count):
         _tag, pos = read_varint(buf, pos)
         size, pos = read_varint(buf, pos)
         pos += size
         if pos > end:
-            raise ProtocolError("a tagged field is longer than what is left", position=pos - size)
+            raise ProtocolError("a tagged field is longer than the rest of the frame", position=pos - size)
     return pos
 
 
 def skip_tagged_fields(buf: Bytes, pos: int) -> int:
-    """Pass over the tagged fields of a header, of which Kafka has defined none yet. Return the position after them.
+    """Skip the tagged fields of a header, of which Kafka has defined none yet. Return the position after them.
 
-    Raises ProtocolError where they are more than 127: headers are read on the loop, and two million took more than a second.
+    Raises ProtocolError for more than 127: headers are decoded on the loop, where two million took more than a second.
     """
     count = buf[pos]
     if count > 127:

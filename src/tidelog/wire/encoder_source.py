@@ -1,12 +1,11 @@
-"""Writes the Python source of a function that writes one version of one message.
+"""Generates the Python source of a function that encodes one version of one message.
 
-It returns chunks, to be sent one after the other: what stands around record batches is joined, the batches themselves are chunks
-of their own, uncopied. Neighbouring fields of fixed size, a compact length below 128 among them, are packed at once; an array
-whose elements all have one fixed size is one join.
+The function returns chunks to be sent in order. Record batches are chunks of their own, not copied; everything between them is
+joined. Neighbouring fixed-size fields, including compact lengths below 128, are packed by one call. An array of fixed-size
+elements is one join.
 
-Messages of very many elements are written by a thread beside the broker's loop. No other thread runs while one join is made, or
-its parts are freed: half a million elements took 120 ms. So what has gathered is joined after every `PARTS_AT_ONCE` parts or
-so, and is a chunk.
+Messages with very many elements are encoded by a thread beside the broker's loop. No other thread runs during a join or while its
+parts are freed: half a million elements took 120 ms. So about every `PARTS_AT_ONCE` parts are joined into a chunk.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ from tidelog.wire.decoder_source import FIXED, MAX_STRING_BYTES, fixed_format, k
 from tidelog.wire.fields import ZERO_UUID, Field, Message, Struct
 
 PARTS_AT_ONCE = 4096
-"""Parts that are joined, and freed, at once: a third of a millisecond."""
+"""Parts per join, which takes a third of a millisecond, freeing included."""
 
 _BYTES = tuple(bytes([value]) for value in range(128))
-"""Varints of one byte: nearly all lengths and counts."""
+"""One-byte varints: nearly all lengths and counts."""
 
 
 SHORT = 9
-"""Arrays of so many numbers are written otherwise than shorter ones."""
+"""Arrays of this many numbers are encoded differently from shorter ones."""
 
 DATA_JOINED = 4096
-"""Bytes of one field that are copied into a join; larger ones are a chunk of their own, as record batches are."""
+"""The largest field that is copied into a join; larger ones are chunks of their own, like record batches."""
 
 
 class EncoderSource:
-    """The source, line by line, and the names that it uses."""
+    """The generated lines and the names that they use."""
 
     def __init__(self, cls: type[Message], version: int) -> None:
         self.cls = cls
@@ -93,20 +92,20 @@ class EncoderSource:
         return name
 
     def _packed(self, run: list[tuple[str, str]]) -> str:
-        """Return an expression for the bytes of fields of fixed size."""
+        """Return an expression for the bytes of fixed-size fields."""
         layout = struct.Struct(">" + "".join(code for code, _ in run))
         if all(value.isdigit() for _, value in run):
             return repr(layout.pack(*(int(value) for _, value in run)))
         return f"{self._const('P', layout.pack)}({', '.join(value for _, value in run)})"
 
     def _flush(self) -> None:
-        """Write the fields of fixed size that have gathered."""
+        """Emit the packing of the pending fixed-size fields."""
         if self.run:
             self._line(f"{self.write}({self._packed(self.run)})")
             self.run.clear()
 
     def _flush_with_length(self, length: str) -> None:
-        """Write what has gathered, and a compact length (already one too large) after it."""
+        """Emit the pending fields, followed by a compact length (already incremented by one)."""
         if not self.run:
             self._line(f"{self.write}(BYTES[{length}] if {length} < 128 else varint({length}))")
             return
@@ -139,7 +138,7 @@ class EncoderSource:
             self._after_length(kind, of, field, value)
 
     def _nullable_struct(self, of: type[Struct], target: str) -> None:
-        """Write -1 for null; else 1, and the struct."""
+        """Emit -1 for null, else 1 and the struct."""
         self._flush()
         self._line(f"if {target} is None:")
         self._line(f"    {self.write}({bytes([0xFF])!r})")
@@ -151,13 +150,13 @@ class EncoderSource:
         self.depth -= 1
 
     def _after_length(self, kind: str, of: Any, field: Field, value: str) -> None:
-        """Write a value that its length or count precedes, null among them."""
+        """Emit a value with its length or count, or null."""
         held, length = self._name(), self._name("n")
         nullable = self.version in field.nullable and field.kind == kind
         self._line(f"{held} = {value}")
         is_short = kind == "array" and not nullable and kind_of(of) in FIXED and kind_of(of) != "uuid16"
         if is_short:
-            # Nearly all arrays of numbers are short, as replicas are: one call writes their count and them.
+            # Nearly all arrays of numbers are short, like replicas: one call packs count and numbers.
             self._flush()
             self._line(f"{length} = len({held})")
             self._line(f"if {length} < {SHORT}:")
@@ -214,7 +213,7 @@ class EncoderSource:
             self._line(f"    {self.write}({held})")
 
     def _short(self, of: Any) -> tuple[Callable[..., bytes], ...]:
-        """Return what writes arrays of 0, 1, 2... numbers, their count in front."""
+        """Return the packers of arrays of 0, 1, 2... numbers with their count."""
         count, code = "B" if self.flexible else "i", FIXED[kind_of(of)]
         return tuple(struct.Struct(f">{count}{size}{code}").pack for size in range(SHORT))
 
@@ -245,11 +244,11 @@ class EncoderSource:
         self.depth -= 1
 
     def _is_fixed(self, of: type[Struct]) -> bool:
-        """Tell whether a struct has one size whatever its values: tagged fields, too, make a difference."""
+        """Return whether a struct's size is independent of its values. Tagged fields make it dependent."""
         return fixed_format(of, self.version, flexible=self.flexible) is not None and not tagged(of, self.version)
 
     def _tagged_fields(self, cls: type[Struct], obj: str) -> None:
-        """Write the fields at the end of a struct of a flexible version that differ from their defaults."""
+        """Emit the tagged fields that differ from their defaults."""
         fields = tagged(cls, self.version)
         if not fields:
             self.run.append(("B", "0"))
@@ -278,7 +277,7 @@ class EncoderSource:
         self._line(f"    {self.write}({content})")
 
     def _differs(self, field: Field, value: str) -> str:
-        """Return a condition: the field is not as it would be read if it were left out."""
+        """Return a condition that is true if the field differs from its default."""
         if field.kind == "uuid16":
             return f"{value} != ZERO_UUID"
         if field.kind == "array" and field.default is not None:
@@ -294,7 +293,7 @@ def _pieces(elements: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 def varint_bytes(value: int) -> bytes:
-    """Return an unsigned varint."""
+    """Encode an unsigned varint."""
     out = bytearray()
     while value > 127:
         out.append(value & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""Kafka's error codes, by the names that Kafka 4 gives them, and the code that an error of ours is answered with."""
+"""Kafka's error codes under their names in Kafka 4, and the code for each of Tidelog's errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidelog.errors import TidelogError, kafka_error_code
 
 
 class ErrorCode(IntEnum):
-    """What `error_code` fields hold."""
+    """The values of `error_code` fields."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -152,7 +152,7 @@ class ErrorCode(IntEnum):
 
 
 def known_code(code: int) -> ErrorCode:
-    """Return the code of a number in an answer, UNKNOWN_SERVER_ERROR for one that these tables do not have."""
+    """Return the code for a number in a response, UNKNOWN_SERVER_ERROR for an unknown one."""
     try:
         return ErrorCode(code)
     except ValueError:
@@ -161,7 +161,7 @@ def known_code(code: int) -> ErrorCode:
 
 @cache
 def code_name(code: int) -> str:
-    """Return Kafka's name of a code, or the number where it is unknown."""
+    """Return Kafka's name for a code, or the number if it is unknown."""
     try:
         return ErrorCode(code).name
     except ValueError:

@@ -1,6 +1,6 @@
-"""The notation in which `messages/` declares what the protocol says, and the classes that come of it.
+"""The notation in which `messages/` declares the protocol, and the classes that it creates.
 
-A message is a class, its fields are its attributes, and each field says since when it exists::
+A message is a class, its fields are attributes, and each field states which versions have it::
 
     class LeaderIdAndEpoch(Struct):
         leader_id: int = int32("10+", default=-1)
@@ -11,18 +11,19 @@ A message is a class, its fields are its attributes, and each field says since w
         acks: int = int16()
         topic_data: list[TopicProduceData] = array(TopicProduceData)
 
-| said of a field | |
+| parameter of a field | |
 |---|---|
 | first argument | the versions that have it: "0+" (which may be left out), "3+", "0-12", "8" |
 | `nullable` | the versions in which it may be null |
-| `tag` | its number among the tagged fields at the end of its struct; written only where it differs from its default |
-| `default` | what it is where a version lacks it or nobody set it; else 0, "", b"", an empty list, the zero UUID, no records |
+| `tag` | its number among the tagged fields at the end of its struct; encoded only if it differs from its default |
+| `default` | its value if a version lacks it or it was not set. Otherwise 0, "", b"", `[]`, the zero UUID, no records |
 
-What a field is on the wire depends on the version: from a message's first flexible version on (KIP-482), lengths and counts are
-varints that are one too large, 0 for null, and each struct ends with its tagged fields.
+The encoding depends on the version: from a message's first flexible version on (KIP-482), lengths and counts are varints that
+are incremented by one, 0 means null, and each struct ends with its tagged fields.
 
-The classes have slots, a constructor that takes every field by keyword or in declared order, `==`, and a `repr` of what differs
-from the defaults. The constructor is compiled when the first instance is made: a broker starts with a hundred such classes.
+The classes have slots, a constructor that takes every field by keyword or in declared order, `==`, and a `repr` of the fields
+that differ from their defaults. The constructor is compiled for the first instance, because a broker starts with a hundred such
+classes.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ T = TypeVar("T")
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
 Records: TypeAlias = Any
-"""Record batches. Read: a memoryview into the frame, or None. Written: any Bytes, a list or tuple of them, which are sent one
-after the other, or None."""
+"""Record batches. Decoded: a memoryview into the frame, or None. To encode: any Bytes, a list or tuple of them, which are sent in
+order, or None."""
 
 ZERO_UUID = uuid.UUID(int=0)
-"""What stands for "no id" on the wire."""
+"""Means "no id" on the wire."""
 
 _LAST = 1 << 15
 
 
 class Versions(NamedTuple):
-    """Versions from `first` to `last`, both included."""
+    """The versions from `first` to `last`, inclusive."""
 
     first: int
     last: int
@@ -62,7 +63,7 @@ NO_VERSION = Versions(_LAST, -1)
 
 
 def parse_versions(text: str | None) -> Versions:
-    """Read "3+", "0-12" or "8"; None is no version."""
+    """Parse "3+", "0-12" or "8"; None means no version."""
     if text is None:
         return NO_VERSION
     first, dash, last = text.removesuffix("+").partition("-")
@@ -70,7 +71,7 @@ def parse_versions(text: str | None) -> Versions:
 
 
 class Field:
-    """A field as declared. `kind` is the name of a function below; `of` is what an array or struct consists of."""
+    """A field's declaration. `kind` is the name of a function below; `of` is the element of an array, or the struct."""
 
     __slots__ = ("default", "kind", "name", "nullable", "of", "tag", "versions")
 
@@ -86,7 +87,7 @@ class Field:
         self.of = of
 
     def make_default(self) -> Any:
-        """Return the default: a fresh list or struct each time."""
+        """Return the default: a new list or struct each time."""
         if self.kind == "array":
             return None if self.default is None else []
         if self.kind == "struct" and self.default is not None:
@@ -95,7 +96,7 @@ class Field:
 
 
 def _declare(kind: str, versions: str, default: Any, **more: Any) -> Any:
-    # To a type checker a field is what it holds, so that the class body reads as a dataclass's.
+    # For a type checker a field has its value's type, so that the class body reads like a dataclass.
     return Field(kind, versions, default, **more)
 
 
@@ -135,7 +136,7 @@ def float64(versions: str = "0+", *, default: float = 0.0, tag: int | None = Non
 
 
 def uuid16(versions: str = "0+", *, tag: int | None = None) -> uuid.UUID:
-    """Sixteen bytes; all of them zero stand for none."""
+    """Sixteen bytes; all zeros mean none."""
     return _declare("uuid16", versions, ZERO_UUID, tag=tag)  # type: ignore[no-any-return]
 
 
@@ -144,7 +145,7 @@ def string(versions: str = ..., *, default: str = ..., tag: int | None = ...) ->
 @overload
 def string(versions: str = ..., *, nullable: str, default: str | None = ..., tag: int | None = ...) -> str | None: ...
 def string(versions: str = "0+", *, nullable: str | None = None, default: str | None = "", tag: int | None = None) -> str | None:
-    """UTF-8 of at most 32767 bytes, after its length. What is no UTF-8 is read with replacement characters, as Java does."""
+    """Length and UTF-8 text of at most 32767 bytes. Invalid UTF-8 is decoded with replacement characters, as in Java."""
     return _declare("string", versions, default, nullable=nullable, tag=tag)  # type: ignore[no-any-return]
 
 
@@ -155,12 +156,12 @@ def data(versions: str = ..., *, nullable: str, default: bytes | None = ..., tag
 def data(
     versions: str = "0+", *, nullable: str | None = None, default: bytes | None = b"", tag: int | None = None
 ) -> bytes | None:
-    """Bytes after their length, copied out of the frame."""
+    """Length and bytes, copied out of the frame."""
     return _declare("data", versions, default, nullable=nullable, tag=tag)  # type: ignore[no-any-return]
 
 
 def batches(versions: str = "0+", *, nullable: str | None = None, tag: int | None = None) -> Records:
-    """Record batches after their length in bytes. They are not copied, neither way."""
+    """Length in bytes and record batches, which are not copied in either direction."""
     return _declare("records", versions, None, nullable=nullable, tag=tag)
 
 
@@ -169,7 +170,7 @@ def struct(of: type[T], versions: str = ..., *, tag: int | None = ...) -> T: ...
 @overload
 def struct(of: type[T], versions: str = ..., *, nullable: str) -> T | None: ...
 def struct(of: type[T], versions: str = "0+", *, nullable: str | None = None, tag: int | None = None) -> T | None:
-    """Another struct, in place. One that may be null is null by default, and has a byte in front: -1 for null, else 1."""
+    """A nested struct. A nullable one is null by default, and is preceded by a byte: -1 for null, else 1."""
     default = () if nullable is None else None
     return _declare("struct", versions, default, nullable=nullable, tag=tag, of=of)  # type: ignore[no-any-return]
 
@@ -188,23 +189,23 @@ def array(
     default: tuple[()] | None = (),
     tag: int | None = None,
 ) -> list[T] | None:
-    """A list after its count; `of` is a struct, or the function that declares such a field: `array(int32)`."""
+    """Count and elements; `of` is a struct, or the function that declares a field of the elements' kind: `array(int32)`."""
     return _declare("array", versions, default, nullable=nullable, tag=tag, of=of)  # type: ignore[no-any-return]
 
 
 REQUESTS: dict[int, type[Message]] = {}
-"""Every request whose module has been imported, by its API's key."""
+"""The requests whose modules have been imported, by API key."""
 
 RESPONSES: dict[int, type[Message]] = {}
-"""The same of responses."""
+"""The same for responses."""
 
 
 @dataclass_transform(eq_default=True)
 class StructType(type):
-    """Makes slots of a class's fields, and notes what a message's own line says."""
+    """Turns a class's fields into slots, and stores the arguments of a message's class line."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **about: Any) -> StructType:
-        """Take the fields out of the class body."""
+        """Take the fields out of the class's namespace."""
         fields = tuple(value for value in namespace.values() if isinstance(value, Field))
         for key in [key for key, value in namespace.items() if isinstance(value, Field)]:
             namespace.pop(key).name = key
@@ -213,7 +214,7 @@ class StructType(type):
         )
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **about: Any) -> None:
-        """Note the versions, and the API's name and key; what is stored belongs to none."""
+        """Store the versions and the API's name and key; stored records have no API."""
         super().__init__(name, bases, namespace)
         if about:
             versions = parse_versions(about["versions"])
@@ -229,12 +230,12 @@ class StructType(type):
 
 
 class Struct(metaclass=StructType):
-    """A part of a message: fields that its class declares."""
+    """A part of a message with the fields that its class declares."""
 
     FIELDS: ClassVar[tuple[Field, ...]]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Compile the constructor of the instance's class, which takes this one's place."""
+        """Compile the constructor of the instance's class, which replaces this one."""
         cls = type(self)
         cls.__init__ = _compile_constructor(cls)  # type: ignore[method-assign]
         self.__init__(*args, **kwargs)  # type: ignore[misc]
@@ -256,17 +257,17 @@ class Struct(metaclass=StructType):
 
 
 class Message(Struct):
-    """A request or a response; without an API, what a coordinator stores."""
+    """A request or a response; without an API, a record that a coordinator stores."""
 
     API_NAME: ClassVar[str]
     API_KEY: ClassVar[int]
     VERSIONS: ClassVar[range]
-    """The versions that the tables know; which of them are served is the broker's business."""
+    """The versions that the tables have. The broker decides which of them it serves."""
     FIRST_FLEXIBLE: ClassVar[int]
 
     @classmethod
     def is_flexible(cls, version: int) -> bool:
-        """Tell whether a version writes compact lengths and tagged fields. Unknown ones, too: it stays that way."""
+        """Return whether a version uses compact lengths and tagged fields. True for later unknown versions as well."""
         return version >= cls.FIRST_FLEXIBLE
 
     @classmethod

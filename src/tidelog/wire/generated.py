@@ -1,4 +1,4 @@
-"""Functions from source text that was written for one message and version; tracebacks show their lines."""
+"""Compiles generated source for one message and version. Tracebacks show its lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def compiled(source: str, function: str, what: str, names: dict[str, Any]) -> Callable[..., Any]:
-    """Return the function that `source` defines, with `names` as its globals; `what` stands for a file's name in tracebacks."""
+    """Return the function that `source` defines, with `names` as its globals; `what` is its file name in tracebacks."""
     file_name = f"<{what}>"
     linecache.cache[file_name] = (len(source), None, source.splitlines(keepends=True), file_name)
     exec(compile(source, file_name, "exec"), names)  # noqa: S102

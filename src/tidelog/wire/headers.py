@@ -1,14 +1,14 @@
 """Frames: four bytes of size, a header, a message.
 
-| header | what it has | used by |
+| header | fields | used by |
 |---|---|---|
 | request v0 | api_key, api_version, correlation_id | version 0 of ControlledShutdown |
 | request v1 | api_key, api_version, correlation_id, client_id | requests before their first flexible version |
 | request v2 | the same and tagged fields; client_id keeps its two-byte length | the others |
-| response v0 | correlation_id | those before their first flexible version, and all of ApiVersions: its client knows none |
+| response v0 | correlation_id | responses before their first flexible version, and every ApiVersions response |
 | response v1 | the same and tagged fields | the others |
 
-Kafka has defined no tagged field for headers yet; those that come are skipped.
+Kafka has defined no tagged fields for headers yet; they are skipped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SIZED_REQUEST_V0 = Struct(">ihhi")
 
 
 class RequestHeader(NamedTuple):
-    """What is in front of a request."""
+    """A request's header."""
 
     api_key: int
     api_version: int
@@ -45,10 +45,10 @@ class RequestHeader(NamedTuple):
 
 
 def read_request_header(frame: Bytes, position: int = 0, end: int | None = None) -> tuple[RequestHeader, int]:
-    """Return a frame's header and where the message begins. `frame[position:end]` does not hold the size.
+    """Return a frame's header and the message's position. `frame[position:end]` does not include the size.
 
-    An API is known once its module in `messages/` has been imported. Of an API that is unknown, the header is read as v1, and
-    the position means nothing. Raises ProtocolError for anything but a header.
+    An API is known once its module in `messages/` has been imported. For an unknown API the header is decoded as v1, and the
+    position is meaningless. Raises ProtocolError for an invalid header.
     """
     if end is None:
         end = len(frame)
@@ -64,10 +64,10 @@ def read_request_header(frame: Bytes, position: int = 0, end: int | None = None)
         if length >= 0:
             stop = position + length
             if stop > end:
-                raise ProtocolError("request header: client_id is longer than what is left", position=position)
+                raise ProtocolError("request header: client_id is longer than the rest of the frame", position=position)
             client_id = str(frame[position:stop], "utf-8", "replace")
             if length > MAX_STRING_BYTES // 3 and len(client_id.encode()) > MAX_STRING_BYTES:
-                raise ProtocolError("request header: client_id is too long once what is no UTF-8 is replaced", position=position)
+                raise ProtocolError("request header: client_id is too long after invalid UTF-8 is replaced", position=position)
             position = stop
         request = REQUESTS.get(api_key)
         if request is not None and api_version >= request.FIRST_FLEXIBLE:
@@ -80,7 +80,7 @@ def read_request_header(frame: Bytes, position: int = 0, end: int | None = None)
 
 
 def request_chunks(message: Message, version: int, correlation_id: int, client_id: str | None) -> list[Bytes]:
-    """Return a request's whole frame, its size in front."""
+    """Return a request's complete frame, including its size."""
     chunks = encoder(type(message), version)(message)
     if version == 0 and message.API_KEY == CONTROLLED_SHUTDOWN:
         head = _SIZED_REQUEST_V0.pack(8 + sum(map(len, chunks)), message.API_KEY, version, correlation_id)
@@ -100,12 +100,12 @@ def request_chunks(message: Message, version: int, correlation_id: int, client_i
 
 
 def response_chunks(message: Message, version: int, correlation_id: int) -> list[Bytes]:
-    """Return a response's whole frame, its size in front."""
+    """Return a response's complete frame, including its size."""
     return response_writer(type(message), version)(message, correlation_id)
 
 
 def response_writer(cls: type[M], version: int) -> Callable[[M, int], list[Bytes]]:
-    """Return `write(message, correlation_id)`, which returns the frame of a response in that version, its size in front."""
+    """Return `write(message, correlation_id)`, which returns the complete frame of a response in that version."""
     encode = encoder(cls, version)
     is_flexible = version >= cls.FIRST_FLEXIBLE and cls.API_KEY != API_VERSIONS
     head_bytes = 5 if is_flexible else 4
@@ -124,7 +124,7 @@ def response_writer(cls: type[M], version: int) -> Callable[[M, int], list[Bytes
 
 
 def read_response(cls: type[M], version: int, frame: Bytes) -> tuple[int, M]:
-    """Return a response's correlation id and message. `frame` does not hold the size. Raises ProtocolError."""
+    """Return a response's correlation id and message. `frame` does not include the size. Raises ProtocolError."""
     try:
         (correlation_id,) = _RESPONSE.unpack_from(frame)
         position = 4

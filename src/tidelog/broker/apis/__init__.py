@@ -1,1 +1,1 @@
-"""The APIs that are served, one module each; `server.dispatcher` collects them, and ApiVersions is derived from that."""
+"""The APIs that are served, one module each. `server.dispatcher` collects them, and ApiVersions is derived from its table."""

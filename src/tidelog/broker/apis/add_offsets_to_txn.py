@@ -1,6 +1,6 @@
-"""AddOffsetsToTxn (25): a transaction is about to commit a group's offsets (KIP-98).
+"""AddOffsetsToTxn (25): adds a group to a transaction that will commit the group's offsets (KIP-98).
 
-To the transaction the group is a partition more, the one of ``__consumer_offsets`` that has it. The offsets come with
+The coordinator adds the group's partition of ``__consumer_offsets`` to the transaction. The offsets themselves arrive with
 TxnOffsetCommit.
 """
 

@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn (24): the partitions that a transaction is about to write to (KIP-98).
+"""AddPartitionsToTxn (24): adds the partitions that a transaction is about to write to (KIP-98).
 
-All of a transaction's partitions are added, or none: where some are unknown, the others are OPERATION_NOT_ATTEMPTED. Clients,
-whose versions end at 3, write to no internal topic.
+Either all partitions of a transaction are added or none: if some are unknown, the others get OPERATION_NOT_ATTEMPTED. Clients,
+which use versions up to 3, may not add internal topics.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FIRST_BATCHED = 4
 
 
 def _gate(asker: Asker, message: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse | None:
-    """Look at what stands for the request as a whole; its topics are the handler's, as one that is refused spoils the others."""
+    """Check what applies to the whole request. The handler checks the topics, because one refused topic fails the others."""
     if asker.request.api_version >= _FIRST_BATCHED:
         if asker.may_cluster(Operation.CLUSTER_ACTION):
             return None
@@ -60,13 +60,13 @@ def _gate(asker: Asker, message: AddPartitionsToTxnRequest) -> AddPartitionsToTx
 
 
 ACCESS = Access(
-    "WRITE on the TRANSACTIONAL_ID and each TOPIC; of another broker CLUSTER_ACTION on CLUSTER",
+    "WRITE on the TRANSACTIONAL_ID and each TOPIC; from another broker CLUSTER_ACTION on CLUSTER",
     _gate,
 )
 
 
 def handle(node: Node, message: AddPartitionsToTxnRequest, request: Request) -> Work:
-    """Add partitions to transactions, or say whether they have them."""
+    """Add partitions to transactions, or verify that they were added."""
     version = request.api_version
     if version < _FIRST_BATCHED:
         keys = yield from _keys(message.v3_and_below_topics)
@@ -114,7 +114,7 @@ def _denied(node: Node, request: Request, topics: Iterable[AddPartitionsToTxnTop
 
 
 def _keys(topics: Iterable[AddPartitionsToTxnTopic]) -> Generator[None, None, list[TopicPartition]]:
-    """Return the partitions in their order, each once."""
+    """Return the partitions in their order, without duplicates."""
     keys: dict[TopicPartition, None] = {}
     for count, (topic, partition) in enumerate(elements(topics)):
         keys[TopicPartition(topic.name, partition)] = None
@@ -126,7 +126,7 @@ def _keys(topics: Iterable[AddPartitionsToTxnTopic]) -> Generator[None, None, li
 def _unknown(
     node: Node, keys: Collection[TopicPartition], forbidden: Mapping[TopicPartition, ErrorCode] = MappingProxyType({})
 ) -> Generator[None, None, dict[TopicPartition, ErrorCode]]:
-    """Return what each partition is answered with if some of them are unknown or forbidden; nothing if none is."""
+    """Return each partition's error code if some partitions are unknown or forbidden; an empty dict otherwise."""
     wrong = {**(yield from unknown_partitions(node, keys)), **forbidden}
     return dict.fromkeys(keys, ErrorCode.OPERATION_NOT_ATTEMPTED) | wrong if wrong else {}
 

@@ -1,16 +1,16 @@
-"""AlterClientQuotas (49): sets and removes quotas; of a broker that is alone, in its own metadata log (KIP-546).
+"""AlterClientQuotas (49): sets and removes client quotas (KIP-546). A standalone broker stores them in its metadata log.
 
-In a cluster the request is the controllers' (`cluster.forwarded_apis`). Checks and their order are those of Kafka's
-ClientQuotaControlManager; each refusal is an INVALID_REQUEST, for its entity alone:
+In a cluster the request is forwarded to the controllers (`cluster.forwarded_apis`). The checks and their order are those of
+Kafka's ClientQuotaControlManager. Each refusal is an INVALID_REQUEST for its entity only:
 
 | refused | |
 |---|---|
 | an entity | without a part, with an unknown type, with an empty name; an address together with a user or a client id |
-| an address | that is none, and no host's name either |
-| a quota | of a name that its entity cannot have, twice, not above 0, too large, no whole number where one is wanted |
+| an ip entity | that is neither an address nor a resolvable host name |
+| a quota | that does not apply to its entity, is set twice, is not above 0, is too large, or must be a whole number and is not |
 | an entity that was refused or changed already | |
 
-More than 10,000 changes in one request are refused with POLICY_VIOLATION, all of them.
+A request with more than 10,000 changes is refused as a whole with POLICY_VIOLATION.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ ACCESS = whole(
 )
 
 JOB = "client quotas"
-"""No topic has such a name: changes of quotas come one after the other."""
+"""The job name under which quota changes run one at a time. It is not a valid topic name."""
 
 _MOST: dict[str, float | None] = {
     PRODUCER_BYTE_RATE: INT64_MAX,
@@ -71,7 +71,7 @@ _MOST: dict[str, float | None] = {
     REQUEST_PERCENTAGE: None,
     CONTROLLER_MUTATION_RATE: None,
 }
-"""The largest value of a quota that is a whole number; None: any number above 0."""
+"""The largest value of a quota that must be a whole number; None if any number above 0 is allowed."""
 
 _MOST_OF_IPS: dict[str, float | None] = {CONNECTION_CREATION_RATE: INT32_MAX}
 
@@ -82,7 +82,7 @@ _Entity = frozenset[tuple[str, str | None]]
 
 
 class _Checked(NamedTuple):
-    """An entry, and why it is refused."""
+    """An entry of the request, and why it is refused."""
 
     entry: EntryData
     entity: _Entity
@@ -126,7 +126,7 @@ def _work(node: Node, message: AlterClientQuotasRequest) -> Work:
 
 
 def _change(node: Node, checked: list[_Checked]) -> Steps[ApiError | None]:
-    """Write what was not refused, together; return why it was not written."""
+    """Write the accepted changes together; return why they could not be written."""
     now = node.image.quotas
     before: dict[_Entity, dict[str, float]] = {}
     for count, ((parts, key), value) in enumerate(list(now.items())):
@@ -158,7 +158,7 @@ def _change(node: Node, checked: list[_Checked]) -> Steps[ApiError | None]:
 
 
 def _check(entry: EntryData) -> Generator[Elsewhere | Until | None, Any, None]:
-    """Raise ApiError for what cannot be a quota."""
+    """Raise ApiError for an invalid quota."""
     keys = [op.key for op in entry.ops]
     if len(set(keys)) < len(keys):
         raise _refused("the request sets a quota of an entity more than once")

@@ -1,6 +1,6 @@
-"""AlterConfigs (33): gives a resource these properties instead of those that it has (KIP-133).
+"""AlterConfigs (33): replaces all properties of a resource (KIP-133).
 
-Superseded by IncrementalAlterConfigs. Each resource stands for itself. See `config_changes`.
+Superseded by IncrementalAlterConfigs. Resources are handled independently of each other. See `config_changes`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""AlterPartitionReassignments (45): other replicas for partitions (KIP-455).
+"""AlterPartitionReassignments (45): moves partitions to other replicas (KIP-455).
 
-A broker that is alone has every replica, and keeps it:
+A standalone broker holds every replica, so nothing can move:
 
-| asked for | answer |
+| requested replicas | answer |
 |---|---|
-| this broker | nothing is to be done |
-| any other, several, none, one that is named twice | INVALID_REPLICA_ASSIGNMENT |
-| that a move is given up (null) | NO_REASSIGNMENT_IN_PROGRESS |
-| a partition that is not there | UNKNOWN_TOPIC_OR_PARTITION |
+| this broker | no error, nothing changes |
+| any other broker, several, none, or a duplicate | INVALID_REPLICA_ASSIGNMENT |
+| null, which cancels a move | NO_REASSIGNMENT_IN_PROGRESS |
+| any, for an unknown partition | UNKNOWN_TOPIC_OR_PARTITION |
 """
 
 from __future__ import annotations

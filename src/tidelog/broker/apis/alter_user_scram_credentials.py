@@ -1,18 +1,19 @@
-"""AlterUserScramCredentials (51): sets and deletes users' passwords for SCRAM; of a broker that is alone, in its metadata log.
+"""AlterUserScramCredentials (51): sets and deletes users' SCRAM credentials (KIP-554). A standalone broker stores them in its
+metadata log.
 
-A client sends what it has made of the password (salted, KIP-554). Only its two keys are kept: they neither reveal the password
-nor allow to authenticate. In a cluster the request is the controllers' (`cluster.forwarded_apis`).
+A client sends the salted password, not the password. The broker keeps only the two keys derived from it, which neither reveal the
+password nor allow a client to authenticate. In a cluster the request is forwarded to the controllers (`cluster.forwarded_apis`).
 
-| refused, each user alone | with |
+| refused | with |
 |---|---|
-| no name; fewer than 4,096 iterations, more than 16,384 | UNACCEPTABLE_CREDENTIAL |
+| an empty name; fewer than 4,096 or more than 16,384 iterations | UNACCEPTABLE_CREDENTIAL |
 | an unknown mechanism | UNSUPPORTED_SASL_MECHANISM |
 | a user that is named more than once in the request | DUPLICATE_RESOURCE |
-| a deletion of what is not there | RESOURCE_NOT_FOUND |
+| a deletion of an unknown credential | RESOURCE_NOT_FOUND |
 | a folder of a release before 3.5 (metadata.version) | UNSUPPORTED_VERSION |
-| more than 10,000 users in one request: all of them | POLICY_VIOLATION |
+| the whole request, if it has more than 10,000 users | POLICY_VIOLATION |
 
-Checks are those of Kafka's ScramControlManager, and so is their order.
+The checks and their order are those of Kafka's ScramControlManager. One refused user does not affect the others.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ ACCESS = whole(
 )
 
 JOB = "scram users"
-"""No topic has such a name: changes of users come one after the other."""
+"""The job name under which user changes run one at a time. It is not a valid topic name."""
 
 _MECHANISMS = {number: name for name, number in SCRAM_IDS.items()}
 
@@ -104,10 +105,11 @@ def _work(node: Node, message: AlterUserScramCredentialsRequest) -> Work:
 
 
 def _change(node: Node, wanted: dict[str, _Alteration], refused: dict[str, ApiError]) -> Steps[ApiError | None]:
-    """Write what was not refused, together; return why it was not written. Users that another request has deleted are refused
-    here.
+    """Write the accepted changes together; return why they could not be written.
+
+    A user that another request has deleted meanwhile is refused here.
     """
-    if len(wanted) > MAX_CHANGED:  # Kafka's controller has no such bound for users alone.
+    if len(wanted) > MAX_CHANGED:  # Kafka's controller has no limit for users only.
         return too_many_changes()
     records: list[Message] = []
     for count, one in enumerate(list(wanted.values())):

@@ -1,10 +1,11 @@
-"""ApiVersions (18): which APIs are served, in which versions. Derived from the table in `dispatcher`.
+"""ApiVersions (18): the served APIs and their versions, derived from the table in `dispatcher`.
 
-A version that is not served gets UNSUPPORTED_VERSION in version 0 with the versions of ApiVersions, so that the client can ask
-again. The response's header is always of version 0: a client that does not know what it talks to must be able to read it.
+An unsupported version is answered with UNSUPPORTED_VERSION in version 0, with the supported versions of ApiVersions, so that the
+client can retry. The response header always has version 0: a client must be able to read it before it knows the broker's
+versions.
 
-A member of a cluster also names the APIs that it has the controllers answer, in the versions that both sides take, and features:
-of those that the cluster has finalized the ones that this broker behaves by. Clients go by what they see here.
+A cluster member also lists the APIs that it forwards to the controllers, in the versions that both support, and those of the
+cluster's finalized features that this broker implements.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ ACCESS = NOTHING
 
 
 _FIRST_LEVEL_0 = 4
-"""Before this version a feature whose levels begin at 0 is left out: clients did not expect one (KAFKA-17492)."""
+"""Before this version, features whose levels begin at 0 are left out, because older clients cannot read them (KAFKA-17492)."""
 
 _CONTROLLERS = FORWARDED.keys() | {AlterConfigsRequest.API_KEY, IncrementalAlterConfigsRequest.API_KEY}
 
@@ -44,7 +45,7 @@ _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(node: Node, message: ApiVersionsRequest, request: Request) -> ApiVersionsResponse:
-    """Answer with every API of the node."""
+    """Answer with all APIs of the node."""
     if request.api_version >= 3 and not (
         _NAME.fullmatch(message.client_software_name) and _NAME.fullmatch(message.client_software_version)
     ):
@@ -82,7 +83,7 @@ def _common(ours: ApiVersion, theirs: tuple[int, int] | None) -> ApiVersion:
 
 
 def unsupported_version() -> ApiVersionsResponse:
-    """Answer to a version that is not served; to be sent in version 0."""
+    """Return the response to an unsupported version. It must be sent in version 0."""
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_versions(ApiVersionsRequest.API_KEY, SERVED)])
 
 

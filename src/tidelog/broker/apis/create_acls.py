@@ -1,7 +1,8 @@
-"""CreateAcls (30): adds access control entries (KIP-140). Entries that already exist are left as they are.
+"""CreateAcls (30): adds access control entries (KIP-140). Entries that already exist stay unchanged.
 
-Each stands for itself: one that makes no sense keeps the others from nothing. A broker alone keeps them in its metadata log, and
-answers once they are on the disk; a member has the controllers do so. Without an authorizer SECURITY_DISABLED.
+Entries are handled independently: an invalid one does not affect the others. A standalone broker stores them in its metadata log
+and answers once they are on disk. A cluster member forwards the request to the controllers. Without an authorizer the answer is
+SECURITY_DISABLED.
 """
 
 from __future__ import annotations

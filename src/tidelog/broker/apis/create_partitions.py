@@ -1,7 +1,7 @@
-"""CreatePartitions (37): lets topics have more partitions (KIP-195).
+"""CreatePartitions (37): adds partitions to topics (KIP-195).
 
-`count` is how many the topic is to have in all. Records stay where they are, so keys may move to another partition. A topic
-without a configuration is refused: its intended number of partitions is unknown.
+`count` is the new total number of partitions. Existing records stay where they are, so new records of a key may go to another
+partition. A topic without a configuration is refused, because its intended number of partitions is unknown.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ ACCESS = each(
 )
 
 FIRST_STRICT = 3
-"""From this version on a client knows THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+"""From this version on clients understand THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 MAX_ADDED = 10_000
-"""Partitions that one topic gets at once."""
+"""The most partitions that one request may add to a topic."""
 
 
 def handle(node: Node, message: CreatePartitionsRequest, request: Request) -> Work:
@@ -99,7 +99,7 @@ def _create(node: Node, topic: CreatePartitionsTopic, mutations: Mutations, *, v
         reason = f"{added} partitions would be added, but {len(topic.assignments)} are assigned"
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
     if added > MAX_ADDED:
-        raise ApiError(ErrorCode.POLICY_VIOLATION, f"too many partitions at once: {MAX_ADDED} is the most")
+        raise ApiError(ErrorCode.POLICY_VIOLATION, f"too many new partitions in one request: at most {MAX_ADDED}")
     for assignment in topic.assignments or ():
         check_replicas(node.node_id, assignment.broker_ids)
     if not node.manager.is_configuration_known(topic.name):

@@ -1,13 +1,13 @@
-"""CreateTopics (19): makes topics, each for itself.
+"""CreateTopics (19): creates topics.
 
-In every version -1 asks for the broker's number of partitions or replicas, as Kafka 3.9 takes it.
+In every version -1 means the broker's default number of partitions or replicas, as in Kafka 3.9.
 
-Each topic stands for itself: what is wrong with one keeps it alone from being created. One that a request asks for twice is
-refused, whatever else is true of it. The checks come in Kafka's order, which decides what is answered where several things are
-wrong: the name, a topic that exists or collides, the configuration, then partitions and replicas. A request for so many topics,
-partitions and properties together that Kafka's controller could not write it down at once is refused as a whole.
+Topics are handled independently: an error in one does not prevent the others. A topic that the request names twice is refused in
+any case. The checks run in Kafka's order, which decides the error if several apply: the name, a topic that exists or collides,
+the configuration, then partitions and replicas. A request with more topics, partitions and properties than Kafka's controller
+could write at once is refused as a whole.
 
-There is one broker: a topic has one replica, here.
+On a standalone broker a topic has one replica.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ SERVED = Versions(0, 7)
 REPLICATION_FACTOR = 1
 
 MAX_SIZE = 10_000
-"""Topics, partitions and properties of one request."""
+"""The most topics, partitions and properties of one request together."""
 
 AT_ONCE = 256
 
 FIRST_STRICT = 6
-"""From this version on a client knows THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+"""From this version on clients understand THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 WIDE = 16
-"""Topics of an answer that is written by another thread: each has forty properties."""
+"""A response with this many topics is encoded on another thread: each has forty properties."""
 
 
 _CREATION = unless_cluster(
@@ -120,9 +120,7 @@ def _work(node: Node, message: CreateTopicsRequest, request: Request) -> Work:
         if number % AT_ONCE == AT_ONCE - 1:
             yield None
     if sum((yield from slowly((_size(node, topic) for topic in message.topics), AT_ONCE))) > MAX_SIZE:
-        too_many = ApiError(
-            ErrorCode.POLICY_VIOLATION, f"too many partitions for one request: {MAX_SIZE} with their topics is the most"
-        )
+        too_many = ApiError(ErrorCode.POLICY_VIOLATION, f"too many topics and partitions in one request: at most {MAX_SIZE}")
         refused = yield from slowly((_refused(name, too_many) for name in times), AT_ONCE)
         yield from discarded(None, times)
         return CreateTopicsResponse(topics=refused)

@@ -1,7 +1,7 @@
-"""DeleteAcls (31): removes access control entries, by filters (KIP-140).
+"""DeleteAcls (31): removes the access control entries that match filters (KIP-140).
 
-Filters are those of DescribeAcls. The answer says for each which entries it has removed. An entry that several match is named for
-each of them, as in Kafka.
+Filters are those of DescribeAcls. The response lists the removed entries for each filter. An entry that matches several filters
+is listed for each of them, as in Kafka.
 """
 
 from __future__ import annotations

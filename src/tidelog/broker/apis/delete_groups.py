@@ -1,6 +1,6 @@
-"""DeleteGroups (42): removes groups that have no members, with all that they have committed.
+"""DeleteGroups (42): removes groups without members, and their committed offsets.
 
-A group with members is NON_EMPTY_GROUP, one that there is not GROUP_ID_NOT_FOUND. A group that is named twice is answered once.
+A group with members gets NON_EMPTY_GROUP, an unknown one GROUP_ID_NOT_FOUND. A group that is named twice is answered once.
 """
 
 from __future__ import annotations

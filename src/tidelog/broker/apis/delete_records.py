@@ -1,17 +1,17 @@
-"""DeleteRecords (21): lets partitions begin at a later offset (KIP-107).
+"""DeleteRecords (21): moves the log start of partitions to a later offset (KIP-107).
 
 | offset | answer |
 |---|---|
-| -1 | the log begins at its high watermark |
-| between log start and high watermark | the log begins there |
-| below the log start | nothing happens; the answer says where it begins |
+| -1 | the log start moves to the high watermark |
+| between log start and high watermark | the log start moves there |
+| below the log start | nothing changes; the response has the current log start |
 | any other | OFFSET_OUT_OF_RANGE |
 
-The answer waits until the logs of all live replicas begin there, `timeout_ms` at most (REQUEST_TIMED_OUT): it says where the
-lowest of them begins. A single broker need not wait.
+The response waits until all live replicas have moved their log start, up to `timeout_ms` (REQUEST_TIMED_OUT), and reports the
+lowest log start among them. A standalone broker does not wait.
 
-A topic that is compacted only answers POLICY_VIOLATION, Kafka's own topics INVALID_TOPIC_EXCEPTION. Of a partition that a
-request names twice, the last offset counts. Files go with the next retention check.
+A topic with cleanup.policy=compact only gets POLICY_VIOLATION, an internal topic INVALID_TOPIC_EXCEPTION. If a request names a
+partition twice, the last offset counts. The next retention check deletes the files.
 """
 
 from __future__ import annotations
@@ -80,18 +80,18 @@ def handle(node: Node, message: DeleteRecordsRequest, request: Request) -> Work:
 
 
 class _Waiting:
-    """Partitions of a request whose other replicas have not let their records go yet."""
+    """The partitions of a request whose other replicas have not yet moved their log start."""
 
     def __init__(self) -> None:
         self.left = 0
         self._over: Callable[[object], None] | None = None
 
     def begin(self, over: Callable[[object], None]) -> None:
-        """Have `over` called when none is left."""
+        """Begin to wait; `over` is called when no partition is left."""
         self._over = over
 
     def done(self, answer: DeleteRecordsPartitionResult, code: ErrorCode, low_watermark: int) -> None:
-        """Fill an answer in."""
+        """Complete a partition's answer."""
         answer.error_code, answer.low_watermark = code, low_watermark
         self.left -= 1
         if not self.left and self._over is not None:
@@ -114,7 +114,7 @@ def _delete(node: Node, key: TopicPartition, offset: int, timeout_ms: int, waiti
 
 
 def _delete_records(node: Node, key: TopicPartition, offset: int) -> int:
-    """Return where the logs of all replicas are to begin."""
+    """Return the offset to which all replicas must move their log start."""
     refusal = node.leadership.refusal(key)
     if key.topic in INTERNAL_TOPICS and refusal is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)

@@ -1,6 +1,6 @@
 """DeleteTopics (20): deletes topics by name or by id, unless delete.topic.enable=false.
 
-A topic that is named twice, by name or by id or once by each, is not deleted. One without a configuration is deleted as any.
+A topic that is named twice, by name, by id or once by each, is not deleted. A topic without a configuration can be deleted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SERVED = Versions(0, 6)
 AT_ONCE = 256
 
 FIRST_STRICT = 5
-"""From this version on a client knows THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+"""From this version on clients understand THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 
 def _gate(asker: Asker, message: DeleteTopicsRequest) -> DeleteTopicsResponse | Amend | None:
@@ -47,7 +47,7 @@ def _gate(asker: Asker, message: DeleteTopicsRequest) -> DeleteTopicsResponse | 
     answers: list[DeletableTopicResult] = []
 
     def is_left(name: str | None, topic_id: uuid.UUID) -> bool:
-        """Whether the handler is to see it: it may be deleted, or is refused for what it is."""
+        """Whether the handler must look at the topic: the client may delete it, or the request for it is invalid."""
         if (name is None) == (topic_id == NO_TOPIC_ID) or (times[name] if name is not None else ids[topic_id]) > 1:
             return True
         view = None if name is not None else topics.by_id(topic_id)
@@ -60,7 +60,7 @@ def _gate(asker: Asker, message: DeleteTopicsRequest) -> DeleteTopicsResponse | 
         if may and (can_see or view is not None):
             return True
         if may or not can_see or view is not None or topics.get(known) is not None:
-            # A name that may not be seen is not given away by an id; of one that may be, whether it is there is said.
+            # An id must not reveal a name that the client may not see. If it may see it, it also learns whether the topic exists.
             shown = known if can_see or view is None else None
             code = asker.code(ResourceType.TOPIC)
             answers.append(_response(shown, topic_id, code, why(code)))
@@ -100,7 +100,7 @@ def _work(node: Node, message: DeleteTopicsRequest, request: Request) -> Work:
         if number % AT_ONCE == AT_ONCE - 1:
             yield None
         if one.name is None and one.topic_id == NO_TOPIC_ID:
-            refuse(None, NO_TOPIC_ID, ErrorCode.INVALID_REQUEST, "a topic with neither name nor id")
+            refuse(None, NO_TOPIC_ID, ErrorCode.INVALID_REQUEST, "the request gives neither the topic's name nor its id")
         elif one.name is None:
             ids[one.topic_id] += 1
         elif one.topic_id == NO_TOPIC_ID:
@@ -141,7 +141,7 @@ def _work(node: Node, message: DeleteTopicsRequest, request: Request) -> Work:
 
 def _delete(node: Node, view: TopicView, mutations: Mutations, *, is_by_id: bool) -> Steps[DeletableTopicResult]:
     now = node.topics.get(view.name)
-    if now is None or (is_by_id and now.topic_id != view.topic_id):  # Another request was faster.
+    if now is None or (is_by_id and now.topic_id != view.topic_id):  # Another request has deleted it meanwhile.
         if is_by_id:
             return _response(None, view.topic_id, ErrorCode.UNKNOWN_TOPIC_ID, "no topic with this id")
         return _response(view.name, NO_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {view.name!r}")

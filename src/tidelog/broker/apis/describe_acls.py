@@ -1,13 +1,13 @@
 """DescribeAcls (29): the access control entries that match a filter (KIP-140).
 
-Without an authorizer: SECURITY_DISABLED, as Kafka; also of a member, whatever the metadata of its cluster has.
+Without an authorizer the answer is SECURITY_DISABLED, as in Kafka, even if the cluster's metadata has entries.
 
 | filter | matches |
 |---|---|
 | any (1) of types, operations, permissions; null of principals, hosts | all |
 | a name, of pattern type any (1), literal or prefixed | patterns of that name |
-| a name, of pattern type match (2) | all patterns that a resource of that name falls under: its own, `*`, its prefixes |
-| unknown (0) of anything | INVALID_REQUEST |
+| a name, of pattern type match (2) | all patterns that match a resource of that name: literal, `*`, prefixes |
+| unknown (0) in any field | INVALID_REQUEST |
 """
 
 from __future__ import annotations

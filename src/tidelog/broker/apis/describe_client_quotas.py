@@ -1,7 +1,7 @@
-"""DescribeClientQuotas (48): the quotas that match a filter, by the metadata (KIP-546).
+"""DescribeClientQuotas (48): the quotas that match a filter, read from the metadata (KIP-546).
 
-A filter has a component for each type of entity that it asks about: one of that name (0), the default one (1), or any (2).
-`strict` leaves out entities with further types.
+A filter has a component for each entity type: the entity of a name (0), the default entity (1), or any (2). `strict` leaves out
+entities that have further types.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def handle(node: Node, message: DescribeClientQuotasRequest, request: Request) -
 
 
 def _work(node: Node, message: DescribeClientQuotasRequest) -> Work:
-    # More components than there are types: one of them is refused.
+    # There are more components than entity types, so one of them is refused.
     wanted, refused = _filter(message.components[: len(TYPES) + 1])
     yield from discarded(message)
     if refused is not None:
@@ -72,7 +72,7 @@ def _work(node: Node, message: DescribeClientQuotasRequest) -> Work:
 
 
 def _filter(components: list[ComponentData]) -> tuple[dict[str, ComponentData], _Refused | None]:
-    """Return the components by their types, and why they are refused."""
+    """Return the components by entity type, and the error if the filter is invalid."""
     wanted: dict[str, ComponentData] = {}
     for one in components:
         name = one.entity_type

@@ -1,7 +1,6 @@
 """DescribeCluster (60): the cluster's id, its brokers, its controller (KIP-700).
 
-Endpoint type 1 asks for brokers, 2 for controllers, which Kafka answers elsewhere. Brokers that are fenced are shown to those who
-ask for them.
+Endpoint type 1 means brokers, 2 controllers, which only controllers answer in Kafka. Fenced brokers are included on request.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""DescribeConfigs (32): properties of topics and of the broker, and where values come from (KIP-133).
+"""DescribeConfigs (32): properties of topics and of the broker, and where their values come from (KIP-133).
 
 | resource | name | says |
 |---|---|---|
-| topic (2) | a topic | all its properties; those that are Tidelog's own begin with ``tidelog.`` |
-| broker (4) | its id | the properties that it looks at |
-| broker (4) | empty | properties that all brokers were given while they ran |
+| topic (2) | a topic | all its properties; Tidelog's own begin with ``tidelog.`` |
+| broker (4) | its id | the properties that it uses |
+| broker (4) | empty | the cluster-wide dynamic defaults of all brokers |
 | broker's loggers (8) | its id | loggers and their levels |
-| client metrics (16) | a subscription | nothing: there are none |
+| client metrics (16) | a subscription | nothing: there are no subscriptions |
 
-`configuration_keys` chooses among them; null and an empty list mean all. See `config_entries` for the rest.
+`configuration_keys` selects properties; null or an empty list selects all. See `config_entries` for the rest.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ ACCESS = of_configs(Operation.DESCRIBE_CONFIGS, refused=DescribeConfigsResult, r
 KINDS = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS)
 
 UNCOUNTED = 64
-"""So few resources are answered without a look at how large that is."""
+"""Up to this many resources are answered without an estimate of the response's size."""
 
 UNKNOWN = 0
-"""No type of a property's."""
+"""Kafka's type UNKNOWN of a property."""
 
 
 def handle(node: Node, message: DescribeConfigsRequest, request: Request) -> Work:
     for count, one in enumerate(message.resources):
         if one.resource_type not in KINDS:
-            # Kafka refuses all of them for one.
+            # One unknown type fails the whole request, as in Kafka.
             refusal = ApiError(ErrorCode.INVALID_REQUEST, f"unknown resource type {one.resource_type}")
             refused = yield from slowly((_refused(each, refusal) for each in message.resources), 64)
             return DescribeConfigsResponse(results=refused)
@@ -94,7 +94,7 @@ def handle(node: Node, message: DescribeConfigsRequest, request: Request) -> Wor
             if is_counted:
                 size = sum(map(_size, result.configs))
                 if not wanted:
-                    described[key] = result, size  # Named again, it costs neither time nor memory.
+                    described[key] = result, size  # A resource that is named again reuses the answer.
         results.append(result)
         room.use(size)
         if count % 4 == 3:
@@ -167,7 +167,7 @@ def _reported(entry: ConfigEntry, *, has_synonyms: bool, has_documentation: bool
 
 
 def _size(one: DescribeConfigsResourceResult) -> int:
-    """Return how large a property is, without a few bytes."""
+    """Return the approximate size of a property in bytes."""
     size = len(one.name) + len(one.value or "") + len(one.documentation or "")
     for synonym in one.synonyms:
         size += len(synonym.name) + len(synonym.value or "")

@@ -1,6 +1,7 @@
 """DescribeGroups (15): a group's state and members.
 
-A group that is not there is Dead, which is no error. Metadata, assignments and the protocol are returned for a stable group only.
+An unknown group is reported as Dead, without an error. Metadata, assignments and the protocol are returned for stable groups
+only.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ ACCESS = each(
 
 
 MEMBER_BYTES = 100
-"""What a member takes besides: client, host."""
+"""The size of a member without its long strings: client, host."""
 
 
 def handle(node: Node, message: DescribeGroupsRequest, request: Request) -> Work:
-    """Describe each group, as often as it is named and there is room."""
+    """Describe each group as often as it is named, until the response is full."""
     return _work(node, message, request)
 
 
@@ -92,7 +93,7 @@ def _described(node: Node, group_id: str, operations: int) -> DescribedGroup:
 
 
 def _size(member: DescribedGroupMember) -> int:
-    """Return how large a member is, without a few bytes; only of its own strings some are long."""
+    """Return the approximate size of a member in bytes. Only some of its strings can be long."""
     return len(member.member_id) + len(member.member_metadata) + len(member.member_assignment) + MEMBER_BYTES
 
 

@@ -1,7 +1,7 @@
-"""DescribeLogDirs (35): how large each partition is, and how much room its folder's disk has (KIP-113).
+"""DescribeLogDirs (35): the size of each partition, and the space on its folder's disk (KIP-113).
 
-Null asks for all partitions; those that are not here are left out. There is one folder, and a partition's size is that of its log
-segments, without their indexes. A partition that could not be loaded has no size.
+Null asks for all partitions; partitions that are not on this broker are left out. There is one data folder. A partition's size is
+the size of its log segments, without indexes. A partition that could not be loaded has no size.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def handle(node: Node, message: DescribeLogDirsRequest, request: Request) -> Des
 def _described(node: Node, message: DescribeLogDirsRequest) -> Work:
     logs = node.manager.logs
     if message.topics is None:
-        yield None  # A small request is much work: where a thousand come together, it is not begun now.
+        yield None  # A small request can cause much work: if very many arrive together, this one waits.
         keys = sorted(logs)
     else:
-        asked: set[TopicPartition] = set()  # Of what is here: what is not need not be sorted, however much of it was asked for.
+        asked: set[TopicPartition] = set()  # Only partitions that exist here are sorted, however many were requested.
         for count, topic in enumerate(message.topics):
             if count % 256 == 255:
                 yield None

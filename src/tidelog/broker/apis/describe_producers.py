@@ -1,4 +1,4 @@
-"""DescribeProducers (61): what logs know of their producers, open transactions among it (KIP-664)."""
+"""DescribeProducers (61): the producers that logs know, with their open transactions (KIP-664)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ACCESS = each(
 
 
 PRODUCER_BYTES = 200
-"""In memory: of 40 on the wire."""
+"""Size of a producer in memory, in bytes; it is 40 on the wire."""
 
 
 def handle(node: Node, message: DescribeProducersRequest, request: Request) -> Work:
@@ -88,7 +88,7 @@ def _described(node: Node, topic: str, partition: int) -> Generator[None, None, 
     if refusal:
         return PartitionResponse(partition, refusal)
     log = node.manager.log(*key)
-    producers = list(log.producer_state.active_producers.values())  # Each client of a day may be one of them.
+    producers = list(log.producer_state.active_producers.values())  # There may be one for every client of the last day.
     described = (
         ProducerState(
             one.producer_id,

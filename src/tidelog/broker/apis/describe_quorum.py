@@ -1,7 +1,7 @@
-"""DescribeQuorum (55): who keeps the cluster's metadata (KIP-595).
+"""DescribeQuorum (55): the voters and observers of the cluster's metadata (KIP-595).
 
-A broker that is alone keeps its own: it is the one voter, and there are no observers, as with a node that is Kafka's broker and
-controller. Only the metadata's one partition is asked about; all else is UNKNOWN_TOPIC_OR_PARTITION.
+A standalone broker is the only voter and has no observers, like a combined broker and controller of Kafka. Any partition but the
+metadata's gets UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations

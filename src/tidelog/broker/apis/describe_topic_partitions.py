@@ -1,15 +1,15 @@
 """DescribeTopicPartitions (75): topics and their partitions, page by page (KIP-966).
 
-Topics come by name, their partitions by number, as many as the request wants, `MAX_PARTITIONS` at most. Where more are left, the
-answer names the one to continue with (`next_cursor`). A partition without a leader has no error here, as in Kafka: its leader is
--1.
+Topics are sorted by name and their partitions by number. A response has as many partitions as requested, at most
+`MAX_PARTITIONS`; if more are left, `next_cursor` names the next one. A partition without a leader has no error, as in Kafka: its
+leader is -1.
 
-| asked for | |
+| requested | answer |
 |---|---|
-| no topics | all of them, from the cursor's on |
-| a topic that is not there | UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION where there can be none of that name |
-| a cursor whose topic is not named | that topic is answered, too |
-| a cursor with a negative partition | every topic INVALID_REQUEST |
+| no topics | all topics, from the cursor on |
+| an unknown topic | UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION if the name is invalid |
+| a cursor whose topic is not named | that topic is included |
+| a cursor with a negative partition | INVALID_REQUEST for every topic |
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MAX_PARTITIONS = 2000
 """Kafka's `max.request.partition.size.limit`."""
 
 _METADATA_VERSION = 12
-"""The request here asks for Metadata in this version."""
+"""The version of Metadata that this API uses internally."""
 
 
 def handle(node: Node, message: DescribeTopicPartitionsRequest, request: Request) -> Work:

@@ -1,4 +1,4 @@
-"""DescribeTransactions (65): what transactional ids are doing (KIP-664)."""
+"""DescribeTransactions (65): the state of transactions, by transactional id (KIP-664)."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ ACCESS = each(
     response=DescribeTransactionsResponse,
     into="transaction_states",
 )
-"""Of the topics of a transaction those are shown that may be described."""
+"""A transaction's topics are shown only if the client may describe them."""
 
 
 def handle(node: Node, message: DescribeTransactionsRequest, request: Request) -> Work:
-    """Describe each id, as often as it is named and there is room."""
+    """Describe each id as often as it is named, until the response is full."""
     room = AnswerRoom()
 
     def described(transactional_id: str) -> TransactionState:

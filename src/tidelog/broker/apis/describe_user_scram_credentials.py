@@ -1,6 +1,6 @@
-"""DescribeUserScramCredentials (50): which users have a password for which SCRAM mechanism, by the metadata (KIP-554).
+"""DescribeUserScramCredentials (50): users and their SCRAM mechanisms, read from the metadata (KIP-554).
 
-No users means all. One that is named twice is refused (DUPLICATE_RESOURCE), one without a password is RESOURCE_NOT_FOUND.
+No users means all. A user that is named twice is refused (DUPLICATE_RESOURCE); one without a credential gets RESOURCE_NOT_FOUND.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """ElectLeaders (43): makes the preferred replica, or any live one, the leader (KIP-183, KIP-460).
 
-A broker that is alone leads whatever can be read, and nothing else can:
+A standalone broker leads every partition that it could load:
 
 | a partition | answer |
 |---|---|
-| is led here | ELECTION_NOT_NEEDED; left out where all partitions are asked for |
+| is led here | ELECTION_NOT_NEEDED; left out if all partitions were requested |
 | could not be loaded | PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE for an unclean election |
-| is not there | UNKNOWN_TOPIC_OR_PARTITION |
+| is unknown | UNKNOWN_TOPIC_OR_PARTITION |
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """EndTxn (26): commits or aborts a transaction (KIP-98).
 
-The answer means that it is decided. The markers are usually written by then, too: Kafka's brokers send them to each other, and a
-producer that continues at once may get CONCURRENT_TRANSACTIONS; here that needs a transaction of many partitions.
+The response means that the outcome is decided and stored. The markers may follow later: a producer that begins its next
+transaction before then gets CONCURRENT_TRANSACTIONS. On a standalone broker the markers are usually written before the response,
+unless the transaction has many partitions.
 """
 
 from __future__ import annotations

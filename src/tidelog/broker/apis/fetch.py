@@ -1,7 +1,7 @@
-"""Fetch (1): records from logs, at once or as soon as there are enough.
+"""Fetch (1): records from logs, at once or as soon as enough are available.
 
-Older versions get records of older formats: see `down_conversion`. Nothing is in tiered storage.
-When it is answered, and how: see `fetch`; what of one partition: `fetch_reader`.
+Older versions get records in older formats: see `down_conversion`. Tiered storage is not supported. When and how a fetch is
+answered: see `fetch`; how one partition is read: `fetch_reader`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tidelog.wire.messages.fetch import (
 SERVED = Versions(0, 18)
 """Changes by version: the table of `tidelog.wire.messages.fetch`."""
 
-ACCESS = within("READ on each TOPIC; of a follower CLUSTER_ACTION on CLUSTER")
+ACCESS = within("READ on each TOPIC; from a follower CLUSTER_ACTION on CLUSTER")
 
 
 def handle(node: Node, message: FetchRequest, request: Request) -> FetchResponse | Outcome:
@@ -66,16 +66,16 @@ def _work(node: Node, message: FetchRequest, request: Request) -> Work:
         if isinstance(found, ErrorCode):
             return FetchResponse(error_code=found)
         session = found
-        # First: a second request of the session that comes while it is being changed comes too late.
+        # This comes first: a second request that arrives while the session is being changed is out of order.
         node.fetch_sessions.touch(session)
         if len(session.partitions) > FEW:
-            yield None  # A small request may be much work: where a thousand come together, it is not begun now.
+            yield None  # A small request can cause much work: if very many arrive together, this one waits.
         yield from _update(node, session, message, version)
         if session.partitions:
             node.fetch_sessions.count(session)
             wanted = list(session.partitions.values())
         else:
-            # Nothing is left of it; a session ends so.
+            # The session has no partitions left, so it ends.
             node.fetch_sessions.remove(session.id)
             session = None
             epoch = FINAL_EPOCH
@@ -93,7 +93,7 @@ def _named(node: Node, message: FetchRequest, version: int) -> Generator[Elsewhe
 
 
 def _refused(message: FetchRequest, version: int) -> FetchResponse:
-    """Answer a request that makes no sense: there is no such isolation level."""
+    """Answer a request with an unknown isolation level."""
     code = ErrorCode.UNKNOWN_SERVER_ERROR
     response = FetchResponse(error_code=code, session_id=message.session_id)
     if version < TOPIC_ID_VERSION:
@@ -109,7 +109,7 @@ def _refused(message: FetchRequest, version: int) -> FetchResponse:
 def _partitions(
     node: Node, topics: list[FetchTopic], version: int
 ) -> Generator[None, None, dict[PartitionName, FetchedPartition]]:
-    """Return what a request names. Of a partition that is named twice, the last word counts, at the place of the first."""
+    """Return the requested partitions. If one is named twice, its last entry counts, at the position of the first."""
     wanted: dict[PartitionName, FetchedPartition] = {}
     by_id = version >= TOPIC_ID_VERSION
     logs = node.manager.logs
@@ -121,7 +121,7 @@ def _partitions(
             key = None
             if name is not None:
                 log = logs.get((name, index))  # type: ignore[call-overload]
-                # A thousand sessions keep a thousand keys each: one object is enough for all.
+                # Sessions share the key objects: there may be a thousand sessions with a thousand keys each.
                 key = TopicPartition(name, index) if log is None else log.topic_partition
             wanted[label, index] = FetchedPartition((label, index), key, topic_id, partition)
             count += 1
@@ -131,7 +131,7 @@ def _partitions(
 
 
 def _topic(node: Node, topic: FetchTopic | ForgottenTopic, by_id: bool) -> tuple[str | None, uuid.UUID, str | uuid.UUID]:
-    """Return a topic's name, if it is known, its id, if the request gives it, and which of both the request names it by."""
+    """Return a topic's name if it is known, its id if the request has it, and the one by which the request names the topic."""
     if not by_id:
         return topic.topic, NO_ID, topic.topic
     view = node.topics.by_id(topic.topic_id)
@@ -139,7 +139,7 @@ def _topic(node: Node, topic: FetchTopic | ForgottenTopic, by_id: bool) -> tuple
 
 
 def _update(node: Node, session: FetchSession, message: FetchRequest, version: int) -> Generator[None, None, None]:
-    """Change a session's partitions as an incremental request says."""
+    """Change a session's partitions according to an incremental request."""
     partitions = session.partitions
     named = yield from _partitions(node, message.topics, version)
     for count, (name, wanted) in enumerate(named.items()):

@@ -1,10 +1,10 @@
-"""FindCoordinator (10): who keeps a group, or a transactional id.
+"""FindCoordinator (10): the coordinator of a group or transactional id.
 
-Share groups are COORDINATOR_NOT_AVAILABLE, as in Kafka 3.9 while they are not configured.
+Share groups get COORDINATOR_NOT_AVAILABLE, as in Kafka 3.9 while they are not configured.
 
-A broker that is alone keeps all of them. Their internal topic is created at the first request, and exists at once.
-In a cluster who leads the partition of the group or id is its coordinator; COORDINATOR_NOT_AVAILABLE is answered while nobody
-does, and until the controller has made the topic.
+A standalone broker coordinates everything. The first request creates the internal topic, which exists at once. In a cluster the
+leader of the group's or id's partition is its coordinator. COORDINATOR_NOT_AVAILABLE is returned while the partition has no
+leader, and until the controller has created the topic.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ def _gate(asker: Asker, message: FindCoordinatorRequest) -> FindCoordinatorRespo
 
 
 ACCESS = Access(
-    "DESCRIBE on each GROUP or TRANSACTIONAL_ID; CLUSTER_ACTION on CLUSTER of share groups",
+    "DESCRIBE on each GROUP or TRANSACTIONAL_ID; for share groups CLUSTER_ACTION on CLUSTER",
     _gate,
 )
 
 
 def handle(node: Node, message: FindCoordinatorRequest, request: Request) -> Work:
-    """Name the broker, or say why not yet."""
+    """Name the coordinator, or say why there is none yet."""
     code, reason, log = ErrorCode.NONE, "", None
     if message.key_type == GROUP:
         log = node.groups.log

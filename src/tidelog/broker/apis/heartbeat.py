@@ -1,7 +1,7 @@
-"""Heartbeat (12): a member's sign of life.
+"""Heartbeat (12): keeps a member's session alive.
 
-REBALANCE_IN_PROGRESS asks the member to join again. While groups are being loaded every heartbeat is good: no member should
-rejoin because of a broker's start.
+REBALANCE_IN_PROGRESS tells the member to rejoin. While groups are being loaded every heartbeat succeeds: a broker's restart must
+not make members rejoin.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ACCESS = whole(Right(Operation.READ, ResourceType.GROUP, "group_id"), refused=at
 
 
 def handle(node: Node, message: HeartbeatRequest, request: Request) -> HeartbeatResponse:
-    """Let the member's session start over."""
+    """Restart the member's session timeout."""
     return HeartbeatResponse(error_code=_code(node, message))
 
 

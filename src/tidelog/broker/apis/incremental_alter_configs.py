@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs (44): changes properties one by one (KIP-339).
 
-Each resource stands for itself; of one resource, all changes are made or none. See `config_changes`.
+Resources are handled independently; the changes of one resource are made all or not at all. See `config_changes`.
 """
 
 from __future__ import annotations

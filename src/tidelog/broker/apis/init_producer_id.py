@@ -1,7 +1,7 @@
 """InitProducerId (22): an id and an epoch for an idempotent or transactional producer (KIP-98).
 
-An idempotent producer gets a new id each time, with epoch 0, whatever it had. One with a transactional id gets what
-`transactions.transaction` says, and fences all others that have it.
+An idempotent producer gets a new id with epoch 0 each time, even if it had one. A transactional producer gets the id and epoch
+described in `transactions.transaction`, which fences other producers with the same transactional id.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _NO_EPOCH = -1
 _FIRST_TOLD_OF_FENCING = 4
 
 IDS_OF_A_REQUEST = 2
-"""A request takes no more: one for a new transactional id, one where its epochs are used up."""
+"""The most ids that a request uses: one for a new transactional id, one more if its epochs are used up."""
 
 NO_TOPIC = " producer ids"
-"""Under this name changes of the metadata wait for each other that reserve ids: no topic has it."""
+"""The job name under which id reservations run one at a time. It is not a valid topic name."""
 
 
 def _gate(asker: Asker, message: InitProducerIdRequest) -> InitProducerIdResponse | None:
@@ -63,7 +63,7 @@ ACCESS = Access(
 
 
 def handle(node: Node, message: InitProducerIdRequest, request: Request) -> Message | Wide | Outcome | Work:
-    """Hand out an id, or say why not; with the next block of ids once that is on the disk."""
+    """Return an id, or an error. If a new block of ids is needed, the answer waits until the block is on disk."""
     if node.producer_ids.has(IDS_OF_A_REQUEST):
         return _answer(node, message, request)
     return _reserved_first(node, message, request)
@@ -72,7 +72,7 @@ def handle(node: Node, message: InitProducerIdRequest, request: Request) -> Mess
 def _reserved_first(node: Node, message: InitProducerIdRequest, request: Request) -> Work:
     ids = node.producer_ids
     try:
-        while not ids.has(IDS_OF_A_REQUEST):  # Others may have taken all of them.
+        while not ids.has(IDS_OF_A_REQUEST):  # Other requests may have used the whole block.
             if isinstance(ids, ClusterProducerIds):
                 yield from awaited(ids.reserve())
             else:

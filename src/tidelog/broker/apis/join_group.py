@@ -1,7 +1,7 @@
-"""JoinGroup (11): become a member of a group, or stay one in its next generation.
+"""JoinGroup (11): joins a group, or rejoins it for the next generation.
 
-The rules, and who waits: `groups.joining`. Only the leader gets the members and their metadata. More than `MAX_PROTOCOLS` are
-INCONSISTENT_GROUP_PROTOCOL: those of all members are gone through whenever a generation begins.
+`groups.joining` has the rules, and says which requests wait. Only the leader gets the members and their metadata. More than
+`MAX_PROTOCOLS` protocols get INCONSISTENT_GROUP_PROTOCOL, because each new generation compares the protocols of all members.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SERVED = Versions(0, 9)
 """Changes by version: the table of `tidelog.wire.messages.join_group`."""
 
 MAX_PROTOCOLS = 100
-"""Of a member. Clients bring one for each of their assignors: seldom more than three."""
+"""The most protocols of a member. Clients send one for each assignor, seldom more than three."""
 
 _FIRST_WITH_MEMBER_ID = 4
 _FIRST_WITH_NO_PROTOCOL = 7
@@ -46,7 +46,7 @@ ACCESS = Access("READ on GROUP (group_id)", _gate)
 
 
 def handle(node: Node, message: JoinGroupRequest, request: Request) -> JoinGroupResponse | Outcome:
-    """Join, and answer with the generation, once there is one."""
+    """Join, and answer once the generation is complete."""
     version = request.api_version
     code = node.groups.code_for(message.group_id) if message.group_id else ErrorCode.INVALID_GROUP_ID
     if code:
@@ -65,7 +65,7 @@ def handle(node: Node, message: JoinGroupRequest, request: Request) -> JoinGroup
         member_id=message.member_id,
         group_instance_id=message.group_instance_id,
         client_id=request.client_id or "",
-        # As Java writes an address without a name: it is stored, and returned to clients that describe the group.
+        # Java's form of an address without a host name: it is stored, and returned by DescribeGroups.
         client_host=f"/{java_address(request.peer_host)}",
         rebalance_timeout_ms=message.rebalance_timeout_ms if version else message.session_timeout_ms,
         session_timeout_ms=message.session_timeout_ms,

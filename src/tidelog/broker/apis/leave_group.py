@@ -1,4 +1,4 @@
-"""LeaveGroup (13): a member goes, and the others need not wait for its session to end."""
+"""LeaveGroup (13): removes members from a group before their sessions time out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FIRST_BATCHED = 3
 
 
 def handle(node: Node, message: LeaveGroupRequest, request: Request) -> Work:
-    """Have the members leave, one after the other."""
+    """Remove the members, one after the other."""
     code = node.groups.code_for(message.group_id) if message.group_id else ErrorCode.INVALID_GROUP_ID
     if code:
         return LeaveGroupResponse(error_code=code)

@@ -1,7 +1,7 @@
-"""ListGroups (16): all groups.
+"""ListGroups (16): lists all groups.
 
-States and types are asked for in any case, upper or lower; none asks for all. While groups are being loaded those that are known
-are reported, with COORDINATOR_LOAD_IN_PROGRESS.
+State and type filters ignore case; an empty filter matches all. While groups are being loaded, the groups loaded so far are
+returned with COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CLASSIC = "classic"
 
 
 def handle(node: Node, message: ListGroupsRequest, request: Request) -> Work:
-    """List the groups that are in one of the states, and of one of the types."""
+    """List the groups that match the state and type filters."""
     return _work(node, message, request)
 
 

@@ -1,24 +1,26 @@
-"""ListOffsets (2): the offset that belongs to a time.
+"""ListOffsets (2): the offset for a timestamp.
 
-Nothing is tiered. As long as the high watermark of a new leader is below the start of its epoch, consumers that ask for LATEST,
-or for what is not below it, get OFFSET_NOT_AVAILABLE, before version 5 LEADER_NOT_AVAILABLE (KIP-207). Followers answer only a
-debugger, which calls itself replica -2. Followers from Kafka 4.2 on ask in version 11, whatever a broker says that it serves.
+Tiered storage is not supported. While the high watermark of a new leader is below the start of its epoch, consumers that request
+LATEST, or whose result is not below the high watermark, get OFFSET_NOT_AVAILABLE, before version 5 LEADER_NOT_AVAILABLE
+(KIP-207). A follower answers only replica id -2, which debugging tools use. Followers of Kafka 4.2 and later send version 11 even
+if the broker does not announce it.
 
 | timestamp | since | offset | timestamp in the answer | epoch in the answer |
 |---|---|---|---|---|
-| -1, LATEST | 0 | where the asker's reads end | -1 | the leader's |
-| -2, EARLIEST | 0 | log start | -1 | of what is there |
-| -3, MAX_TIMESTAMP | 7 | the first record with the largest | the record's | of its batch |
-| -4, EARLIEST_LOCAL | 8 | log start | -1 | of what is there |
+| -1, LATEST | 0 | the end of what the client may read | -1 | the leader's |
+| -2, EARLIEST | 0 | log start | -1 | of the batch there |
+| -3, MAX_TIMESTAMP | 7 | the first record with the largest timestamp | the record's | of its batch |
+| -4, EARLIEST_LOCAL | 8 | log start | -1 | of the batch there |
 | -5, LATEST_TIERED | 9 | -1 | -1 | -1 |
 | -6, EARLIEST_PENDING_UPLOAD | 11 | -1 | -1 | -1 |
-| a time | 0 | the first record that is not earlier | the record's | of its batch |
-| any other negative one, or one not known to the version | | UNSUPPORTED_VERSION | | |
+| a time | 0 | the first record at or after that time | the record's | of its batch |
+| any other negative value, or one that the version lacks | | UNSUPPORTED_VERSION | | |
 
-No record is that late, or it lies at or after the end of the asker's reads: offset, timestamp and epoch are -1, and no error. A
-consumer's reads end at the high watermark, or with read_committed at the last stable offset; all others' at the log end. Where
-"none" would be wrong, the search continues, unlike Kafka's: see `storage.partition.offset_lookup`. Of a topic of format v0 only
--1 and -2 are answered, all else is UNSUPPORTED_FOR_MESSAGE_FORMAT.
+If no record is at or after the time, or the first one lies past the end of what the client may read, then offset, timestamp and
+epoch are -1, without an error. A consumer reads up to the high watermark, or up to the last stable offset with read_committed;
+replicas read up to the log end. Where Kafka would wrongly answer "none", the search continues: see
+`storage.partition.offset_lookup`. Topics of message format v0 support only -1 and -2; all other timestamps get
+UNSUPPORTED_FOR_MESSAGE_FORMAT.
 """
 
 from __future__ import annotations
@@ -81,19 +83,19 @@ logger = logging.getLogger("tidelog.broker")
 EARLIEST_PENDING_UPLOAD = -6
 
 SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
-"""From which version on a special timestamp is known."""
+"""The first version in which each special timestamp is known."""
 
 CONSUMER = -1
 _STARTS = (EARLIEST, EARLIEST_LOCAL)
 DEBUGGER = -2
-"""Asks a replica that does not lead, too."""
+"""The replica id of debugging tools, which non-leaders also answer."""
 _FIRST_WITH_EPOCHS = 4
 _FIRST_WITH_NOT_AVAILABLE = 5
 OFFSET_BYTES = 40
-"""What an offset of version 0's lists takes in memory."""
+"""Size in memory of an offset in version 0's lists, in bytes."""
 
 _SOON_SEEN = 1024
-"""So many partitions are looked through at once."""
+"""Up to this many partitions are checked for duplicates in one step."""
 
 
 def handle(node: Node, message: ListOffsetsRequest, request: Request) -> ListOffsetsResponse | Outcome:
@@ -104,7 +106,7 @@ def handle(node: Node, message: ListOffsetsRequest, request: Request) -> ListOff
 
 
 class _Lookups:
-    """The look-ups of one request, and how many of them are done."""
+    """The look-ups of one request, and how many of them are complete."""
 
     def __init__(self, node: Node, message: ListOffsetsRequest, version: int) -> None:
         self._node = node
@@ -123,7 +125,7 @@ class _Lookups:
         self._twice: Container[tuple[str, int]] = ()
 
     def work(self) -> Work:
-        """Return the answer, in slices."""
+        """Return the response, computed in slices."""
         message = self._message
         if self._version and not self._names_each_once():
             yield from self._find_what_is_named_twice()
@@ -149,7 +151,7 @@ class _Lookups:
         return ListOffsetsResponse(0, done)
 
     def _names_each_once(self) -> bool:
-        """Whether no partition is named twice, where that is soon seen; else `_find_what_is_named_twice` has to look."""
+        """Whether no partition is named twice, if that can be seen quickly; otherwise `_find_what_is_named_twice` must check."""
         topics = self._message.topics
         if len(topics) != 1:
             return not topics
@@ -158,7 +160,7 @@ class _Lookups:
         return count <= _SOON_SEEN and (count == 1 or len({one.partition_index for one in partitions}) == count)
 
     def _find_what_is_named_twice(self) -> Generator[Elsewhere | None, None, None]:
-        """Note the partitions that the request names more than once: to none of them it gets an answer."""
+        """Find the partitions that the request names more than once. They get an error instead of an offset."""
         seen: set[tuple[str, int]] = set()
         twice: set[tuple[str, int]] = set()
         count = 0
@@ -187,7 +189,7 @@ class _Lookups:
             answer.error_code = ErrorCode.UNSUPPORTED_VERSION
         else:
             try:
-                # Unlike Fetch, only -1 stands for no epoch: any other one that is too small is fenced.
+                # Unlike in Fetch, only -1 means no epoch: any other epoch that is too small is fenced.
                 refusal = self._refusal(key, wanted.current_leader_epoch)
                 if refusal:
                     answer.error_code = refusal
@@ -211,7 +213,7 @@ class _Lookups:
         return answer
 
     def _look_up(self, log: PartitionLog, timestamp: int, answer: ListOffsetsPartitionResponse) -> int:
-        """Fill an answer in; return why it cannot be, 0 if it could."""
+        """Fill in an answer; return an error code, 0 for success."""
         if timestamp == EARLIEST_PENDING_UPLOAD:
             timestamp = LATEST_TIERED  # There is neither.
         found = log.fetch_offset_for_timestamp(timestamp, self._isolation)

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (46): which replicas are being moved (KIP-455). Of a broker that is alone, none ever are."""
+"""ListPartitionReassignments (46): ongoing moves of replicas (KIP-455). A standalone broker never has any."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(ListPartitionReassign
 
 
 def handle(node: Node, message: ListPartitionReassignmentsRequest, request: Request) -> Work:
-    """Name none: those that are not being moved are left out."""
+    """Answer with an empty list: only partitions that are being moved would be listed."""
     return _work(message)
 
 

@@ -1,6 +1,7 @@
-"""ListTransactions (66): the transactional ids of this broker, which are all (KIP-664).
+"""ListTransactions (66): the transactional ids that this broker coordinates (KIP-664).
 
-Ids that were never in a transaction have begun at -1, the epoch's eve: every duration takes them, as in Kafka.
+An id that was never in a transaction has start time -1, one millisecond before the epoch, so it matches every duration filter, as
+in Kafka.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ACCESS = within("DESCRIBE on each TRANSACTIONAL_ID: others are left out")
 
 
 def handle(node: Node, message: ListTransactionsRequest, request: Request) -> Work:
-    """List what the filters let through."""
+    """List the ids that match the filters."""
     if node.transactions.log.is_loading:
         return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     texts = set((yield from slowly(message.state_filters, 256)))

@@ -1,10 +1,10 @@
-"""Metadata (3): which brokers there are, which topics, who leads their partitions.
+"""Metadata (3): brokers, topics, and the leaders of partitions.
 
-If one topic is asked for by its id, no names are checked. `topics` (a single broker) or `cluster.cluster_topics` answers for
+If one topic is requested by id, names are not checked. `topics` (on a standalone broker) or `cluster.cluster_topics` answers for
 each topic.
 
-A topic that does not exist and may be created (auto.create.topics.enable) is answered with UNKNOWN_TOPIC_OR_PARTITION, as Kafka
-answers before its controller has acted, and is there when the client asks again.
+A missing topic that may be created (auto.create.topics.enable) gets UNKNOWN_TOPIC_OR_PARTITION, as in Kafka before its controller
+has acted. It exists when the client retries.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ ACCESS = within(
 logger = logging.getLogger("tidelog.broker")
 
 NOT_ASKED_FOR = -(2**31)
-"""Authorized operations that were not asked for."""
+"""The value of authorized operations that were not requested."""
 
 WIDE = 1000
-"""Topics and partitions of a response that is written by another thread."""
+"""A response with this many topics and partitions is encoded on another thread."""
 
 MAX_SIZE = 10_000
-"""Topics and partitions that one request may create, as in CreateTopics."""
+"""The most topics and partitions that one request may create, as in CreateTopics."""
 
 
 def handle(node: Node, message: MetadataRequest, request: Request) -> Work:
@@ -88,7 +88,7 @@ def handle(node: Node, message: MetadataRequest, request: Request) -> Work:
                     yield None
             topics = yield from slowly((_topic_of_id(node, topic_id, request) for topic_id in ids), 16)
         elif has_nulls:
-            # Neither id nor name: Kafka fails over it.
+            # Neither id nor name: Kafka fails on this.
             return (yield from _refusal(message, ErrorCode.UNKNOWN_SERVER_ERROR))
         else:
             may_create = node.config.auto_create_topics_enable and message.allow_auto_topic_creation
@@ -106,19 +106,19 @@ def handle(node: Node, message: MetadataRequest, request: Request) -> Work:
         topics=topics,
         cluster_authorized_operations=operations,
     )
-    # Of very many their number says enough: counting their partitions would take a slice of its own.
+    # With very many topics their number alone decides: counting their partitions would take too long.
     size = len(topics)
     if size <= WIDE:
         for described in topics:
             size += len(described.partitions)
     if asked is not None and len(asked) > AT_ONCE:
         yield from discarded(message, names, ids)
-    # The topics are kept with their views, and many answers have them.
+    # Topics are cached with their views and shared by many responses.
     return Wide(response, True, size > WIDE)
 
 
 def _seen(node: Node, request: Request) -> Generator[None, None, list[TopicView]]:
-    """Return the topics that may be seen: of very many perhaps none."""
+    """Return the topics that the client may see, which may be none of very many."""
     seen = []
     for count, view in enumerate(node.topics.all()):
         if _may_see(node, request, view.name, log_denied=False):
@@ -167,11 +167,9 @@ def _topics_of_names(
 
 
 def _create(node: Node, name: str) -> Steps[None]:
-    """Create a topic that a client wants to use. The reason why it is not created is logged here: the response has no field for
-    it.
-    """
+    """Create a topic that a client wants to use. A failure is logged here, because the response has no field for it."""
     if node.topics.get(name) is not None:
-        return  # Another client wanted to use it, too.
+        return  # Another client has created it meanwhile.
     try:
         if node.config.default_replication_factor != 1:
             raise InvalidArgumentError(
@@ -189,7 +187,7 @@ def _topic_of_id(node: Node, topic_id: uuid.UUID, request: Request) -> MetadataR
     if view is None:
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
     if not _may_see(node, request, view.name):
-        # An id is no secret, a name is.
+        # An id may be shown, a name may not.
         return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=topic_id)
     return node.topics.described(view, request.listener, request.api_version)
 
@@ -213,7 +211,7 @@ def _refused_topic(name: str) -> MetadataResponseTopic:
 
 
 def cluster_operations(node: Node, request: Request) -> int:
-    """Return a bit for each operation that a request may do to the cluster; 0 if it may not even describe it."""
+    """Return a bit for each cluster operation that the client may use; 0 if it may not describe the cluster."""
     permissions = node.permissions
     if permissions is not None and not permissions.may_cluster(request, Operation.DESCRIBE):
         return 0
@@ -234,7 +232,7 @@ def _with_operations(node: Node, request: Request, topic: MetadataResponseTopic)
 
 
 def _refusal(message: MetadataRequest, code: ErrorCode) -> Generator[None, None, Wide]:
-    """Versions 10 and 11 have room for ids and null names, but no meaning yet."""
+    """Return the error for ids and null names in versions 10 and 11, which have the fields but do not support them."""
     made = (
         MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id) for topic in message.topics or ()
     )

@@ -1,9 +1,9 @@
-"""OffsetCommit (8): a group notes how far it has read.
+"""OffsetCommit (8): commits a group's offsets.
 
-Version 0 is UNSUPPORTED_VERSION: there is no ZooKeeper. A retention time of -1 is the broker's.
+Version 0 gets UNSUPPORTED_VERSION, because it stores offsets in ZooKeeper. A retention time of -1 means the broker's default.
 
-Partitions that there are not are UNKNOWN_TOPIC_OR_PARTITION, and the others committed. Of a partition that is named twice, the
-last offset counts. Checks of the committer: `groups.offset_commits`.
+Unknown partitions get UNKNOWN_TOPIC_OR_PARTITION; the others are committed. If a partition is named twice, the last offset
+counts. `groups.offset_commits` checks the member and its generation.
 """
 
 from __future__ import annotations

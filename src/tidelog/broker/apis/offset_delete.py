@@ -1,14 +1,15 @@
-"""OffsetDelete (47): forgets what a group has committed of some partitions (KIP-496).
+"""OffsetDelete (47): deletes a group's committed offsets of some partitions (KIP-496).
 
 | the group | a partition |
 |---|---|
-| has no members | is forgotten |
-| has consumers | GROUP_SUBSCRIBED_TO_TOPIC if they subscribe to its topic, or this is unknown; is forgotten otherwise |
+| has no members | its offset is deleted |
+| has consumers | GROUP_SUBSCRIBED_TO_TOPIC if they subscribe to its topic, or the subscription is unknown; otherwise its offset
+is deleted |
 | has members of another kind | NON_EMPTY_GROUP for the whole request |
-| is not there | GROUP_ID_NOT_FOUND for the whole request |
+| does not exist | GROUP_ID_NOT_FOUND for the whole request |
 
-A partition without an offset is no error; one that there is not is UNKNOWN_TOPIC_OR_PARTITION. An empty group goes with its last
-offset.
+A partition without an offset is not an error; an unknown partition gets UNKNOWN_TOPIC_OR_PARTITION. An empty group is deleted
+with its last offset.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ ACCESS = first(
         ),
         response=OffsetDeleteResponse,
         into="topics",
-        asks_for_none=True,  # As by Kafka: a group that is not there is the answer, whichever topics are named.
+        asks_for_none=True,  # As in Kafka, an unknown group is the answer, whatever topics are named.
     ),
 )
 
@@ -85,7 +86,7 @@ def handle(node: Node, message: OffsetDeleteRequest, request: Request) -> Work:
 def _delete(
     node: Node, group_id: str, keys: Iterable[TopicPartition], codes: Codes
 ) -> Generator[Elsewhere | None, frozenset[str] | None, ErrorCode]:
-    """Forget partitions, and say in `codes` what became of each; the code of the request as a whole. A part of a work."""
+    """Delete offsets, and store each result in `codes`; return the error code of the whole request. Runs in slices."""
     if not group_id:
         return ErrorCode.INVALID_GROUP_ID
     read: list[bytes] | None = None
@@ -107,7 +108,7 @@ def _delete(
             codes.update((key, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC) for key in keys)
             break
         read = metadata
-        topics = yield Elsewhere(partial(topics_in, metadata))  # The group may change meanwhile: it is looked at again.
+        topics = yield Elsewhere(partial(topics_in, metadata))  # The group may have changed meanwhile.
     if going:
         code = yield from node.groups.remove_offsets(group, going)
         codes.update(dict.fromkeys(going, code))

@@ -1,9 +1,9 @@
-"""OffsetFetch (9): what groups have committed.
+"""OffsetFetch (9): the committed offsets of groups.
 
-Version 0 is UNSUPPORTED_VERSION: there is no ZooKeeper.
+Version 0 gets UNSUPPORTED_VERSION, because it reads offsets from ZooKeeper.
 
-A partition without an offset, and a missing one, has offset -1 and no error. Every client gets the answer, a member or not. A
-topic of which no partitions are wanted is not in the answer.
+A partition without an offset, or an unknown one, has offset -1 and no error. Any client may ask, not only members. A topic of
+which no partitions are requested is left out.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ SERVED = Versions(0, 9)
 NO_OFFSET: Final = CommittedOffset(-1, NO_LEADER_EPOCH, "", -1)
 
 OFFSET_BYTES: Final = 100
-"""What an offset takes in memory, its metadata left out."""
+"""Size of an offset in memory, without its metadata, in bytes."""
 
 _FIRST_WITH_GROUP_ERROR: Final = 2
 _FIRST_WITH_GROUPS: Final = 8
 
 _FIRST = (OffsetFetchResponseTopic, OffsetFetchResponsePartition)
 _LATER = (OffsetFetchResponseTopics, OffsetFetchResponsePartitions)
-"""The forms of an answer: of one group, and of several."""
+"""The two forms of a response: for one group, and for several."""
 
 _Wanted: TypeAlias = "list[tuple[str, Iterable[int]]] | None"
-"""Partitions by topic, as a request names them; None: all that the group has."""
+"""The requested partitions, by topic; None for all of the group's."""
 
 
 def _gate(asker: Asker, message: OffsetFetchRequest) -> OffsetFetchResponse | Amend | None:
@@ -97,7 +97,8 @@ def _amending(
 ) -> Amend:
     """Return a function that removes topics that the client may not see, and adds refused ones, by group.
 
-    `whole` are groups of which all was asked for: the others' topics have been asked about. `of` is the only group of a request.
+    `whole` are the groups of which all offsets were requested; for the others the topics were checked before. `of` is the group
+    of a request for one group.
     """
 
     def amended(group_id: str, topics: Iterable[Any]) -> list[Any]:
@@ -123,7 +124,7 @@ def _amending(
 
 
 def _seen(asker: Asker, topics: Any, form: tuple[Any, Any]) -> tuple[Any, list[Any]]:
-    """Return those of a request's topics that may be described, and the answers about the others; None stays None."""
+    """Return the requested topics that the client may describe, and the answers for the others; None stays None."""
     if topics is None:
         return None, []
     denied = refusals(asker, Operation.DESCRIBE, ResourceType.TOPIC, Counter(one.name for one in topics))
@@ -162,12 +163,12 @@ def handle(node: Node, message: OffsetFetchRequest, request: Request) -> Work:
             code, group = (no_room().code, None) if room.is_used_up else _group(node, one.group_id)
             found = [] if code else (yield from _found(group, _wanted(one.topics), is_stable, code, _LATER))
             groups.append(OffsetFetchResponseGroup(one.group_id, found, code))
-            if len(message.groups) > 1:  # In one group's answer nothing is twice.
+            if len(message.groups) > 1:  # A response for one group has no duplicates.
                 for count, topic in enumerate(found):
                     room.use(len(topic.name) + sum(len(each.metadata) + OFFSET_BYTES for each in topic.partitions))
                     if count % 64 == 63:
                         yield None
-            if len(groups) % 16 == 0 or len(one.group_id) > MAX_CACHED:  # The hash of a long id takes half a millisecond.
+            if len(groups) % 16 == 0 or len(one.group_id) > MAX_CACHED:  # Hashing a long id takes half a millisecond.
                 yield None
         return OffsetFetchResponse(groups=groups)
     code, group = _group(node, message.group_id) if version else (ErrorCode.UNSUPPORTED_VERSION, None)
@@ -189,7 +190,7 @@ def _group(node: Node, group_id: str) -> tuple[ErrorCode, Group | None]:
 def _found(
     group: Group | None, wanted: _Wanted, require_stable: bool, code: ErrorCode, form: tuple[Any, Any]
 ) -> Generator[None, None, list[Any]]:
-    """Return what a group has committed of some partitions, topic by topic, in one form of an answer; nothing without a group."""
+    """Return a group's committed offsets by topic, in one form of the response; nothing if the group is unknown."""
     of_topic, of_partition = form
     if wanted is None:
         wanted = [] if group is None else [(topic, list(inner)) for topic, inner in group.offsets.by_topic().items()]

@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch (23): where a leader epoch's records end: followers and consumers see by it whether the log was cut.
+"""OffsetForLeaderEpoch (23): the end offset of a leader epoch, by which followers and consumers detect truncation.
 
-An epoch that the log does not know, because it is newer or because the log has none: epoch and offset are -1, and no error.
+If the log does not know the epoch, because it is newer or the log has no epochs, then epoch and offset are -1, without an error.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ACCESS = unless_cluster(
 
 
 def handle(node: Node, message: OffsetForLeaderEpochRequest, request: Request) -> Work:
-    """Look the ends up."""
+    """Look up the end offsets."""
     return _work(node, message)
 
 

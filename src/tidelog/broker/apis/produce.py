@@ -1,31 +1,31 @@
-"""Produce (0): records into logs.
+"""Produce (0): appends records to logs.
 
-Records are stored in the topic's format, whatever arrives (`records.validation`). acks=1 is answered as soon as the records are
-in the log, with `flush.messages` once they are on the disk (`flushes`); acks=-1 once they are committed
-(`replicas.delayed_produce`), which on a single broker is the same. acks=0 is never answered, unless something went wrong: then
-the connection is closed, as that is all that such a producer can notice.
+Records are stored in the topic's message format, whatever format the client sends (`records.validation`). A request with acks=1
+is answered once the records are in the log, or on disk if `flush.messages` asks for that (`flushes`). With acks=-1 it is answered
+once they are committed (`replicas.delayed_produce`), which is the same on a standalone broker. With acks=0 there is no response;
+after an error the connection is closed, because such a producer can notice nothing else.
 
-Order of refusals, as in Kafka: records that have no readable first batch spoil the request; then, partition by partition, an
-unknown one, what the version does not allow, acks that do not exist, one that another broker leads, with acks=-1 too few
-replicas in sync, what the log says (`tidelog.errors`). A refusal has these fields besides its code:
+The checks run in Kafka's order. Records without a readable first batch fail the whole request. Then, for each partition: it is
+unknown; the version does not allow the records; acks is invalid; another broker leads it; too few replicas are in sync (acks=-1);
+the log refuses the records (`tidelog.errors`). An error has these fields besides its code:
 
 | refused | log start offset | message, record errors |
 |---|---|---|
-| before the log was asked; for the size or the checksum; by the disk | -1 | |
-| as another broker leads | -1 | from version 10 on which one, and where it is |
+| before the log sees the records; for size or checksum; by the disk | -1 | |
+| because another broker leads | -1 | from version 10 on the leader and its address |
 | record by record | the log's | which records, and why |
 | for anything else | the log's | |
 
-Records of a transaction are taken if its coordinator knows that the transaction has the partition (KIP-890;
-``transaction.partition.verification.enable=false`` takes them unasked, as in Kafka). A log in which the transaction is open
-already need not ask, but for an epoch that it has not seen: a client that made that up would keep the markers out. Error codes to
-clients for the coordinator's refusals:
+Transactional records are accepted if the coordinator confirms that the transaction has the partition (KIP-890;
+``transaction.partition.verification.enable=false`` skips this check, as in Kafka). The check is also skipped if the transaction
+is already open in the log, unless the producer epoch is new to the log: a client with an invented epoch would block the markers.
+The coordinator's errors become these codes for clients:
 
 | the coordinator | clients |
 |---|---|
-| does not know yet: it loads, or the transaction before is just ending | NOT_ENOUGH_REPLICAS: all of them try again |
-| knows that the partition is not part of it | INVALID_TXN_STATE; from version 11 on TRANSACTION_ABORTABLE |
-| is asked to add it, from version 12 on, and ends the transaction before | CONCURRENT_TRANSACTIONS |
+| cannot say yet: it is loading, or the previous transaction is ending | NOT_ENOUGH_REPLICAS, on which all clients retry |
+| knows that the partition was not added | INVALID_TXN_STATE; from version 11 on TRANSACTION_ABORTABLE |
+| should add the partition (version 12 and later), but the previous transaction is ending | CONCURRENT_TRANSACTIONS |
 | knows another producer | INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH |
 """
 
@@ -82,10 +82,10 @@ ACCESS = PRODUCE_ACCESS
 logger = logging.getLogger("tidelog.broker")
 
 ADMIN_CLIENT_ID: Final = "__admin_client"
-"""A client that calls itself so may write to internal topics: Kafka's tools do."""
+"""A client with this client id may write to internal topics: Kafka's tools use it."""
 
 MAX_PREPARATIONS: Final = 20
-"""Records that have to be prepared for their exact place in the log may find it taken so often."""
+"""Attempts to prepare records for an exact offset before giving up, because other appends may take that offset each time."""
 
 _NONE: Final = 0
 _V2: Final = 2
@@ -109,11 +109,11 @@ _NOT_KNOWN_YET: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""A coordinator that answers so does not say whether the partition is part of the transaction."""
+"""Coordinator errors that do not say whether the partition is part of the transaction."""
 
 
 def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResponse | Outcome:
-    """Append what was sent to its logs, and say where it is."""
+    """Append records to their logs, and answer with their offsets."""
     topics = message.topic_data
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         name = topics[0].name
@@ -143,7 +143,7 @@ def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResp
 def answer_usual(
     node: Node, request: Request, data: memoryview, position: int, end: int
 ) -> bytes | ProduceResponse | Outcome | None:
-    """Answer the request in `data[position:end]` if it is as nearly all are; None: it is to be decoded, and nothing was done."""
+    """Answer the request in `data[position:end]` if it has the usual form; None, without any effect, if it must be decoded."""
     version = request.api_version
     if not FIRST_READ <= version <= LAST_READ:
         return None
@@ -171,13 +171,13 @@ def answer_usual(
 
 
 def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
-    """The same for any number of partitions, and for records that are not the usual ones.
+    """Handle any number of partitions, and records of any form.
 
-    One partition after the other: those that are appended already stay so, whatever becomes of the rest.
+    Partitions are appended one after the other. What is appended stays, whatever happens to the rest.
     """
     began = perf_counter()
     acks = message.acks
-    # Of a partition that is named twice the last records count, as in Kafka.
+    # If a partition is named twice, its last records count, as in Kafka.
     sent: dict[_Key, Bytes] = {}
     has_null = False
     for topic in message.topic_data:
@@ -186,7 +186,7 @@ def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
             sent[topic.name, data.index] = data.records or b""
             if len(sent) % AT_ONCE == 0:
                 yield None
-    # Wide requests lie in memory of their own.
+    # Wide requests have their own memory.
     is_kept = len(sent) >= AT_ONCE
     try:
         if is_kept:
@@ -219,7 +219,7 @@ def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
     if producers and (is_verified or is_adding):
         unknown = to_ask(node, dict(zip(sent, looks, strict=True)), is_adding=is_adding)
         if unknown is not None:
-            if not is_kept:  # The coordinator may be at another broker: others will read into this memory meanwhile.
+            if not is_kept:  # The coordinator may be another broker: other requests will be read into this memory meanwhile.
                 is_kept = True
                 _keep(sent, next(iter(sent)))
             asked = yield from ask_coordinator(node, message.transactional_id or "", unknown, is_adding=is_adding)
@@ -246,7 +246,7 @@ def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
                 except Exception as error:
                     answer = _refused_by_log(key, log, error)
                     break
-        if answer is None:  # Each time another client's records were first.
+        if answer is None:  # Another client's records took the offset each time.
             answer = PartitionProduceResponse(key[1], ErrorCode.REQUEST_TIMED_OUT, -1)
         is_refused |= answer.error_code != _NONE
         answers.setdefault(key[0], []).append(answer)
@@ -271,7 +271,7 @@ def _held(
     uncommitted: list[Uncommitted],
     is_refused: bool,
 ) -> ProduceResponse | Outcome:
-    """Return the response, or arrange for it later: once its records are committed, or on the disk."""
+    """Return the response, or arrange to send it once the records are committed or on disk."""
     if is_refused and not uncommitted and request.api_version >= FIRST_WITH_LEADERS:
         name_leaders(node, request, response)
     if uncommitted:
@@ -280,7 +280,7 @@ def _held(
 
 
 def _keep(sent: dict[_Key, Bytes], first: _Key) -> None:
-    """Copy the records of `first` and of all after it: others will read into their memory."""
+    """Copy the records of `first` and all later ones, because their memory will be reused."""
     is_due = False
     for key, records in sent.items():
         is_due |= key == first
@@ -299,7 +299,7 @@ def _append_verified(
     uncommitted: list[Uncommitted],
     asked: Asked | None,
 ) -> PartitionProduceResponse:
-    """Append records of a transaction if its coordinator knows that it has the partition; `asked` is what it said already."""
+    """Append transactional records if the coordinator confirms the partition; `asked` is what it has already answered."""
     log = node.manager.logs.get(key)  # type: ignore[call-overload]
     producer = look.producer
     assert producer is not None
@@ -311,12 +311,12 @@ def _append_verified(
     if entry is not None and entry.has_open_transaction and producer.producer_epoch <= entry.producer_epoch:
         return append(node, key, records, look, message.acks, request.client_id, prepared, uncommitted)
     if asked is None and (node.peers is not None or is_adding):
-        # It was not led here when the others were asked about.
+        # This broker did not lead it when the other partitions were verified.
         return PartitionProduceResponse(
             key[1], node.leadership.refusal(log.topic_partition) or ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
         )
     if asked is None:
-        # Until the first records are in, none that came later may be: see `verification_state_entry`.
+        # Later records must not be appended before the first ones: see `verification_state_entry`.
         state.maybe_create_verification(producer.producer_id, producer.base_sequence, producer.producer_epoch)
         code = node.transactions.verify(
             message.transactional_id or "", producer.producer_id, producer.producer_epoch, log.topic_partition
@@ -324,14 +324,14 @@ def _append_verified(
     else:
         code = asked.code
         if code is ErrorCode.NONE and state.verification(producer.producer_id) is not asked.guard:
-            # A marker has ended the transaction since.
+            # A marker has ended the transaction meanwhile.
             return PartitionProduceResponse(key[1], ErrorCode.INVALID_TXN_STATE, -1, error_message=_ENDED)
     if code is ErrorCode.NONE:
         answer = append(node, key, records, look, message.acks, request.client_id, prepared, uncommitted)
-        if not answer.error_code:  # Of what was written before as well, which the log does not write again.
+        if not answer.error_code:  # This also applies to duplicates, which the log does not write again.
             state.clear_verification(producer.producer_id)
         return answer
-    # As in Kafka, codes that say it all have no words.
+    # As in Kafka, self-explanatory codes have no message.
     why = None
     if code in _NOT_KNOWN_YET and not (is_adding and code is ErrorCode.CONCURRENT_TRANSACTIONS):
         why = f"the coordinator cannot say whether the partition is part of the transaction: {code.name}"
@@ -352,9 +352,9 @@ def append(
     prepared: Prepared | None,
     uncommitted: list[Uncommitted],
 ) -> PartitionProduceResponse:
-    """Append one partition's records, or say why not. Raises TooMuchAtOnceError for those that must be prepared elsewhere.
+    """Append one partition's records, or return the error. Raises TooMuchAtOnceError if they must be prepared on another thread.
 
-    With acks=-1, what has to wait until it is committed is added to `uncommitted`.
+    With acks=-1, records that must be committed before the response are added to `uncommitted`.
     """
     log = node.manager.logs.get(key)  # type: ignore[call-overload]  # a pair is as good as a TopicPartition, and sooner made
     if log is None or look is not USUAL or not -1 <= acks <= 1 or key[0] in INTERNAL_TOPICS:
@@ -369,7 +369,7 @@ def append(
         if code:
             return PartitionProduceResponse(key[1], code, -1)
     try:
-        # A log with append times overwrites it.
+        # A LogAppendTime topic overwrites it.
         is_v2 = len(records) > HEADER_BYTES and records[_MAGIC_END - 1] == _V2
         created_ms = _read_max_timestamp(records)[0] if is_v2 else NO_TIMESTAMP
         info = log.append_as_leader(records, epoch, is_hurried=True, prepared=prepared)
@@ -397,7 +397,7 @@ def _count(counters: Counters, work: AppendWork) -> None:
 
 
 def _refusal(node: Node, key: _Key, log: PartitionLog | None, look: HeaderCheck, acks: int, client_id: str | None) -> int | None:
-    """Return why a partition's records are refused before its log is asked; None if there is no reason to."""
+    """Return why a partition's records are refused before the log sees them; None if they are not."""
     refusal = node.leadership.refusal(TopicPartition(*key)) if log is None else ErrorCode.NONE
     if refusal is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return refusal
@@ -411,7 +411,7 @@ def _refusal(node: Node, key: _Key, log: PartitionLog | None, look: HeaderCheck,
 
 
 def _refuse_all(sent: dict[_Key, Bytes], acks: int, code: ErrorCode, why: str | None = None) -> ProduceResponse | Outcome:
-    """Refuse the request as a whole: nothing was appended."""
+    """Fail the whole request: nothing was appended."""
     if acks == 0:
         return Outcome.CLOSE
     answers: dict[str, list[PartitionProduceResponse]] = {}
@@ -430,7 +430,7 @@ _WITHOUT_LOG_START = (CorruptBatchError, RecordTooLargeError, DecompressedTooLar
 
 
 def _refused_by_log(key: _Key, log: PartitionLog, error: Exception) -> PartitionProduceResponse:
-    """Return the answer for records that a log did not take."""
+    """Return the answer for records that the log refused."""
     if not isinstance(error, TidelogError):
         logger.error("produce to %s-%d", *key, exc_info=error)
         return PartitionProduceResponse(key[1], ErrorCode.UNKNOWN_SERVER_ERROR, -1, -1, log.log_start_offset)

@@ -1,4 +1,4 @@
-"""SaslAuthenticate (36): refused if no authentication is needed, or it is already done; `server.secured` answers all others."""
+"""SaslAuthenticate (36): an error if no authentication is needed or it is complete; `server.secured` handles all others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ACCESS = NOTHING
 
 
 def handle(node: Node, message: SaslAuthenticateRequest, request: Request) -> SaslAuthenticateResponse:
-    """Refuse it: it is out of place."""
+    """Answer with an error: the request is out of place."""
     why = "SaslAuthenticate request received after successful authentication"
     return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=why)
 

@@ -1,4 +1,4 @@
-"""SaslHandshake (17): refused if no authentication is needed, or it is already done; `server.secured` answers all others."""
+"""SaslHandshake (17): an error if no authentication is needed or it is complete; `server.secured` handles all others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ACCESS = NOTHING
 
 
 def handle(node: Node, message: SaslHandshakeRequest, request: Request) -> SaslHandshakeResponse:
-    """Refuse it: it is out of place."""
+    """Answer with an error: the request is out of place."""
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 

@@ -1,9 +1,8 @@
-"""SyncGroup (14): the leader says what each member of the generation is to read, each member asks for it.
+"""SyncGroup (14): the leader sends the assignment of the generation, and each member receives its part.
 
-Protocol type and name, once a version has them, have to be there and to be the generation's.
-
-Followers wait for the leader's, which is stored before any answer is sent. A member that asks while groups are being loaded
-gets REBALANCE_IN_PROGRESS, and joins again.
+Protocol type and name, in versions that have them, must be those of the generation. Followers wait for the leader's assignment,
+which is stored before any response is sent. A member that asks while groups are being loaded gets REBALANCE_IN_PROGRESS, and
+rejoins.
 """
 
 from __future__ import annotations

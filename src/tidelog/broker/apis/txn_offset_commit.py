@@ -1,9 +1,10 @@
-"""TxnOffsetCommit (28): offsets that a group has once a transaction commits (KIP-98).
+"""TxnOffsetCommit (28): offsets that a group commits as part of a transaction (KIP-98).
 
-COORDINATOR_LOAD_IN_PROGRESS is answered from version 2 on: older clients would end at that.
+COORDINATOR_LOAD_IN_PROGRESS is returned from version 2 on: older clients treat it as fatal.
 
-The transaction must know of the group (AddOffsetsToTxn); from version 5 on it learns it so (KIP-890). Until it ends, OffsetFetch
-answers with what was committed before, or UNSTABLE_OFFSET_COMMIT. Checks of the committer: `groups.offset_commits`.
+The group must have been added to the transaction (AddOffsetsToTxn); from version 5 on this request adds it (KIP-890). Until the
+transaction ends, OffsetFetch returns the previous offsets, or UNSTABLE_OFFSET_COMMIT. `groups.offset_commits` checks the member
+and its generation.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def handle(node: Node, message: TxnOffsetCommitRequest, request: Request) -> Wor
 
 
 def _reported(code: ErrorCode, version: int) -> ErrorCode:
-    """Return the code in which a version's clients get one."""
+    """Return the error code as clients of a version know it."""
     if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _FIRST_TOLD_OF_LOADING:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < _FIRST_TOLD_TO_ABORT:

@@ -1,7 +1,7 @@
-"""WriteTxnMarkers (27): a coordinator ends transactions in logs (KIP-98). It is answered once the markers are committed.
+"""WriteTxnMarkers (27): writes a transaction's markers to logs (KIP-98). The response is sent once the markers are committed.
 
-A coordinator asks other brokers; it writes to this one's logs directly. An administrator may ask, too:
-``kafka-transactions abort`` ends a transaction that hangs, because no coordinator knows it (KIP-664).
+A coordinator sends it to other brokers; it writes to its own broker's logs directly. An administrator may also send it:
+``kafka-transactions abort`` ends a hanging transaction that no coordinator knows (KIP-664).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def handle(node: Node, message: WriteTxnMarkersRequest, request: Request) -> Wor
 
 
 def _committed(node: Node, codes: dict[int, dict[TopicPartition, ErrorCode]]) -> Generator[Elsewhere | Until | None, Any, None]:
-    """Wait until what was written is committed; where that fails, say so."""
+    """Wait until the markers are committed; report the error if that fails."""
     every = yield from slowly((each for of_producer in codes.values() for each in of_producer.items()), 256)
     left: set[TopicPartition] = set()
     refused: dict[TopicPartition, ErrorCode] = {}

@@ -2,12 +2,12 @@
 
 | file | |
 |---|---|
-| `access` | what an API checks, as each file of `apis/` declares it, and the usual forms of that |
-| `config_access`, `produce_access`, `fetch_access` | what APIs of configurations, Produce and Fetch check |
-| `authorized_handler` | a handler with what it checks in front: what is refused never comes to it |
-| `faults`, `faulty_handler` | requests that fail on demand, for tests of clients: refused as by a missing right |
-| `permissions` | the broker's authorizer: its entries from the metadata, and the log of its decisions |
-| `acl_changes` | entries that are created and deleted, of a broker that is alone |
+| `access` | the access check of an API, as each file of `apis/` declares it, in its usual forms |
+| `config_access`, `produce_access`, `fetch_access` | the checks of the configuration APIs, Produce and Fetch |
+| `authorized_handler` | runs the check before a handler, which does not see refused elements |
+| `faults`, `faulty_handler` | requests that fail on demand, for tests of clients |
+| `permissions` | the broker's authorizer, with ACLs from the metadata, and the log of its decisions |
+| `acl_changes` | creation and deletion of ACLs on a standalone broker |
 
-Without an authorizer there are no `permissions`, and handlers stand as they are: nothing is asked.
+Without an authorizer there are no `permissions`, and handlers run without checks.
 """

@@ -1,18 +1,18 @@
-"""Checks of an API before its handler is called. Each module of `apis/` says it, beside the versions that it serves::
+"""The access check of an API before its handler is called. Each module of `apis/` declares it::
 
     ACCESS = each(Operation.DELETE, ResourceType.GROUP, of="groups_names", refused=_refused, response=…, into="results")
 
 | form | the handler |
 |---|---|
-| `NOTHING` | is called for everybody |
-| `whole` | is called if all of some rights are there; else the request is refused |
-| `each` | gets those elements of an array that may be answered; the others are refused, in the same response |
-| `within` | asks by itself, element by element: what it may not see it leaves out |
-| `Access(…, gate)` | any other |
+| `NOTHING` | is called for every client |
+| `whole` | is called if the client has all of some rights; otherwise the request is refused |
+| `each` | gets the permitted elements of an array; the others are refused in the same response |
+| `within` | checks by itself, element by element, and leaves out what the client may not see |
+| `Access(…, gate)` | any other check |
 
-A gate gets an `Asker` and the decoded request. It returns None if all is allowed; else the response, or what amends the
-response that the handler makes. It may take elements out of the request. It runs on any thread, changes nothing else, and waits
-for nothing.
+A gate gets an `Asker` and the decoded request. It returns None if everything is allowed; otherwise the response, or a function
+that amends the handler's response. It may remove elements from the request. It runs on any thread, changes nothing else, and does
+not block.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _WHY = {
 
 
 def why(code: ErrorCode) -> str:
-    """Return what Kafka writes beside the code of a missing right; beside any other, of a fault, its name."""
+    """Return the message for a missing right, as Kafka writes it; for any other code, of a fault, the code's name."""
     return _WHY.get(code, code.name)
 
 
 class Asker:
-    """A request that asks for rights, with its node."""
+    """A request whose rights are checked, with its node."""
 
     __slots__ = ("node", "permissions", "request")
 
@@ -69,7 +69,7 @@ class Asker:
         log_allowed: bool = True,
         count: int = 1,
     ) -> bool:
-        """Whether the request may do an operation to the resource of a name, which it names `count` times."""
+        """Whether the request may do an operation on the resource of a name, which it names `count` times."""
         return self.permissions.may(
             self.request, operation, kind, name, log_denied=log_denied, log_allowed=log_allowed, count=count
         )
@@ -79,38 +79,38 @@ class Asker:
         return self.permissions.may_cluster(self.request, operation, log_denied=log_denied)
 
     def may_any(self, operation: Operation, kind: ResourceType) -> bool:
-        """Whether there can be a resource of a kind that the request may do an operation to."""
+        """Whether there can be a resource of a kind on which the request may do an operation."""
         return self.permissions.may_any(self.request, operation, kind)
 
     def code(self, kind: ResourceType) -> ErrorCode:
-        """Return the error code of a right that is missing, by what the right is about."""
+        """Return the error code for a missing right on a kind of resource."""
         return _FAILED[kind]
 
 
 Amend: TypeAlias = "Callable[[Any], Message | Outcome]"
-"""Makes the answer of what the handler answers: a response, or an outcome but for LATER."""
+"""Amends a handler's response, or its outcome except LATER."""
 
 Gate: TypeAlias = "Callable[[Asker, Any], Message | Outcome | Amend | None]"
 
 
 class Access(NamedTuple):
-    """The check of an API: its description, and its function. No gate: nothing is checked, or the handler does."""
+    """The check of an API: its description and its function. Without a gate nothing is checked, or the handler checks."""
 
     what: str
     gate: Gate | None = None
 
 
 NOTHING = Access("nothing")
-"""Of what is asked before anybody has authenticated."""
+"""For APIs that are used before authentication."""
 
 
 def within(what: str) -> Access:
-    """Return the access of a handler that asks by itself."""
+    """Return the access of a handler that checks by itself."""
     return Access(what)
 
 
 class Right(NamedTuple):
-    """An operation, what it is done to, and where the request says its name; of the cluster None."""
+    """An operation, the kind of resource, and where the request has its name; None for the cluster."""
 
     operation: Operation
     kind: ResourceType
@@ -122,12 +122,12 @@ class Right(NamedTuple):
 
 
 def cluster(operation: Operation) -> Right:
-    """Return a right to the cluster."""
+    """Return a right on the cluster."""
     return Right(operation, ResourceType.CLUSTER)
 
 
 def whole(*rights: Right, refused: Callable[[Any, ErrorCode], Message]) -> Access:
-    """Return an access that needs all of some rights; `refused` makes the response of the request, and the error code."""
+    """Return an access that needs all of some rights; `refused` makes the response from the request and the error code."""
 
     def gate(asker: Asker, message: Any) -> Message | None:
         for operation, kind, name in rights:
@@ -139,7 +139,7 @@ def whole(*rights: Right, refused: Callable[[Any, ErrorCode], Message]) -> Acces
 
 
 def at_top(response: Callable[..., Message]) -> Callable[[Any, ErrorCode], Message]:
-    """Return what refuses a request by the error code at the top of its response."""
+    """Return a function that refuses a request by the error code at the top of its response."""
     return lambda message, code: response(error_code=code)
 
 
@@ -155,11 +155,11 @@ def each(
     unless: Callable[[Counter[str], str], bool] | None = None,
     asks_for_none: bool = False,
 ) -> Access:
-    """Return an access that looks at each element of the request's array `of`, or at its field `name`.
+    """Return an access that checks each element of the request's array `of`, or its field `name`.
 
-    `refused` makes the element of the response's array `into`. Where all are refused, the handler is not called, unless
-    `asks_for_none`: then an error of the whole request that it finds takes the place of the refusals. Those are not looked at
-    for which `unless` says so, by how often each name stands there, and the name: the handler refuses them.
+    `refused` makes the element of the response's array `into`. If all elements are refused, the handler is not called, unless
+    `asks_for_none`: then an error of the whole request that it finds replaces the refusals. `unless` gets the count of each name
+    and the name, and exempts elements that the handler refuses anyway.
     """
 
     def gate(asker: Asker, message: Any) -> Message | Amend | None:
@@ -184,23 +184,23 @@ def each(
 
 
 def named_twice(names: Counter[str], name: str) -> bool:
-    """Whether a name is in the request more than once: for `each`."""
+    """Whether the request names it more than once: for `each`."""
     return names[name] > 1
 
 
 def refusals(asker: Asker, operation: Operation, kind: ResourceType, names: Mapping[str, int]) -> set[str]:
-    """Return the names of resources to which an operation is denied, of names and how often each is asked for."""
+    """Return the names, out of names with their counts, on which an operation is denied."""
     return {name for name, count in names.items() if not asker.may(operation, kind, name, count=count)}
 
 
 def operations_of(node: Node, request: Request, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
-    """Return a bit for each operation that a request may do to a resource: all, where there is no authorizer."""
+    """Return a bit for each operation that a request may do on a resource: all without an authorizer."""
     permissions = node.permissions
     return ALL_OPERATIONS[kind] if permissions is None else permissions.operations(request, kind, name)
 
 
 def appending(into: str, answers: list[Any], *, unless_failed: bool = False) -> Amend:
-    """Return what adds to an array of the response, or leaves one with an error code of its own as it is."""
+    """Return a function that adds to an array of the response, unless the response has an error code at the top."""
 
     def amend(response: Any) -> Message | Outcome:
         if not isinstance(response, Outcome) and not (unless_failed and response.error_code):
@@ -211,7 +211,7 @@ def appending(into: str, answers: list[Any], *, unless_failed: bool = False) -> 
 
 
 def first(*accesses: Access) -> Access:
-    """Return an access that looks at one after the other; only the last of them may amend."""
+    """Return an access that runs several in order; only the last one may amend."""
     gates = [one.gate for one in accesses if one.gate is not None]
 
     def gate(asker: Asker, message: Any) -> Message | Outcome | Amend | None:
@@ -225,7 +225,7 @@ def first(*accesses: Access) -> Access:
 
 
 def unless_cluster(operation: Operation, access: Access) -> Access:
-    """Return an access that is not looked at where the request has a right to the cluster."""
+    """Return an access that is skipped if the request has a right on the cluster."""
     inner = access.gate
     assert inner is not None
 
@@ -236,7 +236,7 @@ def unless_cluster(operation: Operation, access: Access) -> Access:
 
 
 def amended(amend: Amend, answer: Answer) -> Answer:
-    """Return an answer as it is sent; LATER is as it is."""
+    """Return an amended response as it is sent; LATER stays LATER."""
     if answer is Outcome.LATER or answer is Outcome.CLOSE:
         return answer
     if isinstance(answer, Wide):

@@ -1,6 +1,6 @@
-"""Entries that are created and deleted by a broker that is alone: records of its metadata log, which Kafka finds there, too.
+"""Creates and deletes ACLs on a standalone broker, as records of its metadata log, in Kafka's format.
 
-They count once they are on the disk. A change of many records is written, and read again, as a whole (KIP-868).
+They take effect once they are on disk. A change of many records is written and replayed atomically (KIP-868).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from tidelog.storage.metadata.metadata_store import MetadataStore
 
 ACLS: Final = " acls"
-"""Under this name changes of entries wait for each other: no topic has it."""
+"""The job name under which ACL changes run one at a time. It is not a valid topic name."""
 
 
 def why_invalid(acl: Acl) -> tuple[ErrorCode, str | None]:
-    """Return why there can be no such entry; NONE if there can."""
+    """Return the error if the entry is invalid; NONE if it is valid."""
     why = None
     if not ResourceType.TOPIC <= acl.resource_type <= ResourceType.USER:
         why = f"Invalid resourceType {acl.resource_type}"
@@ -45,7 +45,7 @@ def why_invalid(acl: Acl) -> tuple[ErrorCode, str | None]:
 
 
 def creation(store: MetadataStore, permissions: Permissions, wanted: Collection[Acl]) -> Steps[None]:
-    """Have these entries, as far as they do not exist. Raises ApiError, StorageError."""
+    """Add those of the entries that do not exist. Raises ApiError, StorageError."""
     authorizer = permissions.authorizer
     new: dict[uuid.UUID, Acl] = {}
     seen: set[Acl] = set()
@@ -64,7 +64,7 @@ def creation(store: MetadataStore, permissions: Permissions, wanted: Collection[
 
 def deletion(store: MetadataStore, permissions: Permissions, going: Collection[Any]) -> Steps[None]:
     """Remove these entries, by their ids. Raises StorageError."""
-    left = [key for key in going if key in permissions.authorizer.acls]  # Another request may have been faster.
+    left = [key for key in going if key in permissions.authorizer.acls]  # Another request may have deleted it meanwhile.
     if left:
         yield store.append([RemoveAccessControlEntryRecord(key) for key in left])
         for key in left:

@@ -1,4 +1,6 @@
-"""A handler behind what its API checks: what is refused never comes to it, and its response gets the refusals."""
+"""Runs an API's access check before its handler. The handler does not see refused elements, and its response gets the
+refusals.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Checked:
-    """A request that was looked at already, where that was done by another thread: with what came of it."""
+    """A request that was already checked, by another thread, and the result."""
 
     __slots__ = ("message", "verdict")
 
@@ -28,7 +30,7 @@ class Checked:
 
 
 class AuthorizedHandler:
-    """Handles requests of an API for those who may."""
+    """Handles an API's requests for authorized clients."""
 
     def __init__(self, handle: Handler, gate: Gate, permissions: Permissions) -> None:
         self._handle = handle
@@ -37,16 +39,16 @@ class AuthorizedHandler:
 
     @classmethod
     def of(cls, api: Api, permissions: Permissions | None) -> Handler:
-        """Return what handles an API's requests: the bare handler where nothing is checked in front of it."""
+        """Return the handler of an API's requests: the bare one if nothing is checked before."""
         gate = api.access.gate
         return api.handle if permissions is None or gate is None else cls(api.handle, gate, permissions)
 
     def check(self, node: Node, message: Message, request: Request) -> Checked:
-        """Look at a request; any thread may. Then it is to be handled."""
+        """Check a request, on any thread. It must then be handled."""
         return Checked(message, self._gate(Asker(node, self._permissions, request), message))
 
     def __call__(self, node: Node, message: Any, request: Request) -> Answer | Work:
-        """Handle a request, or one that was looked at."""
+        """Handle a request, checked or not."""
         if type(message) is Checked:
             verdict, message = message.verdict, message.message
         else:
@@ -59,7 +61,7 @@ class AuthorizedHandler:
 
 
 def amending(handle: Handler, node: Node, message: Any, request: Request, amend: Amend) -> Answer | Work:
-    """Return what a handler answers, amended, now or later."""
+    """Return the handler's response, amended, now or later."""
     answer = handle(node, message, cast("Request", AmendedRequest(request, amend)))
     if isinstance(answer, GeneratorType):
         return _amended_work(answer, amend)
@@ -71,7 +73,7 @@ def _amended_work(work: Work, amend: Amend) -> Work:
 
 
 class AmendedRequest:
-    """A request whose response is amended, whenever it comes. All else is the request's own."""
+    """A request whose response is amended, whenever it is sent. Otherwise it behaves like the request."""
 
     def __init__(self, request: Request, amend: Amend) -> None:
         self._request = request
@@ -84,5 +86,5 @@ class AmendedRequest:
         return str(self._request)
 
     def respond(self, response: Message | Wide | Outcome, *, is_wide: bool = False) -> None:
-        """Send a response that was put off, amended."""
+        """Send a delayed response, amended."""
         self._request.respond(amended(self._amend, response), is_wide=is_wide)

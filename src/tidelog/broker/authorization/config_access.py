@@ -1,6 +1,6 @@
 """Checks of the configuration APIs: a topic's configuration needs the right to the topic, all others the right to the cluster.
 
-A resource of another type is the handler's to refuse.
+The handler refuses resources of other types.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 TOPIC = 2
 _OF_CLUSTER = (4, 8, 16, 32)
-"""Brokers, their loggers, subscriptions to metrics, groups."""
+"""Brokers, their loggers, client metrics subscriptions, groups."""
 
 
 def of_configs(operation: Operation, *, refused: Callable[..., Any], response: Callable[..., Message], into: str) -> Access:
-    """Return an access that looks at each of the request's `resources`; `refused` makes an element of the response's `into`."""
+    """Return an access that checks each of the request's `resources`; `refused` makes an element of the response's `into`."""
 
     def gate(asker: Asker, message: Any) -> Message | Amend | None:
         answers, left = [], []

@@ -1,6 +1,6 @@
-"""Requests that fail on demand, for tests of clients: `tidelog.Broker.fail` adds what is to fail, and how often.
+"""Requests that fail on demand, for tests of clients: `tidelog.Broker.fail` says which, and how often.
 
-A fault refuses what a missing right would refuse, with any of Kafka's codes: nothing of it is done. What it does not concern is
+A fault refuses what a missing right would refuse, with any of Kafka's error codes and without any effect. Everything else is
 answered as usual. `faulty_handler` applies it.
 """
 
@@ -13,14 +13,14 @@ from tidelog.wire.error_codes import ErrorCode
 
 
 class Fault:
-    """A kind of request that fails. `count` says how often it did; `stop` ends it. Any thread may ask."""
+    """A fault. `count` says how often it occurred; `stop` ends it. On any thread."""
 
     def __init__(self, api: str, code: ErrorCode | None, topic: str | None, times: int | None, ended: Callable[[], None]) -> None:
         self.api = api
         self.code = code
-        """None: the connection is closed, without an answer."""
+        """None: the connection is closed without a response."""
         self.topic = topic
-        """None: whatever the request names."""
+        """None: any topic."""
         self.count = 0
         self._left = times
         self._ended = ended
@@ -32,15 +32,15 @@ class Fault:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing fails any more."""
+        """Whether it no longer occurs."""
         return self._left == 0
 
     def concerns(self, topic: str | None) -> bool:
-        """Whether a topic of a request fails."""
+        """Whether it applies to a topic of a request."""
         return self._left != 0 and (self.topic is None or topic == self.topic)
 
     def happened(self) -> None:
-        """Count a request that has failed."""
+        """Count a failed request."""
         self.count += 1
         if self._left is not None and self._left > 1:
             self._left -= 1
@@ -54,7 +54,7 @@ class Fault:
 
 
 class Faults:
-    """What is to fail, by API. Belongs to the loop's thread, but for `Fault.stop`, which empties the dispatcher's table."""
+    """The faults, by API. Belongs to the loop's thread, except `Fault.stop`, which empties the dispatcher's table."""
 
     def __init__(self) -> None:
         self._by_api: dict[str, tuple[Fault, ...]] = {}
@@ -62,20 +62,20 @@ class Faults:
         self._changed: Callable[[], None] = dict[str, str]().clear
 
     def serve(self, with_topics: Mapping[str, bool], changed: Callable[[], None]) -> None:
-        """Have the APIs that are answered, and whether they can fail for one topic; `changed` is called for each change."""
+        """Set the served APIs, and whether they can fail for one topic; `changed` is called at each change."""
         self._with_topics, self._changed = with_topics, changed
 
     def of(self, api: str) -> tuple[Fault, ...]:
-        """Return what is to fail of an API, the oldest first."""
+        """Return the faults of an API, the oldest first."""
         return tuple(one for one in self._by_api.get(api, ()) if not one.is_over)
 
     def add(self, api: str, error: str | int | None, topic: str | None, times: int | None) -> Fault:
-        """Have requests fail from now on. Raises InvalidArgumentError for what can never happen."""
+        """Add a fault. Raises InvalidArgumentError for one that can never occur."""
         if api not in self._with_topics:
-            raise InvalidArgumentError("no API that this broker answers", found=api, expected=_some(self._with_topics))
+            raise InvalidArgumentError("not an API of this broker", found=api, expected=_some(self._with_topics))
         if topic is not None and not self._with_topics[api]:
             able = _some(name for name, is_able in self._with_topics.items() if is_able)
-            raise InvalidArgumentError(f"{api} fails as a whole, not for a topic", found=topic, expected=able)
+            raise InvalidArgumentError(f"{api} can only fail as a whole, not for one topic", found=topic, expected=able)
         if times is not None and times < 1:
             raise InvalidArgumentError("how often it fails", found=times, expected="1 or more, or None: until it is stopped")
         fault = Fault(api, None if error is None else _code(error), topic, times, self._changed)
@@ -88,9 +88,9 @@ def _code(error: str | int) -> ErrorCode:
     try:
         code = ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
     except (KeyError, ValueError):
-        raise InvalidArgumentError("no error of Kafka's", found=error, expected="NOT_LEADER_OR_FOLLOWER, or another") from None
+        raise InvalidArgumentError("not a Kafka error", found=error, expected="NOT_LEADER_OR_FOLLOWER, or another") from None
     if code == ErrorCode.NONE:
-        raise InvalidArgumentError("no error of Kafka's", found=code.name)
+        raise InvalidArgumentError("not a Kafka error", found=code.name)
     return code
 
 

@@ -1,8 +1,8 @@
-"""A handler with faults in front: what they concern is refused as a missing right would be, by their own codes.
+"""Applies faults before a handler: they refuse requests like a missing right, with their own codes.
 
-| API | how it is refused |
+| API | how it fails |
 |---|---|
-| with a gate (`access`) | by its gate, to which an asker without rights comes |
+| with a gate (`access`) | its gate gets an asker without rights |
 | Metadata, DescribeTopicPartitions | the topics in the answer get the code, and lose their partitions |
 | Fetch | partition by partition (`fetch_access`): a session has more of them than a request names |
 | all others | by the code at the top of the response |
@@ -39,7 +39,7 @@ def fails_by_topic(api: Api) -> bool:
 
 
 class FaultyHandler:
-    """Handles requests of an API, but for those that are to fail."""
+    """Handles an API's requests, except those that must fail."""
 
     def __init__(self, api: Api, handle: Handler, faults: tuple[Fault, ...]) -> None:
         self._api = api
@@ -48,11 +48,11 @@ class FaultyHandler:
 
     @classmethod
     def of(cls, api: Api, handle: Handler, faults: tuple[Fault, ...]) -> Handler:
-        """Return what handles an API's requests: the bare handler where nothing is to fail in front of it."""
+        """Return the handler of an API's requests: the bare one if there are no faults."""
         return cls(api, handle, faults) if faults and api.name != _BY_ITSELF else handle
 
     def __call__(self, node: Node, message: Any, request: Request) -> Answer | Work:
-        """Handle a request, or have it fail. Of several faults the oldest that concerns it counts."""
+        """Handle a request, or make it fail. If several faults apply, the oldest counts."""
         if self._api.name in _BY_ANSWER:
             return amending(self._handle, node, message, request, _by_answer(self._faults))
         for fault in self._faults:
@@ -65,7 +65,7 @@ class FaultyHandler:
         return self._handle(node, message, request)
 
     def _verdict(self, fault: Fault, node: Node, message: Any, request: Request) -> Any:
-        """Return the response, or what amends it; None if the request is not concerned."""
+        """Return the response, or a function that amends it; None if no fault applies."""
         gate = self._api.access.gate
         if gate is None:
             return self._api.response(error_code=fault.code or ErrorCode.NONE)
@@ -75,7 +75,7 @@ class FaultyHandler:
 
 
 class _FaultyAsker(Asker):
-    """Somebody to whom a fault denies what it concerns."""
+    """An asker to which a fault denies what it applies to."""
 
     def __init__(self, fault: Fault, node: Node, request: Request) -> None:
         super().__init__(node, node.permissions, request)  # type: ignore[arg-type]
@@ -83,27 +83,27 @@ class _FaultyAsker(Asker):
         self.has_denied = False
 
     def may(self, operation: Operation, kind: ResourceType, name: str, **_: Any) -> bool:
-        """Whether the fault lets it pass."""
+        """Whether the fault does not apply."""
         is_concerned = self._fault.topic is None or (kind is kind.TOPIC and self._fault.concerns(name))
         self.has_denied |= is_concerned
         return not is_concerned
 
     def may_cluster(self, operation: Operation, *, log_denied: bool = True) -> bool:
-        """No: then topics are looked at one by one. That alone is no fault."""
+        """Always False, so that topics are checked one by one. That alone is no fault."""
         self.has_denied |= self._fault.topic is None
         return False
 
     def may_any(self, operation: Operation, kind: ResourceType) -> bool:
-        """Whether a fault for some topic lets others pass."""
+        """Whether a fault for one topic lets others pass."""
         return self._fault.topic is not None
 
     def code(self, kind: ResourceType) -> ErrorCode:
-        """Return the fault's own."""
+        """Return the fault's code."""
         return self._fault.code or ErrorCode.NONE
 
 
 def _by_answer(faults: Iterable[Fault]) -> Amend:
-    """Return what gives topics of an answer their errors."""
+    """Return a function that gives topics in a response their errors."""
 
     def amend(response: Any) -> Any:
         if isinstance(response, Outcome):
@@ -115,7 +115,7 @@ def _by_answer(faults: Iterable[Fault]) -> Amend:
                 if fault.code is None:
                     return Outcome.CLOSE
                 code = fault.code
-                # Topics of an answer may be kept for the next one: they are not changed, but replaced.
+                # The response's topics may be cached for the next one, so they are replaced, not changed.
                 response.topics = [
                     type(one)(error_code=code, name=one.name, topic_id=one.topic_id) if id(one) in found else one
                     for one in response.topics

@@ -1,7 +1,7 @@
-"""The broker's authorizer: asked by requests, with the entries of the metadata, and a log of what it decides.
+"""The broker's authorizer, with the ACLs of the metadata, and the log of its decisions.
 
-The log is that of Kafka's StandardAuthorizer, as ``tidelog.authorizer``: what is denied at INFO, what is allowed at DEBUG.
-Checks that only filter a response or list operations are not logged.
+The log has the form of Kafka's StandardAuthorizer, under the logger ``tidelog.authorizer``: denials at INFO, permissions at
+DEBUG. Checks that only filter a response or list operations are not logged.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _LONGEST_NAME: Final = 1000
 
 
 class Permissions:
-    """Answers whether a request may do something. Any thread may ask; the loop's changes the entries."""
+    """Decides whether a request may do something. Any thread may ask; the loop's thread changes the entries."""
 
     def __init__(self, authorizer: StandardAuthorizer) -> None:
         self.authorizer = authorizer
 
     @classmethod
     def of(cls, config: BrokerConfig, image: MetadataImage) -> Permissions | None:
-        """Return what the properties ask for, with the entries of the metadata; None without an authorizer."""
+        """Return the authorizer that the properties ask for, with the ACLs of the metadata; None without an authorizer."""
         if not config.authorizer_class_name:
             return None
         made = cls(
@@ -51,7 +51,7 @@ class Permissions:
     # --- the entries
 
     def take_over(self, image: MetadataImage) -> None:
-        """Have the entries that the metadata has now."""
+        """Apply the current ACLs of the metadata."""
         self._take(image.acls)
 
     def _take(self, acls: Mapping[uuid.UUID, AccessControlEntryRecord]) -> None:
@@ -74,7 +74,7 @@ class Permissions:
         log_allowed: bool = True,
         count: int = 1,
     ) -> bool:
-        """Whether who has sent a request may do an operation to the resource of a name, which it names `count` times."""
+        """Whether the sender of a request may do an operation on the resource of a name, which it names `count` times."""
         decision = self.authorizer.decide(request.principal, _host(request), operation, kind, name)
         if decision.is_allowed:
             if log_allowed and logger.isEnabledFor(logging.DEBUG):
@@ -88,13 +88,13 @@ class Permissions:
         return self.may(request, operation, ResourceType.CLUSTER, CLUSTER_NAME, log_denied=log_denied)
 
     def may_any(self, request: Request, operation: Operation, kind: ResourceType) -> bool:
-        """Whether there can be a resource of a kind that it may do the operation to."""
+        """Whether there can be a resource of a kind on which it may do the operation."""
         return self.may(request, operation, kind, NOWHERE, log_denied=False, count=0) or self.authorizer.may_any(
             request.principal, _host(request), operation, kind
         )
 
     def operations(self, request: Request, kind: ResourceType, name: str) -> int:
-        """Return a bit for each operation that it may do to a resource."""
+        """Return a bit for each operation that it may do on a resource."""
         return self.authorizer.operations(request.principal, _host(request), kind, name)
 
 
@@ -104,7 +104,7 @@ def _host(request: Request) -> str:
 
 
 def acl_of(record: AccessControlEntryRecord) -> Acl:
-    """Return the entry that a record of the metadata says."""
+    """Return the ACL in a metadata record."""
     return Acl(
         record.resource_type,
         record.resource_name,

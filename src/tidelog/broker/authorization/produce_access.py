@@ -1,4 +1,6 @@
-"""Checks of Produce: topic by topic, and for records of a transaction its id. Of records the first batch is checked."""
+"""The access check of Produce: topic by topic, and the transactional id of transactional records. Only the first batch of records
+is checked.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def _gate(asker: Asker, message: ProduceRequest) -> ProduceResponse | Outcome | 
 
     def amend(answer: ProduceResponse | Outcome) -> ProduceResponse | Outcome:
         if isinstance(answer, Outcome):
-            return Outcome.CLOSE  # Nothing was to be answered: that is all that such a producer can notice.
+            return Outcome.CLOSE  # With acks=0 a closed connection is all that the producer can notice.
         answer.responses.extend(answers)
         return answer
 
@@ -62,4 +64,4 @@ def _refused(topic: TopicProduceData, code: ErrorCode) -> TopicProduceResponse:
     )
 
 
-PRODUCE_ACCESS = Access("WRITE on each TOPIC; of records of a transaction WRITE on its TRANSACTIONAL_ID", _gate)
+PRODUCE_ACCESS = Access("WRITE on each TOPIC; for transactional records also WRITE on the TRANSACTIONAL_ID", _gate)

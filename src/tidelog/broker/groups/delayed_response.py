@@ -1,8 +1,7 @@
-"""A request that is answered once other members have done something: JoinGroup, SyncGroup.
+"""A request that is answered after other members have acted: JoinGroup, SyncGroup.
 
-One change of a group answers a thousand of them: they are sent in slices.
-
-Its client may go meanwhile. The member stays, as in Kafka, until its session ends; what it would have got is lost.
+One change of a group can complete a thousand of them, so they are sent in slices. If the client disconnects meanwhile, its member
+stays until its session ends, as in Kafka; the response is lost.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ class _Result(Protocol):
 
 
 class DelayedResponse(Generic[R]):
-    """A request, and what makes a response of its result; `refused` makes the response of an error.
+    """A request, and the function that makes a response of its result; `refused` makes an error response.
 
-    The group's records are committed first; if they never are, the coordinator is another broker.
+    The group's records are committed first. If they are never committed, another broker is the coordinator.
     """
 
     __slots__ = ("_group_id", "_is_answered", "_log", "_refused", "_request", "_response_of", "_slices")
@@ -56,7 +55,7 @@ class DelayedResponse(Generic[R]):
         self._is_answered = False
 
     def answer(self, result: R) -> None:
-        """Answer it. Raises nothing: the other members have to be answered as well."""
+        """Send the response. Raises nothing, because the other members must get theirs."""
         self._is_answered = True
         try:
             response = self._response_of(result)
@@ -87,7 +86,7 @@ class DelayedResponse(Generic[R]):
             self._request.respond(self._failed())
 
     def later(self) -> Outcome:
-        """Return what its handler returns, now that it waits, or has been answered already."""
+        """Return what the handler returns: a delayed response, or the response if it is already complete."""
         if not self._is_answered:
             self._request.when_gone(_abandon)
         return Outcome.LATER

@@ -1,12 +1,12 @@
 """A consumer group and its members, as data. State changes: `TRANSITIONS`.
 
-| state | members | what it waits for |
+| state | members | waits for |
 |---|---|---|
-| EMPTY | none; it may have offsets | a member to join |
-| PREPARING_REBALANCE | join, or join again | the known members, or their rebalance timeout |
-| COMPLETING_REBALANCE | know the generation, not what they are to read | the leader's assignment |
-| STABLE | read | |
-| DEAD | none, and never again | |
+| EMPTY | none; it may have committed offsets | a member to join |
+| PREPARING_REBALANCE | are joining or rejoining | the known members, or their rebalance timeout |
+| COMPLETING_REBALANCE | know the generation, not yet their assignment | the leader's assignment |
+| STABLE | have their assignment | |
+| DEAD | none; final | |
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 NO_GENERATION = -1
 
 UNKNOWN_MEMBER = ""
-"""The id of a member that has none yet."""
+"""The id of a member that has no id yet."""
 
 
 class GroupState(enum.Enum):
-    """A group's state; the value is Kafka's word for it."""
+    """A group's state; the value is Kafka's name for it."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -67,7 +67,7 @@ TRANSITIONS: Final[Transitions[GroupState | None]] = {
 
 
 class JoinResult(NamedTuple):
-    """The answer to a JoinGroup. `members` are told to the leader only, each with its metadata for `protocol_name`."""
+    """The answer to a JoinGroup. Only the leader gets `members`, each with its metadata for `protocol_name`."""
 
     member_id: str
     error_code: ErrorCode = ErrorCode.NONE
@@ -80,7 +80,7 @@ class JoinResult(NamedTuple):
 
 
 class SyncResult(NamedTuple):
-    """The answer to a SyncGroup: what the member is to read."""
+    """The answer to a SyncGroup: the member's assignment."""
 
     error_code: ErrorCode = ErrorCode.NONE
     assignment: bytes = b""
@@ -89,7 +89,7 @@ class SyncResult(NamedTuple):
 
 
 class Member:
-    """A member of a group. Timeouts in ms; `protocols` by name, in the order of the member's liking, with its metadata."""
+    """A member of a group. Timeouts in ms; `protocols` maps names to metadata, in the member's order of preference."""
 
     __slots__ = (
         "answer_join",
@@ -131,20 +131,20 @@ class Member:
         self.protocols = protocols
         self.assignment = b""
         self.is_new = False
-        """Whether it waits for its first generation: then it cannot send heartbeats, and its join itself may time out."""
+        """Whether it waits for its first generation. It cannot send heartbeats then, so its join itself may time out."""
         self.answer_join: Callable[[JoinResult], None] | None = None
-        """Answers its JoinGroup, which waits; None if it has none."""
+        """Answers its pending JoinGroup; None if there is none."""
         self.answer_sync: Callable[[SyncResult], None] | None = None
-        """The same for SyncGroup."""
+        """Answers its pending SyncGroup; None if there is none."""
         self.deadline_ms = 0
-        """When its session ends, by `node.delays`."""
+        """When its session ends, in the time of `node.delays`."""
         self.delay: Delay | None = None
-        """Timer that checks whether it has ended: not before `looks_at_ms`, however often the deadline moves."""
+        """The timer that checks for the end of the session. It runs at `looks_at_ms`, however often the deadline moves."""
         self.looks_at_ms = 0
 
     @property
     def is_static(self) -> bool:
-        """Whether it has an id of its own that outlives it (KIP-345)."""
+        """Whether it has a group instance id (KIP-345)."""
         return self.group_instance_id is not None
 
 
@@ -177,7 +177,7 @@ class Group:
         self.group_id = group_id
         self._state: GroupState = checked(TRANSITIONS, None, state, "a group")  # type: ignore[assignment]
         self.state_timestamp_ms = now_ms
-        """When it came into its state (epoch ms)."""
+        """When it entered its state (epoch ms)."""
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.generation_id = 0
@@ -186,28 +186,28 @@ class Group:
         self.static_members: dict[str, str] = {}
         """Member ids by group instance id."""
         self.pending_members: dict[str, Delay] = {}
-        """Ids that were handed out, and have not joined yet (KIP-394), with what forgets them."""
+        """Member ids that were handed out and have not joined yet (KIP-394), each with its expiry timer."""
         self.rebalance: Timer | None = None
-        """Timer that ends a rebalance that takes too long."""
+        """The timer that ends the joining phase."""
         self.reason = ""
         """Why it rebalances, for the log."""
         self.waits_for_more = False
-        """Whether the rebalance is an empty group's first, which is not over when all have joined: more may come."""
+        """Whether this is the first rebalance of an empty group, which waits for further members even if all have joined."""
         self.is_joined_by_more = False
-        """Whether more came during such a wait."""
+        """Whether further members joined during that wait."""
         self.awaiting_join = 0
-        """How many members have a join that waits."""
+        """The number of members with a pending join."""
         self.pending_syncs: set[str] = set()
-        """Members that know the generation and have not asked for their assignment yet."""
+        """Members that know the generation and have not yet asked for their assignment."""
         self.sync_timeout: Delay | None = None
-        """Timer that removes them."""
+        """The timer that removes members that do not ask for their assignment."""
         self.protocol_counts: dict[str, int] | None = None
-        """The number of members with each protocol; None until it is needed (`membership`)."""
+        """The number of members that support each protocol; None until it is needed (`membership`)."""
         self.offsets = GroupOffsets()
 
     @property
     def state(self) -> GroupState:
-        """Where it stands: `move` alone changes that."""
+        """The current state; only `move` changes it."""
         return self._state
 
     def move(self, state: GroupState, now_ms: int) -> None:

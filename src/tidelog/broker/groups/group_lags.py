@@ -1,17 +1,18 @@
-"""How far behind each group is, for a scraper: from this broker's own logs, by the rules of `tidelog.groups.lag`.
+"""The lag of each group, for metrics: computed from this broker's own logs by the rules of `tidelog.groups.lag`.
 
-Made on the scraping thread. State of the loop's thread is read there, a little at a time: `call` runs something on it
-and returns what it returned.
+The metrics thread computes it. `call` runs a function on the loop's thread and returns its result, so state of the loop is read
+there, a little at a time.
 
 | fact | how | cost |
 |---|---|---|
-| committed offsets, ends of logs | memory, `AT_ONCE` partitions a call | a microsecond each |
-| the next record | kept from scrape to scrape while it is the next one; else read, `READS_AT_ONCE` a call | a small read each |
-| bytes that are not in memory | read on the scraping thread first, see `tidelog.formats.non_blocking_read` | |
-| rates | from what former scrapes saw in the last ten minutes | `MAX_SAMPLES` of each partition are kept |
+| committed offsets, log ends | from memory, `AT_ONCE` partitions per call | a microsecond each |
+| the next record | kept between scrapes while it stays the next one; otherwise read, `READS_AT_ONCE` per call | a small read each
+|
+| bytes not in the page cache | read on the metrics thread first, see `tidelog.formats.non_blocking_read` | |
+| rates | from the scrapes of the last ten minutes | `MAX_SAMPLES` samples per partition |
 
-Groups are taken for read_committed ones. Of a compacted topic nothing is kept: a record that was the next one may be gone.
-At most `MAX_PARTITIONS` are checked, group by group as they came; how many were left out is reported.
+All groups are treated as read_committed. For compacted topics nothing is kept between scrapes, because the next record may have
+been removed. At most `MAX_PARTITIONS` partitions are checked, in the order of the groups; the number left out is reported.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ AT_ONCE = 500
 READS_AT_ONCE = 16
 READ_BYTES = 16 * 1024
 MAX_READS = 64
-"""For one partition and scrape: what lies after so many pieces without a record is looked for the next time."""
+"""Reads per partition and scrape. If they find no record, the next scrape continues there."""
 
 WINDOW_MS = 10 * 60 * 1000
 MAX_SAMPLES = 40
@@ -60,13 +61,13 @@ _SAMPLE_MS = WINDOW_MS // MAX_SAMPLES
 
 
 class OnLoop(Protocol):
-    """Runs something on the loop's thread, waits for it, and returns what it returned."""
+    """Runs a function on the loop's thread, waits for it, and returns its result."""
 
     def __call__(self, work: Callable[[], T], /) -> T: ...
 
 
 class GroupPartition(NamedTuple):
-    """A partition that a group has committed in."""
+    """A partition for which a group has committed an offset."""
 
     group: str
     topic: str
@@ -74,16 +75,16 @@ class GroupPartition(NamedTuple):
 
 
 class Scraped(NamedTuple):
-    """A scrape's figures of groups."""
+    """The group figures of one scrape."""
 
     members: dict[str, int]
     lags: list[tuple[str, PartitionLag]]
     left_out: int
-    """Partitions of groups over the limit."""
+    """The number of partitions over the limit."""
 
 
 class _Facts(NamedTuple):
-    """The loop thread's figures of a group's partition. `log` belongs to that thread, too."""
+    """The loop thread's figures for a group's partition. `log` belongs to that thread as well."""
 
     key: GroupPartition
     committed_offset: int
@@ -95,7 +96,7 @@ class _Facts(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """A search's result: nothing in `[position, record)`, or nothing in `[position, end_offset)`."""
+    """A search's result: no record in `[position, record)`, or none in `[position, end_offset)`."""
 
     log: PartitionLog
     position: int
@@ -110,8 +111,8 @@ class _Sample(NamedTuple):
 
 
 class GroupLags:
-    """Computes the lag of all groups for one scrape after another. `call` runs something on the loop's thread; everything else is
-    one scraping thread's at a time.
+    """Computes the lag of all groups, scrape by scrape. `call` runs a function on the loop's thread; everything else runs on one
+    metrics thread at a time.
     """
 
     def __init__(self, node: Node, call: OnLoop) -> None:
@@ -122,7 +123,7 @@ class GroupLags:
         self._samples: dict[GroupPartition, deque[_Sample]] = {}
 
     def scrape(self) -> Scraped:
-        """Return how far behind all groups are now."""
+        """Return the current lag of all groups."""
         with self._lock:
             now_ms = self._call(self._node.clock.now_ms)
             members, facts, left_out = self._gather()
@@ -223,7 +224,7 @@ class GroupLags:
             log_start_offset=facts.log_start_offset,
             end_offset=facts.end_offset,
             high_watermark=facts.high_watermark,
-            # What could not be found is not known to be nothing.
+            # A search that did not finish does not prove that there is no record.
             next_record=NextRecord(facts.committed_offset, -1) if known is None else known.record,
             group_per_second=group_rate,
             topic_per_second=topic_rate,
@@ -240,7 +241,7 @@ class GroupLags:
         samples = self._samples.setdefault(facts.key, deque())
         now = _Sample(now_ms, facts.committed_offset, facts.high_watermark)
         if samples and (now_ms < samples[-1].time_ms or now.committed_offset < samples[-1].committed_offset):
-            samples.clear()  # A clock that was set, or a group that was: what was before says nothing.
+            samples.clear()  # The clock or the group's offsets were set back: earlier samples are useless.
         while len(samples) > 1 and now_ms - samples[1].time_ms >= WINDOW_MS:
             samples.popleft()
         if not samples or now_ms - samples[-1].time_ms >= _SAMPLE_MS:
@@ -256,7 +257,7 @@ class GroupLags:
 
 
 def _some(waiting: Iterator[_Facts | None]) -> tuple[bool, list[_Facts]]:
-    """On the loop's thread: take the next facts; whether there may be more."""
+    """On the loop's thread: take the next facts; return whether there may be more."""
     taken = list(islice(waiting, AT_ONCE))
     return len(taken) == AT_ONCE, [one for one in taken if one is not None]
 
@@ -271,7 +272,7 @@ class _Search:
         self._start = self._at = max(facts.committed_offset, facts.log_start_offset)
 
     def step(self) -> NotCachedError | None:
-        """Read one piece; what is to be warmed first, if it is not in memory."""
+        """Read one piece; return what must be loaded into memory first, if it is not there."""
         facts = self.facts
         if self._at >= facts.end_offset:
             self._end(None)
@@ -284,7 +285,7 @@ class _Search:
         except NotCachedError as missing:
             return missing
         except TidelogError:
-            self.is_done = True  # Deleted meanwhile, or damaged, which others tell.
+            self.is_done = True  # Deleted meanwhile, or damaged, which is reported elsewhere.
             return None
         if found is not None or position <= self._at:
             self._end(found)
@@ -313,7 +314,7 @@ class _Segments(NamedTuple):
     retention_bytes: int
 
     def retention_of(self, record: NextRecord, now_ms: int, bytes_per_second: float | None) -> Retention:
-        """Return when the record's segment goes; by size, if the log continues to grow as it does."""
+        """Return when retention deletes the record's segment; by size, if the log continues to grow at its current rate."""
         at = bisect.bisect_right(self.bases, record.offset) - 1
         if not self.is_deleted:
             return NEVER_TAKEN
@@ -334,7 +335,7 @@ class _Segments(NamedTuple):
 
 
 def _all_segments(logs: Iterable[PartitionLog]) -> dict[PartitionLog, _Segments | None]:
-    """On the loop's thread. None if nothing can be said."""
+    """Return the segments, on the loop's thread; None if nothing can be said."""
     return {log: _segments(log) for log in logs}
 
 

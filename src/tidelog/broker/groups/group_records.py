@@ -1,4 +1,4 @@
-"""A broker's groups, and what ``__consumer_offsets`` keeps of them: a group's own record, and groups as they are loaded."""
+"""Groups as they are stored in ``__consumer_offsets``: a group's own record, and groups as loaded."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from tidelog.wire.coordinator.group_metadata import GroupMetadataValue, MemberMe
 from tidelog.wire.coordinator.versioned import encode_versioned
 
 _FIRST_WITH_INSTANCES = 3
-"""Older records have no place for static members: as in Kafka, they are dynamic ones after a coordinator's end."""
+"""Older versions of the record have no field for static members, which become dynamic when the coordinator restarts, as in
+Kafka.
+"""
 
 
 def group_entry(group: Group, version: int = GROUP_VALUE_VERSION) -> Entry:
-    """Return a group's own record, of a version: its generation, and its members with their assignments."""
+    """Return a group's own record in a version: its generation, and its members with their assignments."""
     protocol = group.protocol_name
     value = GroupMetadataValue(
         protocol_type=group.protocol_type or "",
@@ -42,16 +44,16 @@ def group_entry(group: Group, version: int = GROUP_VALUE_VERSION) -> Entry:
 
 
 def least_bytes(group: Group) -> int:
-    """Return how many bytes `group_entry` takes at least: a thousand members may have sent a hundred megabytes."""
+    """Return a lower bound for the size of `group_entry` in bytes: a thousand members may have sent a hundred megabytes."""
     protocol = group.protocol_name or ""
     return sum(len(member.protocols.get(protocol, b"")) + len(member.assignment) for member in group.members.values())
 
 
 def read_groups(batches: Iterable[StateBatch], now_ms: int) -> dict[str, Group]:
-    """Return the groups of a partition of the log, with their offsets and members, by id. On any thread.
+    """Return the groups of a partition of the log, by id, with their offsets and members. On any thread.
 
-    A group with offsets but without a record of its own never had members, or lost its record: it is empty. Raises
-    ProtocolError for a key or value of Kafka's that is malformed or too new, if it counts.
+    A group with offsets but without a record of its own never had members, or lost its record, so it is empty. Raises
+    ProtocolError if a key or value that counts is malformed or too new.
     """
     table = GroupTable()
     table.read(batches)
@@ -87,7 +89,7 @@ def _members(value: GroupMetadataValue) -> Iterator[Member]:
             group_instance_id=one.group_instance_id,
             client_id=one.client_id,
             client_host=one.client_host,
-            # Version 0 of the record had none: the session's was meant.
+            # Version 0 of the record has no rebalance timeout: the session timeout applies.
             rebalance_timeout_ms=one.rebalance_timeout if one.rebalance_timeout >= 0 else one.session_timeout,
             session_timeout_ms=one.session_timeout,
             protocol_type=value.protocol_type,

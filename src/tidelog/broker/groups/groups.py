@@ -1,11 +1,11 @@
-"""All groups that this broker coordinates; in memory, and in ``__consumer_offsets``. A broker alone coordinates all there are.
+"""All groups that this broker coordinates, in memory and in ``__consumer_offsets``. A standalone broker coordinates all groups.
 
-Whatever changes what is kept writes it first, and changes it in memory then: a record that could not be written has changed
-nothing. A group is in memory from its first request on. It goes with its last offset, once it is empty, or by DeleteGroups; of a
-group that never had a generation nothing but its offsets was ever written.
+A change is written first and then made in memory, so a record that could not be written changes nothing. A group exists in memory
+from its first request on. It is removed with its last offset once it is empty, or by DeleteGroups. A group that never had a
+generation has stored nothing but its offsets.
 
-Loading happens on other threads, partition by partition. If a partition is still loading, a transaction's end is applied once it
-is loaded.
+Partitions are loaded one by one on other threads. If a transaction ends while its partition is loading, the end is applied once
+the partition is loaded.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 Removal: TypeAlias = Generator[None, None, ErrorCode]
-"""A part of a work: others have their turn at each `yield`."""
+"""A piece of work that lets other work run at each `yield`."""
 
 
 def offsets_topic(config: BrokerConfig) -> InternalTopic:
-    """Return ``__consumer_offsets`` as a broker makes it."""
+    """Return ``__consumer_offsets`` as a broker creates it."""
     return InternalTopic(
         OFFSETS_TOPIC,
         config.offsets_topic_num_partitions,
@@ -67,17 +67,17 @@ class Groups:
         protocol = None if cluster is None or cluster.zookeeper is None else cluster.zookeeper.protocol
         self.group_version = GROUP_VALUE_VERSION if protocol is None else protocol.group_value
         self.offset_version = OFFSET_VALUE_VERSION if protocol is None else protocol.offset_value
-        """The versions of values that all brokers of the cluster can read."""
+        """The value versions that all brokers of the cluster can read."""
         self.rebalance = Rebalance(core, self.store)
         self._core = core
         self._groups: dict[str, Group] = {}
         self._kept_in: dict[int, set[str]] = {}
-        """Their ids, by the partitions that they are kept in."""
+        """Group ids by the partition that stores them."""
         self._open: dict[int, set[str]] = {}
         self._ended_while_loading: dict[int, list[tuple[int, bool]]] = {}
 
     def start(self) -> None:
-        """Load what the folder has, and begin to look for what expires."""
+        """Load the groups in the folder, and begin to check for expired offsets."""
         now_ms = self._core.clock.now_ms()
 
         def read(batches: Iterator[StateBatch]) -> dict[str, Group]:
@@ -89,7 +89,7 @@ class Groups:
     def _install(self, partition: int, loaded: dict[str, Group]) -> None:
         for group_id, group in loaded.items():
             if group_id in self._groups:
-                # The topic has got more partitions since: what was written last is in the one that is the group's now.
+                # The topic has more partitions than before: the latest records are in the partition that the group maps to now.
                 logger.warning("group %r is in two partitions of %s: its own partition is used", group_id, OFFSETS_TOPIC)
                 if self.log.partition_of(group_id) != partition:
                     continue
@@ -106,18 +106,18 @@ class Groups:
     # --- asking
 
     def code_for(self, group_id: str) -> ErrorCode:
-        """Return NONE if the group's coordinator, this broker, is ready; else what a request for it is answered with.
+        """Return NONE if this broker coordinates the group and is ready, otherwise the error for its requests.
 
-        Raises TopicMissingError where the topic is to be made first.
+        Raises TopicMissingError if the topic must be created first.
         """
         return self.log.code_for(group_id)
 
     def get(self, group_id: str) -> Group | None:
-        """Return a group, None if there is none of that name."""
+        """Return a group, None if it is unknown."""
         return self._groups.get(group_id)
 
     def get_or_create(self, group_id: str) -> Group:
-        """Return a group, made if there is none."""
+        """Return a group, created if it is unknown."""
         group = self._groups.get(group_id)
         if group is None:
             group = self._groups[group_id] = Group(group_id, self._core.clock.now_ms())
@@ -131,7 +131,7 @@ class Groups:
     # --- writing
 
     def store(self, group: Group) -> ErrorCode:
-        """Write the group's generation, members and assignments to the log; NONE, or what its members get instead."""
+        """Write the group's generation, members and assignments to the log; return NONE, or the error for its members."""
         return self._append(
             group.group_id, map(partial(group_entry, version=self.group_version), [group]), at_least_bytes=least_bytes(group)
         )
@@ -142,7 +142,9 @@ class Groups:
         self._open.setdefault(producer_id, set()).add(group.group_id)
 
     def complete_transaction(self, partition: int, producer_id: int, is_commit: bool) -> None:
-        """End a producer's transaction: its marker is in a partition of the log. Of its groups, those that are kept there."""
+        """Apply the end of a producer's transaction, whose marker is in a partition of the log, to the groups that the partition
+        stores.
+        """
         if self.log.readiness(partition) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             self._ended_while_loading.setdefault(partition, []).append((producer_id, is_commit))
             return
@@ -156,7 +158,7 @@ class Groups:
             self._open.pop(producer_id, None)
 
     def existing(self, group_id: str) -> Group | ErrorCode:
-        """Return a group that is there, or why there is none to ask: what `code_for` says, or GROUP_ID_NOT_FOUND."""
+        """Return an existing group, or an error: that of `code_for`, or GROUP_ID_NOT_FOUND."""
         code = self.code_for(group_id)
         if code:
             return code
@@ -164,16 +166,16 @@ class Groups:
         return ErrorCode.GROUP_ID_NOT_FOUND if group is None or group.state is GroupState.DEAD else group
 
     def remove(self, group: Group) -> Removal:
-        """Forget a group and its offsets, in the log as well, some at a time; it is DEAD then. NONE, or why it stays.
+        """Delete a group and its offsets, in the log as well, in slices; the group is DEAD then. Return NONE, or why it stays.
 
-        What has become of it between two steps counts: a group that was joined, or has committed again, lives on with that.
+        If the group is joined or commits between two slices, it stays, with what it then has.
         """
         return self.remove_offsets(group, group.offsets.partitions())
 
     def remove_offsets(self, group: Group, keys: Iterable[TopicPartition]) -> Removal:
-        """Forget what a group has committed of some partitions, and an empty group with the last of them; NONE, or why not.
+        """Delete a group's offsets for some partitions, and an empty group with its last offset; return NONE, or an error.
 
-        The same holds as for `remove`.
+        As for `remove`, changes between two slices count.
         """
         partition = self.log.partition_of(group.group_id)
         end_offset = self.log.end_offset(partition)
@@ -199,7 +201,9 @@ class Groups:
                 return self.log.readiness(partition)
 
     def topic_deleted(self, topic: str) -> Iterator[None]:
-        """Forget what was committed of a topic that is gone, group by group; with ``__consumer_offsets`` itself all groups go."""
+        """Delete the offsets of a deleted topic, group by group. If the topic is ``__consumer_offsets``, all groups are
+        removed.
+        """
         if topic == OFFSETS_TOPIC:
             self.log.forget()
             for partition in list(self._kept_in):
@@ -216,7 +220,7 @@ class Groups:
                 yield from self.remove_offsets(group, chain([first], keys))
 
     def _unload(self, partition: int) -> None:
-        """Forget the groups that a partition keeps: it is gone, or another broker's."""
+        """Drop the groups of a partition that is gone or belongs to another broker."""
         self._ended_while_loading.pop(partition, None)
         for group_id in self._kept_in.pop(partition, ()):
             group = self._groups.pop(group_id, None)
@@ -232,8 +236,8 @@ class Groups:
             entries.append((group_key(group_id), None))
         writes = [(NO_PRODUCER, entries)]
         for producer_id, theirs in group.offsets.pending_among(keys).items():
-            # A record outside of the transaction does not end what is written in it, see `group_table`: its commit would bring
-            # the offset back, after the next start.
+            # A record outside the transaction does not cancel its pending offsets (see `group_table`): the transaction's commit
+            # would restore the offset after the next start.
             producer = self._open_producer(group_id, producer_id)
             if producer is not None:
                 writes.insert(0, (producer, [(offset_key(group_id, key), None) for key in theirs]))
@@ -244,7 +248,7 @@ class Groups:
         return ErrorCode.NONE
 
     def _open_producer(self, group_id: str, producer_id: int) -> Producer | None:
-        """Return the producer whose transaction is open in the group's partition, as its coordinator writes for it."""
+        """Return the producer whose transaction is open in the group's partition."""
         log = self._core.manager.logs.get(self.log.key(self.log.partition_of(group_id)))
         entry = None if log is None else log.producer_state.last_entry(producer_id)
         return Producer(producer_id, entry.producer_epoch, 0) if entry is not None and entry.has_open_transaction else None
@@ -261,12 +265,12 @@ class Groups:
             return refusal(error)
         return ErrorCode.NONE
 
-    # --- what expires
+    # --- expiry
 
     def expire(self) -> None:
-        """Forget offsets whose time has come, and empty groups without any (KIP-211): some now, the others in turns.
+        """Expire offsets, and empty groups without offsets (KIP-211): some now, the others in slices.
 
-        In a folder from elsewhere nothing expires until the first commit, just as nothing else is deleted there.
+        In a folder written elsewhere nothing expires until the first commit, as nothing else is deleted there.
         """
         if self._core.manager.is_configuration_known(OFFSETS_TOPIC):
             group_ids = [group.group_id for group in reversed(self.all())]  # The newest first, as `in_turns`.
@@ -287,7 +291,7 @@ class Groups:
             self._core.heavy.run(partial(topics_in, metadata), partial(self._subscribed, group, metadata))
 
     def _subscribed(self, group: Group, metadata: list[bytes], topics: frozenset[str] | BaseException | None) -> None:
-        """Go on once it is known what a group reads, unless that has changed meanwhile."""
+        """Continue once the group's subscription is known, unless it has changed meanwhile."""
         if self.get(group.group_id) is group and group.state is GroupState.STABLE and subscriptions(group) == metadata:
             keys = _expired(group, self._core.clock.now_ms(), self._core.config.offsets_retention_minutes * 60_000)
             removing = self._remove_unread(group, keys, None if isinstance(topics, BaseException) else topics)
@@ -307,13 +311,15 @@ class Groups:
 
 
 def _expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-    """Return the partitions whose offsets are to go, by the table in `group_offsets`; of a stable group also those it reads."""
+    """Return the partitions whose offsets expire, by the table in `group_offsets`; those of a stable group include partitions
+    that it reads.
+    """
     offsets = group.offsets
     if group.protocol_type is None:
         return offsets.expired(now_ms, retention_ms, since_ms=_commit_time)
     if group.state is GroupState.EMPTY:
         since_ms = group.state_timestamp_ms
-        if since_ms < 0:  # Its record is of before Kafka 2.1, which did not note it.
+        if since_ms < 0:  # Its record is from before Kafka 2.1, which did not store it.
             return offsets.expired(now_ms, retention_ms, since_ms=_commit_time)
         return offsets.expired(now_ms, retention_ms, since_ms=lambda committed: since_ms)
     if group.state is GroupState.STABLE and group.protocol_type == PROTOCOL_TYPE:

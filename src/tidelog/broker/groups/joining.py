@@ -1,21 +1,21 @@
 """A member's requests to its group: join, sync, heartbeat, leave. The rules are those of Kafka's
 classic protocol.
 
-JoinGroup is answered when the group has its next generation, or at once:
+JoinGroup is answered when the next generation begins, or at once:
 
 | state | member | |
 |---|---|---|
-| any | new, and must know its id first (KIP-394) | MEMBER_ID_REQUIRED, with the id; it is expected |
-| any | new, or with an id that was handed out | waits; the group rebalances |
-| STABLE | static, back without its id; the protocol stays | at once: it takes its old place and assignment; nobody rebalances |
-| STABLE | known, not the leader, nothing has changed | at once: the generation that there is |
-| STABLE | the leader, or one whose metadata has changed | waits; the group rebalances |
-| COMPLETING_REBALANCE | known, nothing has changed | at once: the generation; its first answer may be lost |
-| COMPLETING_REBALANCE | any other | waits; the group rebalances, those that wait for assignments learn it |
+| any | new, and must rejoin with an id first (KIP-394) | MEMBER_ID_REQUIRED with the id, which is then expected |
+| any | new, or with an id that it was given | waits; the group rebalances |
+| STABLE | static, returning without its member id; same protocol | at once: it keeps its assignment; no rebalance |
+| STABLE | known, not the leader, unchanged | at once: the current generation |
+| STABLE | the leader, or a member whose metadata has changed | waits; the group rebalances |
+| COMPLETING_REBALANCE | known, unchanged | at once: the generation; its first response may be lost |
+| COMPLETING_REBALANCE | any other | waits; the group rebalances, and pending SyncGroups are answered |
 | PREPARING_REBALANCE | | waits |
 
-The group rebalances with members that leave or are lost, too. A leader that is back before version 9 learns that the one with
-its old id leads, so that it assigns nothing: a stable group would not listen (KIP-345, KIP-814).
+A member that leaves or times out also causes a rebalance. Before version 9, a static leader that returns gets its old member id
+as the leader's, so that it sends no assignment: a stable group would ignore it (KIP-345, KIP-814).
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 
-# --- what members ask for
+# --- requests of members
 
 
 class Joining(NamedTuple):
-    """A JoinGroup. Timeouts in ms; `protocols` by name, with the member's metadata, the best-liked first."""
+    """A JoinGroup. Timeouts in ms; `protocols` maps names to metadata, in the member's order of preference."""
 
     member_id: str
     group_instance_id: str | None
@@ -60,11 +60,11 @@ class Joining(NamedTuple):
     protocols: dict[str, bytes]
     reason: str
     is_member_id_required: bool
-    """Whether a new member gets its id, and joins with that (KIP-394)."""
+    """Whether a new member gets an id and must rejoin with it (KIP-394)."""
     can_skip_assignment: bool
-    """Whether a leader that is back knows what to do with assignments that stay (KIP-814)."""
+    """Whether a returning leader understands that it need not send assignments (KIP-814)."""
     answer: Callable[[JoinResult], None]
-    """Answers it, if it has to wait."""
+    """Sends the response, if it has to wait."""
 
 
 class Syncing(NamedTuple):
@@ -80,7 +80,7 @@ class Syncing(NamedTuple):
 
 
 class Leaving(NamedTuple):
-    """A member that is to leave: by its id, by its instance's, or both."""
+    """A member to remove: by its member id, its group instance id, or both."""
 
     member_id: str
     group_instance_id: str | None
@@ -91,7 +91,7 @@ class Leaving(NamedTuple):
 
 
 def join(node: Node, group_id: str, joining: Joining) -> JoinResult | None:
-    """Let a member join; None if `joining.answer` is called with the result, now or later. The coordinator is ready."""
+    """Let a member join; None if `joining.answer` is called with the result, now or later. The coordinator must be ready."""
     config = node.config
     if not config.group_min_session_timeout_ms <= joining.session_timeout_ms <= config.group_max_session_timeout_ms:
         return JoinResult(joining.member_id, ErrorCode.INVALID_SESSION_TIMEOUT)
@@ -120,7 +120,7 @@ def _has_room(group: Group, member_id: str, max_size: int) -> bool:
         return True
     member = group.members.get(member_id)
     if group.state is GroupState.PREPARING_REBALANCE:
-        # Of too many, as after a start with a smaller bound, those stay who join first.
+        # If there are too many members, as after a restart with a smaller limit, the first to join stay.
         return (member is not None and member.answer_join is not None) or group.awaiting_join < max_size
     return member is not None or len(group.members) < max_size
 
@@ -143,7 +143,7 @@ def _join_known(node: Node, group: Group, joining: Joining) -> JoinResult | None
     member_id = joining.member_id
     if member_id in group.pending_members:
         if joining.group_instance_id is not None:
-            # Only dynamic members are given an id to come back with.
+            # Only dynamic members must rejoin with an id.
             return JoinResult(UNKNOWN_MEMBER, ErrorCode.UNKNOWN_SERVER_ERROR)
         _add(node, group, member_id, joining)
         return None
@@ -185,7 +185,7 @@ def _add(node: Node, group: Group, member_id: str, joining: Joining) -> None:
 
 
 def _join_again_static(node: Node, group: Group, member: Member, member_id: str, joining: Joining) -> JoinResult | None:
-    """Let a static member that has lost its id take the place of its former self."""
+    """Let a static member that returns without its member id replace its former self."""
     old_member_id, old_leader_id = member.member_id, group.leader_id
     old = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
     replace_static(group, member, member_id)
@@ -208,7 +208,7 @@ def _join_again_static(node: Node, group: Group, member: Member, member_id: str,
     if group.state is GroupState.STABLE:
         node.groups.rebalance.may_prepare(group, f"a static member is back, and changes the protocol: {joining.reason}")
     elif group.state is GroupState.COMPLETING_REBALANCE:
-        # The leader may know the old id already, and would assign to that.
+        # The leader may already know the old id, and would assign partitions to it.
         node.groups.rebalance.prepare(group, f"a static member is back: {joining.reason}")
     return None
 
@@ -217,7 +217,7 @@ def _join_again_static(node: Node, group: Group, member: Member, member_id: str,
 
 
 def sync(node: Node, group: Group, syncing: Syncing) -> SyncResult | None:
-    """Tell a member its assignment, or take all of them from the leader; None if `syncing.answer` is called, now or later."""
+    """Return a member's assignment, or take all assignments from the leader; None if `syncing.answer` is called, now or later."""
     code = _check_sync(group, syncing)
     if code:
         return SyncResult(code)
@@ -247,7 +247,7 @@ def _check_sync(group: Group, syncing: Syncing) -> ErrorCode:
 
 
 def check_generation(group: Group, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
-    """Say whether a request is one of a member of the current generation."""
+    """Return NONE if the request comes from a member of the current generation, otherwise the error."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     code = check_member(group, member_id, group_instance_id)
@@ -260,7 +260,7 @@ def check_generation(group: Group, member_id: str, group_instance_id: str | None
 
 
 def heartbeat(node: Node, group: Group, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
-    """Note a sign of life; REBALANCE_IN_PROGRESS says that the member is to join again."""
+    """Restart the session timeout; REBALANCE_IN_PROGRESS tells the member to rejoin."""
     code = check_generation(group, member_id, group_instance_id, generation_id)
     if code:
         return code
@@ -272,7 +272,7 @@ def heartbeat(node: Node, group: Group, member_id: str, group_instance_id: str |
 
 
 def leave(node: Node, group: Group, leaving: Leaving) -> ErrorCode:
-    """Have a member leave; a static one may be named by its instance id alone. The group is not DEAD."""
+    """Remove a member; a static one may be named by its instance id alone. The group is not DEAD."""
     member_id = leaving.member_id
     if member_id == UNKNOWN_MEMBER:
         current = None if leaving.group_instance_id is None else group.static_members.get(leaving.group_instance_id)

@@ -1,17 +1,17 @@
-"""A group's members: added, replaced, removed; what they agree on. Changes data only: no timers, no requests of its own.
+"""A group's members, and what they agree on. Only data: no timers, no requests.
 
 | | |
 |---|---|
-| protocol | one that all members have; of several the one that most like best, of equals the one that was voted for first |
-| leader | who joined first, as long as it joins each generation; then any that did |
-| static member | is known by its instance id; who comes with that, and no member id, takes the place of who had it (KIP-345) |
+| protocol | one that all members support; of several, the one that most members prefer; of equals, the first one voted for |
+| leader | the first member to join, while it joins each generation; then any member that has joined |
+| static member | identified by its instance id; a join with that and no member id replaces the previous owner (KIP-345) |
 
-A request names a member by its id, maybe by its instance id too. The instance id decides first:
+A request names a member by its id, and perhaps by its instance id. The instance id is checked first:
 
 | instance id | member id | |
 |---|---|---|
 | unknown | | UNKNOWN_MEMBER_ID |
-| known | another one has it | FENCED_INSTANCE_ID |
+| known | not the current owner's | FENCED_INSTANCE_ID |
 | known, or none | unknown | UNKNOWN_MEMBER_ID |
 
 A protocol that a member names twice counts once, with its first metadata.
@@ -26,8 +26,9 @@ from tidelog.broker.groups.group import Group, GroupState, JoinResult, Member, S
 from tidelog.wire.error_codes import ErrorCode
 
 MAX_PREFIX = 249
-"""Characters of a client's name in its member id, which other members get: no string of the protocol has more than 32,767 bytes,
-and a client's name may have as many."""
+"""The most characters of a client id that go into a member id. Other members get that id, a string of the protocol has at most
+32,767 bytes, and a client id may be as long.
+"""
 
 
 def new_member_id(client_id: str, group_instance_id: str | None) -> str:
@@ -36,7 +37,7 @@ def new_member_id(client_id: str, group_instance_id: str | None) -> str:
 
 
 def check_member(group: Group, member_id: str, group_instance_id: str | None) -> ErrorCode:
-    """Say whether a request is a member's, see the module."""
+    """Return NONE if a request names a member, otherwise the error of the table above."""
     if group_instance_id is not None:
         current = group.static_members.get(group_instance_id)
         if current is None:
@@ -47,7 +48,7 @@ def check_member(group: Group, member_id: str, group_instance_id: str | None) ->
 
 
 def rebalance_timeout_ms(group: Group) -> int:
-    """Return how long the slowest member may take to join again."""
+    """Return the longest rebalance timeout of the members."""
     return max((member.rebalance_timeout_ms for member in group.members.values()), default=0)
 
 
@@ -55,7 +56,7 @@ def rebalance_timeout_ms(group: Group) -> int:
 
 
 def supports(group: Group, protocol_type: str, protocols: Iterable[str]) -> bool:
-    """Whether a member with these protocols would leave the group one that all have."""
+    """Whether the group would still have a common protocol with a member that supports these."""
     if group.state is GroupState.EMPTY:
         return bool(protocol_type) and any(True for _ in protocols)
     if protocol_type != group.protocol_type:
@@ -65,7 +66,7 @@ def supports(group: Group, protocol_type: str, protocols: Iterable[str]) -> bool
 
 
 def choose_protocol(group: Group) -> str:
-    """Return what the members vote for. There are members, and one protocol at least that all have."""
+    """Return the protocol that the members vote for. There must be members with a common protocol."""
     counts, everybody = _counts(group), len(group.members)
     votes: dict[str, int] = {}
     for member in group.members.values():
@@ -102,7 +103,7 @@ def _count(group: Group, member: Member, step: int) -> None:
 
 
 def add(group: Group, member: Member) -> None:
-    """Add a member. Its instance id, if any, is unused."""
+    """Add a member. Its instance id, if any, must be unused."""
     if member.group_instance_id is not None:
         group.static_members[member.group_instance_id] = member.member_id
     if not group.members:
@@ -115,7 +116,7 @@ def add(group: Group, member: Member) -> None:
 
 
 def remove(group: Group, member_id: str) -> None:
-    """Remove a member that waits for nothing, or an id that has not joined yet; nothing happens if it is neither."""
+    """Remove a member without pending requests, or an id that has not joined yet; nothing happens for any other id."""
     member = group.members.pop(member_id, None)
     if member is not None:
         _count(group, member, -1)
@@ -138,7 +139,7 @@ def forget_pending(group: Group, member_id: str) -> None:
 
 
 def change(group: Group, member: Member, protocols: dict[str, bytes], rebalance_timeout_ms: int, session_timeout_ms: int) -> None:
-    """Give a member what it came with this time."""
+    """Update a member with the content of its new JoinGroup."""
     _count(group, member, -1)
     member.protocols = protocols
     _count(group, member, 1)
@@ -147,7 +148,7 @@ def change(group: Group, member: Member, protocols: dict[str, bytes], rebalance_
 
 
 def replace_static(group: Group, member: Member, new_member_id: str) -> None:
-    """Give a static member another id; what waits under the old one is answered that it has been fenced."""
+    """Give a static member another id; pending requests under the old id are answered FENCED_INSTANCE_ID."""
     old_member_id = member.member_id
     answer_join(group, member, JoinResult(old_member_id, ErrorCode.FENCED_INSTANCE_ID))
     answer_sync(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
@@ -164,7 +165,7 @@ def replace_static(group: Group, member: Member, new_member_id: str) -> None:
 
 
 def elect_leader(group: Group) -> bool:
-    """Ensure that the leader is a member that has joined; False if none has."""
+    """Make a member that has joined the leader; False if none has."""
     if group.leader_id is None:
         return False
     if group.members[group.leader_id].answer_join is None:
@@ -179,7 +180,7 @@ def elect_leader(group: Group) -> bool:
 
 
 def begin_generation(group: Group, now_ms: int) -> None:
-    """Begin the next generation, of the members that there are; of none, the group is empty."""
+    """Begin the next generation with the current members; without members the group is empty."""
     group.generation_id += 1
     group.pending_syncs.clear()
     if group.members:
@@ -195,18 +196,18 @@ def has_joined(group: Group) -> bool:
     return len(group.members) == group.awaiting_join and not group.pending_members
 
 
-# --- who waits
+# --- pending requests
 
 
 def await_join(group: Group, member: Member, answer: Callable[[JoinResult], None]) -> None:
-    """Have a member wait for its generation. If it does already, that request is not answered: its client has given it up."""
+    """Have a member wait for its generation. An earlier pending join is not answered: its client has given it up."""
     if member.answer_join is None:
         group.awaiting_join += 1
     member.answer_join = answer
 
 
 def answer_join(group: Group, member: Member, result: JoinResult) -> None:
-    """Answer a member's join, if one waits."""
+    """Answer a member's pending join, if it has one."""
     answer, member.answer_join = member.answer_join, None
     if answer is not None:
         group.awaiting_join -= 1
@@ -214,7 +215,7 @@ def answer_join(group: Group, member: Member, result: JoinResult) -> None:
 
 
 def answer_sync(member: Member, result: SyncResult) -> bool:
-    """Answer a member's sync; whether one waited."""
+    """Answer a member's pending sync; return whether it had one."""
     answer, member.answer_sync = member.answer_sync, None
     if answer is None:
         return False

@@ -1,18 +1,18 @@
-"""Checks of offset commits, and their way into the log: OffsetCommit and TxnOffsetCommit alike.
+"""Checks offset commits and writes them to the log, for OffsetCommit and TxnOffsetCommit.
 
-| the group | who commits | OffsetCommit | TxnOffsetCommit |
+| the group | the committer | OffsetCommit | TxnOffsetCommit |
 |---|---|---|---|
-| is not there | nobody's member: no generation | it is made | it is made |
-| | a member | ILLEGAL_GENERATION | as of an empty group |
-| is empty | nobody's member | done | done |
-| | says that it is a member | UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID | the same |
-| has members | nobody's member | UNKNOWN_MEMBER_ID | done: older clients do not say who they are |
+| is unknown | no member: no generation | the group is created | the group is created |
+| | a member | ILLEGAL_GENERATION | as for an empty group |
+| is empty | no member | committed | committed |
+| | claims to be a member | UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID | the same |
+| has members | no member | UNKNOWN_MEMBER_ID | committed: older clients do not name the member |
 | | a member of another generation | ILLEGAL_GENERATION | the same |
-| | a member | done; its session starts over | done |
-| ... and waits for its leader | a member | REBALANCE_IN_PROGRESS | done |
+| | a member | committed; its session timeout restarts | committed |
+| ... and waits for the assignment | a member | REBALANCE_IN_PROGRESS | committed |
 
-All offsets of a request are one batch in the log: they are kept, or none of them. Metadata longer than
-`offset.metadata.max.bytes` refuses only its own offset.
+All offsets of a request form one batch in the log, so either all are stored or none. Metadata longer than
+`offset.metadata.max.bytes` fails its own offset only.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ Codes = dict[TopicPartition, ErrorCode]
 Committing: TypeAlias = "Generator[Elsewhere | Until | None, Any, Codes]"
 
 AT_ONCE: Final = 256
-"""So many offsets of a commit, and more, are checked in slices, and their batch is built on another thread."""
+"""From this many offsets on, a commit is checked in slices, and its batch is built on another thread."""
 
 _TXN_SEQUENCE: Final = 0
-"""The sequence of every batch that a coordinator writes for a producer; it is not checked."""
+"""The sequence of every batch that a coordinator writes for a producer. It is not checked."""
 
 _COMMIT_CODES: Final = {
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -60,11 +60,11 @@ _COMMIT_CODES: Final = {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
-"""The code that a client gets for a refusal by the log, or by the transactions' coordinator."""
+"""The code that a client gets for an error of the log or of the transaction coordinator."""
 
 
 class Committer(NamedTuple):
-    """The committer, as the request names it. A generation below 0 is none."""
+    """The committer, as the request names it. A negative generation means none."""
 
     group_id: str
     generation_id: int
@@ -73,7 +73,7 @@ class Committer(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """Offsets that are not too long, and their batch, or why there is none; None without any offsets."""
+    """The offsets whose metadata is not too long, and their batch, or why there is none; None without any offsets."""
 
     offsets: dict[TopicPartition, CommittedOffset]
     batch: bytearray | TidelogError | None
@@ -88,11 +88,11 @@ class Transaction(NamedTuple):
 
 
 def commit(node: Node, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset]) -> Committing:
-    """Commit offsets for a group; return what became of each. A part of a work."""
+    """Commit offsets for a group; return each one's result. Runs in slices."""
     code = node.groups.code_for(committer.group_id)
     kept = yield from _kept(node, committer.group_id, offsets, None)
     if len(offsets) >= AT_ONCE:
-        code = code or node.groups.code_for(committer.group_id)  # Others had their turns.
+        code = code or node.groups.code_for(committer.group_id)  # Other requests have run meanwhile.
     if code is ErrorCode.NONE:
         group = node.groups.get(committer.group_id)
         if group is None and committer.generation_id < 0:
@@ -120,9 +120,9 @@ def commit_in_transaction(
     *,
     is_adding: bool = False,
 ) -> Committing:
-    """Have offsets committed for a group once a transaction is; return what became of each. A part of a work.
+    """Commit offsets for a group as part of a transaction; return each one's result. Runs in slices.
 
-    `is_adding`: the transaction need not know of the group.
+    `is_adding`: the group need not have been added to the transaction before.
     """
     groups = node.groups
     code = groups.code_for(committer.group_id) if committer.group_id else ErrorCode.INVALID_GROUP_ID
@@ -142,10 +142,10 @@ def commit_in_transaction(
 
 
 def _verified(node: Node, group_id: str, transaction: Transaction, *, is_adding: bool) -> Generator[Until, Any, ErrorCode]:
-    """Say whether the transaction knows of the group's offsets (AddOffsetsToTxn, KIP-890).
+    """Check that the group was added to the transaction (AddOffsetsToTxn, KIP-890).
 
-    A log in which it is open already need not be asked about: nothing is written to it before that. A marker that comes before
-    the answer ends the transaction.
+    If the transaction is already open in the log, the check is skipped: nothing is written there before it passes. A marker that
+    arrives before the answer ends the transaction.
     """
     if not (node.config.transaction_partition_verification_enable or is_adding):
         return ErrorCode.NONE
@@ -170,7 +170,7 @@ def _verified(node: Node, group_id: str, transaction: Transaction, *, is_adding:
 
 
 def _refusal(group: Group, committer: Committer, *, is_transactional: bool) -> ErrorCode:
-    """Return NONE if who commits may, as the module's table says."""
+    """Return NONE if the committer may commit, otherwise the error of the module's table."""
     generation_id, member_id, instance_id = committer.generation_id, committer.member_id, committer.group_instance_id
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -189,7 +189,7 @@ def _refusal(group: Group, committer: Committer, *, is_transactional: bool) -> E
 def _kept(
     node: Node, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], transaction: Transaction | None
 ) -> Generator[Elsewhere | None, Any, _Kept]:
-    """Return what may be kept, and its batch: of very many offsets it is built on another thread."""
+    """Return the offsets to store, and their batch, which is built on another thread if they are many."""
     longest = node.config.offset_metadata_max_bytes
     kept: dict[TopicPartition, CommittedOffset] = {}
     for count, (key, one) in enumerate(offsets.items()):
@@ -206,7 +206,7 @@ def _kept(
 def _build(
     node: Node, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], transaction: Transaction | None
 ) -> bytearray | TidelogError:
-    """Return the batch of offsets; the error instead, with which `_store` answers unless the group or the transaction refuses."""
+    """Return the batch of offsets; or the error, which `_store` returns unless the group or the transaction refuses first."""
     entries = offset_entries(group_id, offsets.items(), node.groups.offset_version)
     try:
         if transaction is None:
@@ -229,7 +229,7 @@ def _codes(
 
 
 def _store(node: Node, group: Group, prepared: _Kept, transaction: Transaction | None) -> ErrorCode:
-    """Write offsets to the log, and note them: all of them, or none."""
+    """Write offsets to the log, then store them in memory: all of them, or none."""
     code = ErrorCode.NONE
     kept, batch = prepared
     if batch is not None:
@@ -244,7 +244,7 @@ def _store(node: Node, group: Group, prepared: _Kept, transaction: Transaction |
             code = _COMMIT_CODES.get(code, code)
         else:
             for key, one in kept.items():
-                # One by one: a tuple that is made again is as quick as `_replace` is slow.
+                # Making a new tuple is much faster than `_replace`.
                 placed = CommittedOffset(*one[:-1], record_offset)
                 if transaction is None:
                     group.offsets.put(key, placed)
@@ -254,7 +254,7 @@ def _store(node: Node, group: Group, prepared: _Kept, transaction: Transaction |
 
 
 def _java_length(text: str) -> int:
-    """Return a text's length as Java counts it: in UTF-16."""
+    """Return a text's length as Java counts it, in UTF-16 code units."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
@@ -262,7 +262,7 @@ def _java_length(text: str) -> int:
 
 
 def unknown_partitions(node: Node, keys: Iterable[TopicPartition]) -> Generator[None, None, Codes]:
-    """Return those of `keys` that there are not, each with UNKNOWN_TOPIC_OR_PARTITION. A part of a work."""
+    """Return the unknown ones among `keys`, each with UNKNOWN_TOPIC_OR_PARTITION. Runs in slices."""
     codes: Codes = {}
     for count, key in enumerate(keys):
         if not _is_known(node, key):
@@ -275,7 +275,7 @@ def unknown_partitions(node: Node, keys: Iterable[TopicPartition]) -> Generator[
 def without(
     offsets: Mapping[TopicPartition, CommittedOffset], codes: Collection[TopicPartition]
 ) -> Generator[None, None, dict[TopicPartition, CommittedOffset]]:
-    """Return the offsets of partitions that are not in `codes`. A part of a work."""
+    """Return the offsets of partitions that are not in `codes`. Runs in slices."""
     known = {}
     for count, (key, one) in enumerate(offsets.items()):
         if key not in codes:
@@ -295,14 +295,15 @@ def _is_known(node: Node, key: TopicPartition) -> bool:
         return True
     if partitions[-1].partition == len(partitions) - 1:
         return False
-    at = bisect_left(partitions, index, key=lambda one: one.partition)  # Of a cluster's topic a folder may have some.
+    # In a cluster a folder may have only some partitions of a topic.
+    at = bisect_left(partitions, index, key=lambda one: one.partition)
     return at < len(partitions) and partitions[at].partition == index
 
 
 def by_topic(
     codes: Mapping[TopicPartition, ErrorCode], of_topic: Callable[..., Any], of_partition: Callable[[int, ErrorCode], Any]
 ) -> Generator[None, None, list[Any]]:
-    """Return what became of partitions as an answer has it, under their topics. A part of a work."""
+    """Return the partitions' results by topic, as the response has them. Runs in slices."""
     topics: dict[str, Any] = {}
     for count, ((name, partition), code) in enumerate(codes.items()):
         topic = topics.get(name)

@@ -1,24 +1,24 @@
-"""How a group comes to its next generation, and what ends a member's session.
+"""How a group reaches its next generation, and what ends a member's session.
 
     EMPTY ──────── first member ────────► PREPARING ── all joined, or time is up ──► COMPLETING ── leader's assignment ──► STABLE
       ▲                                     │  ▲                                        │                                    │
       └────────── nobody joined ────────────┘  └── a member joins, leaves or changes ───┴────────────────────────────────────┘
 
-| it waits for | as long as | then |
+| it waits for | at most for | then |
 |---|---|---|
-| more members, when the group was empty (1) | group.initial.rebalance.delay.ms | with who is there |
-| the known members, and ids that were handed out | the longest rebalance timeout | without those that are missing (2) |
-| each member to ask for its assignment | the longest rebalance timeout | they are removed, and it rebalances |
-| a member's next sign of life (3) | its session timeout | it is removed, and the group rebalances |
-| a new member's first generation | five minutes: its client may be gone | its join is answered UNKNOWN_MEMBER_ID |
-| an id that was handed out to join (KIP-394) | the session timeout it came with | it is forgotten |
+| more members, if the group was empty (1) | group.initial.rebalance.delay.ms | continues with those that have joined |
+| the known members, and ids that were handed out | the longest rebalance timeout | continues without the missing ones (2) |
+| each member to ask for its assignment | the longest rebalance timeout | removes those that have not, and rebalances |
+| a member's next heartbeat (3) | its session timeout | removes it, and rebalances |
+| a new member's first generation | five minutes: its client may be gone | answers its join with UNKNOWN_MEMBER_ID |
+| a join with an id that was handed out (KIP-394) | the session timeout in the first join | forgets the id |
 
-(1) As long again after each such wait in which a member came to a group that never had a generation; all in all no longer than
-the first member's rebalance timeout. (2) Static members stay; if only such are left and none has joined, the group waits once
-more. (3) Not while a request of it waits.
+(1) If a member joins during this wait and the group never had a generation, the wait repeats, in total no longer than the first
+member's rebalance timeout. (2) Static members stay; if only static members are left and none has joined, the group waits again.
+(3) Not while one of its requests is pending.
 
-A member is never removed because its connection is lost: only its session counts. Heartbeats move a deadline; the one delay that
-each member has looks at it when it comes.
+A lost connection does not remove a member: only its session counts. Heartbeats move the member's deadline; its single timer
+checks the deadline when it fires.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _CAN_REBALANCE = (GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.
 
 
 class Rebalance:
-    """Rebalances of groups, and the sessions of their members. `store` writes a group's generation (`Groups.store`)."""
+    """Runs rebalances and the sessions of members. `store` writes a group's generation (`Groups.store`)."""
 
     def __init__(self, core: Core, store: Callable[[Group], ErrorCode]) -> None:
         self._core = core
@@ -66,7 +66,7 @@ class Rebalance:
             self.prepare(group, reason)
 
     def prepare(self, group: Group, reason: str) -> None:
-        """Begin a rebalance: members are to join again. `reason` is for the log."""
+        """Begin a rebalance: members must rejoin. `reason` is for the log."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._assign_nothing(group, ErrorCode.REBALANCE_IN_PROGRESS)
         _stop_awaiting_syncs(group)
@@ -94,10 +94,10 @@ class Rebalance:
         group.waits_for_more = True
         look = partial(self._look_for_more, group, delay_ms, left_ms)
         if not delay_ms:
-            # It is done when the loop comes round: those are in that sent their requests together with the first.
+            # It ends in the next turn of the loop, so that requests that arrived together with the first one are included.
             group.rebalance = self._core.timers.call_later(0, look)
             return
-        # It only lets members that start together come into one generation: a clock that stands still must not keep them.
+        # The delay only lets members that start together share a generation: a clock that does not advance must not block them.
         group.rebalance = self._core.delays.call_at_last(delay_ms, look, "first rebalance")
 
     def _look_for_more(self, group: Group, delay_ms: int, left_ms: int) -> None:
@@ -109,7 +109,7 @@ class Rebalance:
             self.complete_join(group)
 
     def complete_join(self, group: Group) -> None:
-        """End the joining phase with those who have joined."""
+        """End the joining phase with the members that have joined."""
         if group.rebalance is not None:
             group.rebalance.cancel()
             group.rebalance = None
@@ -130,7 +130,7 @@ class Rebalance:
             logger.info("group %r: generation %d is empty (%s)", group.group_id, group.generation_id, group.reason)
             code = self._store(group)
             if code:
-                # The generation before comes back after a start, and ends with its members' sessions.
+                # After a restart the previous generation is loaded, and ends with its members' sessions.
                 logger.warning("group %r: its empty generation could not be stored: %s", group.group_id, code.name)
             return
         logger.info(
@@ -149,7 +149,9 @@ class Rebalance:
     # --- assignments
 
     def assign(self, group: Group, assignments: dict[str, bytes]) -> None:
-        """Give each member what the leader says, or nothing, and answer those that wait. No member gets one if storing fails."""
+        """Give each member its assignment from the leader, or an empty one, and answer pending syncs. If storing fails, no member
+        gets one.
+        """
         missing = 0
         for member in group.members.values():
             assignment = assignments.get(member.member_id)
@@ -173,7 +175,7 @@ class Rebalance:
             self._send_assignment(group, member, SyncResult(code))
 
     def _send_assignment(self, group: Group, member: Member, result: SyncResult) -> None:
-        # A deadline that passed meanwhile was looked over, and nothing looks any more.
+        # A deadline that passed meanwhile was ignored, and no timer is left to check it.
         if answer_sync(member, result):
             self.touch(group, member)
 
@@ -189,7 +191,7 @@ class Rebalance:
     # --- sessions
 
     def touch(self, group: Group, member: Member, timeout_ms: int | None = None) -> None:
-        """Note a sign of life: the member's session, or whatever `timeout_ms` is for, ends so much later than now."""
+        """Restart a member's timer: its session, or whatever `timeout_ms` is for, ends this long from now."""
         wait_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
         member.deadline_ms = deadline_ms = self._core.delays.now_ms() + wait_ms
         delay = member.delay
@@ -225,7 +227,7 @@ class Rebalance:
         group.pending_members[member_id] = self._core.delays.call_later(timeout_ms, forget, "member id")
 
     def remove_member(self, group: Group, member: Member, reason: str) -> None:
-        """Remove a member, and rebalance the others; requests of it that wait are answered UNKNOWN_MEMBER_ID."""
+        """Remove a member, and rebalance the others; its pending requests are answered UNKNOWN_MEMBER_ID."""
         answer_join(group, member, JoinResult(UNKNOWN_MEMBER, ErrorCode.UNKNOWN_MEMBER_ID))
         answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
         remove(group, member.member_id)
@@ -235,7 +237,7 @@ class Rebalance:
             self.prepare(group, reason)
 
     def resume(self, group: Group) -> None:
-        """Go on with a group that was loaded: its members' sessions start over."""
+        """Resume a loaded group: restart its members' session timeouts."""
         if len(group.members) > self._core.config.group_max_size:
             self.prepare(group, "it has more than group.max.size members")
         for member in list(group.members.values()):
@@ -243,7 +245,7 @@ class Rebalance:
 
 
 def generation_of(group: Group, member: Member, members: tuple[Member, ...] = (), skip_assignment: bool = False) -> JoinResult:
-    """Return a member's answer about the group's generation."""
+    """Return a member's JoinGroup answer for the group's generation."""
     assert group.leader_id is not None
     return JoinResult(
         member.member_id,
@@ -272,7 +274,7 @@ def _stop_awaiting_syncs(group: Group) -> None:
 
 
 def give_up(group: Group) -> None:
-    """End a group that this broker no longer has: its topic is gone. Members that wait get NOT_COORDINATOR."""
+    """Drop a group that this broker no longer coordinates because its topic is gone. Pending requests get NOT_COORDINATOR."""
     _stop_awaiting_syncs(group)
     if group.rebalance is not None:
         group.rebalance.cancel()

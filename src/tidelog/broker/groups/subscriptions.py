@@ -1,7 +1,7 @@
-"""Which topics a group of consumers subscribes to, as its members' metadata say.
+"""The topics that a consumer group subscribes to, read from its members' metadata.
 
-Members bring bytes that only they understand, but consumers' begin alike in all versions: with the topics. So Kafka, too, reads
-them by version 0, whatever version they are of.
+Only the members understand their metadata, but in all versions consumers' metadata begins with the topics. So Kafka reads it as
+version 0, whatever its version.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 _VERSION_BYTES: Final = 2
 
 _SHORT_BYTES: Final = 8192
-"""A member can say a megabyte: 300,000 topics, which take the thread for heavy work 0.2 s."""
+"""A member's metadata may have a megabyte: 300,000 topics, which take the thread for heavy work 0.2 s."""
 
 
 def subscriptions(group: Group) -> list[bytes] | None:
-    """Return the metadata of all members; None if what they subscribe to is unknown: no consumers, no protocol yet."""
+    """Return the metadata of all members; None if their subscription is unknown, because they are not consumers or have no
+    protocol yet.
+    """
     if group.protocol_type != PROTOCOL_TYPE or not group.members or group.protocol_name is None:
         return None
     found = [member.protocols.get(group.protocol_name) for member in group.members.values()]
@@ -30,12 +32,12 @@ def subscriptions(group: Group) -> list[bytes] | None:
 
 
 def is_short(metadata: list[bytes]) -> bool:
-    """Whether `topics_in` takes a millisecond or two, and may be called on the loop."""
+    """Whether `topics_in` takes only a millisecond or two, and may be called on the loop."""
     return sum(map(len, metadata)) <= _SHORT_BYTES
 
 
 def topics_in(metadata: list[bytes]) -> frozenset[str] | None:
-    """Return all topics that members subscribe to; None where some metadata is not a consumer's. For any thread."""
+    """Return all topics that members subscribe to; None if some metadata is not a consumer's. On any thread."""
     topics: set[str] = set()
     read = decoder(ConsumerProtocolSubscription, 0, exact=False)
     for one in metadata:

@@ -1,8 +1,8 @@
-"""How large an answer may become whose elements are larger than what asks for them: as large as its client likes, otherwise.
+"""Limits responses whose elements are larger than the request's: otherwise a client could make them arbitrarily large.
 
-Ten bytes name a topic, and its properties are 4 KB: a request that names it a million times would be answered with gigabytes.
-Kafka answers it, whatever memory that takes. Here each element is answered as long as there is room; what comes after that is
-refused with POLICY_VIOLATION. The first element is answered, however large it is.
+A request needs ten bytes to name a topic, and the topic's properties are 4 KB: naming it a million times would cause a response
+of gigabytes. Kafka sends it, whatever memory that takes. Here elements are answered while there is room, and the rest get
+POLICY_VIOLATION. The first element is always answered.
 
 | API | grows with |
 |---|---|
@@ -13,7 +13,7 @@ refused with POLICY_VIOLATION. The first element is answered, however large it i
 | ListOffsets v0 | segments of a partition |
 | OffsetFetch from v8 on | a group's offsets and their metadata |
 
-Other APIs answer each thing once (Metadata, DescribeLogDirs), or a number of bytes with each that does not depend on anything.
+Other APIs answer each element once (Metadata, DescribeLogDirs), or with a fixed number of bytes.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from tidelog.broker.api_error import ApiError
 from tidelog.wire.error_codes import ErrorCode
 
 MAX_ANSWER_BYTES = 64 << 20
-"""So many, and one element. Half of what all answers together may have that clients do not read (`unsent_bytes`)."""
+"""The limit in bytes, which one element may exceed: half of the limit for all responses that clients have not read
+(`unsent_bytes`).
+"""
 
 
 class AnswerRoom:
-    """The room of one answer."""
+    """The room of one response."""
 
     __slots__ = ("left_bytes",)
 
@@ -35,14 +37,14 @@ class AnswerRoom:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether what is asked for from now on is refused."""
+        """Whether further elements are refused."""
         return self.left_bytes <= 0
 
     def use(self, size: int) -> None:
-        """Count an element of so many bytes; a rough number will do."""
+        """Count an element's size in bytes, which may be approximate."""
         self.left_bytes -= size
 
 
 def no_room() -> ApiError:
-    """Return how an element is refused for which there is no room."""
-    return ApiError(ErrorCode.POLICY_VIOLATION, "the answer is full: ask for the rest in another request")
+    """Return the error for an element that does not fit."""
+    return ApiError(ErrorCode.POLICY_VIOLATION, "the response is full: ask for the rest in another request")

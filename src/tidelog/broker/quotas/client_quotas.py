@@ -1,18 +1,18 @@
-"""Counts what clients use against their quotas, and says how long they wait. One for each broker; nothing is done without quotas.
+"""Counts the usage of clients against their quotas, and throttles them. One per broker; without quotas it does nothing.
 
 | quota | counts | above it |
 |---|---|---|
 | `producer_byte_rate` | bytes of Produce requests | answered, then muted until the rate is down |
 | `consumer_byte_rate` | bytes of Fetch responses | answered without records, then muted |
-| `request_percentage` | time of the loop, of one processor's | answered, then muted, for one window at most |
-| `controller_mutation_rate` | partitions created and deleted | refused where the version knows that (code 89), muted |
+| `request_percentage` | time on the loop, as a share of one processor | answered, then muted, for one window at most |
+| `controller_mutation_rate` | partitions created and deleted | refused in versions that know code 89, muted in others |
 | `connection_creation_rate` | connections of an address: see `connection_quotas` | |
 
-Muted is a connection of which nothing is read (`AnswerWriter.mute`): its answer is sent at once, with `throttle_time_ms`, so that
-clients wait by themselves (KIP-219). No other connection waits for it. Followers' fetches and markers of transactions are exempt.
+Nothing is read from a muted connection (`AnswerWriter.mute`). Its response is sent at once, with `throttle_time_ms`, so that
+clients wait by themselves (KIP-219). Other connections are not affected. Followers' fetches and transaction markers are exempt.
 
-A client names itself. So counters that are as new ones are dropped (`SWEEP_MS`), and there are no more than `MAX_COUNTERS` at a
-time: the one that was not used for longest goes then.
+Clients choose their client ids. So idle counters are dropped (`SWEEP_MS`), and there are at most `MAX_COUNTERS`: the least
+recently used one is dropped.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ REQUEST_PERCENTAGE: Final = "request_percentage"
 CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
 
 MAX_COUNTERS: Final = 20_000
-"""A counter takes three KiB at most: of each kind, 60 MiB."""
+"""A counter takes at most 3 KiB, so each kind takes at most 60 MiB."""
 
 LONGEST_NAME: Final = 100
-"""Characters of a name that a counter is found by. A client may call itself by 32,767: of a longer name it is the digest."""
+"""The most characters of a name by which a counter is found. A client id may have 32,767: of a longer one a digest is used."""
 
 SWEEP_MS: Final = 10_000
 
@@ -55,11 +55,11 @@ _PERCENT_A_NS: Final = 100 / 1e9
 
 
 _EXEMPT: Final = frozenset({FetchRequest.API_KEY, WriteTxnMarkersRequest.API_KEY})
-"""Their time is not counted by `throttle`: fetches count it themselves (`fetch.fetch`), brokers' own requests have no quota."""
+"""APIs whose time `throttle` does not count: fetches count it themselves (`fetch.fetch`), brokers' requests have no quota."""
 
 
 class Counted(Protocol):
-    """Whose request it is."""
+    """The request to be counted."""
 
     principal: Principal
     client_id: str | None
@@ -73,11 +73,11 @@ class Counted(Protocol):
         """Whether it is answered later."""
 
     def mute(self, throttle_ms: int) -> None:
-        """Read nothing more of the client for a while."""
+        """Read nothing more from the client for a while."""
 
 
 class _Counters(Generic[T]):
-    """The counters of one kind of quota, the one that was used last at the end."""
+    """The counters of one kind of quota, in order of last use."""
 
     def __init__(self, make: Callable[[], T], is_new: Callable[[T, float, int], bool]) -> None:
         self._make = make
@@ -100,7 +100,7 @@ class _Counters(Generic[T]):
         return counter
 
     def _sweep(self, now_ms: int) -> None:
-        """Drop those that are as new ones: the longest unused come first."""
+        """Drop idle counters, the least recently used first."""
         self._swept_ms = now_ms
         found = self._found
         while found:
@@ -115,7 +115,7 @@ def _short(name: str) -> str | bytes:
 
 
 class ClientQuotas:
-    """The quotas of users and client ids, and what was used of them. Belongs to the loop's thread."""
+    """The quotas of users and client ids, and their usage. Belongs to the loop's thread."""
 
     def __init__(self, config: BrokerConfig, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -129,18 +129,18 @@ class ClientQuotas:
         self._produced, self._fetched, self._spent = rates(), rates(), rates()
         self._mutated = _Counters(lambda: TokenBucket(*of_controllers), TokenBucket.is_full)
         self.is_active = False
-        """Whether anybody has a quota. All that is done for quotas is done where this is true."""
+        """Whether any quota exists. Quotas cost nothing while this is false."""
         self.counts_time = False
-        """Whether anybody has one of time."""
+        """Whether any quota of time exists."""
         self._on_change: list[Callable[[Mapping[QuotaKey, float]], None]] = []
         self.take_over({})
 
     def on_change(self, call: Callable[[Mapping[QuotaKey, float]], None]) -> None:
-        """Have `call` called with each change of the quotas."""
+        """Call `call` at each change of the quotas."""
         self._on_change.append(call)
 
     def take_over(self, quotas: Mapping[QuotaKey, float]) -> None:
-        """Have the quotas of the metadata take effect."""
+        """Apply the quotas of the metadata."""
         self._produce_limits = QuotaLimits(PRODUCER_BYTE_RATE, quotas)
         self._fetch_limits = QuotaLimits(CONSUMER_BYTE_RATE, quotas)
         self._time_limits = QuotaLimits(REQUEST_PERCENTAGE, quotas)
@@ -151,18 +151,18 @@ class ClientQuotas:
             call(quotas)
 
     def __len__(self) -> int:
-        """How many counters there are."""
+        """The number of counters."""
         return len(self._produced) + len(self._fetched) + len(self._spent) + len(self._mutated)
 
     def throttle(self, who: Counted, response: Any | None) -> None:
-        """Count a request whose response is about to be written, and mute its connection where that was too much.
+        """Count a request whose response is about to be written, and mute its connection if it is over a quota.
 
-        None: the request gets no response, and was Produce's.
+        None: the request gets no response, which happens only with Produce.
         """
         key = ProduceRequest.API_KEY if response is None else response.API_KEY
         if key == ProduceRequest.API_KEY:
             throttle_ms = self.produced(who, who.request_bytes)
-        else:  # What its handler found.
+        else:  # The result of its handler.
             throttle_ms = getattr(response, "throttle_time_ms", 0)
         if self.counts_time and response is not None and key not in _EXEMPT:
             busy_ns = who.busy_ns if who.is_waiting else perf_counter_ns() - who.started_ns
@@ -173,12 +173,14 @@ class ClientQuotas:
             who.mute(throttle_ms)
 
     def produced(self, who: Counted, size_bytes: int) -> int:
-        """Count a Produce request; return how many milliseconds its connection is to be muted."""
+        """Count a Produce request; return for how many milliseconds its connection must be muted."""
         limit = self._produce_limits.find(who.principal.name, who.client_id or "")
         return 0 if limit is None else self._count(self._produced, limit, size_bytes)
 
     def fetched(self, who: Counted, size_bytes: int) -> int:
-        """Count a Fetch response; return how many milliseconds its connection is to be muted: then it is not to be sent."""
+        """Count a Fetch response; return for how many milliseconds its connection must be muted: if not 0, it is sent without
+        records.
+        """
         limit = self._fetch_limits.find(who.principal.name, who.client_id or "")
         if limit is None:
             return 0
@@ -188,26 +190,26 @@ class ClientQuotas:
         return throttle_ms
 
     def not_fetched(self, who: Counted, size_bytes: int) -> None:
-        """Take back what `fetched` has counted: it is not sent."""
+        """Undo `fetched` for a response that is not sent."""
         limit = self._fetch_limits.find(who.principal.name, who.client_id or "")
         if limit is not None:
             now_ms = self._now_ms()
             self._fetched.find(limit, now_ms).record(-size_bytes, now_ms)
 
     def most_fetched(self, who: Counted) -> float:
-        """Return how many bytes can be fetched at once, after a pause, without a wait."""
+        """Return how many bytes can be fetched at once, after a pause, without being throttled."""
         limit = self._fetch_limits.find(who.principal.name, who.client_id or "")
         return float("inf") if limit is None else limit.value * self._windows_s
 
     def spent(self, who: Counted, time_ns: int) -> int:
-        """Count time of the loop; return how many milliseconds its connection is to be muted."""
+        """Count time on the loop; return for how many milliseconds the connection must be muted."""
         limit = self._time_limits.find(who.principal.name, who.client_id or "")
         if limit is None:
             return 0
         return min(self._count(self._spent, limit, time_ns * _PERCENT_A_NS), self._window_ms)
 
     def mutations(self, who: Counted, *, is_strict: bool) -> Mutations:
-        """Return what counts the partitions that a request creates or deletes. `is_strict`: its version knows the refusal."""
+        """Return the counter for partitions that a request creates or deletes. `is_strict`: its version knows the error."""
         limit = self._mutation_limits.find(who.principal.name, who.client_id or "")
         if limit is None:
             return _UNLIMITED
@@ -221,7 +223,7 @@ class ClientQuotas:
 
 
 class Mutations:
-    """Partitions that a request creates or deletes, against `controller_mutation_rate` (KIP-599)."""
+    """The partitions that a request creates or deletes, against `controller_mutation_rate` (KIP-599)."""
 
     def __init__(self, limit: float, bucket: TokenBucket | None, now_ms: Callable[[], int], *, is_strict: bool) -> None:
         self._limit = limit
@@ -229,10 +231,10 @@ class Mutations:
         self._now_ms = now_ms
         self._is_strict = is_strict
         self.throttle_ms = 0
-        """How long the client is to wait."""
+        """How long the client must wait."""
 
     def record(self, partitions: int) -> None:
-        """Count partitions, before they are created or deleted. Raises ApiError where there were too many recently."""
+        """Count partitions before they are created or deleted. Raises ApiError if the rate is exceeded."""
         bucket = self._bucket
         if bucket is None:
             return

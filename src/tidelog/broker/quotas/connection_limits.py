@@ -1,4 +1,4 @@
-"""How many connections a broker and each of its listeners may have, and how fast they may come (KIP-402, KIP-612).
+"""Limits of the number and rate of connections, for the broker and each listener (KIP-402, KIP-612).
 
 | property | |
 |---|---|
@@ -7,8 +7,8 @@
 | `max.connection.creation.rate`, `listener.name.<name>.max.connection.creation.rate` | a second, of all, and of one |
 | the quota `connection_creation_rate` | a second, of one address: `quotas.connection_quotas` |
 
-The listener between brokers, where there are others, is not held to what all have together, as with Kafka: clients keep no
-broker out.
+As in Kafka, the inter-broker listener is exempt from the broker-wide limits, unless it is the only listener: clients must not be
+able to lock out brokers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ConnectionLimits:
         self._quotas.take_over(node.image.quotas)
 
     def has_room(self, listener: Listener) -> bool:
-        """Whether the listener may have one more."""
+        """Whether the listener may have one more connection."""
         name = listener.name
         if self._open[name] >= self._most.get(name, UNLIMITED):
             return False
@@ -48,19 +48,19 @@ class ConnectionLimits:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether there are more than all together may have: those between brokers came on top."""
+        """Whether there are more connections than the broker-wide limit, because inter-broker connections came on top."""
         return self._open.total() > self._node.config.max_connections
 
     def opened(self, name: str) -> None:
-        """Count a connection of the listener of that name."""
+        """Count a new connection of a listener."""
         self._open[name] += 1
 
     def closed(self, name: str) -> None:
-        """One of them is over."""
+        """Count a closed connection."""
         self._open[name] -= 1
 
     def wait_ms(self, listener: Listener) -> int:
-        """Count a new connection; return how long it, and those after it, are to wait."""
+        """Count a new connection; return how long it and later ones must wait."""
         name = listener.name
         rates: list[tuple[str | None, int]] = [(name, self._rates.get(name, UNLIMITED))]
         if name != self._protected:
@@ -68,12 +68,12 @@ class ConnectionLimits:
         return self._quotas.wait_ms(rates)
 
     def wait_of_address_ms(self, host: str) -> int:
-        """Count a new connection of an address; return after how long it is to be closed, 0 if it may stay."""
+        """Count a new connection of an address; return after how long to close it, 0 if it may stay."""
         return self._quotas.wait_of_address_ms(host)
 
 
 def protected_listener(listeners: Iterable[Listener], given: Mapping[str, str]) -> str | None:
-    """Return the name of the listener between brokers, None if it is the only one."""
+    """Return the name of the inter-broker listener, None if it is the only one."""
     names = [one.name for one in listeners]
     wanted = given.get("inter.broker.listener.name") or given.get("security.inter.broker.protocol") or "PLAINTEXT"
     return wanted.upper() if len(names) > 1 and wanted.upper() in names else None

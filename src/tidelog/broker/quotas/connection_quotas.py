@@ -1,13 +1,14 @@
-"""How fast connections may come: of the broker, of a listener, of an address. `server.broker_server` accepts by it.
+"""The rate of new connections: of the broker, a listener, an address. Used by `server.broker_server`.
 
-| | above it |
+| limit | above it |
 |---|---|
-| `max.connection.creation.rate` | the listener accepts nobody for a while, a window at most; the new one waits with the others |
+| `max.connection.creation.rate` | the listener accepts no connection for a while, at most one window; the new one waits |
 | `listener.name.<name>.max.connection.creation.rate` | the same, for this listener alone |
-| `connection_creation_rate`, a quota of an address or of all (KIP-612) | the new connection is closed, after a while, unread |
+| `connection_creation_rate`, a quota of an address or of all (KIP-612) | the new connection is closed after a while, without
+reading from it |
 
-The listener between brokers does not count for the broker's rate where there are others: see `connection_limits`. Rates are those
-of quotas (`quota_rate`), over ``quota.window.num`` windows.
+The inter-broker listener does not count for the broker's rate if there are other listeners: see `connection_limits`. Rates are
+computed as for quotas (`quota_rate`), over ``quota.window.num`` windows.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 
 MAX_ADDRESSES: Final = 20_000
-"""Whose rates are known at a time; the one that did not connect for longest is forgotten first."""
+"""The most addresses with a known rate; the one that has not connected for longest is dropped first."""
 
 
 class ConnectionQuotas:
@@ -43,12 +44,12 @@ class ConnectionQuotas:
         windows, self._window_ms = config.quota_window_num, config.quota_window_size_seconds * 1000
         self._make = partial(QuotaRate, windows, self._window_ms)
         self._rates: dict[str | None, QuotaRate] = {}
-        """Of listeners by their names; None: of the broker."""
+        """Rates by listener name; None: the broker's."""
         self._addresses: OrderedDict[str, QuotaRate] = OrderedDict()
         self._limits: dict[str | None, float] = {}
 
     def take_over(self, quotas: Mapping[QuotaKey, float]) -> None:
-        """Have the quotas of addresses take effect. Hosts' names are looked up on another thread."""
+        """Apply the quotas of addresses. Host names are resolved on another thread."""
         self._limits = limits = {}
         for name, value in limits_of_addresses(CONNECTION_CREATION_RATE, quotas).items():
             address = None if name is None else as_address(name)
@@ -63,7 +64,7 @@ class ConnectionQuotas:
                 limits.setdefault(address, value)
 
     def wait_ms(self, limits: Iterable[tuple[str | None, int]]) -> int:
-        """Count a connection for listeners and the broker (None) with their rates; return how long it is to wait."""
+        """Count a connection for listeners and the broker (None), with their rates; return how long it must wait."""
         wait = 0
         for name, limit in limits:
             if limit < UNLIMITED:
@@ -76,7 +77,7 @@ class ConnectionQuotas:
         return wait
 
     def wait_of_address_ms(self, host: str) -> int:
-        """Count a connection of an address; return after how long it is to be closed, 0 if it may stay."""
+        """Count a connection of an address; return after how long to close it, 0 if it may stay."""
         limits = self._limits
         if not limits:
             return 0
@@ -102,7 +103,7 @@ class ConnectionQuotas:
 
 
 def as_address(text: str) -> str | None:
-    """Return an address as sockets write it; None of what is none."""
+    """Return an address in the form that sockets use; None if it is not an address."""
     try:
         found = ipaddress.ip_address(text)
     except ValueError:

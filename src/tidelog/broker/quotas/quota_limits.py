@@ -1,6 +1,6 @@
-"""Which limit is whose. The first that is there counts, as in Kafka's DefaultQuotaCallback:
+"""Which limit applies to a client. The first that exists counts, as in Kafka's DefaultQuotaCallback:
 
-| | user | client id | is shared by |
+| | user | client id | shared by |
 |---|---|---|---|
 | 1 | its own | its own | connections of this user with this client id |
 | 2 | its own | default | the same |
@@ -26,7 +26,7 @@ IP: Final = "ip"
 
 
 class Part(Enum):
-    """The marker for the default entity in place of a name."""
+    """Stands for the default entity in place of a name."""
 
     ABSENT = 0
     DEFAULT = 1
@@ -36,7 +36,7 @@ Name: TypeAlias = str | Part
 
 
 class Limit(NamedTuple):
-    """A limit, and who shares it: a user, a client id, or both; "" for what makes no difference."""
+    """A limit and its sharers: a user, a client id, or both; "" for what does not matter."""
 
     value: float
     user: str
@@ -57,7 +57,7 @@ class QuotaLimits:
         return bool(self._limits)
 
     def find(self, user: str, client_id: str) -> Limit | None:
-        """Return the limit of a user's connection with a client id, None without one."""
+        """Return the limit for a user's connection with a client id, None if there is none."""
         get = self._limits.get
         for its_user in (user, Part.DEFAULT):
             for its_client in (client_id, Part.DEFAULT):
@@ -75,5 +75,5 @@ class QuotaLimits:
 
 
 def limits_of_addresses(kind: str, quotas: Mapping[QuotaKey, float]) -> dict[str | None, float]:
-    """Return the limits of one kind by address, as it is written; None stands for all others."""
+    """Return the limits of one kind by address, in the sockets' form; None stands for all other addresses."""
     return {entity[0][1]: value for (entity, key), value in quotas.items() if key == kind and entity[0][0] == IP and value > 0}

@@ -1,9 +1,9 @@
-"""Rates over the last windows, and buckets of tokens: Kafka's arithmetic of quotas (Rate, TokenBucket, QuotaUtils).
+"""Rates over recent windows, and token buckets: Kafka's quota arithmetic (Rate, TokenBucket, QuotaUtils).
 
-A rate is the sum of the last ``quota.window.num`` windows over the time since the oldest of them began. Windows that are missing,
-at the start and after a pause, count as empty ones: so a client may use what it did not use in the last ten seconds.
+A rate is the sum of the last ``quota.window.num`` windows, divided by the time since the oldest of them began. Missing windows,
+at the start and after a pause, count as empty, so a client may use what it did not use in the last ten seconds.
 
-Pure: `now_ms` is of a steady clock. A counter that is idle, or full, says the same as a new one: it may be forgotten.
+Pure: `now_ms` is of a monotonic clock. A counter that is idle or full equals a new one, so it may be dropped.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from tidelog.config import INT32_MAX
 
 
 class QuotaRate:
-    """Recent use. A sample is when its window began, when something was last counted, how much.
+    """Recent use. A sample has the begin of its window, the last time something was counted, and the amount.
 
-    Samples lie in a ring, as Kafka's: one that is out of date is set to nothing, and its window begins then. So after a pause the
-    rate is over a longer time.
+    Samples are in a ring, as in Kafka: an outdated one is reset, and its window begins then. So after a pause the rate covers a
+    longer time.
     """
 
     __slots__ = ("_counted_ms", "_newest", "_samples", "_window_ms", "_windows")
@@ -30,7 +30,7 @@ class QuotaRate:
         self._counted_ms = 0
 
     def record(self, value: float, now_ms: int) -> None:
-        """Count a value; a negative one takes back what was counted."""
+        """Count a value; a negative one undoes a count."""
         samples = self._samples
         if not samples:
             samples.append([now_ms, now_ms, 0.0])
@@ -43,12 +43,12 @@ class QuotaRate:
         newest[2] += value
 
     def rate(self, now_ms: int) -> float:
-        """Return the recent rate, a second."""
+        """Return the recent rate per second."""
         window_ms = self.window_ms(now_ms)
         return sum(sample[2] for sample in self._samples) / (window_ms / 1000)
 
     def window_ms(self, now_ms: int) -> float:
-        """Return the time that the rate is over."""
+        """Return the time that the rate covers."""
         since_ms = oldest_ms = now_ms
         oldest_ms -= self._windows * self._window_ms
         for sample in self._samples:
@@ -61,7 +61,7 @@ class QuotaRate:
         return max(elapsed_ms + max(missing, 0) * self._window_ms, 1)
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """Return how long to wait until the rate is down to the limit again; 0 if it is not above it."""
+        """Return how long to wait until the rate is back at the limit; 0 if it is not above."""
         rate = self.rate(now_ms)
         if not rate > limit:
             return 0
@@ -70,13 +70,13 @@ class QuotaRate:
         return floor((rate - limit) / limit * self.window_ms(now_ms) + 0.5)
 
     def is_idle(self, now_ms: int) -> bool:
-        """Whether nothing of what was counted counts any more."""
+        """Whether nothing counted is still relevant."""
         return now_ms - self._counted_ms >= self._windows * self._window_ms
 
 
 class TokenBucket:
-    """Tokens that come at the limit's rate, and are kept for so many windows. A client that overdraws it is throttled until it is
-    no longer overdrawn.
+    """Tokens that accumulate at the limit's rate, for at most a number of windows. A client that overdraws is throttled until the
+    balance is not negative.
     """
 
     __slots__ = ("_seconds", "_tokens", "_updated_ms")
@@ -87,21 +87,21 @@ class TokenBucket:
         self._updated_ms = 0
 
     def record(self, value: float, limit: float, now_ms: int) -> None:
-        """Take tokens, or give them back."""
+        """Take tokens, or return them."""
         self._tokens = min(limit * self._seconds, self.tokens(limit, now_ms) - value)
 
     def tokens(self, limit: float, now_ms: int) -> float:
-        """Return how many there are; below 0 if it is overdrawn."""
+        """Return the number of tokens; negative if overdrawn."""
         came = limit * max(now_ms - self._updated_ms, 0) / 1000
         self._tokens = min(limit * self._seconds, self._tokens + came)
         self._updated_ms = now_ms
         return self._tokens
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """Return how long to wait until nothing is overdrawn."""
+        """Return how long to wait until the balance is not negative."""
         tokens = self.tokens(limit, now_ms)
         return 0 if tokens >= 0 else floor(-tokens * 1000 / limit + 0.5)
 
     def is_full(self, limit: float, now_ms: int) -> bool:
-        """Whether it says the same as a new one."""
+        """Whether it equals a new one."""
         return self.tokens(limit, now_ms) >= limit * self._seconds

@@ -1,14 +1,14 @@
-"""Replicas of partitions: who leads, who follows, who is in sync, and what waits until records are committed.
+"""Replicas of partitions: leaders, followers, in-sync replicas, and requests that wait until records are committed.
 
 | read | for |
 |---|---|
-| `replicas` | all replicas here: they follow the metadata; which followers are late |
-| `partition`, `remote_replica` | one replica: leader or follower, who is in sync, how far records are committed |
-| `cluster_leadership` | what APIs ask of them |
-| `isr_changes` | changes of the ISR, proposed to the controller |
-| `offset_waits`, `delayed_produce` | acks=all: answers that wait until records are committed |
-| `fetchers`, `following/` | all partitions that are followed; how one leader is followed |
-| `replica_numbers` | what an operator sees |
+| `replicas` | all replicas of this broker, updated from the metadata; late followers |
+| `partition`, `remote_replica` | one replica: leader or follower, its ISR, its high watermark |
+| `cluster_leadership` | their interface for the APIs |
+| `isr_changes` | ISR changes proposed to the controller |
+| `offset_waits`, `delayed_produce` | acks=all: responses that wait until records are committed |
+| `fetchers`, `following/` | all followed partitions; fetching from one leader |
+| `replica_numbers` | metrics |
 | `replication_quota` | throttles of replication |
-| `replica_selector` | which replica a consumer is sent to |
+| `replica_selector` | the replica that a consumer should read from |
 """

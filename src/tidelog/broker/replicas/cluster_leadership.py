@@ -1,16 +1,16 @@
-"""`Leadership` of a broker in a cluster: what the metadata says of each partition, and what its followers have (`Replicas`).
+"""`Leadership` of a cluster member, from the metadata and the followers' progress (`Replicas`).
 
 | a partition | requests for its leader | requests for any replica |
 |---|---|---|
 | is led here, and the epoch is the request's | served | served |
 | is followed here | NOT_LEADER_OR_FOLLOWER | served |
-| … in an older, a newer epoch than the request's | UNKNOWN_LEADER_EPOCH, FENCED_LEADER_EPOCH | the same |
+| … in an older or newer epoch than the request's | UNKNOWN_LEADER_EPOCH or FENCED_LEADER_EPOCH | the same |
 | is offline here | KAFKA_STORAGE_ERROR | the same |
 | has no replica here | NOT_LEADER_OR_FOLLOWER | the same |
 | is not in the metadata | UNKNOWN_TOPIC_OR_PARTITION | the same |
 
-As in Kafka the epoch is checked first. A follower whose broker was restarted since it fetched is NOT_LEADER_OR_FOLLOWER
-(KIP-903): its log may be shorter than it was. Belongs to the loop's thread.
+As in Kafka, the epoch is checked first. A fetch from a follower whose broker has restarted since its last fetch gets
+NOT_LEADER_OR_FOLLOWER (KIP-903): its log may have become shorter. Belongs to the loop's thread.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ _NONE = ErrorCode.NONE
 
 
 class ClusterLeadership:
-    """A cluster's. `quota` is the leader's throttle; `has_selector` if consumers are sent to replicas in their racks.
+    """The leadership of a cluster member. `quota` is the leader's replication throttle; `has_selector` whether consumers are sent
+    to replicas in their racks.
 
-    The callables are those of a node's parts.
+    The callables come from the node's parts.
     """
 
     def __init__(
@@ -61,15 +62,15 @@ class ClusterLeadership:
         self._quota = quota
         self._has_selector = has_selector
 
-    # --- may it be done here?
+    # --- before the operation
 
     def epoch_of(self, key: TopicPartition) -> int:
-        """Return the epoch in which this broker leads a partition, NO_EPOCH if it does not."""
+        """Return the epoch in which this broker leads a partition, NO_EPOCH if it does not lead it."""
         partition = self._get(key)
         return partition.leader_epoch if partition is not None and partition.is_leader else NO_EPOCH
 
     def leader_of(self, key: TopicPartition) -> tuple[int, int]:
-        """Return a partition's leader and its epoch: as this broker's replica knows it, else as the metadata does."""
+        """Return a partition's leader and epoch, from this broker's replica if it has one, otherwise from the metadata."""
         partition = self._get(key)
         if partition is not None and partition.log is not None:
             return partition.leader_id, partition.leader_epoch
@@ -77,19 +78,19 @@ class ClusterLeadership:
         return (NO_LEADER, NO_EPOCH) if record is None else (record.leader, record.leader_epoch)
 
     def refusal(self, key: TopicPartition, current_leader_epoch: int = NO_EPOCH) -> ErrorCode:
-        """Return why this broker does not lead a partition in that epoch, NONE if it does."""
+        """Return NONE if this broker leads a partition in that epoch, otherwise the error."""
         partition = self._get(key)
         return self._why_missing(key) if partition is None else partition.refusal(current_leader_epoch)
 
     def reading_refusal(self, key: TopicPartition, current_leader_epoch: int = NO_EPOCH) -> ErrorCode:
-        """Return why this broker has no replica of a partition in that epoch, NONE if it has."""
+        """Return NONE if this broker has a replica of a partition in that epoch, otherwise the error."""
         partition = self._get(key)
         if partition is None:
             return self._why_missing(key)
         return partition.refusal(current_leader_epoch, by_any_replica=True)
 
     def follower_refusal(self, key: TopicPartition, current_leader_epoch: int, replica_id: int, replica_epoch: int) -> ErrorCode:
-        """Return why a broker's fetch as a follower is refused."""
+        """Return the error for a broker's fetch as a follower, NONE if it may fetch."""
         partition = self._get(key)
         if partition is None:
             return self._why_missing(key)
@@ -97,7 +98,7 @@ class ClusterLeadership:
         if code:
             return code
         if replica_id not in partition.followers:
-            # It may have become one, and this broker not know yet.
+            # It may be a new replica that this broker does not know yet.
             return ErrorCode.NOT_LEADER_OR_FOLLOWER if current_leader_epoch == NO_EPOCH else ErrorCode.UNKNOWN_LEADER_EPOCH
         if replica_epoch != NO_EPOCH and self._plane.is_alive(replica_id):
             registered = self._plane.image.broker_epoch(replica_id)
@@ -106,7 +107,7 @@ class ClusterLeadership:
         return _NONE
 
     def check_in_sync(self, log: PartitionLog) -> ErrorCode:
-        """Return NOT_ENOUGH_REPLICAS where fewer are in sync than the topic asks for."""
+        """Return NOT_ENOUGH_REPLICAS if fewer replicas are in sync than the topic requires."""
         partition = self._get(log.topic_partition)
         if partition is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -119,14 +120,14 @@ class ClusterLeadership:
         return _NONE if start is None or start <= log.high_watermark else ErrorCode.OFFSET_NOT_AVAILABLE
 
     def is_held_back(self, log: PartitionLog, replica_id: int) -> bool:
-        """Whether a follower that is not in sync has to wait, as the throttle's rate is exceeded."""
+        """Whether an out-of-sync follower must wait because the throttle's rate is exceeded."""
         if not self._is_throttled(log):
             return False
         partition = self._get(log.topic_partition)
         return partition is not None and replica_id not in partition.isr and self._quota.is_exceeded(monotonic())
 
     def sent_to_follower(self, log: PartitionLog, size_bytes: int) -> None:
-        """Count the bytes of a throttled partition, of replicas in sync as well."""
+        """Count the bytes of a throttled partition, including those sent to in-sync replicas."""
         if self._is_throttled(log):
             self._quota.record(size_bytes, monotonic())
 
@@ -134,7 +135,7 @@ class ClusterLeadership:
         return self._quota.is_throttled(log.topic_partition, log.config.leader_replication_throttled_replicas)
 
     def preferred_replica(self, key: TopicPartition, client_rack: str, fetch_offset: int, listener: Listener) -> int | None:
-        """Return the in-sync follower in the consumer's rack that has the offset, None if there is none or none is looked for."""
+        """Return an in-sync follower in the consumer's rack that has the offset; None if there is none, or none is wanted."""
         partition = self._get(key)
         if not self._has_selector or partition is None or not partition.is_leader:
             return None
@@ -149,10 +150,10 @@ class ClusterLeadership:
         me = brokers.get(self._plane.node_id)
         return preferred_replica(client_rack, None if me is None else me.rack, in_sync, fetch_offset)
 
-    # --- it was done
+    # --- after the operation
 
     def appended(self, log: PartitionLog) -> bool:
-        """Note an append: followers that wait get it, and it may be committed already."""
+        """Handle an append: waiting followers get the records, which may already be committed."""
         partition = self._get(log.topic_partition)
         if log.is_flush_awaited:
             self._when_flushed(log, self._flushed)
@@ -167,7 +168,7 @@ class ClusterLeadership:
             self._replicas.advance(partition)
 
     def when_committed(self, log: PartitionLog, end_offset: int, timeout_ms: int | None, done: Committed) -> bool:
-        """Wait until all in-sync replicas have what is below `end_offset`."""
+        """Wait until all in-sync replicas have everything below `end_offset`."""
         partition, code = self._led(log)
         if partition is None:
             done(code)
@@ -187,7 +188,7 @@ class ClusterLeadership:
             self._replicas.committed.end(key, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def when_low_watermark(self, log: PartitionLog, offset: int, timeout_ms: int, done: Deleted) -> int | None:
-        """Wait until the logs of all live replicas start at `offset`, or later."""
+        """Wait until the logs of all live replicas start at `offset` or later."""
         partition, code = self._led(log)
         if partition is None:
             done(code, -1)
@@ -199,7 +200,7 @@ class ClusterLeadership:
         return None
 
     def _led(self, log: PartitionLog) -> tuple[Partition | None, ErrorCode]:
-        """Return the partition of a log if this broker leads it, else why not."""
+        """Return the partition of a log if this broker leads it, otherwise the error."""
         partition = self._get(log.topic_partition)
         if partition is None or partition.log is not log:
             return None, self._why_missing(log.topic_partition)
@@ -209,21 +210,21 @@ class ClusterLeadership:
     def follower_fetched(
         self, log: PartitionLog, replica_id: int, replica_epoch: int, offset: LogOffsetMetadata, log_start_offset: int
     ) -> None:
-        """Note how far a follower has come: see `Replicas.follower_fetched`."""
+        """Store a follower's progress: see `Replicas.follower_fetched`."""
         self._replicas.follower_fetched(log.topic_partition, replica_id, replica_epoch, offset, log_start_offset, monotonic())
 
     def on_return(self, log: PartitionLog, has_lost: bool) -> None:
-        """Take up a partition that was offline: see `Replicas.on_return`."""
+        """Handle a partition that is online again: see `Replicas.on_return`."""
         self._replicas.on_return(log, has_lost)
 
     # --- epochs
 
     def end_offset_for_epoch(self, log: PartitionLog, epoch: int) -> tuple[int, int] | None:
-        """Return (epoch, end offset) of a log's last epoch at or below `epoch`: a leader's log knows its own epoch, too."""
+        """Return (epoch, end offset) of a log's last epoch at or below `epoch`. A leader's log also has its current epoch."""
         return None if epoch < 0 else log.end_offset_for_epoch(epoch)
 
     def epoch_at_start(self, log: PartitionLog, known: int) -> int:
-        """Return what the log knows: a leader notes its epoch when it begins to lead."""
+        """Return the epoch in the log: a leader stores its epoch when it begins to lead."""
         return known
 
     # --- inside

@@ -1,14 +1,14 @@
 """acks=all: a response that waits until its records are committed (Kafka's DelayedProduce), partition by partition.
 
-| a partition | its answer |
+| a partition | its result |
 |---|---|
-| is committed up to its last record | as it was |
-| … and fewer replicas are in sync than `min.insync.replicas` | NOT_ENOUGH_REPLICAS_AFTER_APPEND |
-| is led by another broker meanwhile, or deleted | NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION |
+| is committed up to its last record | unchanged |
+| … but fewer replicas are in sync than `min.insync.replicas` | NOT_ENOUGH_REPLICAS_AFTER_APPEND |
+| is meanwhile led by another broker, or deleted | NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION |
 | has waited for the request's `timeout_ms` | REQUEST_TIMED_OUT |
-| was refused by the disk | KAFKA_STORAGE_ERROR |
+| had a disk error | KAFKA_STORAGE_ERROR |
 
-As in Kafka, a refused partition keeps its base offset, unless its disk has refused it: its records are in the log, and may be
+As in Kafka, a failed partition's result keeps its base offset, except after a disk error: its records are in the log, and may be
 committed later. Belongs to the loop's thread.
 """
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 FIRST_WITH_LEADERS = 10
-"""From this version on an answer of NOT_LEADER_OR_FOLLOWER names the leader (KIP-951)."""
+"""From this version on a NOT_LEADER_OR_FOLLOWER result names the leader (KIP-951)."""
 
 
 class Uncommitted(NamedTuple):
-    """An answer whose records end at `end_offset` of `log`, and are not committed yet."""
+    """A partition's result whose records end at `end_offset` of `log`, and are not committed yet."""
 
     answer: PartitionProduceResponse
     log: PartitionLog
@@ -40,7 +40,7 @@ class Uncommitted(NamedTuple):
 
 
 class DelayedProduce:
-    """One response that waits."""
+    """One waiting response."""
 
     def __init__(self, node: Node, request: Request, response: ProduceResponse) -> None:
         self._node = node
@@ -49,7 +49,7 @@ class DelayedProduce:
         self._left = 1
 
     def wait_for(self, uncommitted: Iterable[Uncommitted], timeout_ms: int) -> ProduceResponse | Outcome:
-        """Return the response if all is committed already; else LATER, and the request gets it then."""
+        """Return the response if everything is committed; otherwise LATER, and send the response later."""
         when_committed = self._node.leadership.when_committed
         for one in uncommitted:
             self._left += 1
@@ -77,7 +77,7 @@ class DelayedProduce:
 
 
 def name_leaders(node: Node, request: Request, response: ProduceResponse) -> None:
-    """Have the answers that say that another broker leads say which one, and where it is."""
+    """Add the leader and its address to results that say that another broker leads."""
     leaders = set()
     for topic in response.responses:
         for answer in topic.partition_responses:

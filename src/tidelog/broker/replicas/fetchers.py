@@ -1,7 +1,7 @@
-"""All that this broker follows: which partitions, from which leaders.
+"""All partitions that this broker follows, and the fetchers that fetch from their leaders (Kafka's ReplicaFetcherManager).
 
-To each leader there are ``num.replica.fetchers`` connections, one unless that says more; a partition always goes by the same
-one. A fetcher begins with its first partition and ends with its last. Kafka's ReplicaFetcherManager.
+Each leader has ``num.replica.fetchers`` connections (default 1); a partition always uses the same one. A fetcher starts with its
+first partition and stops with its last.
 
 Belongs to the loop's thread.
 """
@@ -32,7 +32,7 @@ __all__ = ["Fetchers", "Followed"]
 
 
 class Fetchers:
-    """Follows leaders, as it is asked to. `quota` is the follower's throttle."""
+    """Follows leaders on request. `quota` is the follower's throttle."""
 
     def __init__(
         self,
@@ -60,14 +60,14 @@ class Fetchers:
         )
         self._fetchers: dict[tuple[int, int], LeaderFetcher] = {}
         self._leaders: dict[TopicPartition, tuple[int, int]] = {}
-        """Which fetcher each partition is followed by."""
+        """The fetcher of each partition."""
         self._stopping: set[asyncio.Task[None]] = set()
         self._is_started = False
         self._ended_bytes = 0
-        """Bytes that fetchers have appended which ended."""
+        """Bytes appended by fetchers that have stopped."""
 
     def follow(self, leader_id: int, partitions: Iterable[Followed]) -> None:
-        """Follow partitions from a leader, wherever they were followed from before; no change if that is so already."""
+        """Follow partitions from a leader, whatever leader they were followed from; no-op if nothing changes."""
         for followed in partitions:
             where = leader_id, self._index(followed.key)
             before = self._leaders.get(followed.key)
@@ -83,7 +83,7 @@ class Fetchers:
         self._end_idle()
 
     def leave(self, keys: Iterable[TopicPartition]) -> None:
-        """Stop following partitions. Idempotent. Nothing that still comes for them is appended."""
+        """Stop following partitions. Idempotent. Later responses for them are not appended."""
         for key in keys:
             where = self._leaders.pop(key, None)
             if where is not None:
@@ -91,13 +91,13 @@ class Fetchers:
         self._end_idle()
 
     def start(self) -> None:
-        """Begin to fetch. Idempotent."""
+        """Start fetching. Idempotent."""
         self._is_started = True
         for fetcher in self._fetchers.values():
             fetcher.start()
 
     async def stop(self) -> None:
-        """End: nothing more is appended."""
+        """Stop: nothing more is appended."""
         self._leaders.clear()
         fetchers, self._fetchers = self._fetchers, {}
         await asyncio.gather(*(fetcher.stop() for fetcher in fetchers.values()), *self._stopping)
@@ -105,28 +105,28 @@ class Fetchers:
     # --- asking
 
     def partition(self, key: TopicPartition) -> FollowedPartition | None:
-        """Return how a partition is followed, None if it is not."""
+        """Return a followed partition, None if it is not followed."""
         where = self._leaders.get(key)
         return None if where is None else self._fetchers[where].partitions[key]
 
     def partitions(self) -> Iterator[FollowedPartition]:
-        """Yield all that is followed."""
+        """Yield all followed partitions."""
         for fetcher in self._fetchers.values():
             yield from fetcher.partitions.values()
 
     @property
     def failed(self) -> list[FollowedPartition]:
-        """Those that are given up until their next epoch."""
+        """The number of partitions that are not followed until their next epoch."""
         return [one for one in self.partitions() if one.state is FollowerState.FAILED]
 
     @property
     def appended_bytes(self) -> int:
-        """Bytes of records that came from leaders."""
+        """Bytes of records fetched from leaders."""
         return self._ended_bytes + sum(fetcher.appended_bytes for fetcher in self._fetchers.values())
 
     @property
     def max_lag(self) -> int:
-        """Offsets below its leader's high watermark that the partition furthest from it lacks."""
+        """The largest lag of a partition: offsets below its leader's high watermark that are missing here."""
         return max((one.lag or 0 for one in self.partitions()), default=0)
 
     # --- inside

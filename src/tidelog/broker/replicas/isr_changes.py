@@ -1,8 +1,7 @@
-"""Proposed changes of the ISR, sent to the controller: AlterPartition (KIP-497; broker epochs, KIP-903).
+"""Sends ISR changes to the controller: AlterPartition (KIP-497; broker epochs, KIP-903).
 
-One request is under way at a time, with all proposals since the last one, one for each partition. A request that fails as a whole
-is sent again, for as long as it takes, without the proposals that partitions have dropped meanwhile. Each partition gets its
-answer.
+One request is in flight at a time, with all proposals since the last one, one per partition. A request that fails as a whole is
+retried until it succeeds, without proposals that were dropped meanwhile. Each partition gets its result.
 
 Belongs to the loop's thread. Kafka's AlterPartitionManager.
 """
@@ -35,17 +34,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 RETRY_S = 0.05
-"""After a request that failed as a whole, or a proposal that is to be sent again."""
+"""The wait after a request that failed as a whole, or a proposal that must be retried."""
 
 AT_ONCE = 1000
-"""Proposals in one request."""
+"""The most proposals in one request."""
 
 _RECOVERED = 0
-"""The leader recovery state of a leader that has taken the partition up, whatever election it came from (KIP-704)."""
+"""The leader recovery state of a leader that has taken over the partition after any election (KIP-704)."""
 
 
 class IsrChanges:
-    """Sends proposals. `answered` is called with each partition that got an answer, and whether its high watermark moved."""
+    """Sends proposals. `answered` is called with each partition that got a result, and whether its high watermark moved."""
 
     def __init__(self, plane: MetadataPlane, answered: Callable[[Partition, bool], None]) -> None:
         self._plane = plane
@@ -55,7 +54,7 @@ class IsrChanges:
         self._is_stopped = False
 
     def propose(self, partition: Partition, change: IsrChange, topic_id: uuid.UUID) -> None:
-        """Send a proposal soon; one of that partition that was not sent yet is obsolete."""
+        """Send a proposal soon; it replaces an unsent one of that partition."""
         if self._is_stopped:
             return
         self._unsent[change.key] = partition, change, topic_id
@@ -63,7 +62,7 @@ class IsrChanges:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="tidelog-isr-changes")
 
     async def stop(self) -> None:
-        """Send nothing any more."""
+        """Stop sending."""
         self._is_stopped = True
         task, self._task = self._task, None
         if task is not None:
@@ -82,17 +81,17 @@ class IsrChanges:
         self._task = None
 
     async def _send(self, sent: dict[TopicPartition, tuple[Partition, IsrChange, uuid.UUID]]) -> bool:
-        """Send proposals together; False if there is something to be sent again."""
+        """Send proposals together; False if something must be retried."""
         try:
             response: AlterPartitionResponse = await self._plane.call(self._request(sent))
             code, why = known_code(response.error_code), ""
         except TidelogError as error:
             response, code, why = AlterPartitionResponse(), ErrorCode.NETWORK_EXCEPTION, str(error)
         except Exception:
-            logger.exception("in-sync replicas cannot be proposed")
+            logger.exception("cannot propose in-sync replicas")
             response, code = AlterPartitionResponse(), ErrorCode.UNKNOWN_SERVER_ERROR
         if code:
-            logger.warning("the controller accepts no change of in-sync replicas (%s %s), proposed again", code.name, why)
+            logger.warning("the controller rejects changes of in-sync replicas (%s %s), retrying", code.name, why)
         results = {
             (topic.topic_id, one.partition_index): one for topic in response.topics for one in topic.partitions if not code
         }

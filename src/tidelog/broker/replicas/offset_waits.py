@@ -1,7 +1,7 @@
-"""Operations that wait until a partition reaches an offset: by its high watermark (acks=all) or low watermark (DeleteRecords).
+"""Operations that wait until a partition's high watermark (acks=all) or low watermark (DeleteRecords) reaches an offset.
 
-Each wait ends once: its offset is reached, its time is over, or the partition is not this broker's to lead any more. Those that
-end together are called in turn, a slice of them in one round of the loop: a leader's death ends thousands.
+Each wait ends once: its offset is reached, its timeout passes, or this broker no longer leads the partition. Waits that end
+together are called in slices of the loop: a lost leadership may end thousands.
 
 Belongs to the loop's thread.
 """
@@ -32,7 +32,7 @@ class _Wait:
 
 
 class OffsetWaits:
-    """Waits by partition. `soon` has a call made in one of the loop's next rounds (`Slices.soon`)."""
+    """Waits by partition. `soon` makes a call in one of the loop's next turns (`Slices.soon`)."""
 
     def __init__(self, timers: Timers, soon: Callable[[Callable[[], None]], None]) -> None:
         self._timers = timers
@@ -43,7 +43,7 @@ class OffsetWaits:
         return key in self._waits
 
     def add(self, key: TopicPartition, offset: int, timeout_ms: int | None, done: Callable[[ErrorCode], None]) -> None:
-        """Have `done` called, once, when `offset` is reached, when `timeout_ms` is over (None: never), or it `end`s."""
+        """Call `done` once: when `offset` is reached, after `timeout_ms` (None: never), or when the wait `end`s."""
         wait = _Wait(offset, done)
         waits = self._waits.get(key)
         if waits is None:
@@ -56,7 +56,7 @@ class OffsetWaits:
             wait.timer = self._timers.call_later(max(timeout_ms, 0), lambda: self._timed_out(key, wait))
 
     def reached(self, key: TopicPartition, offset: int, code: ErrorCode = ErrorCode.NONE) -> None:
-        """End what waits for `offset` or less, with `code`."""
+        """End the waits for `offset` or less, with `code`."""
         waits = self._waits.get(key)
         if waits is None or waits[0].offset > offset:
             return
@@ -68,7 +68,7 @@ class OffsetWaits:
         self._end(ended, code)
 
     def end(self, key: TopicPartition, code: ErrorCode) -> None:
-        """End all that waits for anything of a partition, with `code`."""
+        """End all waits of a partition, with `code`."""
         self._end(self._waits.pop(key, ()), code)
 
     def _end(self, ended: list[_Wait] | tuple[()], code: ErrorCode) -> None:

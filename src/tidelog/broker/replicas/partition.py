@@ -1,31 +1,31 @@
-"""One replica of a partition on this broker, and what a leader knows of the others (Kafka's Partition; KIP-497, KIP-841).
+"""One replica of a partition on this broker, and a leader's state of the others (Kafka's Partition; KIP-497, KIP-841).
 
-The controller says who leads and who is in sync, by records with two epochs. A record with a lower partition epoch, or leader
-epoch, is stale, and ignored; one with a higher leader epoch makes a leader or a follower; all others change replicas and ISR.
+The controller decides on leader and ISR, by records with two epochs. A record with a lower partition or leader epoch is stale and
+ignored. One with a higher leader epoch makes the replica a leader or follower. All others change replicas and ISR.
 
-| what a leader does | when |
+| a leader | when |
 |---|---|
-| notes its epoch at its log's end | it begins to lead: followers see by it where to cut |
-| moves the high watermark to the smallest log end of the *maximal* ISR | it appends, a follower fetches, the ISR changes |
-| … counting also followers that have just caught up and may join | else they might never reach it |
+| stores its epoch at its log end | it begins to lead: followers need it to find where to truncate |
+| advances the high watermark to the smallest log end of the *maximal* ISR | it appends, a follower fetches, the ISR changes |
+| … including followers that have just caught up and may join | otherwise they might never reach it |
 | … but not while fewer are in sync than `min.insync.replicas` | |
 | proposes a follower for the ISR | its log end reaches the high watermark *and* the start of the leader's epoch |
-| proposes to drop a follower from it | it did not have the whole log for `replica.lag.time.max.ms` |
+| proposes to remove a follower from it | it was not caught up for `replica.lag.time.max.ms` |
 
-A proposal is pending until the controller answers it, and there is one at a time. The maximal ISR is the committed one and
-those that a pending proposal adds: they may be elected as soon as the controller has accepted it. A replica that it drops counts
-until the proposal is committed.
+One proposal is pending at a time, until the controller answers. The maximal ISR is the committed ISR plus replicas that a pending
+proposal adds, because they may be elected as soon as the controller accepts it. A replica that the proposal removes counts until
+the proposal is committed.
 
-| the controller's answer | what becomes of a proposal |
+| the controller's answer | the proposal is |
 |---|---|
-| the new ISR, in this leader epoch, of a partition epoch that is not lower | committed |
+| the new ISR, in this leader epoch, with a partition epoch that is not lower | committed |
 | INELIGIBLE_REPLICA, OPERATION_NOT_ATTEMPTED: it was not applied | dropped |
-| FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, NEW_LEADER_ELECTED, UNKNOWN_TOPIC_ID, … | pending until the metadata says more |
-| any other error | sent again |
+| FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, NEW_LEADER_ELECTED, UNKNOWN_TOPIC_ID, … | pending until the metadata changes |
+| any other error | retried |
 
-A proposal is made in a partition epoch. Unlike in Kafka, a record of that same epoch leaves it pending: the record only repeats
-what an earlier answer has said. Dropping the proposal there would let the high watermark pass a follower that the controller may
-be adding at this moment.
+Unlike in Kafka, a record with the partition epoch in which the proposal was made leaves it pending, because the record only
+repeats an earlier answer. If the proposal were dropped, the high watermark could pass a follower that the controller is just
+adding.
 
 Pure: time is an argument (monotonic seconds), the log is a `ReplicaLog`, and proposals go to a function. One thread at a time.
 """
@@ -115,22 +115,22 @@ class Brokers(Protocol):
         """Whether a broker is registered and not fenced."""
 
     def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether a broker may be added to an ISR: alive, not shutting down, and registered in that epoch (-1: any)."""
+        """Whether a broker may join an ISR: alive, not shutting down, and registered in that epoch (-1: any)."""
 
 
 class IsrChange(NamedTuple):
-    """A proposal to the controller: other in-sync replicas, each with the broker epoch of its last fetch (-1: none is known)."""
+    """A proposal to the controller: a new ISR, each replica with the broker epoch of its last fetch (-1: unknown)."""
 
     key: TopicPartition
     leader_epoch: int
     partition_epoch: int
     isr: tuple[tuple[int, int], ...]
     added: int | None
-    """The follower that it adds, None for one that drops some."""
+    """The follower that it adds, None if it removes some."""
 
 
 class CommittedIsr(NamedTuple):
-    """The partition's current state, as the controller says."""
+    """The partition's current state according to the controller."""
 
     leader_epoch: int
     partition_epoch: int
@@ -141,7 +141,7 @@ class Applied(NamedTuple):
     """The changes made by a record."""
 
     is_new_epoch: bool
-    """Whether the leader epoch is a newer one."""
+    """Whether the leader epoch is a new one."""
     has_advanced: bool
     """Whether the high watermark moved."""
 
@@ -160,7 +160,7 @@ _AWAITS_METADATA = frozenset(
 
 
 class Partition:
-    """A replica. `propose` is called with each proposal for another ISR; what the controller answers goes to `isr_answered`."""
+    """A replica. `propose` is called with each ISR proposal; the controller's answers go to `isr_answered`."""
 
     def __init__(
         self,
@@ -178,12 +178,12 @@ class Partition:
         self.partition_epoch = NO_EPOCH
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
-        """The committed in-sync replicas, this one among them; a follower does not look at them."""
+        """The committed in-sync replicas, including this one; followers do not use it."""
         self.pending: IsrChange | None = None
         self.followers: dict[int, RemoteReplica] = {}
-        """All other replicas, of a leader."""
+        """On a leader: all other replicas."""
         self.epoch_start_offset: int | None = None
-        """Where the log ended when this broker began to lead in its epoch."""
+        """The log end when this broker began to lead in its epoch."""
         self._node_id = node_id
         self._brokers = brokers
         self._max_lag_s = max_lag_s
@@ -206,13 +206,13 @@ class Partition:
 
     @property
     def maximal_isr(self) -> Collection[int]:
-        """The in-sync replicas, and the one that may be among them by now."""
+        """The in-sync replicas, and the one that may have joined them by now."""
         pending = self.pending
         return self.isr if pending is None or pending.added is None else (*self.isr, pending.added)
 
     @property
     def is_under_min_isr(self) -> bool:
-        """Whether fewer are in sync than the topic asks for; it asks for no more than there are replicas."""
+        """Whether fewer replicas are in sync than the topic requires, which is at most the number of replicas."""
         log = self.log
         return log is not None and len(self.isr) < min(log.config.min_insync_replicas, len(self.followers) + 1)
 
@@ -227,15 +227,15 @@ class Partition:
 
     @property
     def low_watermark(self) -> int:
-        """Where the logs of all live replicas start, or later, as a leader knows it (KIP-107)."""
+        """The lowest log start of all live replicas, as the leader knows it (KIP-107)."""
         assert self.log is not None
         starts = (one.log_start_offset for one in self.followers.values() if self._brokers.is_alive(one.broker_id))
         return min((self.log.log_start_offset, *starts))
 
     def refusal(self, current_leader_epoch: int = NO_EPOCH, *, by_any_replica: bool = False) -> ErrorCode:
-        """Return why a request that knows this leader epoch (-1: none) is not for this replica, NONE if it is.
+        """Return NONE if this replica may answer a request with this leader epoch (-1: none), otherwise the error.
 
-        `by_any_replica` where followers may answer, too.
+        `by_any_replica`: followers may answer as well.
         """
         if self.log is None:
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -246,10 +246,10 @@ class Partition:
             return ErrorCode.NONE
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    # --- what the controller says
+    # --- changes by the controller
 
     def apply(self, record: PartitionRecord, log: ReplicaLog, now_s: float) -> Applied | None:
-        """Take over a record of the metadata; None if it says nothing new. Raises what noting an epoch in the log raises."""
+        """Apply a metadata record; None if it changes nothing. Raises what storing an epoch in the log raises."""
         if record.partition_epoch < self.partition_epoch or record.leader_epoch < self.leader_epoch:
             return None
         was_led, before = self._state is ReplicaState.LEADER, self.leader_epoch
@@ -257,8 +257,8 @@ class Partition:
         state = ReplicaState.LEADER if is_led else ReplicaState.FOLLOWER
         is_new_epoch = record.leader_epoch > before or self._state is not state
         if is_led and is_new_epoch:
-            # Also in a log that is loaded again: the note may not have reached the disk, and followers ask by its epochs.
-            # Raises where the disk refuses: then nothing has changed, but that the record is to be applied again.
+            # Also in a reloaded log: the epoch may not have reached the disk, and followers need it.
+            # Raises if the disk fails: then nothing has changed, and the record must be applied again.
             log.note_leader_epoch_soon(record.leader_epoch, log.log_end_offset)
         self.log = log
         if is_new_epoch:
@@ -289,16 +289,16 @@ class Partition:
                 self.followers[broker_id] = known.get(broker_id) or RemoteReplica(broker_id)
 
     def go_offline(self) -> None:
-        """Do without a log: there is none any more that could be read or written. Idempotent.
+        """Continue without a log, because it can no longer be read or written. Idempotent.
 
-        The proposal stands: the log may be back before the controller answers, and must not commit without the replica that the
-        controller adds.
+        A pending proposal stays: the log may be back before the controller answers, and must not commit without the replica that
+        the controller adds.
         """
         if self._state is not ReplicaState.OFFLINE:
             self._leave(ReplicaState.OFFLINE)
 
     def delete(self) -> None:
-        """Forget it: this broker has no replica of the partition any more."""
+        """Forget it: this broker no longer has a replica of the partition."""
         self._leave(None)
         self.pending = None
 
@@ -313,14 +313,14 @@ class Partition:
     # --- the high watermark
 
     def advance(self, now_s: float) -> bool:
-        """Move a leader's high watermark as far as it may go; whether it moved."""
+        """Advance a leader's high watermark as far as possible; return whether it moved."""
         log = self.log
         assert log is not None
         if len(self.isr) < log.config.min_insync_replicas and self.is_under_min_isr:
             return False
         end = log.log_end_offset_metadata
         high_watermark = log.high_watermark
-        # What is to be on the disk first is not this replica's yet, although followers may have it.
+        # Records that must be flushed first do not count for this replica yet, although followers may have them.
         lowest = LogOffsetMetadata(log.recovery_point) if log.is_flush_awaited else end
         maximal = self.maximal_isr
         for broker_id, replica in self.followers.items():
@@ -353,9 +353,9 @@ class Partition:
         leader_end_offset: int,
         now_s: float,
     ) -> bool:
-        """Note a follower's fetch from `end` on; whether the high watermark moved.
+        """Process a follower's fetch from `end` on; return whether the high watermark moved.
 
-        `leader_end_offset` is where this log ended when the fetch came. Brokers without a replica are ignored.
+        `leader_end_offset` is this log's end when the fetch arrived. Brokers without a replica are ignored.
         """
         replica = self.followers.get(broker_id)
         if replica is None:
@@ -374,7 +374,7 @@ class Partition:
             self._change_isr((*self.isr, replica.broker_id), added=replica.broker_id)
 
     def maybe_shrink(self, now_s: float) -> None:
-        """Propose to drop the followers that have not had everything for too long; to be called now and then."""
+        """Propose to remove followers that were not caught up for too long; called periodically."""
         if self._state is not ReplicaState.LEADER or self.pending is not None:
             return
         late = self.late_replicas(now_s)
@@ -382,7 +382,7 @@ class Partition:
             self._change_isr(tuple(one for one in self.isr if one not in late), added=None)
 
     def late_replicas(self, now_s: float) -> list[int]:
-        """Return the in-sync followers that have not had everything for `replica.lag.time.max.ms`."""
+        """Return the in-sync followers that were not caught up for `replica.lag.time.max.ms`."""
         assert self.log is not None
         end = self.log.log_end_offset
         late = []
@@ -403,9 +403,9 @@ class Partition:
         self._propose(self, self.pending)
 
     def isr_answered(self, change: IsrChange, answer: CommittedIsr | ErrorCode, now_s: float) -> bool:
-        """Take over what the controller answers to a proposal; whether the high watermark moved.
+        """Process the controller's answer to a proposal; return whether the high watermark moved.
 
-        An answer to another proposal than the pending one comes too late, and changes nothing.
+        An answer to any other than the pending proposal is too late, and is ignored.
         """
         if self.pending is not change:
             return False
@@ -418,7 +418,7 @@ class Partition:
         if answer.leader_epoch != self.leader_epoch or answer.partition_epoch < self.partition_epoch:
             return False
         if self._state is not ReplicaState.LEADER:
-            return False  # It is offline; the metadata will say it.
+            return False  # The partition is offline; the metadata will say so.
         self.pending = None
         self.isr = answer.isr
         self.partition_epoch = answer.partition_epoch

@@ -1,11 +1,11 @@
-"""A leader's state of one follower: how far it has come, and when it was last caught up (Kafka's Replica and ReplicaState).
+"""A leader's state of one follower: its log end, and when it was last caught up (Kafka's Replica and ReplicaState).
 
-| | moves with |
+| | changes with |
 |---|---|
-| `end` | each fetch: below the offset that it asks for, the follower has everything |
-| `last_caught_up_s` | a fetch that asks for the leader's log end, as it is now, or as it was when the fetch before came |
+| `end` | each fetch: the follower has everything below the requested offset |
+| `last_caught_up_s` | a fetch from the leader's log end, now or at the time of the previous fetch |
 
-The second counts so that a follower is in sync that always comes a few records late, as others keep being appended.
+The previous fetch counts so that a follower stays in sync although it is always a few records behind ongoing appends.
 
 Times are of a monotonic clock, in seconds. Pure.
 """
@@ -19,17 +19,17 @@ UNKNOWN_END = LogOffsetMetadata(-1)
 
 
 class RemoteReplica:
-    """A follower of a partition that this broker leads. It has told nothing yet: every offset is -1, `broker_epoch` is None."""
+    """A follower of a partition that this broker leads. Before its first fetch every offset is -1, and `broker_epoch` is None."""
 
     __slots__ = ("_last_fetch_s", "_leader_end", "broker_epoch", "broker_id", "end", "last_caught_up_s", "log_start_offset")
 
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
         self.end = UNKNOWN_END
-        """Its log end; its place is that in the leader's log."""
+        """Its log end, as an offset of the leader's log."""
         self.log_start_offset = -1
         self.broker_epoch: int | None = None
-        """The epoch of its broker's registration, as its last fetch says: -1 where it does not."""
+        """The broker epoch in its last fetch: -1 if the fetch has none."""
         self.last_caught_up_s = NEVER_S
         self._last_fetch_s = NEVER_S
         self._leader_end = 0
@@ -40,7 +40,7 @@ class RemoteReplica:
     def fetched(
         self, end: LogOffsetMetadata, log_start_offset: int, broker_epoch: int, leader_end_offset: int, now_s: float
     ) -> None:
-        """Note a fetch from `end` on, that came when the leader's log ended at `leader_end_offset`."""
+        """Process a fetch from `end` on that arrived when the leader's log ended at `leader_end_offset`."""
         if end.message_offset >= leader_end_offset:
             self.last_caught_up_s = max(self.last_caught_up_s, now_s)
         elif end.message_offset >= self._leader_end:
@@ -56,9 +56,9 @@ class RemoteReplica:
         return self.end.message_offset == leader_end_offset or now_s - self.last_caught_up_s <= max_lag_s
 
     def begin_epoch(self, leader_end_offset: int, now_s: float, *, is_in_sync: bool, is_new_leader: bool) -> None:
-        """Start over in a new leader epoch; a leader that leads on keeps what it knows of offsets.
+        """Start over in a new leader epoch; a leader that continues to lead keeps the known offsets.
 
-        An in-sync follower has as much time from now on as if it had just caught up.
+        An in-sync follower counts as caught up now.
         """
         self.last_caught_up_s = now_s if is_in_sync else NEVER_S
         if is_new_leader:

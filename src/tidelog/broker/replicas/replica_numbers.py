@@ -14,24 +14,24 @@ AT_ONCE = 1000
 
 @dataclass
 class ReplicaNumbers:
-    """Counts of one moment, and bytes since the start."""
+    """Current counts, and bytes since the start."""
 
     led: int = 0
     followed: int = 0
     under_replicated: int = 0
-    """Partitions led here of which fewer replicas are in sync than there are."""
+    """Partitions led here with fewer in-sync replicas than replicas."""
     under_min_isr: int = 0
     """Partitions led here that refuse acks=all."""
     failed: int = 0
     """Partitions that are not followed until their next epoch."""
     max_lag: int = 0
-    """Offsets up to its leader's high watermark that the partition furthest from it lacks."""
+    """The largest lag of a followed partition: offsets up to its leader's high watermark that are missing here."""
     copied_bytes: int = 0
-    """Bytes of records that came from leaders."""
+    """Bytes of records fetched from leaders."""
 
 
 def counted(partitions: Iterable[Partition], fetchers: Fetchers) -> Iterator[ReplicaNumbers]:
-    """Yield numbers, whole at the end; some partitions at each step."""
+    """Yield the numbers, complete at the end; each step counts some partitions."""
     numbers = ReplicaNumbers(copied_bytes=fetchers.appended_bytes)
     for count, partition in enumerate(tuple(partitions), start=1):
         if partition.is_leader:

@@ -1,19 +1,19 @@
-"""From which replica a consumer should read: one in its own rack, if there is one (KIP-392).
+"""The replica that a consumer should read from: one in its own rack, if possible (KIP-392).
 
 | | |
 |---|---|
-| ``replica.selector.class`` is not Kafka's RackAwareReplicaSelector | the leader: consumers are sent nowhere |
-| the consumer tells no rack (``client.rack``) | the leader |
-| no replica in its rack that can serve it | the leader |
+| ``replica.selector.class`` is not Kafka's RackAwareReplicaSelector | the leader |
+| the consumer sends no rack (``client.rack``) | the leader |
+| no replica in its rack can serve it | the leader |
 | the leader is in its rack | the leader |
-| else | the one in its rack that has most; of several, the one caught up last, then the one with the largest id |
+| otherwise | the replica in its rack with the largest log end; of several, the last caught up, then the largest id |
 
-A replica can serve a consumer if it is in the ISR, can be reached by the consumer, and has the offset that is asked for. One
-that is out of sync would keep its consumers from ever reaching the end.
+A replica can serve a consumer if it is in the ISR, reachable by the consumer, and has the requested offset. Consumers of an
+out-of-sync replica might never reach the end.
 
-A leader calls `preferred_replica` for a consumer's fetch (version 11 and later) before it reads; if there is one, the answer
-names it, and has no records. A follower that is asked answers up to its own high watermark. Kafka's RackAwareReplicaSelector
-and ReplicaManager.findPreferredReadReplica. Pure.
+A leader calls `preferred_replica` for a consumer's fetch (version 11 and later) before it reads. If there is one, the response
+names it and has no records. A follower serves records up to its own high watermark. Kafka's RackAwareReplicaSelector and
+ReplicaManager.findPreferredReadReplica. Pure.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 class ReplicaView(NamedTuple):
-    """A follower as its leader sees it. `rack` is that of its broker."""
+    """A follower as its leader sees it. `rack` is its broker's."""
 
     broker_id: int
     rack: str | None
     log_start_offset: int
     log_end_offset: int
     caught_up_s: float
-    """When it last had all that the leader had (monotonic clock)."""
+    """When it was last caught up with the leader (monotonic clock)."""
 
 
 def preferred_replica(
     client_rack: str | None, leader_rack: str | None, in_sync: Iterable[ReplicaView], fetch_offset: int
 ) -> int | None:
-    """Return the broker that a consumer should read from instead, None if that is the leader.
+    """Return the broker that a consumer should read from, None if that is the leader.
 
-    `in_sync` are the followers in the ISR that are alive, each with what the leader knows of it.
+    `in_sync` are the live followers in the ISR, each with the leader's state of it.
     """
     if not client_rack or client_rack == leader_rack:
         return None

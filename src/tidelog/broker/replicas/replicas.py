@@ -1,17 +1,17 @@
-"""The replicas on this broker: they follow the cluster's metadata, change by change (Kafka's ReplicaManager).
+"""The replicas on this broker, changed by the cluster's metadata (Kafka's ReplicaManager).
 
-| a change of the metadata | here |
+| metadata change | action here |
 |---|---|
-| a partition is deleted, or moves to other brokers | requests are refused, delayed ones end; its folder is removed |
+| a partition is deleted, or moves to other brokers | requests are refused, pending ones end, its folder is removed |
 | this broker gets a replica | its log is created |
 | this broker leads, in a newer leader epoch | fetching from the former leader stops; `on_leading` |
-| another broker leads, or none | delayed requests end, the new leader is followed; `on_not_leading` if this broker led |
-| other in-sync replicas | the high watermark may move |
-| settings of topics, or of brokers | logs take them over |
-| brokers come, go, are fenced | requests that wait for the low watermark check again |
+| another broker leads, or none | pending requests end, the new leader is followed; `on_not_leading` if this broker led |
+| the ISR changes | the high watermark may move |
+| settings of topics or brokers change | logs apply them |
+| brokers are added, removed or fenced | requests that wait for the low watermark are checked again |
 
-Changes are applied one after the other, in slices of the loop. If the disk fails for a replica, that one goes offline, the
-reason is logged, and the others continue.
+Changes are applied one after the other, in slices of the loop. If the disk fails for a replica, it goes offline and the reason is
+logged; other replicas are not affected.
 
 Belongs to the loop's thread.
 """
@@ -56,7 +56,7 @@ Changing: TypeAlias = Generator[Until | None, Any, None]
 """A change that is applied in slices of the loop."""
 
 AT_ONCE = 16
-"""So many partitions change in one go; then others have their turn."""
+"""How many partitions change in one step, before other work runs."""
 
 
 class Fetchers(Protocol):
@@ -70,7 +70,7 @@ class Fetchers(Protocol):
 
 
 class Replicas:
-    """The partitions that this broker has a replica of."""
+    """The partitions of which this broker has a replica."""
 
     def __init__(self, core: Core, plane: MetadataPlane, fetchers: Fetchers) -> None:
         assert isinstance(core.manager, MemberLogManager)
@@ -80,7 +80,7 @@ class Replicas:
         self.deleted = OffsetWaits(core.timers, core.slices.soon)
         """Operations that wait for a low watermark."""
         self.on_leading: list[Callable[[PartitionLog, int], object]] = []
-        """Called with a log and the leader epoch in which this broker begins to lead it."""
+        """Called with a log and the leader epoch, when this broker begins to lead it."""
         self.on_not_leading: list[Callable[[TopicPartition], object]] = []
         """Called with a partition that this broker no longer leads."""
         self.isr_changes = IsrChanges(plane, self._isr_changed)
@@ -90,7 +90,7 @@ class Replicas:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._topic_ids: dict[TopicPartition, uuid.UUID] = {}
         self._lost: dict[TopicPartition, int] = {}
-        """Leader epochs in which this broker must not lead: its disk has lost records that others may have."""
+        """Leader epochs in which this broker must not lead, because its disk has lost records that other replicas may have."""
         cluster = core.config.cluster
         self._max_lag_ms = 30_000 if cluster is None else cluster.replica_lag_time_max_ms
         self._lag_timer: Timer | None = None
@@ -105,13 +105,13 @@ class Replicas:
 
     @property
     def partitions(self) -> Iterable[Partition]:
-        """All of them."""
+        """All partitions."""
         return self._partitions.values()
 
     def unwritable(self, is_led: bool) -> TopicPartition | None:
-        """Return a partition that this broker cannot write, and of which there are other replicas; None: there is none.
+        """Return a partition that this broker cannot write and that has other replicas; None if there is none.
 
-        If `is_led` one that it leads, and that another replica in sync could lead.
+        `is_led`: only one that this broker leads and that another in-sync replica could lead.
         """
         for key, partition in self._partitions.items():
             log = None if partition.log is None else self._manager.logs.get(key)
@@ -124,17 +124,17 @@ class Replicas:
         return None
 
     def record(self, key: TopicPartition) -> PartitionRecord | None:
-        """Return what the metadata says of any partition of the cluster."""
+        """Return the metadata of any partition of the cluster."""
         return self.plane.image.partition(*key)
 
     # --- start and stop
 
     def start(self) -> None:
-        """Begin to look for followers that are late."""
+        """Start checking for late followers."""
         self._lag_timer = self._core.timers.call_later(self._max_lag_ms / 2, self._check_lag)
 
     async def stop(self) -> None:
-        """Propose nothing any more."""
+        """Stop proposing ISR changes."""
         if self._lag_timer is not None:
             self._lag_timer.cancel()
         await self.isr_changes.stop()
@@ -148,12 +148,14 @@ class Replicas:
     # --- the metadata changes
 
     async def published(self, delta: MetadataDelta) -> None:
-        """Apply a change, and return when it is done. One after the other. Raises nothing that a single replica's disk does."""
+        """Apply a change, and return when it is done; changes run one after the other. Does not raise errors of a single
+        replica's disk.
+        """
         async with self._turn:
             await _driven(self.apply(delta))
 
     async def stopped(self, keys: Iterable[TopicPartition], *, deleting: bool) -> None:
-        """Stop following partitions, or delete them: a controller of ZooKeeper's says so by itself. Raises as `published`."""
+        """Stop following partitions, or delete them, as a controller under ZooKeeper requests. Raises as `published`."""
         async with self._turn:
             mine = [key for key in keys if key in self._partitions or key in self._manager.logs]
             self._fetchers.leave(mine)
@@ -161,7 +163,7 @@ class Replicas:
                 await _driven(self._delete(mine))
 
     def apply(self, delta: MetadataDelta) -> Changing:
-        """Do the same as a work of `slices`."""
+        """Do the same as a generator that runs in `slices`."""
         gone, staying = [], []
         me = self.plane.node_id
         if delta.deleted_topics:
@@ -220,7 +222,7 @@ class Replicas:
                 try:
                     self._apply(key, topic_id, record, following)
                 except Exception:
-                    # A bug, which is this partition's alone.
+                    # A bug must affect only this partition.
                     logger.exception("%s-%d: leader epoch %d cannot be applied", *key, record.leader_epoch)
             for leader_id, partitions in following.items():
                 self._fetchers.follow(leader_id, partitions)
@@ -276,7 +278,7 @@ class Replicas:
             self._resigned(partition.key, was_led=was_led)
 
     def _resigned(self, key: TopicPartition, *, was_led: bool) -> None:
-        """End what waits for this broker to lead a partition."""
+        """End requests that wait for this broker to lead a partition."""
         record = self.record(key)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if record is None else ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.committed.end(key, code)
@@ -296,7 +298,7 @@ class Replicas:
             yield from self._off_the_loop(self._manager.replicas.reconfigure(names, broker=is_brokers))
         except TidelogError as error:
             logger.error("%s", error)
-        # Where fewer replicas have to be in sync now, more may be committed.
+        # If fewer replicas must be in sync now, more records may be committed.
         for count, (key, partition) in enumerate(list(self._partitions.items())):
             if partition.is_leader and (is_brokers or key.topic in names) and partition.advance(monotonic()):
                 self._advanced(partition)
@@ -304,7 +306,7 @@ class Replicas:
                 yield None
 
     def _off_the_loop(self, steps: Steps[T]) -> Generator[Until | None, Any, T]:
-        """Do steps, and what may wait for a disk on another thread."""
+        """Run steps, and their blocking parts on another thread."""
         blocking = self._core.blocking
         result: Any = None
         error: Exception | None = None
@@ -323,10 +325,12 @@ class Replicas:
             except Exception as raised:
                 error = raised
 
-    # --- what partitions do
+    # --- partition events
 
     def advance(self, partition: Partition) -> bool:
-        """Move the high watermark of a partition as far as it may go, and end what waits for that; whether it moved."""
+        """Advance a partition's high watermark as far as possible, and end the requests that wait for it; return whether it
+        moved.
+        """
         has_advanced = partition.advance(monotonic())
         if has_advanced:
             self._advanced(partition)
@@ -341,7 +345,7 @@ class Replicas:
         log_start_offset: int,
         now_s: float,
     ) -> None:
-        """Note a follower's fetch of a partition that this broker leads: it has everything below `offset`."""
+        """Process a follower's fetch of a partition that this broker leads: the follower has everything below `offset`."""
         partition = self._partitions.get(key)
         if partition is None or not partition.is_leader:
             return
@@ -373,15 +377,15 @@ class Replicas:
             self._advanced(partition)
 
     def _went_offline(self, key: TopicPartition) -> None:
-        """Stop following a partition whose disk has failed: by its fetches the leader would take it for one in sync."""
+        """Stop following a partition whose disk has failed: its fetches would make the leader count it as in sync."""
         log = self._manager.logs.get(key)
         if log is not None and log.is_offline:
             self._fetchers.leave([key])
 
     def on_return(self, log: PartitionLog, has_lost: bool) -> None:
-        """Take up a partition whose log was loaded again after its disk had refused.
+        """Handle a partition whose log was loaded again after a disk error.
 
-        A leader that has lost records stays offline until the next election: its followers would be cut to what it has.
+        A leader that has lost records stays offline until the next election: otherwise its followers would truncate to its log.
         """
         key = log.topic_partition
         partition, record = self._partitions.get(key), self.record(key)
@@ -390,7 +394,7 @@ class Replicas:
         self._offline(partition)
         if has_lost and record.leader == self.plane.node_id and len(record.isr) > 1:
             self._lost[key] = record.leader_epoch
-            logger.error("%s-%d: no longer led, because records are lost: another in-sync replica must be elected", *key)
+            logger.error("%s-%d: gives up leadership, because records are lost: another in-sync replica must be elected", *key)
             return
         following: dict[int, list[Followed]] = defaultdict(list)
         self._apply(key, self._topic_ids[key], record, following)
@@ -404,7 +408,7 @@ def _cut(whole: list[T]) -> Iterator[list[T]]:
 
 
 async def _driven(work: Changing) -> None:
-    """Do a work that no client asked for. Raises what it raises."""
+    """Run work that no client requested. Raises what it raises."""
     loop = asyncio.get_running_loop()
     value: Any = None
     while True:

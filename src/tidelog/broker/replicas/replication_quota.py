@@ -1,19 +1,19 @@
-"""How fast replicas are copied: ``leader/follower.replication.throttled.rate`` and ``….throttled.replicas`` (KIP-73).
+"""Replication throttles: ``leader/follower.replication.throttled.rate`` and ``….throttled.replicas`` (KIP-73).
 
 | | leader | follower |
 |---|---|---|
-| rate, bytes a second | `leader.replication.throttled.rate` | `follower.replication.throttled.rate` |
+| rate, bytes per second | `leader.replication.throttled.rate` | `follower.replication.throttled.rate` |
 | which: `partition:broker,…` or `*` | `leader.replication.throttled.replicas` | `follower.replication.throttled.replicas` |
-| counts | bytes sent to followers of throttled partitions | bytes of throttled partitions that came |
-| above the rate | these partitions are answered without records | these partitions are not asked for |
-| but never | a follower in the ISR | a follower that has all up to the leader's high watermark |
+| counts | bytes sent to followers of throttled partitions | bytes received of throttled partitions |
+| above the rate | these partitions are answered without records | these partitions are not requested |
+| except | a follower in the ISR | a follower that has reached the leader's high watermark |
 
-All bytes of throttled partitions count, also of those that pass; so traffic stays at the rate. A moved replica that is in sync
-is never held up: it would leave the ISR.
+All bytes of throttled partitions count, including those of exempt replicas, so that traffic stays at the rate. An in-sync replica
+is never throttled, because it would leave the ISR.
 
-The rate is that of the last ``replication.quota.window.num`` windows of ``replication.quota.window.size.seconds``, one that
-reaches into them included, over the time since the oldest of them began, a whole window at least. Kafka's
-ReplicationQuotaManager, SimpleRate. Pure: `now_s` is of a monotonic clock.
+The rate is the bytes of the last ``replication.quota.window.num`` windows of ``replication.quota.window.size.seconds``, including
+a partly covered one, divided by the time since the oldest window began, at least one window. Kafka's ReplicationQuotaManager,
+SimpleRate. Pure: `now_s` is of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ ALL = "*"
 """Every replica of a topic is throttled."""
 
 NO_LIMIT = INT64_MAX
-"""A rate's default."""
+"""The default rate."""
 
 
 class ReplicationQuota:
-    """The bytes that were copied recently. `bytes_per_second` returns the limit, which may change."""
+    """The recently copied bytes. `bytes_per_second` returns the limit, which may change."""
 
     def __init__(
         self, node_id: int, bytes_per_second: Callable[[], int] = lambda: NO_LIMIT, *, windows: int = 11, window_s: float = 1
@@ -44,16 +44,16 @@ class ReplicationQuota:
         self._windows = windows
         self._window_s = window_s
         self._samples: deque[list[float]] = deque()
-        """Of each window: when it began, when something was last counted, how much."""
+        """For each window: its begin, the last time something was counted, the amount."""
 
     @classmethod
     def of(cls, config: ClusterConfig, bytes_per_second: Callable[[], int]) -> ReplicationQuota:
-        """Return a broker's by its properties."""
+        """Return a broker's quota from its properties."""
         window_s = config.replication_quota_window_size_seconds
         return cls(config.node_id, bytes_per_second, windows=config.replication_quota_window_num, window_s=window_s)
 
     def is_throttled(self, key: TopicPartition, replicas: str) -> bool:
-        """Whether a partition's replica here is among its topic's `replicas`, the text of the topic's property."""
+        """Whether a partition's replica here is listed in its topic property `replicas`."""
         return bool(replicas) and (replicas == ALL or key.partition in throttled_partitions(replicas, self._node_id))
 
     def record(self, size_bytes: int, now_s: float) -> None:
@@ -66,14 +66,14 @@ class ReplicationQuota:
         samples[-1][2] += size_bytes
 
     def rate(self, now_s: float) -> float:
-        """Return the recent rate, in bytes a second."""
+        """Return the recent rate in bytes per second."""
         self._forget(now_s)
         if not self._samples:
             return 0.0
         return sum(size for _, _, size in self._samples) / max(now_s - self._samples[0][0], self._window_s)
 
     def is_exceeded(self, now_s: float) -> bool:
-        """Whether throttled partitions have to wait."""
+        """Whether throttled partitions must wait."""
         return self.rate(now_s) > self.bytes_per_second()
 
     def _forget(self, now_s: float) -> None:

@@ -12,9 +12,9 @@ _OF_ZOOKEEPER: Final = ("kafka.security.authorizer.AclAuthorizer", "kafka.securi
 
 
 def super_users(text: str | None) -> list[str]:
-    """Return the principals of ``super.users``: semicolons between, as names of certificates have commas.
+    """Return the principals of ``super.users``, separated by semicolons, because certificate names contain commas.
 
-    Raises InvalidArgumentError for anything but a principal.
+    Raises InvalidArgumentError for anything else.
     """
     found = [one.strip() for one in (text or "").split(";") if one.strip()]
     for one in found:
@@ -24,7 +24,7 @@ def super_users(text: str | None) -> list[str]:
 
 
 def check_authorizer(name: str, *, has_zookeeper: bool) -> None:
-    """Raise InvalidArgumentError for an ``authorizer.class.name`` that this broker cannot be."""
+    """Raise InvalidArgumentError for an unsupported ``authorizer.class.name``."""
     if not name:
         return
     if name in _OF_ZOOKEEPER or (has_zookeeper and name == STANDARD_AUTHORIZER):
@@ -32,7 +32,7 @@ def check_authorizer(name: str, *, has_zookeeper: bool) -> None:
             "authorizer.class.name: ACLs kept in ZooKeeper are not supported, so a broker of a cluster with "
             "ZooKeeper has no authorizer",
             found=name,
-            expected=f"{STANDARD_AUTHORIZER}, of a broker that is alone or has KRaft's controllers",
+            expected=f"{STANDARD_AUTHORIZER}, on a standalone broker or in a KRaft cluster",
         )
     if name != STANDARD_AUTHORIZER:
         raise InvalidArgumentError(

@@ -1,60 +1,60 @@
-"""A broker's properties, under Kafka's names; which of Kafka's it looks at, and which it does not.
+"""A broker's properties, under Kafka's names.
 
 =====================================  ==========  ====================================================================
 property                               default     meaning
 =====================================  ==========  ====================================================================
 listeners and what belongs to them     loopback    see `listeners`
 log.dirs, log.dir                      none        the data folder, one
-broker.rack                            none        sent to clients
-socket.request.max.bytes               104857600   a larger request is refused, and its connection closed
+broker.rack                            none        this broker's rack, which clients see
+socket.request.max.bytes               104857600   a larger request is refused, and its connection is closed
 socket.send.buffer.bytes               -1          the kernel's buffer of a connection; -1: its own choice (Kafka: 102400)
 socket.receive.buffer.bytes            -1          the same; in a cluster 102400, as Kafka's
-socket.listen.backlog.size             1024        connections that wait to be accepted (Kafka: 50)
-max.connections                        2147483647  all at once
-max.connections.per.ip                 2147483647  ... of one address
-max.connections.per.ip.overrides       none        host:count, several with commas
-max.connection.creation.rate           2147483647  a second; the listener accepts nobody for a while then
-quota.window.num                       11          client quotas are of rates over so many windows
+socket.listen.backlog.size             1024        connections that may wait to be accepted (Kafka: 50)
+max.connections                        2147483647  connections at the same time
+max.connections.per.ip                 2147483647  ... from one address
+max.connections.per.ip.overrides       none        host:count, or several separated by commas
+max.connection.creation.rate           2147483647  connections per second; above that, the listener pauses
+quota.window.num                       11          how many windows the rates of client quotas cover
 quota.window.size.seconds              1           ... of this length
-controller.quota.window.num            11          the same for partitions that clients create and delete
+controller.quota.window.num            11          the same for the rate of partitions created and deleted
 controller.quota.window.size.seconds   1           ... of this length
-connections.max.idle.ms                600000      a silent connection is closed after this
-queued.max.request.bytes               -1          bytes of large requests that may have come before others wait; -1: 512 MiB
-authorizer.class.name                  none        StandardAuthorizer's: who may do what is checked; see `authorization`
-super.users                            none        principals with full access, as User:admin, with semicolons
-allow.everyone.if.no.acl.found         false       what no entry is about is allowed to everybody
-auto.create.topics.enable              true        metadata creates the topics that it is asked for
-num.partitions                         1           of a topic that does not say
+connections.max.idle.ms                600000      an idle connection is closed after this
+queued.max.request.bytes               -1          bytes of large requests being read before others wait; -1: 512 MiB
+authorizer.class.name                  none        StandardAuthorizer checks permissions; see `authorization`
+super.users                            none        principals with full access: User:a;User:b
+allow.everyone.if.no.acl.found         false       whether resources without ACLs are open to all
+auto.create.topics.enable              true        whether Metadata requests create missing topics
+num.partitions                         1           default of new topics
 default.replication.factor             1           the same
 delete.topic.enable                    true        whether topics can be deleted
-fetch.max.bytes                        57671680    of one fetch response
-max.incremental.fetch.session...slots  1000        fetch sessions that are kept
-message.max.bytes                      1048588     a batch never is larger; also every topic's max.message.bytes
-group.min.session.timeout.ms           6000        a member's session is no shorter
-group.max.session.timeout.ms           1800000     ... and no longer
+fetch.max.bytes                        57671680    the most bytes of a fetch response
+max.incremental.fetch.session...slots  1000        the most fetch sessions
+message.max.bytes                      1048588     the largest batch; the default of max.message.bytes
+group.min.session.timeout.ms           6000        the shortest session timeout of a member
+group.max.session.timeout.ms           1800000     ... and the longest
 group.initial.rebalance.delay.ms       3000        how long an empty group waits for more members
-group.max.size                         2147483647  members of a group
-offset.metadata.max.bytes              4096        the text beside a committed offset
+group.max.size                         2147483647  the most members of a group
+offset.metadata.max.bytes              4096        the longest metadata of a committed offset
 offsets.retention.minutes              10080       how long offsets of an empty group are kept
-offsets.retention.check.interval.ms    600000      how often that is looked at
+offsets.retention.check.interval.ms    600000      how often expired offsets are looked for
 offsets.commit.timeout.ms              5000        in a cluster: how long a commit waits for other replicas
-offsets.topic.num.partitions           50          of __consumer_offsets, when it is created
+offsets.topic.num.partitions           50          of __consumer_offsets, if it is created
 offsets.topic.replication.factor       1           the same; in a cluster 3, as Kafka's
 offsets.topic.segment.bytes            104857600   the same
-offsets.topic.compression.codec        0           of what is written there: Kafka's number of the codec
-transaction.max.timeout.ms             900000      a producer may ask for no longer transactions
+offsets.topic.compression.codec        0           the codec of its batches, by Kafka's number
+transaction.max.timeout.ms             900000      the longest transaction timeout of a producer
 transactional.id.expiration.ms         604800000   how long a transactional id without transactions is kept
 transaction.abort.timed.out...         10000       how often timed out transactions are looked for
 transaction.remove.expired...          3600000     how often expired transactional ids are looked for
-transaction.state.log.num.partitions   50          of __transaction_state, when it is created
+transaction.state.log.num.partitions   50          of __transaction_state, if it is created
 transaction.state.log.replication...   1           the same; in a cluster 3, as Kafka's
 transaction.state.log.segment.bytes    104857600   the same
 transaction.state.log.min.isr          1           the same; in a cluster 2, as Kafka's
-transaction.partition.verification...  true        whether records of unknown transactions are refused
+transaction.partition.verification...  true        whether transactions are verified before an append
 =====================================  ==========  ====================================================================
 
-Defaults and ranges are those of Apache Kafka 3.9, but where the table says what Kafka's is. Defaults of topics, and what the
-data folder is looked after with, go to `LogManager`: see `server_properties`. Those of a broker in a cluster: `cluster_config`.
+Defaults and ranges are those of Apache Kafka 3.9, except where the table gives Kafka's. Topic defaults and settings of the data
+folder go to `LogManager`: see `server_properties`. For a cluster member see also `cluster_config`.
 """
 
 from __future__ import annotations
@@ -87,17 +87,17 @@ DYNAMIC_PROPERTIES = frozenset(
         "transaction.partition.verification.enable",
     }
 )
-"""Of the table, those that change while the broker runs."""
+"""The properties of the table that can change while the broker runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig:
-    """A broker's properties by Kafka's names, as the module's table lists them. Units are in the names."""
+    """A broker's properties by Kafka's names, as in the module's table. Units are in the names."""
 
     listeners: tuple[Listener, ...] = (loopback(),)
     log_dir: Path | None = None
     cluster: ClusterConfig | None = None
-    """None: the broker stands alone."""
+    """None: a standalone broker."""
     broker_rack: str | None = text("broker.rack")
     socket_request_max_bytes: int = integer("socket.request.max.bytes", 104_857_600, 1)
     socket_send_buffer_bytes: int = integer("socket.send.buffer.bytes", -1, -1)
@@ -148,18 +148,18 @@ class BrokerConfig:
     transaction_state_log_segment_bytes: int = integer("transaction.state.log.segment.bytes", 104_857_600, 1)
     transaction_state_log_min_isr: int = integer("transaction.state.log.min.isr", 1, 1)
     given: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
-    """All properties that the broker was started with, as texts, used or not."""
+    """All properties that the broker was started with, as text, used or not."""
     is_read_only: bool = False
-    """Whether what is served is only looked at (`read_only`); no property says so."""
+    """Whether the folder is served read-only (`read_only`); not a property."""
     transaction_partition_verification_enable: bool = flag("transaction.partition.verification.enable", True)
 
     def with_dynamic(self, settings: Mapping[str, str]) -> BrokerConfig:
-        """Return the same with dynamic settings of the broker (KIP-226); what nothing can be made of here is left out."""
+        """Return a copy with the broker's dynamic settings (KIP-226); unusable ones are left out."""
         values: dict[str, Any] = {}
         for one in fields(self):
             known = one.metadata.get("property")
             if known is not None and known.name in DYNAMIC_PROPERTIES and known.name in settings:
-                with suppress(InvalidArgumentError):  # Another owner of the folder may have taken it.
+                with suppress(InvalidArgumentError):  # Another owner of the folder may have accepted it.
                     values[one.name] = known.parse(settings[known.name])
         return replace(self, **values)
 
@@ -187,7 +187,7 @@ class BrokerConfig:
 
 
 BROKER_PROPERTIES: Mapping[str, BrokerProperty] = properties_of(BrokerConfig)
-"""The broker's own properties by name, but for those of listeners and of the data folder."""
+"""The broker's own properties by name, except those of listeners and of the data folder."""
 
 OTHER_PROPERTIES = LISTENER_PROPERTIES | {"log.dirs", "log.dir"}
 

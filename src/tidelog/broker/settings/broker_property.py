@@ -1,7 +1,7 @@
-"""One property of a broker: its name, Kafka's type of it, and how its text becomes a value.
+"""A property of a broker: its name, Kafka's type, and how its text is parsed.
 
-The functions make fields of a dataclass (`BrokerConfig`, `ClusterConfig`); `properties_of` finds them there again, and `parsed`
-reads them from a broker's properties.
+The functions make fields of a dataclass (`BrokerConfig`, `ClusterConfig`). `properties_of` finds these fields, and `parsed` reads
+their values from a broker's properties.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tidelog.errors import InvalidArgumentError
 
 
 class BrokerProperty(NamedTuple):
-    """A property's name and Kafka's type of it; `parse` makes a value of its text and raises InvalidArgumentError."""
+    """A property's name and Kafka's type; `parse` converts its text and raises InvalidArgumentError."""
 
     name: str
     kind: str
@@ -51,7 +51,7 @@ def flag(name: str, default: bool) -> Any:
 
 
 def text(name: str, default: str | None = None) -> Any:
-    """Return a field for a text; its default without one, or with an empty one."""
+    """Return a field for text; a missing or empty text gives the default."""
     return field(
         default=default,
         metadata={"property": BrokerProperty(name, "STRING", lambda value: str(value).strip() or default, default)},
@@ -59,7 +59,7 @@ def text(name: str, default: str | None = None) -> Any:
 
 
 def counts(name: str) -> Any:
-    """Return a field for `host:count`, several with commas."""
+    """Return a field for `host:count`, or several separated by commas."""
 
     def parse(value: PropertyValue) -> tuple[tuple[str, int], ...]:
         found = []
@@ -74,7 +74,7 @@ def counts(name: str) -> Any:
 
 
 def words(value: PropertyValue | None) -> list[str]:
-    """Return the parts of a list with commas, without blanks; empty ones are left out."""
+    """Return the parts of a comma-separated list, stripped, without empty ones."""
     return [word.strip() for word in str(value or "").split(",") if word.strip()]
 
 
@@ -84,7 +84,7 @@ def properties_of(config: Any) -> dict[str, BrokerProperty]:
 
 
 def parsed(config: Any, properties: Mapping[str, PropertyValue]) -> dict[str, Any]:
-    """Return the values that the fields of a dataclass are given, by the fields' names. Raises InvalidArgumentError."""
+    """Return the values for the fields of a dataclass, by field name. Raises InvalidArgumentError."""
     values: dict[str, Any] = {}
     for one in fields(config):
         known = one.metadata.get("property")

@@ -1,46 +1,46 @@
-"""The properties of a broker in a cluster: ``process.roles=broker`` (KRaft, KIP-500) or ``zookeeper.connect``. Its controllers
-are Apache Kafka's.
+"""The properties of a cluster member: ``process.roles=broker`` (KRaft, KIP-500) or ``zookeeper.connect``. The controllers are
+Apache Kafka's.
 
 =======================================  ==========  ==================================================================
 property                                 default     meaning
 =======================================  ==========  ==================================================================
-process.roles                            none        broker: one of a cluster; broker,controller or none: a broker alone
-node.id, broker.id                       none        this broker, of all the cluster's; no voter's
-controller.quorum.voters                 none        id@host:port of each controller, several with commas
-controller.quorum.bootstrap.servers      none        host:port of controllers, where there are no voters (KIP-853)
-controller.listener.names                none        the controllers' listeners; the first one's protocol is spoken to them
-sasl.mechanism.controller.protocol       none        this broker's mechanism there, where that is one of SASL
-inter.broker.listener.name               PLAINTEXT   the listener at which other brokers find this one
-security.inter.broker.protocol           PLAINTEXT   the same listener, by its protocol; one of the two is given
-sasl.mechanism.inter.broker.protocol     none        this broker's mechanism there, where that is one of SASL
+process.roles                            none        broker: a cluster member; broker,controller or none: standalone
+node.id, broker.id                       none        this broker's id, unique in the cluster
+controller.quorum.voters                 none        id@host:port of each controller, separated by commas
+controller.quorum.bootstrap.servers      none        host:port of controllers, without voters (KIP-853)
+controller.listener.names                none        the controllers' listeners; the first one's protocol is used
+sasl.mechanism.controller.protocol       none        this broker's SASL mechanism there
+inter.broker.listener.name               PLAINTEXT   the listener for the other brokers
+security.inter.broker.protocol           PLAINTEXT   the same listener, by its protocol; set only one of the two
+sasl.mechanism.inter.broker.protocol     none        this broker's SASL mechanism there
 controller.quorum.request.timeout.ms     2000        a request to the quorum fails after this
-controller.quorum.fetch.timeout.ms       2000        without an answer for that time another controller is asked
+controller.quorum.fetch.timeout.ms       2000        without a response for this time, another controller is asked
 controller.quorum.retry.backoff.ms       20          between two attempts
 controller.socket.timeout.ms             30000       a request to the active controller fails after this
-initial.broker.registration.timeout.ms   60000       how long a start waits to be registered
-broker.heartbeat.interval.ms             2000        between two heartbeats to the controller
-broker.session.timeout.ms                9000        without a heartbeat for that time the controller fences the broker
-controlled.shutdown.enable               true        whether leaders move to other brokers before an end
-num.replica.fetchers                     1           connections to each leader that is followed
-replica.lag.time.max.ms                  30000       a follower that is late for that time leaves the in-sync replicas
-replica.fetch.min.bytes                  1           an answer to a follower waits for so many
-replica.fetch.max.bytes                  1048576     of a partition in an answer to a follower
-replica.fetch.response.max.bytes         10485760    of an answer to a follower
-replica.fetch.wait.max.ms                500         how long the leader waits for them
-replica.fetch.backoff.ms                 1000        a follower's pause after a partition's error
+initial.broker.registration.timeout.ms   60000       how long startup waits for the registration
+broker.heartbeat.interval.ms             2000        the time between two heartbeats to the controller
+broker.session.timeout.ms                9000        without a heartbeat for this time, the broker is fenced
+controlled.shutdown.enable               true        whether leaders move to other brokers before a shutdown
+num.replica.fetchers                     1           connections to each leader
+replica.lag.time.max.ms                  30000       a follower that lags for this time leaves the in-sync replicas
+replica.fetch.min.bytes                  1           a response to a follower waits for this many bytes
+replica.fetch.max.bytes                  1048576     the most bytes of a partition in such a response
+replica.fetch.response.max.bytes         10485760    the most bytes of such a response
+replica.fetch.wait.max.ms                500         how long the leader waits for replica.fetch.min.bytes
+replica.fetch.backoff.ms                 1000        a follower's pause after an error of a partition
 replica.socket.timeout.ms                30000       a request to a leader fails after this
 replica.socket.receive.buffer.bytes      65536       the kernel's buffer of a connection to a leader
-replication.quota.window.num             11          throttled bytes are counted over so many windows
+replication.quota.window.num             11          how many windows the rate of throttled bytes covers
 replication.quota.window.size.seconds    1           ... of this length
 request.timeout.ms                       30000       a request to another broker fails after this
-socket.connection.setup.timeout.ms       10000       a connection that is not made after this is given up
-socket.connection.setup.timeout.max.ms   30000       ... and after this, where attempts failed before
-replica.selector.class                   none        which replica a consumer is sent to (KIP-392)
+socket.connection.setup.timeout.ms       10000       a connection attempt fails after this
+socket.connection.setup.timeout.max.ms   30000       ... and at most after this, if earlier attempts failed
+replica.selector.class                   none        which replica consumers should read from (KIP-392)
 =======================================  ==========  ==================================================================
 
-Defaults, bounds and what excludes what are those of Apache Kafka 3.9.1 (``KafkaConfig``). The broker's rack, replication factors
-and listeners are `BrokerConfig`'s, ``min.insync.replicas`` and ``unclean.leader.election.enable`` are topics' defaults. Those of
-quorums and controllers mean nothing if ZooKeeper is named; what means something only there is `zookeeper_config`'s.
+Defaults, ranges and conflicts are those of Apache Kafka 3.9.1 (``KafkaConfig``). The broker's rack, replication factors and
+listeners are in `BrokerConfig`; ``min.insync.replicas`` and ``unclean.leader.election.enable`` are topic defaults. Under
+ZooKeeper the properties of quorums and controllers are ignored; `zookeeper_config` has those that apply only there.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _MIN_INT64 = -(2**63)
 
 
 class Voter(NamedTuple):
-    """A controller of the quorum, as ``controller.quorum.voters`` names it."""
+    """A controller of the quorum, from ``controller.quorum.voters``."""
 
     node_id: int
     host: str
@@ -71,7 +71,7 @@ class Voter(NamedTuple):
 
 
 class ReplicaSelector(Enum):
-    """Which replica a consumer is sent to, by the name of Kafka's class for it (KIP-392)."""
+    """How consumers are sent to replicas, by the name of Kafka's class (KIP-392)."""
 
     LEADER = "org.apache.kafka.common.replica.LeaderSelector"
     RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -79,10 +79,10 @@ class ReplicaSelector(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
-    """A broker's properties in a cluster by Kafka's names, as the module's table lists them. Units are in the names.
+    """A cluster member's properties by Kafka's names, as in the module's table. Units are in the names.
 
-    At least one of `voters` and `bootstrap_servers` is not empty, unless there is `zookeeper`; where both are given, Kafka asks
-    the voters.
+    At least one of `voters` and `bootstrap_servers` is not empty, unless `zookeeper` is set; if both are given, the voters are
+    used, as in Kafka.
     """
 
     node_id: int
@@ -92,11 +92,11 @@ class ClusterConfig:
     inter_broker_listener_name: str = PLAINTEXT
     """One of the broker's own listeners, in capitals."""
     inter_broker_access: ClientConfig = IN_PLAIN_TEXT
-    """How this broker connects to that listener of others; no secret of it is shown."""
+    """How this broker connects to other brokers' inter-broker listener; its secrets are never shown."""
     controller_access: ClientConfig = IN_PLAIN_TEXT
     replica_selector: ReplicaSelector = ReplicaSelector.LEADER
     zookeeper: ZookeeperConfig | None = None
-    """None: the cluster is one of KRaft's."""
+    """None: a KRaft cluster."""
     controller_quorum_request_timeout_ms: int = integer("controller.quorum.request.timeout.ms", 2_000, _MIN_INT32)
     controller_quorum_fetch_timeout_ms: int = integer("controller.quorum.fetch.timeout.ms", 2_000, _MIN_INT32)
     controller_quorum_retry_backoff_ms: int = integer("controller.quorum.retry.backoff.ms", 20, _MIN_INT32)
@@ -122,9 +122,9 @@ class ClusterConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, PropertyValue], listeners: tuple[Listener, ...]) -> ClusterConfig | None:
-        """Build from a broker's properties and its `listeners`; None for a broker that stands alone.
+        """Build from a broker's properties and its `listeners`; None for a standalone broker.
 
-        Raises InvalidArgumentError for a bad value, for what is missing, and for what excludes each other.
+        Raises InvalidArgumentError for a bad or missing value, and for conflicting properties.
         """
         if not is_in_cluster(properties):
             return None
@@ -170,10 +170,10 @@ class ClusterConfig:
 
 
 CLUSTER_NUMBERS: Mapping[str, BrokerProperty] = properties_of(ClusterConfig)
-"""Properties of a broker in a cluster that have a default, by name."""
+"""Numeric properties of a cluster member, by name."""
 
 ZOOKEEPER_PROPERTIES = properties_of(ZookeeperConfig).keys() | {"zookeeper.connect", "inter.broker.protocol.version"}
-"""Those that count where ZooKeeper is named."""
+"""Properties that apply only under ZooKeeper."""
 
 CLUSTER_PROPERTIES = CLUSTER_NUMBERS.keys() | {
     "process.roles",
@@ -185,7 +185,7 @@ CLUSTER_PROPERTIES = CLUSTER_NUMBERS.keys() | {
     CONTROLLER_MECHANISM,
     "replica.selector.class",
 }
-"""All that count in a cluster only; elsewhere they are read without complaint."""
+"""All properties that apply only in a cluster; elsewhere they are accepted and ignored."""
 
 CLUSTER_DEFAULTS: Mapping[str, int] = {
     "offsets.topic.replication.factor": 3,
@@ -193,19 +193,19 @@ CLUSTER_DEFAULTS: Mapping[str, int] = {
     "transaction.state.log.min.isr": 2,
     "socket.receive.buffer.bytes": 102_400,
 }
-"""Defaults that a broker has otherwise in a cluster than alone: Kafka's own.
+"""Defaults that differ between a cluster member and a standalone broker; these are Kafka's.
 
-Where requests wait for other replicas, a small buffer is the faster one: librdkafka makes larger batches as soon as the kernel
-takes no more, and a large buffer hides from it that the broker has enough to do.
+If requests wait for other replicas, a small socket buffer is faster: librdkafka makes larger batches when the kernel accepts no
+more, and a large buffer hides from it that the broker is busy.
 """
 
 
 def is_in_cluster(properties: Mapping[str, PropertyValue]) -> bool:
-    """Whether a broker with these properties is one of a cluster.
+    """Whether a broker with these properties is a cluster member.
 
-    One that Kafka would have as its own controller (``broker,controller``) is served alone, as is one that names neither roles
-    nor ZooKeeper. Raises InvalidArgumentError for unknown roles, for a controller that is no broker, and for a broker alone whose
-    quorum has other members: it would begin another cluster.
+    A node that would be its own controller in Kafka (``broker,controller``) is standalone, as is one that names neither roles nor
+    ZooKeeper. Raises InvalidArgumentError for unknown roles, for a controller that is not a broker, and for a node whose quorum
+    has other members, because it would start another cluster.
     """
     roles = words(properties.get("process.roles"))
     if roles and (set(roles) - {"broker", "controller"} or len(set(roles)) != len(roles)):
@@ -226,7 +226,7 @@ def _check_alone(properties: Mapping[str, PropertyValue]) -> None:
         own = str(properties.get("node.id", properties.get("broker.id", ""))).strip()
         if len(members) > 1 or (name.endswith("voters") and members and members[0].partition("@")[0] != own):
             raise InvalidArgumentError(
-                f"this broker cannot join the controllers of {name} as one of them",
+                f"this broker cannot be one of several controllers, as {name} says",
                 found=",".join(members),
                 expected="process.roles=broker, or the node alone",
             )
@@ -234,7 +234,7 @@ def _check_alone(properties: Mapping[str, PropertyValue]) -> None:
 
 def _node_id(properties: Mapping[str, PropertyValue]) -> int:
     text = str(properties.get("node.id", properties.get("broker.id", -1))).strip()
-    if text == "-1":  # Kafka's for "give me one".
+    if text == "-1":  # Kafka's value for "generate one".
         text = str(properties.get("broker.id", -1)).strip()
     if not (text.isascii() and text.isdigit()) or int(text) > INT32_MAX:
         found = None if text == "-1" else repr(text)

@@ -1,20 +1,20 @@
-"""How properties are changed, by AlterConfigs (all of a resource's at once) and IncrementalAlterConfigs (one by one, KIP-339).
+"""Changes properties, for AlterConfigs (replaces all of a resource) and IncrementalAlterConfigs (one by one, KIP-339).
 
 | resource | |
 |---|---|
-| topic (2) | takes effect at once, on the next append, roll, look of retention or compaction |
-| broker (4) | some take effect at once, of this broker (its id) or of all (empty name): see `dynamic_settings` |
-| broker's loggers (8) | one by one only, until the process ends; levels are log4j's names; `root` is all that is Tidelog's |
+| topic (2) | takes effect at once: with the next append, roll, retention check or compaction |
+| broker (4) | some take effect at once, for this broker (its id) or all (empty name): see `dynamic_settings` |
+| broker's loggers (8) | only incremental, until the process ends; levels are log4j's names; `root` is Tidelog's root logger |
 | any other | refused |
 
 | operation | a topic's property |
 |---|---|
 | set (0) | gets the value |
-| delete (1) | is the broker's default again |
-| append (2), subtract (3) | of a list: values that it has are not added again, values that it lacks are not missed |
+| delete (1) | goes back to the broker's default |
+| append (2), subtract (3) | for lists: existing values are not added again, missing ones are not an error |
 
-The checks come in Kafka's order. A topic that was found without a configuration gets one by the first change: it keeps
-everything, as before, but for what the change says.
+The checks run in Kafka's order. A topic found without a configuration gets one with the first change: it still keeps everything,
+except as the change says.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ LOG_LEVELS = {
     "DEBUG": logging.DEBUG,
     "TRACE": logging.DEBUG,
 }
-"""log4j's names; Python has nothing below DEBUG."""
+"""log4j's names; Python has no level below DEBUG."""
 
 
 class Operation(IntEnum):
@@ -74,7 +74,7 @@ _OPERATIONS = frozenset(int(one) for one in Operation)
 
 
 class Change(NamedTuple):
-    """One property's change. `operation` is the client's number, which may be none of `Operation`."""
+    """A property's change. `operation` is the client's number, which may be invalid."""
 
     name: str
     operation: int
@@ -90,7 +90,7 @@ class Resource(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """The result of a resource's changes. No reason where they were made."""
+    """The result for a resource. Without a reason the changes were made."""
 
     resource: Resource
     code: ErrorCode
@@ -100,7 +100,7 @@ class Changed(NamedTuple):
 def change_all(
     node: Node, resources: Sequence[Resource], *, incremental: bool, validate_only: bool
 ) -> Generator[Elsewhere | Until | None, Any, list[Changed]]:
-    """Change each resource, or only see whether that could be done; of one that is named twice, nothing is changed."""
+    """Change each resource, or only validate the changes; a resource that is named twice is not changed."""
     times: Counter[tuple[int, str]] = Counter()
     for number, resource in enumerate(resources):
         times[resource.resource_type, resource.name] += 1
@@ -117,14 +117,14 @@ def change_all(
             return Changed(one, refusal.code, refusal.reason)
         return Changed(one, ErrorCode.NONE, None)
 
-    # A resource that is not a topic only waits for the topic of that name, if there is one.
+    # For other resources this waits at most for a topic of the same name.
     changed = yield from node.topic_changes.side_by_side(Job(one.name, tried(one)) for one in resources)
     yield from discarded(None, times)
     return changed
 
 
 def answers(outcomes: Iterable[Changed]) -> Iterator[AlterConfigsResourceResponse]:
-    """Yield the answer about each resource, by either of the two requests."""
+    """Yield the result of each resource, for either request."""
     for resource, code, reason in outcomes:
         yield AlterConfigsResourceResponse(
             error_code=code, error_message=reason, resource_type=resource.resource_type, resource_name=resource.name
@@ -132,7 +132,7 @@ def answers(outcomes: Iterable[Changed]) -> Iterator[AlterConfigsResourceRespons
 
 
 def check_changes(resource: Resource, *, with_operations: bool = True) -> None:
-    """Raise ApiError for changes that contradict each other or say too little; the current values are not checked."""
+    """Raise ApiError for changes that contradict each other or are incomplete; the current values are not checked."""
     names = [one.name for one in resource.changes]
     if len(set(names)) < len(names):
         raise ApiError(ErrorCode.INVALID_REQUEST, "the request names a property more than once")
@@ -145,7 +145,7 @@ def check_changes(resource: Resource, *, with_operations: bool = True) -> None:
 
 
 def change(node: Node, resource: Resource, *, incremental: bool, validate_only: bool) -> Steps[None]:
-    """Change a resource, or only see whether that could be done. Raises ApiError, StorageError."""
+    """Change a resource, or only validate the changes. Raises ApiError, StorageError."""
     check_changes(resource)
     if resource.resource_type == TOPIC:
         yield from _change_topic(node, resource, incremental=incremental, validate_only=validate_only)
@@ -163,7 +163,7 @@ def check_broker_id(node: Node, name: str) -> None:
     try:
         is_ours = int(name) == node.node_id
     except ValueError:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"a broker's id is a number, and {name!r} is none") from None
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"a broker id is a number, not {name!r}") from None
     if not is_ours:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"this is broker {node.node_id}, not {name}")
 
@@ -197,7 +197,7 @@ def _change_topic(node: Node, resource: Resource, *, incremental: bool, validate
 
 
 def _check_sizes(properties: Mapping[str, str]) -> None:
-    """Raise ApiError for a value that is too long for the metadata, and for an answer: appending may have made it so."""
+    """Raise ApiError for a value that is too long for the metadata or a response, perhaps because of an append."""
     for name, value in properties.items():
         if len(value) * 4 > MAX_STRING_BYTES and len(value.encode()) > MAX_STRING_BYTES:
             reason = f"{name}: the value cannot be set, because it exceeds the maximum size of {MAX_STRING_BYTES} bytes"
@@ -205,7 +205,9 @@ def _check_sizes(properties: Mapping[str, str]) -> None:
 
 
 def _apply(properties: dict[str, str], change: Change, lists: Mapping[str, str]) -> None:
-    """Do one change to a resource's own properties; `lists` are those of the kind, with their defaults. Raises ApiError."""
+    """Apply one change to a resource's own properties; `lists` are the kind's list properties, with their defaults. Raises
+    ApiError.
+    """
     name, value = change.name, change.value or ""
     if change.operation == Operation.SET:
         properties[name] = value
@@ -219,7 +221,7 @@ def _apply(properties: dict[str, str], change: Change, lists: Mapping[str, str])
             known = set(has)
             has += [part for part in dict.fromkeys(value.split(",")) if part not in known]
         else:
-            going = Counter(value.split(","))  # Each takes one away, the first of several that are equal.
+            going = Counter(value.split(","))  # Each removes the first of several equal values.
             everything, has = has, []
             for part in everything:
                 if going[part]:
@@ -258,14 +260,14 @@ def _change_broker(node: Node, resource: Resource, *, incremental: bool, validat
 
 
 def loggers() -> dict[str, logging.Logger]:
-    """Return Tidelog's loggers by the names that clients know them by."""
+    """Return Tidelog's loggers by the names that clients use."""
     known = logging.Logger.manager.loggerDict
     names = sorted(name for name, one in known.items() if name.startswith("tidelog.") and isinstance(one, logging.Logger))
     return {ROOT_LOGGER: logging.getLogger("tidelog"), **{name: logging.getLogger(name) for name in names}}
 
 
 def level_name(logger: logging.Logger) -> str:
-    """Return a logger's level, as it works, by log4j's name."""
+    """Return a logger's effective level by log4j's name."""
     level = logger.getEffectiveLevel()
     return next((name for name, number in LOG_LEVELS.items() if level >= number), "TRACE")
 

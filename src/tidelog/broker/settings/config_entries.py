@@ -1,19 +1,19 @@
-"""Topics' and the broker's properties as DescribeConfigs shows them: value, where it comes from, what it would be otherwise.
+"""Topic and broker properties as DescribeConfigs shows them: value, source, synonyms.
 
-A topic's property is looked up in this order; the first that is set counts, the ones after it are its synonyms:
+A topic property is looked up in this order; the first that is set counts, and all that are set are its synonyms:
 
 | where | source |
 |---|---|
 | the topic itself | DYNAMIC_TOPIC_CONFIG (1) |
-| this broker, while it runs (`dynamic_settings`) | DYNAMIC_BROKER_CONFIG (2) |
-| all brokers, while they run | DYNAMIC_DEFAULT_BROKER_CONFIG (3) |
-| the broker's properties, under the broker's name for it, the finest unit first | STATIC_BROKER_CONFIG (4) |
-| the broker's default, if the property has one under that name | DEFAULT_CONFIG (5) |
+| this broker's dynamic settings (`dynamic_settings`) | DYNAMIC_BROKER_CONFIG (2) |
+| the dynamic settings of all brokers | DYNAMIC_DEFAULT_BROKER_CONFIG (3) |
+| the broker's properties, under the broker's name, the finest unit first | STATIC_BROKER_CONFIG (4) |
+| the broker's default, if it has one under that name | DEFAULT_CONFIG (5) |
 
-Kafka gives no synonyms of a property whose finest-unit name is not set (``log.retention.ms``), whatever ``log.retention.hours``
-says; so it is here, in DescribeConfigs. CreateTopics looks further, and says where the value comes from.
+As in Kafka, DescribeConfigs gives no synonyms if the finest-unit name (``log.retention.ms``) is not set, even if
+``log.retention.hours`` is. CreateTopics also considers the coarser names when it reports the source.
 
-A broker's property is looked up in the same order, without the topic. It is read-only unless it changes while the broker runs.
+A broker property is looked up in the same order, without the topic. It is read-only unless it is dynamic.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ CONFIG_TYPES = {
 
 
 class Synonym(NamedTuple):
-    """Where else a property may be set, and to what it is set there."""
+    """Another place where a property may be set, and its value there."""
 
     name: str
     value: str | None
@@ -70,7 +70,7 @@ class Synonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """A property as a client gets it. Values are texts; the type is a number of Kafka's."""
+    """A property as a client gets it. Values are text; the type is Kafka's number."""
 
     name: str
     value: str | None
@@ -79,10 +79,10 @@ class ConfigEntry(NamedTuple):
     is_read_only: bool
     synonyms: list[Synonym]
     is_sensitive: bool = False
-    """Whether the value is hidden from clients, as one of an unknown kind is."""
+    """Whether the value is hidden from clients; true for unknown properties."""
 
 
-# A topic's property → the broker's names for it, the one that wins first.
+# A topic property → the broker's names for it, in order of precedence.
 _BROKER_NAMES: dict[str, tuple[str, ...]] = {
     "segment.bytes": ("log.segment.bytes",),
     "segment.ms": ("log.roll.ms", "log.roll.hours"),
@@ -119,7 +119,7 @@ _BROKER_NAMES: dict[str, tuple[str, ...]] = {
     "tidelog.log.decompressed.max.bytes": ("tidelog.log.decompressed.max.bytes",),
 }
 
-# Where Kafka's default of a broker's property is not the topic's, because its unit is another or because it has none.
+# Kafka's defaults of broker properties that differ from the topic's, because of another unit or a missing default.
 _OTHER_DEFAULTS: dict[str, str | None] = {
     "log.roll.ms": None,
     "log.roll.hours": "168",
@@ -148,7 +148,7 @@ _MANAGER_KINDS = {
 
 
 MAX_NAMED = 10
-"""Unknown properties that an answer names."""
+"""The most unknown properties that an error names."""
 
 
 class ConfigEntries:
@@ -162,10 +162,10 @@ class ConfigEntries:
     # --- topics
 
     def check_topic(self, properties: Mapping[str, str]) -> None:
-        """Raise ApiError (INVALID_CONFIG) unless a topic may have these properties. A broker's names for them are unknown."""
+        """Raise ApiError (INVALID_CONFIG) unless these are topic properties. The broker's names for them are unknown here."""
         unknown = sorted(properties.keys() - self._kinds.keys())
         if unknown:
-            # A request may have thousands of them, and each suggestion takes some microseconds.
+            # A request may have thousands, and each suggestion takes some microseconds.
             named = ", ".join(f"{name}{did_you_mean(name, self._kinds)}" for name in unknown[:MAX_NAMED])
             raise ApiError(ErrorCode.INVALID_CONFIG, f"a topic has no property {named}")
         try:
@@ -176,11 +176,11 @@ class ConfigEntries:
             raise ApiError(ErrorCode.INVALID_CONFIG, "remote.storage.enable: tiered storage is not supported")
 
     def created_topic(self, properties: Mapping[str, str]) -> list[ConfigEntry]:
-        """Return what CreateTopics answers about a topic with these properties of its own: all that it has, by name."""
+        """Return CreateTopics' answer about a topic with these own properties: all its properties, by name."""
         return [self._created(name, properties) for name in sorted(self._kinds)]
 
     def topic(self, properties: Mapping[str, str]) -> list[ConfigEntry]:
-        """Return all properties of a topic that has these of its own, by name; of what is not known here only the name."""
+        """Return all properties of a topic with these own ones, by name; for properties unknown here only the name."""
         return [
             self._topic_entry(name, properties) if name in self._kinds else _hidden(name)
             for name in sorted(self._kinds.keys() | properties.keys())
@@ -207,10 +207,10 @@ class ConfigEntries:
         return ConfigEntry(name, value, source, CONFIG_TYPES[self._kinds[name]], False, synonyms)
 
     def _broker_synonyms(self, names: tuple[str, ...], topic_name: str) -> list[Synonym]:
-        """Return where a broker's property is set: as it was given, and by default. `names`: the one that is asked for, first."""
+        """Return where a broker's property is set: explicitly and by default. `names`: the requested name first."""
         given = self._core.config.given
         found = self._dynamic_synonyms(names)
-        if names and topic_name in given and names[0] not in given:  # Embedded brokers are given under topics' names.
+        if names and topic_name in given and names[0] not in given:  # Embedded brokers may use the topics' names.
             found.append(Synonym(names[0], given[topic_name], STATIC_BROKER_CONFIG))
         found += [Synonym(name, given[name], STATIC_BROKER_CONFIG) for name in names if name in given]
         for name in names:
@@ -222,7 +222,7 @@ class ConfigEntries:
         return found
 
     def _dynamic_synonyms(self, names: tuple[str, ...]) -> list[Synonym]:
-        """Return where a broker's property was set while it runs."""
+        """Return the dynamic settings of a broker's property."""
         settings = self._core.dynamic_settings
         return [
             Synonym(name, given[name], source)
@@ -234,7 +234,7 @@ class ConfigEntries:
     # --- the broker
 
     def all_brokers(self) -> list[ConfigEntry]:
-        """Return what all brokers were given while they ran, by name."""
+        """Return the dynamic settings of all brokers, by name."""
         entries = []
         for one in self.broker():
             synonyms = [synonym for synonym in one.synonyms if synonym.source == DYNAMIC_DEFAULT_BROKER_CONFIG]
@@ -244,7 +244,7 @@ class ConfigEntries:
         return entries
 
     def broker(self) -> list[ConfigEntry]:
-        """Return the properties that the broker looks at, set or not, by name."""
+        """Return the properties that the broker uses, set or not, by name."""
         entries: dict[str, ConfigEntry] = {}
         for topic_name, names in _BROKER_NAMES.items():
             for place, name in enumerate(names):
@@ -287,7 +287,7 @@ class ConfigEntries:
         return _entry(name, actual or (synonyms[0].value if synonyms else None), kind, synonyms)
 
     def _kept(self, name: str) -> ConfigEntry:
-        """Return what was set while the broker runs, and is only kept."""
+        """Return a dynamic setting that is only stored."""
         entry = self._own(name, *(kind_and_default(name) or ("UNKNOWN", None)))
         if is_sensitive(name):
             hidden = [synonym._replace(value=None) for synonym in entry.synonyms]
@@ -296,14 +296,14 @@ class ConfigEntries:
 
 
 def _hidden(name: str) -> ConfigEntry:
-    """A topic's property of a newer Kafka. It may be a secret, so its value is never shown, as in Kafka."""
+    """A topic property of a newer Kafka. It may be a secret, so its value is never shown, as in Kafka."""
     synonyms = [Synonym(name, None, DYNAMIC_TOPIC_CONFIG)]
     return ConfigEntry(name, None, DYNAMIC_TOPIC_CONFIG, CONFIG_TYPES["UNKNOWN"], False, synonyms, is_sensitive=True)
 
 
 def _entry(name: str, value: str | None, kind: str, synonyms: list[Synonym]) -> ConfigEntry:
     source = synonyms[0].source if synonyms else DEFAULT_CONFIG
-    with suppress(ValueError):  # Kept as it is: another owner of the folder may have taken it.
+    with suppress(ValueError):  # Unchanged: another owner of the folder may have accepted it.
         value = None if value is None else _shown(value, kind)
     return ConfigEntry(name, value, source, CONFIG_TYPES[kind], name not in DYNAMIC, synonyms)
 
@@ -318,7 +318,7 @@ def _text_or_none(value: PropertyValue | None) -> str | None:
 
 
 def _shown(value: str, kind: str) -> str:
-    """Return a topic's property as Kafka shows it: without the blanks that it was set with."""
+    """Return a topic property as Kafka shows it: stripped of blanks."""
     value = value.strip()
     match kind:
         case "LIST":
@@ -337,11 +337,11 @@ _MEANING = re.compile(r"(?m)^([a-z][a-z0-9.]*) {2,}(\S+) {2,}(.+)$")
 
 @cache
 def meanings() -> dict[str, str]:
-    """Return what each property is for, one sentence each: the tables of the modules that own them."""
+    """Return the description of each property, one sentence each, from the tables of the modules that own them."""
     found: dict[str, str] = {}
     for module in (manager_config, broker_config, cluster_config, topic_config):
         found |= {name: meaning for name, _, meaning in _MEANING.findall(module.__doc__ or "")}
     for topic_name, names in _BROKER_NAMES.items():
         for name in names:
-            found.setdefault(name, f"{topic_name} of topics that do not say: {found.get(topic_name, '')}")
+            found.setdefault(name, f"{topic_name} of topics that do not set it: {found.get(topic_name, '')}")
     return found

@@ -1,14 +1,14 @@
-"""Changes of properties in a cluster: looked at here first, then sent on to the controllers, who keep them (ConfigAdminManager).
+"""Property changes in a cluster: checked here first, then forwarded to the controllers, which store them (ConfigAdminManager).
 
-| resource | here | sent on |
+| resource | here | forwarded |
 |---|---|---|
 | topic, client metrics, group | | yes |
-| broker, this one's id or empty name | checked as `config_changes` does, as controllers do not | if it may be |
+| broker, this one's id or empty name | checked like `config_changes`, because controllers do not check | if valid |
 | broker, another id | refused: each broker checks its own | |
 | broker's loggers | changed | |
-| any other, or one that is named twice | refused | |
+| any other, or a duplicate | refused | |
 
-What the controllers have changed comes back in the metadata, to all brokers, and takes effect then.
+The changes come back to all brokers in the metadata, and take effect then.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _CONTROLLERS = frozenset({TOPIC, CLIENT_METRICS, GROUP})
 def altered(
     node: Node, message: Any, resources: Sequence[Resource], request: Request, *, incremental: bool
 ) -> Generator[Elsewhere | Until | None, Any, list[AlterConfigsResourceResponse] | None]:
-    """Return the answer about each of `resources`, those of `message`; None if the client has to ask for versions again."""
+    """Return the answer about each of `resources`, those of `message`; None if the client must ask for versions again."""
     if node.forwarding is None:
         outcomes = yield from change_all(node, resources, incremental=incremental, validate_only=message.validate_only)
     else:
@@ -61,7 +61,7 @@ def altered(
                 node, node.forwarding, message, resources, request, incremental=incremental
             )
         except UnsupportedVersionError:
-            return None  # Another controller leads.
+            return None  # Another controller is active.
     return (yield from slowly(answers(outcomes), 64))
 
 
@@ -70,7 +70,7 @@ def change_all_forwarded(
 ) -> Generator[Elsewhere | Until | None, Any, list[Changed]]:
     """Do what `change_all` does, in a cluster. `resources` are those of `message`.
 
-    Raises UnsupportedVersionError where another controller leads, which does not take the request's version.
+    Raises UnsupportedVersionError if another controller is active that does not support the request's version.
     """
     times: Counter[tuple[int, str]] = Counter()
     for number, resource in enumerate(resources):
@@ -104,7 +104,7 @@ def change_all_forwarded(
 
 
 def _looked_at(node: Node, resource: Resource, *, incremental: bool, validate_only: bool) -> Generator[Any, Any, bool]:
-    """Whether a resource's changes are made already; else the controllers make them. Raises ApiError."""
+    """Whether a resource's changes are complete; otherwise the controllers must make them. Raises ApiError."""
     if resource.resource_type in _CONTROLLERS:
         check_changes(resource, with_operations=False)
         return False
@@ -127,7 +127,7 @@ def _outcome(resource: Resource, said: Answers) -> Changed:
 
 
 def _forwarded(forwarding: Forwarding, message: Message, request: Request) -> Generator[Elsewhere | Until | None, Any, Answers]:
-    """Return what the controller says of each resource, or why it says nothing."""
+    """Return the controller's result for each resource, or the error if there is none."""
     version = request.api_version
     frame = yield Elsewhere(partial(_frame, message, version, request.correlation_id, request.client_id))
     try:

@@ -1,15 +1,15 @@
-"""Settings of the broker that change while it runs (KIP-226): which, what is refused, and that they take effect.
+"""Dynamic settings of the broker (KIP-226): which there are, their checks, and how they take effect.
 
-| set for | by the resource | wins over |
+| set for | by the resource | takes precedence over |
 |---|---|---|
-| this broker | broker, its id | what follows |
+| this broker | broker, its id | the next row |
 | all brokers | broker, empty name | what the broker was started with |
 
-They are kept in the metadata log (`storage.broker_settings`), where a Kafka that is the folder's next owner finds them. So what
-Kafka changes while it runs is taken here, too, also where it means nothing (threads); names that no Kafka knows are kept as Kafka
-keeps them, for plugins. Listeners, TLS and SASL are refused: they do not change here.
+They are stored in the metadata log (`storage.broker_settings`), where Kafka finds them if it serves the folder next. So every
+setting that is dynamic in Kafka is accepted, even if it has no effect here (threads). Unknown names are stored too, as Kafka does
+for plugins. Listeners, TLS and SASL are refused, because they cannot change here.
 
-Checks and their order are Kafka's; each is an INVALID_REQUEST. `Core` owns one; belongs to the loop's thread.
+The checks and their order are Kafka's; each error is an INVALID_REQUEST. `Core` owns one; belongs to the loop's thread.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ STATIC_ONLY = frozenset(
         "log.message.format.version",
     }
 )
-"""Defaults of topics that Kafka reads at its start only: names with a coarse unit have a finer one, which changes."""
+"""Topic defaults that Kafka reads only at startup: names with a coarse unit have a finer, dynamic one."""
 
 DYNAMIC_DEFAULTS = BROKER_NAMES - STATIC_ONLY
 
 _MOST = str(INT64_MAX)
-# Kafka's, without a meaning here: kind, smallest value, default.
+# Kafka's settings without an effect here: kind, smallest value, default.
 _UNUSED: Mapping[str, tuple[str, float, str]] = {
     "background.threads": ("INT", 1, "10"),
     "num.io.threads": ("INT", 1, "8"),
@@ -62,11 +62,11 @@ _UNUSED: Mapping[str, tuple[str, float, str]] = {
 
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
-# Settings that are dynamic only: no broker is started with them (KIP-73). Bytes a second, at least 0.
+# Settings that are only dynamic: they cannot be set at startup (KIP-73). Bytes per second, at least 0.
 _THROTTLES = frozenset({LEADER_RATE, FOLLOWER_RATE, "replica.alter.log.dirs.io.max.bytes.per.second"})
 
 DYNAMIC = DYNAMIC_DEFAULTS | DYNAMIC_NUMBERS | DYNAMIC_PROPERTIES | _UNUSED.keys() | _THROTTLES
-"""All that change while the broker runs."""
+"""All dynamic settings."""
 
 _OF_LISTENERS = re.compile(r"(?:advertised\.)?listeners$|listener\.|ssl\.|sasl\.|principal\.builder\.|connections\.max\.reauth\.")
 
@@ -77,7 +77,7 @@ class DynamicSettings:
     """Checks and applies changes of the broker's settings."""
 
     def __init__(self, manager: LogManager, static: BrokerConfig, configure: Callable[[BrokerConfig], None]) -> None:
-        """`static` is what the broker was started with; `configure` gets what takes its place, now and after each change."""
+        """`static` are the settings at startup; `configure` gets the effective ones, now and after each change."""
         self._manager = manager
         self._static = static
         self._configure = configure
@@ -95,14 +95,14 @@ class DynamicSettings:
         return self._manager.settings.of(str(self._manager.owner.node_id))
 
     def check(self, settings: Mapping[str, str], *, for_all: bool) -> None:
-        """Raise ApiError unless a broker, or all, may have these settings."""
+        """Raise ApiError unless this broker, or all, may have these settings."""
         _refuse("these settings cannot change while a broker runs", filter(_is_static, settings))
         _refuse("listeners, TLS and SASL cannot change while this broker runs", filter(_OF_LISTENERS.match, settings))
         for name, value in settings.items():
             try:
                 _check_value(name, value)
             except InvalidArgumentError as error:
-                # It has no secret: those of sensitive settings are not looked at.
+                # The error has no secret: values of sensitive settings are not checked.
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"{name}={value}: {error}") from None
         merged = {**self.of_all, **settings} if for_all else {**self.of_all, **self.own, **settings}
         defaults = {name: value for name, value in merged.items() if name in DYNAMIC_DEFAULTS}
@@ -112,23 +112,25 @@ class DynamicSettings:
             raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
     def change(self, name: str, settings: Mapping[str, str]) -> Steps[None]:
-        """Give all brokers (""), or this one (its id), checked settings instead of those they had. Raises StorageError."""
+        """Replace the settings of all brokers (""), or of this one (its id), by checked ones. Raises StorageError."""
         yield from self._manager.settings.change(name, settings)
         self.take_over()
 
     def throttled_rate(self, name: str) -> int:
-        """Return what copying replicas is held to, by the name of the setting (bytes a second)."""
+        """Return the replication throttle of a setting, in bytes per second."""
         return self._throttles.get(name, INT64_MAX)
 
     def take_over(self) -> None:
-        """Have the settings that the metadata has take effect, but for those of logs, which are the manager's."""
+        """Apply the settings of the metadata, except those of logs, which the manager applies."""
         settings = self._manager.settings.all()
         self._configure(self._static.with_dynamic(settings))
         self._throttles = {name: _number(settings[name], INT64_MAX) for name in _THROTTLES if _is_rate(settings.get(name))}
 
 
 def kind_and_default(name: str) -> tuple[str, str | None] | None:
-    """Return Kafka's type and default of a setting that no broker here is started with, None if Kafka does not know it either."""
+    """Return Kafka's type and default of a setting that brokers here cannot be started with; None if it is unknown in Kafka as
+    well.
+    """
     if name in _THROTTLES:
         return "LONG", None
     found = _UNUSED.get(name)
@@ -136,12 +138,12 @@ def kind_and_default(name: str) -> tuple[str, str | None] | None:
 
 
 def is_sensitive(name: str) -> bool:
-    """Whether the value of a broker's dynamic setting is shown to nobody: of a name that no Kafka knows, it may be a secret."""
+    """Whether the value of a dynamic setting is hidden: one that is unknown in Kafka may be a secret."""
     return name not in DYNAMIC
 
 
 def _is_static(name: str) -> bool:
-    """Whether a setting is read at a broker's start only."""
+    """Whether a setting is read only at startup."""
     if name in DYNAMIC or _OF_LISTENERS.match(name):
         return False
     return name in STATIC_ONLY or name in BROKER_PROPERTIES or name in OTHER_PROPERTIES | MANAGER_PROPERTIES or is_unused(name)
@@ -154,7 +156,7 @@ def _refuse(reason: str, names: Iterable[str]) -> None:
 
 
 def _check_value(name: str, value: str) -> None:
-    """Raise InvalidArgumentError for a value that a setting cannot have."""
+    """Raise InvalidArgumentError for an invalid value of a setting."""
     value = value.strip()
     if name in _UNUSED:
         kind, least, _ = _UNUSED[name]
@@ -175,7 +177,7 @@ def _check_value(name: str, value: str) -> None:
 
 
 def _is_rate(value: str | None) -> bool:
-    """Whether something can be made of it: another owner of the folder may have taken anything."""
+    """Whether the value is usable: another owner of the folder may have accepted anything."""
     return value is not None and value.strip().isdecimal() and int(value) <= INT64_MAX
 
 

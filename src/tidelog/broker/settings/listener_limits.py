@@ -1,4 +1,4 @@
-"""A listener's own limits of connections, as its properties state them: see `quotas.connection_limits`, which holds to them."""
+"""A listener's connection limits, from its properties: see `quotas.connection_limits`, which enforces them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_limit(name: str) -> bool:
 
 
 def limit_of(listener: Listener, given: Mapping[str, str], name: str) -> int:
-    """Return a listener's own limit. Raises InvalidArgumentError for what is none."""
+    """Return a listener's limit. Raises InvalidArgumentError for an invalid value."""
     full = f"listener.name.{listener.name.lower()}.{name}"
     text = given.get(full, "").strip()
     if not text:

@@ -1,12 +1,12 @@
-"""How a broker reaches other nodes: the client's side of the listener between brokers, and of the controllers' listener.
+"""How a broker connects to other nodes: the client side of the inter-broker listener and of the controllers' listener.
 
-Properties are Kafka's: the listener's own, `listener.name.<name>.…`, go before those without a prefix.
+Properties are Kafka's: the listener's own, `listener.name.<name>.…`, take precedence over those without a prefix.
 
-| property | of the listener between brokers | of the controllers' |
+| property | inter-broker listener | controllers' listener |
 |---|---|---|
-| its protocol | `listener.security.protocol.map` | the same |
-| `ssl.*` | which certificates to trust; the key is shown where the peer asks for a certificate | the same |
-| the mechanism of SASL | `sasl.mechanism.inter.broker.protocol` | `sasl.mechanism.controller.protocol` |
+| protocol | `listener.security.protocol.map` | the same |
+| `ssl.*` | trusted certificates; the key is used if the peer requests a certificate | the same |
+| SASL mechanism | `sasl.mechanism.inter.broker.protocol` | `sasl.mechanism.controller.protocol` |
 | `listener.name.<name>.<mechanism>.sasl.jaas.config` | the module, with `username` and `password` | the same |
 """
 
@@ -35,7 +35,7 @@ CONTROLLER_MECHANISM: Final = "sasl.mechanism.controller.protocol"
 
 
 def peer_config(properties: Mapping[str, PropertyValue], name: str, protocol: str, mechanism_property: str) -> ClientConfig:
-    """Return how nodes are reached at a listener of theirs. Raises InvalidArgumentError, without a value that may be secret."""
+    """Return how nodes are reached at their listener. Raises InvalidArgumentError, without values that may be secret."""
     if protocol == PLAINTEXT:
         return IN_PLAIN_TEXT
     prefix = f"listener.name.{name.lower()}."
@@ -51,13 +51,13 @@ def peer_config(properties: Mapping[str, PropertyValue], name: str, protocol: st
         if mechanism not in MECHANISMS:
             raise InvalidArgumentError(
                 f"{mechanism_property}: how this broker authenticates at listener {name}",
-                found=mechanism or "none, which is Kafka's GSSAPI",
+                found=mechanism or "nothing, so Kafka's default GSSAPI",
                 expected=f"one of {', '.join(MECHANISMS)}",
             )
         own = f"{prefix}{mechanism.lower()}."
         jaas = f"{own}{JAAS}"
         if not text(jaas, ""):
-            raise InvalidArgumentError(f"{mechanism} needs {jaas}, with what this broker authenticates by at listener {name}")
+            raise InvalidArgumentError(f"{mechanism} needs {jaas}, this broker's credentials for listener {name}")
         given |= {one: value for one in SASL_PROPERTIES if (value := text(one, own, prefix, ""))}
         given |= {"sasl.mechanism": mechanism, JAAS: text(jaas, "")}
     try:

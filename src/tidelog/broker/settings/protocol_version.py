@@ -1,22 +1,22 @@
-"""``inter.broker.protocol.version``: the release that the brokers of a ZooKeeper cluster speak to each other as.
+"""``inter.broker.protocol.version``: the Kafka release whose protocol the brokers of a ZooKeeper cluster use among each other.
 
-A cluster is upgraded by new brokers that speak as the old ones, and then all speak as the new ones: so what a follower fetches
-with, how a broker registers, and who changes in-sync replicas is never the newest that both sides know, but what this says.
+In a rolling upgrade new brokers first use the old protocol, then all switch to the new one. So the fetch version of followers,
+the form of the registration, and the way of ISR changes follow this property, not the newest version that both sides support.
 
 | from | |
 |---|---|
-| 0.9.0 | Fetch 1, ListOffsets 0; followers cut to their high watermark; in-sync replicas by ZooKeeper |
+| 0.9.0 | Fetch 1, ListOffsets 0; followers truncate to their high watermark; ISR changes through ZooKeeper |
 | 0.10.0-IV0 | Fetch 2: message format v1 |
-| 0.10.0-IV1 | registration with names of listeners, which 0.9 could not read |
+| 0.10.0-IV1 | registration with listener names, which 0.9 could not read |
 | 0.10.1-IV1, -IV2 | Fetch 3; ListOffsets 1: by timestamp |
-| 0.11.0-IV0, -IV1, -IV2 | Fetch 4, 5: message format v2; followers cut by leader epochs |
+| 0.11.0-IV0, -IV1, -IV2 | Fetch 4, 5: message format v2; followers truncate by leader epochs |
 | 1.1-IV0 | Fetch 7: fetch sessions |
 | 2.1, 2.3 | records of groups and their offsets in newer versions |
-| 2.2-IV0 | requests name the broker's epoch |
-| 2.7-IV2 | in-sync replicas by AlterPartition |
+| 2.2-IV0 | requests contain the broker epoch |
+| 2.7-IV2 | ISR changes through AlterPartition |
 | 2.8-IV0 | topics have ids |
-| 3.0-IV1 | the message format is v2, whatever properties say |
-| 3.1-IV0 | Fetch 13: topics by their ids |
+| 3.0-IV1 | the message format is always v2 |
+| 3.1-IV0 | Fetch 13: topics by id |
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tidelog.errors import InvalidArgumentError
 
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:\.\d+|\.[Xx])?(?:-IV(\d+))?")
 _NEWEST = 1 << 15
-"""The step number for the last step of a release."""
+"""Stands for the last step of a release."""
 
 FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, WRITE_TXN_MARKERS = 1, 2, 23, 27
 """Keys of the APIs that brokers call each other by."""
@@ -81,10 +81,10 @@ class _Release(NamedTuple):
 
 
 class ProtocolVersion:
-    """A version of the protocol between brokers. `text` is as Kafka writes it: "0.9.0", "0.10.1-IV2", "2.4", "3.9-IV0"."""
+    """A version of the inter-broker protocol. `text` is Kafka's form: "0.9.0", "0.10.1-IV2", "2.4", "3.9-IV0"."""
 
     def __init__(self, text: str) -> None:
-        """Raise InvalidArgumentError for anything but a version, or none between 0.9.0 and 3.9."""
+        """Raise InvalidArgumentError for anything but a version from 0.9.0 to 3.9."""
         self.text = text.strip()
         self._release = _parsed(self.text)
         if not _parsed(OLDEST) <= self._release._replace(step=_NEWEST) <= _parsed(NEWEST):
@@ -103,12 +103,12 @@ class ProtocolVersion:
         return hash(self._release)
 
     def is_at_least(self, text: str) -> bool:
-        """Whether it is that version, or a later one."""
+        """Whether it is that version or a later one."""
         return self._release >= _parsed(text)
 
     @cached_property
     def versions(self) -> Mapping[int, tuple[int, int]]:
-        """The one version of each API that this broker calls others by, by the API's key, as Channel takes it."""
+        """The version of each API that this broker uses to call others, by API key, as Channel takes it."""
         rows = (
             (FETCH, _FETCH),
             (LIST_OFFSETS, _LIST_OFFSETS),
@@ -140,12 +140,12 @@ class ProtocolVersion:
 
     @property
     def has_alter_partition(self) -> bool:
-        """Whether the controller changes in-sync replicas; else their leader does, in ZooKeeper."""
+        """Whether the controller changes the ISR; otherwise the leader does, in ZooKeeper."""
         return self.is_at_least("2.7-IV2")
 
     @property
     def has_message_formats(self) -> bool:
-        """Whether message.format.version counts; from 3.0 on all is written in format v2."""
+        """Whether message.format.version has an effect; from 3.0 on everything is written in format v2."""
         return not self.is_at_least("3.0-IV1")
 
     @property
@@ -155,7 +155,7 @@ class ProtocolVersion:
 
     @property
     def message_format(self) -> str:
-        """The release whose message format is the default, as message.format.version names it: without a bug-fix's number."""
+        """The release for the default message format, in the form of message.format.version: without a bug-fix number."""
         return self.text[: -len(".X")] if self.text[-2:] in (".X", ".x") else self.text
 
     def _first(self, table: tuple[tuple[str, int], ...]) -> int | None:
@@ -167,7 +167,7 @@ def _parsed(text: str) -> _Release:
     if match is None:
         raise _unknown(text)
     major, minor = int(match[1]), int(match[2])
-    # Until 1.0 a release has three numbers; after it the third is a bug-fix release, which speaks as the first.
+    # Up to 1.0 releases have three numbers; later the third is a bug-fix number, which does not change the protocol.
     patch = int(match[3] or 0) if major == 0 else 0
     return _Release(major, minor, patch, _NEWEST if match[4] is None else int(match[4]))
 

@@ -1,14 +1,14 @@
-"""Kafka's `server.properties`: who each property is for. The file's format is `properties_file`'s.
+"""Kafka's `server.properties`: which part of the broker each property is for. `properties_file` parses the file.
 
 | a property is | goes to |
 |---|---|
 | the broker's own (`broker_config`) | `BrokerConfig` |
-| of the data folder, or a default of topics | `LogManager`, under the topics' names |
-| Kafka's, without a meaning here (`unused_properties`) | nowhere; logged |
+| of the data folder, or a topic default | `LogManager`, under the topics' names |
+| Kafka's, without an effect here (`unused_properties`) | nowhere; logged |
 | anything else | nowhere; one warning |
 
-A topic's own name (`retention.ms`) is no broker's property to Kafka, which ignores it in a file; obeying it would delete what
-Kafka keeps. So it is taken only from those who cannot mean Kafka: keyword arguments and the command line.
+Kafka ignores a topic property (`retention.ms`) in the broker's file; obeying it could delete what Kafka keeps. So topic names are
+accepted only in keyword arguments and on the command line, which Kafka does not have.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class ServerProperties(NamedTuple):
 
     config: BrokerConfig
     manager: dict[str, PropertyValue]
-    """For `LogManager`, defaults of topics under the topics' names."""
+    """For `LogManager`: topic defaults under the topics' names."""
     unused: tuple[str, ...]
-    """Kafka's that mean nothing here."""
+    """Kafka's properties without an effect here."""
     unknown: tuple[str, ...]
 
 
 def sort_properties(properties: Mapping[str, PropertyValue], *, topic_names: bool = False) -> ServerProperties:
-    """Say who each property is for; with `topic_names`, those of topics are defaults too.
+    """Sort properties by what they configure; with `topic_names`, topic properties are defaults too.
 
-    Raises InvalidArgumentError for a bad value. Of Kafka's several names for one thing the one with the finest unit wins, and a
-    topic's own name before all.
+    Raises InvalidArgumentError for a bad value. Of Kafka's several names for one setting the one with the finest unit takes
+    precedence, and a topic's name over all.
     """
     config = BrokerConfig.from_properties(properties)
     zookeeper = None if config.cluster is None else config.cluster.zookeeper
@@ -63,17 +63,17 @@ def sort_properties(properties: Mapping[str, PropertyValue], *, topic_names: boo
         elif name in BROKER_NAMES or (topic_names and name in _TOPIC_NAMES):
             defaults[name] = value
         elif name == "broker.id":
-            if str(value) != "-1":  # Kafka's for "give me one".
+            if str(value) != "-1":  # Kafka's value for "generate one".
                 manager.setdefault("node.id", value)
         elif name in of_cluster or is_limit(name) or (is_secured and is_of_security(name)):
             continue
         elif name not in BROKER_PROPERTIES and name not in OTHER_PROPERTIES:
             (unused if is_unused(name) else unknown).append(name)
     if "log.flush.scheduler.interval.ms" in manager:
-        # Kafka's default of the one is the other.
+        # In Kafka one is the default of the other.
         defaults.setdefault("log.flush.interval.ms", manager["log.flush.scheduler.interval.ms"])
     if zookeeper is not None and zookeeper.protocol.has_message_formats:
-        # Kafka's default of the one is the other, too: brokers of that release read what is written.
+        # In Kafka one is the default of the other here as well: brokers of that release must be able to read the records.
         defaults.setdefault("log.message.format.version", zookeeper.protocol.message_format)
     manager.update(unaliased(defaults, warn=False))
     if zookeeper is not None and zookeeper.protocol.has_message_formats:
@@ -83,7 +83,7 @@ def sort_properties(properties: Mapping[str, PropertyValue], *, topic_names: boo
 
 
 def _check_message_format(version: PropertyValue, protocol: ProtocolVersion) -> None:
-    """Raise InvalidArgumentError for a format that the other brokers could not fetch."""
+    """Raise InvalidArgumentError for a message format that the other brokers could not fetch."""
     if LogConfig.from_properties({"message.format.version": version}).magic > protocol.newest_magic:
         raise InvalidArgumentError(
             f"log.message.format.version is newer than inter.broker.protocol.version={protocol}", found=repr(version)
@@ -94,7 +94,7 @@ _TOPIC_NAMES = frozenset(LogConfig().to_properties())
 
 
 def described(unknown: Iterable[str], *, topic_names: bool = False) -> str:
-    """Name properties that there are not, each with the one that was probably meant; of a topic's too with `topic_names`."""
+    """Name unknown properties, each with the one that was probably meant; with `topic_names` also a topic's."""
     known = {*MANAGER_PROPERTIES, *BROKER_NAMES, *BROKER_PROPERTIES, *OTHER_PROPERTIES, "broker.id"}
     if topic_names:
         known |= _TOPIC_NAMES

@@ -1,7 +1,7 @@
-"""Properties that Apache Kafka has and that mean nothing to this broker: a file that names them is read without complaint.
+"""Properties of Apache Kafka that have no effect here; a file may contain them.
 
-Those are of replication, the controller, ZooKeeper, groups and transactions, tiered storage, TLS and SASL, threads and
-metrics reporters; the names are those of releases 2.4.1 and 3.9.1.
+They concern replication, the controller, ZooKeeper, groups and transactions, tiered storage, TLS and SASL, threads and metrics
+reporters. The names are those of releases 2.4.1 and 3.9.1.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ zookeeper.ssl.truststore.location zookeeper.ssl.truststore.password zookeeper.ss
 """
 
 UNUSED_PROPERTIES = frozenset(_NAMES.split())
-"""All by name."""
+"""All of them by name."""
 
 _GROUPS = r"group\.(?:consumer|share|streams|coordinator)"
-"""Not all of ``group.``: a misspelt name of those that are used here is none of Kafka's."""
+"""Not all of ``group.``, so that a misspelt name of a supported property is reported."""
 _UNUSED_PREFIXES = re.compile(rf"(?:listener\.name|rsm\.config|rlmm\.config|sasl|ssl|zookeeper|{_GROUPS}|share|controller)\.")
-"""Properties with names of the user's, and families that newer releases add to."""
+"""Properties whose names users choose, and families that newer releases extend."""
 
 GUARDS = (
     "create.topic.policy.class.name",
@@ -92,9 +92,9 @@ GUARDS = (
     "ssl.client.auth",
     "client.quota.callback.class",
 )
-"""Of them, those that restrict clients: that they have no effect here is a warning."""
+"""Those of them that restrict clients: that they have no effect here is a warning."""
 
 
 def is_unused(name: str) -> bool:
-    """Whether Kafka has this property, and this broker does nothing with it."""
+    """Whether this is a Kafka property that has no effect here."""
     return name in UNUSED_PROPERTIES or _UNUSED_PREFIXES.match(name) is not None

@@ -1,14 +1,14 @@
-"""The properties of a broker in a cluster of ZooKeeper's days: ``zookeeper.connect``. An Apache Kafka broker is the controller.
+"""The properties of a member of a ZooKeeper cluster: ``zookeeper.connect``. An Apache Kafka broker is the controller.
 
 ================================  =====================  ===================================================================
 property                          default                meaning
 ================================  =====================  ===================================================================
-zookeeper.connect                 none                   host:port of servers, several with commas, and a path that is the
+zookeeper.connect                 none                   host:port of servers, separated by commas, and a path that is the
                                                          cluster's root: zk-1:2181,zk-2:2181/kafka
-zookeeper.session.timeout.ms      18000                  without a sign of life for that time ZooKeeper drops the broker
-zookeeper.connection.timeout.ms   the session's          how long a start waits for ZooKeeper
-inter.broker.protocol.version     3.9                    what brokers speak to each other: see `protocol_version`
-controlled.shutdown.max.retries   3                      how often the controller is asked to move leaders before an end
+zookeeper.session.timeout.ms      18000                  without a heartbeat for this time ZooKeeper drops the broker
+zookeeper.connection.timeout.ms   the session's          how long startup waits for ZooKeeper
+inter.broker.protocol.version     3.9                    the protocol among brokers: see `protocol_version`
+controlled.shutdown.max.retries   3                      requests to the controller to move leaders before a shutdown
 controlled.shutdown.retry...      5000                   ... and the pause in between, in ms (``.backoff.ms``)
 ================================  =====================  ===================================================================
 
@@ -29,18 +29,18 @@ from tidelog.errors import InvalidArgumentError
 DEFAULT_PORT = 2181
 
 _REFUSED = {
-    "zookeeper.ssl.client.enable": "ZooKeeper is reached in plain text only",
-    "zookeeper.set.acl": "znodes are made without ACLs only",
+    "zookeeper.ssl.client.enable": "TLS and SASL to ZooKeeper are not supported",
+    "zookeeper.set.acl": "ACLs on znodes are not supported",
 }
-"""A broker that ignored these would protect less than its owner believes."""
+"""A broker that ignored these would protect less than its owner expects."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ZookeeperConfig:
-    """A broker's properties in a ZooKeeper cluster by Kafka's names, as the module's table lists them."""
+    """A member's properties in a ZooKeeper cluster by Kafka's names, as in the module's table. Units are in the names."""
 
     connect: str
-    """Servers and root, as kazoo takes them."""
+    """Servers and root, in kazoo's form."""
     protocol: ProtocolVersion
     session_timeout_ms: int = integer("zookeeper.session.timeout.ms", 18_000, 1)
     connection_timeout_ms: int = integer("zookeeper.connection.timeout.ms", 18_000, 1)
@@ -49,7 +49,7 @@ class ZookeeperConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, PropertyValue]) -> ZookeeperConfig | None:
-        """Build from a broker's properties; None if no ZooKeeper is named. Raises InvalidArgumentError."""
+        """Build from a broker's properties; None without ZooKeeper. Raises InvalidArgumentError."""
         text = str(properties.get("zookeeper.connect") or "").strip()
         if not text:
             return None

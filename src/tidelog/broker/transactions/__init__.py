@@ -1,12 +1,12 @@
-"""Transactions (KIP-98): what several logs and groups are given at once, or not at all.
+"""Transactions (KIP-98): atomic writes to several logs and groups.
 
 | read | for |
 |---|---|
 | `transactions` | the coordinator: all transactional ids, stored in ``__transaction_state`` |
-| `transaction` | one of them: its states, fencing. Pure |
-| `transaction_records` | transactional ids as Kafka's records, and back |
-| `completion` | a decided transaction on its way to its end |
-| `markers` | what ends a transaction in a log |
-| `ask_coordinator`, `verifications` | whether a transaction has a partition, asked before records go in |
-| `producer_id_source` | ids of the folder's own, or in blocks from the cluster's controller |
+| `transaction` | one transactional id: its states, fencing. Pure |
+| `transaction_records` | transactional ids to and from Kafka's records |
+| `completion` | completes a decided transaction |
+| `markers` | transaction markers |
+| `ask_coordinator`, `verifications` | verification with the coordinator that a transaction has a partition |
+| `producer_id_source` | producer ids, from the folder or in blocks from the controller |
 """

@@ -1,9 +1,10 @@
-"""Records of a transaction, before they are appended: its coordinator, here or elsewhere, is asked about their partitions.
+"""Verification of transactional records before they are appended: the coordinator, here or elsewhere, is asked about their
+partitions.
 
-While it is asked a guard stands for each (`verification_state_entry`): a marker that comes in between takes it away.
+Meanwhile each partition has a guard (`verification_state_entry`), which a marker in between removes.
 
-Producers of `transaction.version` 2 (Produce 12, TxnOffsetCommit 5) do not say which partitions they write to: the coordinator is
-asked to add them.
+Producers of `transaction.version` 2 (Produce 12, TxnOffsetCommit 5) do not announce their partitions: the coordinator is asked to
+add them.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ class Asked(NamedTuple):
 
 
 class ToAsk(NamedTuple):
-    """A producer's partitions in which its transaction is not open yet, with the guards that stand for them."""
+    """A producer's partitions in which its transaction is not yet open, with their guards."""
 
     producer: Producer
     guards: dict[TopicPartition, VerificationStateEntry]
 
 
 def to_ask(node: Node, looks: Mapping[tuple[str, int], HeaderCheck], *, is_adding: bool) -> ToAsk | None:
-    """Return what the coordinator is to be asked about, None if there is nothing."""
+    """Return what the coordinator must be asked, None if nothing."""
     guards: dict[TopicPartition, VerificationStateEntry] = {}
     producer: Producer | None = None
     for key, look in looks.items():
@@ -56,7 +57,7 @@ def to_ask(node: Node, looks: Mapping[tuple[str, int], HeaderCheck], *, is_addin
 def ask_coordinator(
     node: Node, transactional_id: str, asked: ToAsk, *, is_adding: bool
 ) -> Generator[Until, Any, dict[tuple[str, int], Asked]]:
-    """Ask the coordinator, wherever it is: a part of a work."""
+    """Ask the coordinator, wherever it is. Runs in slices."""
     producer, guards = asked
     named = transactional_id, producer.producer_id, producer.producer_epoch
     codes = yield from node.transactions.verified(*named, guards, is_adding=is_adding)

@@ -1,16 +1,15 @@
-"""A transaction that is decided, on its way to its end: the markers in all of its partitions.
+"""Completes a decided transaction: writes its markers to all of its partitions.
 
 | a partition | |
 |---|---|
-| takes the marker, and has it committed | is done |
-| is gone, or of a message format without transactions | is done: there is nothing to be ended |
-| knows a newer epoch of the producer's | is done: it was ended there (`WriteTxnMarkers` by hand) |
-| knows a newer epoch of the coordinator's | is done: another broker is the coordinator, and completes it |
-| refuses for any other reason | is tried again for as long as the broker runs, and after its next start |
+| appends and commits the marker | is done |
+| is gone, or has a message format without transactions | is done: it has nothing to end |
+| knows a newer epoch of the producer | is done: the transaction was ended there (by an administrator's WriteTxnMarkers) |
+| knows a newer coordinator epoch | is done: another broker is the coordinator and completes it |
+| fails for any other reason | is retried while the broker runs, and after its next start |
 
-In a cluster each partition's leader is asked, one request to each broker; a partition without a leader is tried again.
-
-Many partitions have their turn in slices, and other requests between them. Until the last one is done the id answers
+In a cluster the leaders write the markers, with one request to each broker; a partition without a leader is retried. Many
+partitions are handled in slices, with other requests in between. Until the last one is done, the transactional id gets
 CONCURRENT_TRANSACTIONS.
 """
 
@@ -45,11 +44,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 AT_ONCE: Final = 200
-"""So many partitions have their turn at once, if they take no longer than `SLICE_S`: a marker that is the first record of its
-log creates files, and takes ten times as long as another one.
+"""The most partitions per slice, which also ends after `SLICE_S`: a marker that is the first record of its log creates files,
+which takes ten times as long as any other.
 """
 FEW: Final = 8
-"""So many are worth no turn of their own."""
+"""Up to this many partitions are handled without a slice of their own."""
 RETRY_MS: Final = 500
 
 _DONE: Final = frozenset(
@@ -64,8 +63,8 @@ _DONE: Final = frozenset(
 
 
 class Completion:
-    """Writes the markers of one decided transaction. `done` is called with it once nothing is left; it may be called again, and
-    says whether it succeeded.
+    """Writes the markers of one decided transaction. `done` is called with it once no partition is left; it may be called again,
+    and returns whether it succeeded.
     """
 
     def __init__(
@@ -85,13 +84,13 @@ class Completion:
         self._left = sorted(transaction.partitions, reverse=True)
         self._refused: dict[TopicPartition, ErrorCode] = {}
         self._awaited = 0
-        """Markers, and requests to other brokers, that are not answered yet."""
+        """Markers and requests to other brokers that have no answer yet."""
         self._is_writing = False
         self._producer = Producer(transaction.producer_id, transaction.producer_epoch)
         self._type = ControlType.COMMIT if transaction.is_commit else ControlType.ABORT
 
     def go_on(self) -> None:
-        """Write markers, until all are written, or as many as may be at once."""
+        """Write markers until all are written, or the slice is used up."""
         if self.is_cancelled:
             return
         self._is_writing = True
@@ -132,10 +131,10 @@ class Completion:
         self._note(key, code)
         self._end_if_done()
 
-    # --- at other brokers
+    # --- on other brokers
 
     def _leader_elsewhere(self, key: TopicPartition) -> int | None:
-        """Return the other broker that leads a partition, NO_LEADER for none; None if it is this one's, or gone."""
+        """Return the other broker that leads a partition, NO_LEADER for none; None if this broker leads it or it is gone."""
         brokers = self._core.peers
         leader = None if brokers is None else brokers.leader_of(key)
         return None if leader == self._core.node_id else leader
@@ -163,7 +162,7 @@ class Completion:
         finally:
             self._awaited -= 1
             for key in keys:
-                # What a broker says is not there may be about to be: whether it is gone says the metadata.
+                # A partition that a broker does not know may be about to be created: only the metadata says whether it is gone.
                 code = codes.get(key, ErrorCode.NETWORK_EXCEPTION)
                 is_there = brokers.leader_of(key) is not None
                 is_behind = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and is_there
@@ -185,7 +184,7 @@ class Completion:
         )
         return WriteTxnMarkersRequest([marker])
 
-    # --- what became of them
+    # --- results
 
     def _note(self, key: TopicPartition, code: ErrorCode) -> None:
         if code is ErrorCode.NONE:
@@ -203,4 +202,4 @@ class Completion:
 
 
 def _nothing() -> None:
-    """Waited for to give others their turn."""
+    """Does nothing; waited for so that other requests can run."""

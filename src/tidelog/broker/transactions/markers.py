@@ -1,4 +1,4 @@
-"""The end of a transaction in a log: a control batch, COMMIT or ABORT, written by a coordinator."""
+"""Transaction markers: control batches, COMMIT or ABORT, that a coordinator writes to end a transaction in a log."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Markers:
         coordinator_epoch: int | None = None,
         transaction_version: int = 0,
     ) -> ErrorCode:
-        """End a producer's transaction in a log of this broker; NONE, or why not.
+        """End a producer's transaction in a log of this broker; return NONE, or an error.
 
-        A marker for a producer without an open transaction is written as well, as in Kafka: it fences older epochs. In a log of
-        committed offsets it makes those of the transaction count, or drops them.
+        As in Kafka, a marker is written even if the producer has no open transaction: it fences older epochs. In a partition of
+        committed offsets it applies the transaction's offsets, or drops them.
 
-        A coordinator's epoch fences former coordinators. A broker alone has one coordinator forever: without an epoch it is the
-        one that the log knows, or 0. So a broker that takes the folder over, and counts from 0 on, is not refused.
+        A coordinator's epoch fences former coordinators. A standalone broker is always the only coordinator: its epoch is the one
+        that the log knows, or 0. So a broker that takes the folder over and counts from 0 is not fenced.
         """
         refusal = self._leadership.refusal(key)
         if refusal:
@@ -61,7 +61,7 @@ class Markers:
                 and known.has_open_transaction
                 and known.producer_epoch >= producer.producer_epoch
             ):
-                return ErrorCode.INVALID_PRODUCER_EPOCH  # It comes late, and twice: this is the next transaction (KIP-1228).
+                return ErrorCode.INVALID_PRODUCER_EPOCH  # A late duplicate: the open transaction is the next one (KIP-1228).
             if coordinator_epoch is None:
                 coordinator_epoch = 0 if known is None else max(known.coordinator_epoch, 0)
             batch = build_end_txn_marker(
@@ -82,7 +82,7 @@ class Markers:
         return ErrorCode.NONE
 
     def when_written(self, key: TopicPartition, done: Committed) -> None:
-        """Have `done` called once a marker that was written is committed, at once if it is; else with why it is not."""
+        """Call `done` once a written marker is committed, perhaps at once; otherwise with the error."""
         log = self._core.manager.logs.get(key)
         if log is None:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)

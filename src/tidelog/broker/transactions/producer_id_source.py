@@ -1,4 +1,4 @@
-"""Where producer ids come from: the folder's own metadata log, or blocks that the cluster's controller hands out (KIP-730)."""
+"""Sources of producer ids: the folder's own metadata log, or blocks from the cluster's controller (KIP-730)."""
 
 from __future__ import annotations
 
@@ -16,35 +16,37 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 PREFETCH_AT = 10
-"""With one in so many of a block left, the next one is asked for, as in Kafka."""
+"""When this fraction of a block is left, the next block is requested, as in Kafka: one in this many."""
 
 
 class ProducerIdSource(Protocol):
-    """Hands out ids, none of which was handed out before."""
+    """Returns producer ids, each only once."""
 
     def has(self, count: int) -> bool:
-        """Whether so many ids can be handed out without waiting."""
+        """Whether this many ids are available without waiting."""
 
     def next_id(self) -> int:
-        """Return one. Raises StorageError if there is none."""
+        """Return an id. Raises StorageError if none is available."""
 
 
 class ClusterProducerIds:
-    """Ids of the blocks that `plane` gets, the next one ahead of time: no producer waits. Belongs to the loop's thread."""
+    """Producer ids from blocks that `plane` requests ahead of time, so that producers need not wait. Belongs to the loop's
+    thread.
+    """
 
     def __init__(self, plane: MetadataPlane) -> None:
         self._plane = plane
         self._blocks: deque[range] = deque()
         self._low = 0
-        """With so few ids left, the next block is asked for."""
+        """When this few ids are left, the next block is requested."""
         self._reserving: asyncio.Task[None] | None = None
 
     def has(self, count: int) -> bool:
-        """Whether so many ids are at hand."""
+        """Whether this many ids are available."""
         return sum(map(len, self._blocks)) >= count
 
     def next_id(self) -> int:
-        """Return one that is at hand."""
+        """Return an available id."""
         if not self._blocks:
             raise StorageError("the controller has not given the next block of producer ids")
         block = self._blocks.popleft()
@@ -55,8 +57,8 @@ class ClusterProducerIds:
         return block[0]
 
     async def reserve(self) -> None:
-        """Get a block, one for all who ask meanwhile. Raises as `MetadataPlane.call`."""
-        # A caller that gives up does not end it for the others.
+        """Request a block, shared by all callers that wait meanwhile. Raises as `MetadataPlane.call`."""
+        # If one caller gives up, the request continues for the others.
         await asyncio.shield(self._begin())
 
     def _begin(self) -> asyncio.Task[None]:

@@ -1,18 +1,18 @@
-"""A transactional id's transaction, and what may become of it. Pure: nothing is written here, nothing of a transaction changes.
+"""A transactional id's transaction and its possible changes. Pure: transactions are immutable, and nothing is written here.
 
-State changes: `TRANSITIONS`. A transaction begins with its first partition. PREPARE is the decision: from then on it
-ends that way, whatever happens to the broker, and it is COMPLETE when each of its partitions has the marker.
+State changes: `TRANSITIONS`. A transaction begins with its first partition. PREPARE is the decision: from then on the outcome is
+fixed, even if the broker fails. COMPLETE means that each partition has the marker.
 
-Fencing: of all producers that ever had a transactional id, only the last one may continue. InitProducerId raises the epoch, and
-a producer with an older one is refused. If the id has an open transaction, that is aborted first, with an epoch that no producer
-gets; the producer retries. One that says which epoch it has (KIP-360) gets the next one only if no other producer came in
-between; if the response was lost and it retries, it gets the same one.
+Fencing: only the latest producer of a transactional id may continue. InitProducerId raises the epoch, and producers with an older
+epoch are refused. If the id has an open transaction, that is aborted first, with an epoch that no producer gets, and the producer
+retries. A producer that sends its epoch (KIP-360) gets the next one only if no other producer has initialized in between; if it
+retries because the response was lost, it gets the same one.
 
-Epochs end at 32767, which is kept for fencing: a producer id that has reached the one before is left for a new id.
+The last epoch, 32767, is reserved for fencing: after 32766 a new producer id is assigned.
 
-Producers of `transaction.version` 2 have an epoch for each transaction (KIP-890): its markers are of the next epoch, in which
-the producer continues. So nothing that is late in one transaction can become part of another. Such a producer asks for the end
-again in the epoch that it had (`is_ended_in`).
+With `transaction.version` 2 each transaction has its own epoch (KIP-890): its markers have the next epoch, with which the
+producer continues. So late records of one transaction cannot become part of the next. Such a producer retries EndTxn with the
+epoch that it had (`is_ended_in`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NO_TIME: Final = -1
 LAST_GIVEN_EPOCH: Final = 2**15 - 2
 """The highest epoch that a producer gets."""
 EPOCH_EACH: Final = 2
-"""The `transaction.version` from which on each transaction has an epoch of its own."""
+"""The `transaction.version` from which on each transaction has its own epoch."""
 
 
 class TransactionState(enum.IntEnum):
@@ -91,13 +91,13 @@ TRANSITIONS: Final[Transitions[TransactionState | None]] = {
         None: _EXPIRES,
     },
 }
-"""DEAD and PREPARE_EPOCH_FENCE are Kafka's words for moments; nothing here is ever in them, and neither is stored."""
+"""DEAD and PREPARE_EPOCH_FENCE are momentary states in Kafka. They are never used or stored here."""
 
 PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
-"""Decided, and not ended everywhere yet."""
+"""Decided, but not yet complete in all partitions."""
 ENDED: Final = PREPARED | {TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
 AT_REST: Final = frozenset(state for state, moves in TRANSITIONS.items() if state is not None and None in moves)
-"""There is no transaction: the next one may begin, or the id may expire."""
+"""No transaction is open: the next one may begin, or the id may expire."""
 
 
 class ProducerIdAndEpoch(NamedTuple):
@@ -119,32 +119,32 @@ class Transaction(NamedTuple):
     started_ms: int = NO_TIME
     updated_ms: int = NO_TIME
     last_producer_id: int = NO_PRODUCER_ID
-    """The id that the present one came after; not kept over the broker's end."""
+    """The producer id before the present one; not stored, so lost at a restart."""
     last_producer_epoch: int = NO_PRODUCER_EPOCH
-    """The epoch that the producer had before it asked for the present one; not kept either."""
+    """The producer's epoch before it requested the present one; not stored either."""
     client_version: int = 0
-    """The `transaction.version` that its producer goes by."""
+    """The `transaction.version` that its producer uses."""
     next_producer_id: int = NO_PRODUCER_ID
-    """The id that its producer gets with the end, where the present one has no more epochs."""
+    """The producer id that the producer gets with the end of the transaction, if the present id has no epochs left."""
 
     @property
     def goes_on_as(self) -> ProducerIdAndEpoch:
-        """The producer's identity after its end."""
+        """The producer's identity after the transaction ends."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return ProducerIdAndEpoch(self.next_producer_id, 0)
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
     @property
     def is_commit(self) -> bool:
-        """Whether it ends, or ended, with COMMIT."""
+        """Whether it ends, or has ended, with COMMIT."""
         return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
     def to(self, state: TransactionState | None) -> TransactionState:
-        """Return `state` as its next one. Raises IllegalStateError: see `TRANSITIONS`."""
+        """Return `state` as its next state. Raises IllegalStateError: see `TRANSITIONS`."""
         return checked(TRANSITIONS, self.state, state, f"transactional id {self.transactional_id!r}")  # type: ignore[return-value]
 
     def refusal(self, producer_id: int, producer_epoch: int) -> ErrorCode:
-        """Return NONE if a producer is the one that has the id."""
+        """Return NONE if the producer is the current owner of the id, otherwise the error."""
         if producer_id != self.producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if producer_epoch != self.producer_epoch:
@@ -152,11 +152,11 @@ class Transaction(NamedTuple):
         return ErrorCode.NONE
 
     def is_expired(self, oldest_ms: int) -> bool:
-        """Whether there was no transaction since then, and none is open."""
+        """Whether no transaction is open, and none was since that time."""
         return self.state in AT_REST and self.updated_ms <= oldest_ms
 
     def is_ended_in(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether a producer asks again for the end of what is ended, or about to be, in that epoch."""
+        """Whether a producer with that epoch retries the end of a transaction that has ended or is decided."""
         if self.client_version < EPOCH_EACH:
             return False
         if producer_id == self.producer_id and self.state in ENDED:
@@ -164,7 +164,7 @@ class Transaction(NamedTuple):
         return producer_id == self.last_producer_id and producer_epoch == self.last_producer_epoch and self.producer_epoch == 0
 
     def with_partitions(self, partitions: Iterable[TopicPartition], now_ms: int, client_version: int = 0) -> Transaction:
-        """Return it with more partitions; a new transaction if there was none."""
+        """Return it with added partitions, as a new transaction if none was open."""
         is_open = self.state is TransactionState.ONGOING
         return self._replace(
             state=self.to(TransactionState.ONGOING),
@@ -175,12 +175,12 @@ class Transaction(NamedTuple):
         )
 
     def prepared(self, *, is_commit: bool, now_ms: int) -> Transaction:
-        """Return it decided."""
+        """Return it in the decided state."""
         state = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
         return self._replace(state=self.to(state), updated_ms=now_ms, client_version=0)
 
     def prepared_in_next_epoch(self, *, is_commit: bool, now_ms: int, new_id: Callable[[], int]) -> Transaction:
-        """Return it decided, in the epoch after the present one. Raises what `new_id` raises, if there is none."""
+        """Return it decided, with the epoch after the present one. Raises what `new_id` raises, if no epoch is left."""
         state = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
         return self._replace(
             state=self.to(state),
@@ -193,7 +193,7 @@ class Transaction(NamedTuple):
         )
 
     def fenced(self, now_ms: int) -> Transaction:
-        """Return it aborted in an epoch that no producer has."""
+        """Return it aborted with an epoch that no producer gets."""
         return self._replace(
             state=self.to(TransactionState.PREPARE_ABORT),
             producer_epoch=self.producer_epoch + 1,
@@ -203,7 +203,7 @@ class Transaction(NamedTuple):
         )
 
     def completed(self, now_ms: int) -> Transaction:
-        """Return it ended: its markers are written."""
+        """Return it complete: its markers are written."""
         state = TransactionState.COMPLETE_COMMIT if self.is_commit else TransactionState.COMPLETE_ABORT
         ended = self._replace(state=self.to(state), partitions=frozenset(), updated_ms=now_ms)
         if self.next_producer_id == NO_PRODUCER_ID:
@@ -217,7 +217,7 @@ class Transaction(NamedTuple):
 def ended_in_next_epoch(
     before: Transaction, producer: ProducerIdAndEpoch, *, is_commit: bool, now_ms: int, new_id: Callable[[], int]
 ) -> Transaction | ErrorCode:
-    """Return what EndTxn 5 makes of a transaction, `before` itself if it is ended so already, or why it is refused.
+    """Return the result of EndTxn 5, `before` itself if it is already ended that way, or an error.
 
     Raises what `new_id` raises.
     """
@@ -229,7 +229,7 @@ def ended_in_next_epoch(
     if code is not ErrorCode.NONE:
         return code
     if before.state in PREPARED:
-        return ErrorCode.CONCURRENT_TRANSACTIONS  # That is the one before; the producer's own has not begun.
+        return ErrorCode.CONCURRENT_TRANSACTIONS  # That is the previous transaction; the producer's next one has not begun.
     if is_commit and before.state is not TransactionState.ONGOING:
         return ErrorCode.INVALID_TXN_STATE
     return before.prepared_in_next_epoch(is_commit=is_commit, now_ms=now_ms, new_id=new_id)
@@ -238,9 +238,10 @@ def ended_in_next_epoch(
 def initialized(
     before: Transaction, timeout_ms: int, expected: ProducerIdAndEpoch | None, now_ms: int, new_id: Callable[[], int]
 ) -> Transaction | ErrorCode:
-    """Return what InitProducerId makes of an id that is at rest, or why it does not; `expected` is what the producer says it has.
+    """Return the result of InitProducerId for an id without an open transaction, or an error; `expected` is the producer's
+    claimed identity.
 
-    Of an id that is new `before` has no epoch. Raises what `new_id` raises.
+    For a new id `before` has no epoch. Raises what `new_id` raises.
     """
     epoch = before.producer_epoch
     if not may_initialize(before, expected):
@@ -254,13 +255,13 @@ def initialized(
             return _initialized(before, timeout_ms, new_id(), 0, epoch, now_ms)
         return _initialized(before, timeout_ms, before.producer_id, epoch + 1, epoch, now_ms)
     if expected.epoch == before.last_producer_epoch:
-        # Its answer was lost. Had another producer been there, there would be no last epoch.
+        # The response was lost. If another producer had initialized meanwhile, no last epoch would be known.
         return _initialized(before, timeout_ms, before.producer_id, epoch, before.last_producer_epoch, now_ms)
     return ErrorCode.PRODUCER_FENCED
 
 
 def may_initialize(before: Transaction, expected: ProducerIdAndEpoch | None) -> bool:
-    """Say whether a producer that says what it has may be the id's last one, by its producer id."""
+    """Return whether a producer that claims an identity may be the id's latest one, by its producer id."""
     if expected is None or before.producer_epoch == NO_PRODUCER_EPOCH or expected.producer_id == before.producer_id:
         return True
     return expected.producer_id == before.last_producer_id and expected.epoch >= LAST_GIVEN_EPOCH
@@ -280,5 +281,5 @@ def _initialized(before: Transaction, timeout_ms: int, producer_id: int, epoch: 
 
 
 def as_told_to_logs(code: ErrorCode) -> ErrorCode:
-    """Return the code that a log gets where a transaction's verification is refused."""
+    """Return the code that a log gets if the verification of a transaction fails."""
     return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code

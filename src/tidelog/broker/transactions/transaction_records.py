@@ -1,14 +1,14 @@
-"""Transactional ids as records of ``__transaction_state``, and back. The records are Kafka's.
+"""Transactional ids to and from records of ``__transaction_state``, in Kafka's format.
 
 | | |
 |---|---|
 | key v0 | the transactional id |
 | value v0 | producer id and epoch, timeout, state, partitions (null while there is no transaction), two times |
-| value v1 | of producers with an epoch for each transaction (KIP-890): also `transaction.version`, the ids before and after |
+| value v1 | for producers with an epoch for each transaction (KIP-890): also `transaction.version`, previous and next id |
 | no value | the id has expired |
 
-A key of an unknown version is skipped, as in Kafka; a value that cannot be read makes the partition unreadable: a guess about
-a transaction would be worse than no coordinator.
+A key of an unknown version is skipped, as in Kafka. A value that cannot be read makes the partition unreadable, because a wrong
+guess about a transaction is worse than no coordinator.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def transaction_entry(transaction: Transaction) -> Entry:
 
 
 def read_transaction(transactional_id: str, value: bytes) -> Transaction:
-    """Return what a record's value says. Raises ProtocolError."""
+    """Return the transaction in a record's value. Raises ProtocolError."""
     read = decode_versioned(TransactionLogValue, value)
     state = read.transaction_status
     if state not in TRANSITIONS[None]:
@@ -79,7 +79,7 @@ def read_transaction(transactional_id: str, value: bytes) -> Transaction:
     schemas = read.transaction_partitions or ()
     has_epoch_each = read.client_transaction_version >= EPOCH_EACH and state in ENDED
     last_epoch = NO_PRODUCER_EPOCH
-    if has_epoch_each:  # With a new id the epoch before was the last one of the other id.
+    if has_epoch_each:  # With a new producer id, the previous epoch is the last one of the old id.
         last_epoch = read.producer_epoch - 1 if read.producer_epoch > 0 else LAST_GIVEN_EPOCH
     return Transaction(
         transactional_id,
@@ -98,7 +98,7 @@ def read_transaction(transactional_id: str, value: bytes) -> Transaction:
 
 
 def read_transactions(batches: Iterator[StateBatch]) -> dict[str, Transaction]:
-    """Return the transactional ids that a partition of the log has: a key's last record counts. Raises ProtocolError."""
+    """Return the transactional ids of a partition of the log, by their last records. Raises ProtocolError."""
     found: dict[str, bytes] = {}
     for batch in batches:
         for record in batch.records:

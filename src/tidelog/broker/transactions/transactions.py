@@ -1,15 +1,17 @@
-"""The coordinator of transactions: transactional ids in memory, and in ``__transaction_state``. A broker alone has all of them.
+"""The transaction coordinator: transactional ids in memory and in ``__transaction_state``. A standalone broker coordinates all
+ids.
 
-A change of a transaction is written first, then made in memory: a record that could not be written has changed nothing.
-So what a client was answered is what the next start finds. A decision (PREPARE) is followed at once by its markers, and by
-COMPLETE; what was only decided when the broker ended is completed when it has been loaded (`completion`).
+A change is written first and then made in memory, so a record that could not be written changes nothing, and a restart finds what
+clients have been answered. After a decision (PREPARE) the markers follow at once, then COMPLETE. A transaction that was only
+decided when the broker stopped is completed after it is loaded (`completion`).
 
 | every | |
 |---|---|
-| `transaction.abort.timed.out…interval.ms` | what is open for longer than its producer wanted is aborted, the producer fenced |
-| `transaction.remove.expired…interval.ms` | ids without a transaction for `transactional.id.expiration.ms` are forgotten |
+| `transaction.abort.timed.out…interval.ms` | transactions that are open longer than their timeout are aborted, and their
+producers fenced |
+| `transaction.remove.expired…interval.ms` | ids without a transaction for `transactional.id.expiration.ms` are removed |
 
-A transaction's time runs by the steady clock (`delays`), and continues over the broker's end by the records' times.
+Timeouts use the monotonic clock (`delays`); after a restart they continue from the times in the records.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ NOBODY: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 def transactions_topic(config: BrokerConfig) -> InternalTopic:
-    """Return ``__transaction_state`` as a broker makes it."""
+    """Return ``__transaction_state`` as a broker creates it."""
     return InternalTopic(
         TRANSACTIONS_TOPIC,
         config.transaction_state_log_num_partitions,
@@ -83,14 +85,14 @@ class Transactions:
         self._producer_ids = producer_ids
         self._known: dict[str, Transaction] = {}
         self._kept_in: dict[int, set[str]] = {}
-        """Their ids, by the partitions that they belong to."""
+        """Transactional ids by the partition that stores them."""
         self._deadlines: dict[str, int] = {}
         self._completions: dict[str, Completion] = {}
         self._strays: list[tuple[int, str]] = []
         self._verifications: Verifications | None = None
 
     def start(self) -> None:
-        """Load what the folder has, and begin to look for what takes too long."""
+        """Load the ids in the folder, and begin to check for timeouts and expiry."""
         self.log.load(read_transactions, self._install, self._unload)
         config = self._core.config
         interval_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
@@ -103,7 +105,7 @@ class Transactions:
         for transactional_id, transaction in loaded.items():
             if self.log.partition_of(transactional_id) != partition:
                 if not self.log.leads_all:
-                    continue  # Its partition may be another broker's.
+                    continue  # Another broker may coordinate its partition.
                 self._strays.append((partition, transactional_id))
             known = self._known.get(transactional_id)
             if known is not None:
@@ -125,15 +127,15 @@ class Transactions:
         self._kept_in.setdefault(self.log.partition_of(transactional_id), set()).add(transactional_id)
 
     def _unload(self, partition: int) -> None:
-        """Forget the ids of a partition: another broker coordinates them."""
+        """Drop the ids of a partition that another broker coordinates."""
         for transactional_id in self._kept_in.pop(partition, ()):
             self._cancel(transactional_id)
             self._known.pop(transactional_id, None)
 
     def _bring_home(self) -> None:
-        """Put ids where they belong, since the topic was given more partitions: the last one of their records counts."""
+        """Move ids to the partitions that they map to, after the topic has got more partitions. Their latest records count."""
         strays, self._strays = self._strays, []
-        logger.warning("%s was given partitions: %d transactional ids move", TRANSACTIONS_TOPIC, len(strays))
+        logger.warning("%s has more partitions now: %d transactional ids move", TRANSACTIONS_TOPIC, len(strays))
         for partition, transactional_id in strays:
             transaction = self._known.get(transactional_id)
             if transaction is None or self._store(transaction) is ErrorCode.NONE:
@@ -148,25 +150,25 @@ class Transactions:
     # --- asking
 
     def code_for(self, transactional_id: str) -> ErrorCode:
-        """Return NONE if the id's coordinator, this broker, is ready; else what a request for it is answered with."""
+        """Return NONE if this broker coordinates the id and is ready, otherwise the error for its requests."""
         if (
             self.log.leads_all and self.log.is_loading
-        ):  # Where partitions were added, an id may be in another one than it belongs to.
+        ):  # After partitions were added, an id may be stored in another partition than it maps to.
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return self.log.readiness(self.log.partition_of(transactional_id))
 
     def get(self, transactional_id: str) -> Transaction | None:
-        """Return what is known of an id, None if it is unknown."""
+        """Return an id's transaction, None if it is unknown."""
         return self._known.get(transactional_id)
 
     def all(self) -> Collection[Transaction]:
-        """Return what is known of all ids."""
+        """Return the transactions of all ids."""
         return self._known.values()
 
     def verify(self, transactional_id: str, producer_id: int, producer_epoch: int, key: TopicPartition) -> ErrorCode:
-        """Say whether a producer's open transaction has a partition: NONE, or what its records are refused with (KIP-890).
+        """Return NONE if a producer's open transaction has a partition, otherwise the error for its records (KIP-890).
 
-        A partition that it does not have is TRANSACTION_ABORTABLE, which older clients get as INVALID_TXN_STATE.
+        A missing partition gets TRANSACTION_ABORTABLE, which older clients get as INVALID_TXN_STATE.
         """
         if transactional_id and not self.log.is_there:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -181,9 +183,9 @@ class Transactions:
         *,
         is_adding: bool = False,
     ) -> Generator[Until, Any, dict[TopicPartition, ErrorCode]]:
-        """Say the same of several partitions; the coordinator may be at another broker. A part of a work.
+        """Verify several partitions like `verify`; the coordinator may be another broker. Runs in slices.
 
-        `is_adding`: those that the transaction does not have are added. While the one before ends that is tried again: producers
+        `is_adding`: missing partitions are added. While the previous transaction ends, this is retried, because producers
         continue at once.
         """
         producer = transactional_id, producer_id, producer_epoch
@@ -217,12 +219,12 @@ class Transactions:
         if self.log.is_there:
             code = self.add_partitions(*producer, keys, EPOCH_EACH)
         if code is ErrorCode.NONE:
-            # Records may be in their logs only once the coordinator cannot forget that.
+            # Records may be appended only once the coordinator's record is committed.
             code = refusal_of((yield Until(partial(self.log.when_committed, self.log.partition_of(transactional_id)))))
         return dict.fromkeys(keys, as_told_to_logs(code))
 
     def verification(self, transactional_id: str, producer_id: int, producer_epoch: int, key: TopicPartition) -> ErrorCode:
-        """Say the same as a coordinator says it to other brokers."""
+        """Return the same as a coordinator reports it to other brokers."""
         transaction = self._of_producer(transactional_id, producer_id, producer_epoch)
         if isinstance(transaction, ErrorCode):
             return transaction
@@ -231,7 +233,7 @@ class Transactions:
         return ErrorCode.NONE if key in transaction.partitions else ErrorCode.TRANSACTION_ABORTABLE
 
     def _of_producer(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Transaction | ErrorCode:
-        """Return an id's transaction if a producer is the one that has the id; else why it may do nothing."""
+        """Return an id's transaction if the producer is its current owner, otherwise an error."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         code = self.code_for(transactional_id)
@@ -242,12 +244,12 @@ class Transactions:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         return transaction.refusal(producer_id, producer_epoch) or transaction
 
-    # --- what producers ask for
+    # --- requests of producers
 
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
     ) -> tuple[ErrorCode, ProducerIdAndEpoch]:
-        """Give a producer its id and epoch, and fence the others; `expected` is what it has, if it says so."""
+        """Return a producer's id and epoch, and fence other producers; `expected` is its claimed identity, if any."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST, NOBODY
         if not 0 < timeout_ms <= self._core.config.transaction_max_timeout_ms:
@@ -265,7 +267,7 @@ class Transactions:
             if before.state in PREPARED:
                 return ErrorCode.CONCURRENT_TRANSACTIONS, NOBODY
             if before.state is TransactionState.ONGOING:
-                # The producer is to ask again, and gets an epoch above that of the abort.
+                # The producer retries, and gets an epoch above that of the abort.
                 return self._fence(before) or ErrorCode.CONCURRENT_TRANSACTIONS, NOBODY
             after = initialized(before, timeout_ms, expected, self._core.clock.now_ms(), new_id)
         except StorageError as error:
@@ -282,7 +284,7 @@ class Transactions:
     def add_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, keys: Collection[TopicPartition], version: int = 0
     ) -> ErrorCode:
-        """Add partitions to the open transaction, which begins with the first one; `version` is `transaction.version`."""
+        """Add partitions to the open transaction, which begins with the first one; `version` is its `transaction.version`."""
         transaction = self._of_producer(transactional_id, producer_id, producer_epoch)
         if isinstance(transaction, ErrorCode):
             return transaction
@@ -293,7 +295,7 @@ class Transactions:
         return self._store(transaction.with_partitions(keys, self._core.clock.now_ms(), version))
 
     def end(self, transactional_id: str, producer_id: int, producer_epoch: int, *, is_commit: bool) -> ErrorCode:
-        """Commit or abort the open transaction. Once this returns NONE, that is what becomes of it."""
+        """Commit or abort the open transaction. Once this returns NONE, the outcome is fixed."""
         transaction = self._of_producer(transactional_id, producer_id, producer_epoch)
         if isinstance(transaction, ErrorCode):
             return transaction
@@ -301,13 +303,15 @@ class Transactions:
             return self._decide(transaction.prepared(is_commit=is_commit, now_ms=self._core.clock.now_ms()))
         if transaction.state is TransactionState.EMPTY or transaction.is_commit != is_commit:
             return ErrorCode.INVALID_TXN_STATE
-        # Its answer was lost, or the markers are on their way.
+        # A retry: the response was lost, or the markers are still being written.
         return ErrorCode.CONCURRENT_TRANSACTIONS if transaction.state in PREPARED else ErrorCode.NONE
 
     def end_in_next_epoch(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, is_commit: bool
     ) -> tuple[ErrorCode, ProducerIdAndEpoch]:
-        """The same for a producer that has an epoch for each transaction; return with what it continues (KIP-890)."""
+        """Like `end`, for a producer with an epoch for each transaction; return the identity with which it continues
+        (KIP-890).
+        """
         code = self.code_for(transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
         before = self._known.get(transactional_id)
         if code or before is None:
@@ -335,10 +339,10 @@ class Transactions:
         return code
 
     def _decided(self, prepared: Transaction, code: ErrorCode) -> None:
-        """Complete a transaction whose end is decided, once that is where it is to be.
+        """Complete a decided transaction, once the decision is committed.
 
-        Where its disk has failed, its partition's return does; where another broker leads, that one. Where only the time for it
-        is over, it is waited for on.
+        If this disk has failed, the partition's return completes it; if another broker leads now, that one does. After a mere
+        timeout this continues to wait.
         """
         if self._known.get(prepared.transactional_id) is not prepared:
             return
@@ -356,16 +360,16 @@ class Transactions:
         completion.go_on()
 
     def _completed(self, completion: Completion) -> bool:
-        """Note that all markers of a transaction are written; False if that is to be tried again."""
+        """Store that all markers of a transaction are written; False if that must be retried."""
         transaction = completion.transaction
         code = self._store(transaction.completed(self._core.clock.now_ms()))
         if code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
-            return False  # A log that is offline comes back.
+            return False  # An offline log will come back.
         self._completions.pop(transaction.transactional_id, None)
         return True
 
     def _store(self, transaction: Transaction) -> ErrorCode:
-        """Write a transaction to the log, and change it in memory; NONE, or what its producer gets instead."""
+        """Write a transaction to the log, and change it in memory; return NONE, or the error for its producer."""
         transactional_id = transaction.transactional_id
         code = self._append(self.log.partition_of(transactional_id), [transaction_entry(transaction)])
         if code is ErrorCode.NONE:
@@ -385,7 +389,7 @@ class Transactions:
         return ErrorCode.NONE
 
     def on_return(self, log: PartitionLog) -> None:
-        """A partition that was offline is written again: read it if it never was, complete what was decided in it."""
+        """Handle a partition that is online again: load it if it never was, and complete its decided transactions."""
         self.log.on_return(log)
         if log.topic_partition.topic == TRANSACTIONS_TOPIC:
             kept = self._kept_in.get(log.topic_partition.partition, ())
@@ -396,10 +400,10 @@ class Transactions:
         if transaction is not None and transaction.state in PREPARED and transactional_id not in self._completions:
             self._complete(transaction)
 
-    # --- what takes too long
+    # --- timeouts and expiry
 
     def abort_timed_out(self) -> None:
-        """Abort transactions that are open for longer than their producers asked for: some now, the others in turns."""
+        """Abort transactions that are open longer than their timeouts: some now, the others in slices."""
         now_ms = self._core.delays.now_ms()
         late = [transactional_id for transactional_id, deadline_ms in self._deadlines.items() if deadline_ms < now_ms]
         in_turns(self._core.blocking, late, partial(self._abort_if_late, now_ms))
@@ -411,7 +415,7 @@ class Transactions:
                 logger.info("transactional id %r: open for %d ms, aborted", transactional_id, transaction.timeout_ms)
 
     def expire(self) -> None:
-        """Forget the ids that had no transaction for long: some now, the others in turns."""
+        """Remove ids that had no transaction for long: some now, the others in slices."""
         oldest_ms = self._core.clock.now_ms() - self._core.config.transactional_id_expiration_ms
         expired: dict[int, list[str]] = {}
         for transactional_id, transaction in self._known.items():
@@ -422,7 +426,7 @@ class Transactions:
     def _forget_expired(self, expired: dict[int, list[str]], oldest_ms: int) -> Iterator[None]:
         for partition, transactional_ids in expired.items():
             for some in chunks(transactional_ids, lambda one: len(transaction_key(one))):
-                # In its turn an id may have a transaction again, or be another broker's.
+                # Meanwhile the id may have a transaction again, or belong to another broker.
                 gone = [one for one in some if one in self._known and self._known[one].is_expired(oldest_ms)]
                 if gone and self._append(partition, [(transaction_key(one), None) for one in gone]) is ErrorCode.NONE:
                     for transactional_id in gone:
@@ -434,7 +438,7 @@ class Transactions:
     # --- the topic's end
 
     def topic_deleted(self, topic: str) -> Iterator[None]:
-        """Forget all ids if ``__transaction_state`` itself is gone."""
+        """Forget all ids if ``__transaction_state`` itself was deleted."""
         yield from ()
         if topic != TRANSACTIONS_TOPIC:
             return

@@ -1,14 +1,13 @@
-"""Questions to the coordinators at other brokers: does a producer's open transaction have these partitions (KIP-890)?
+"""Asks coordinators on other brokers whether a producer's open transaction has partitions (KIP-890).
 
-Or, for producers of `transaction.version` 2, which say so to nobody themselves: it is to have them.
-
-One request to each broker at a time; what is asked meanwhile goes together with the next one. Belongs to the loop's thread.
+For producers of `transaction.version` 2, which do not announce partitions, it asks to add them. There is one request per broker
+at a time; further questions are collected for the next one. Belongs to the loop's thread.
 
 | the answer | means, for the append |
 |---|---|
-| a partition's code | what the coordinator says of it |
+| a partition's code | the coordinator's result |
 | the broker cannot be reached | NETWORK_EXCEPTION: retry later |
-| the broker knows no such question (before Kafka 3.5) | NONE: it cannot be verified |
+| the broker does not support it (before Kafka 3.5) | NONE: it cannot be verified |
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ Codes = dict[TopicPartition, ErrorCode]
 
 ADD_RETRY_MS = 20
 ADD_TRIALS = 5
-"""Kafka's ``add.partitions.to.txn.retry.backoff.ms``, and so often within its ``….max.ms``."""
+"""The wait is Kafka's ``add.partitions.to.txn.retry.backoff.ms``, and the number of attempts what fits into its ``….max.ms``."""
 
 VERSION = 4
-"""The first that verifies, and of several transactions. In version 5 it is what clients since Kafka 4.0 are answered in."""
+"""The first version that verifies, and supports several transactions. Version 5 is for the answers to clients since Kafka 4.0."""
 
 
 class _Question(NamedTuple):
@@ -53,7 +52,7 @@ class Verifications:
     def __init__(self, brokers: BrokerChannels) -> None:
         self._brokers = brokers
         self._waiting: dict[int, list[_Question]] = {}
-        """Questions that go with the next request, by broker: one is on its way to each of these."""
+        """Questions for the next request, by broker; each of these brokers has a request in flight."""
 
     async def ask(
         self,
@@ -65,7 +64,7 @@ class Verifications:
         *,
         is_adding: bool = False,
     ) -> Codes:
-        """Return what the coordinator at a broker says of each partition."""
+        """Return the coordinator's result for each partition, from a broker."""
         topics: dict[str, list[int]] = {}
         for key in keys:
             topics.setdefault(key.topic, []).append(key.partition)
@@ -87,7 +86,7 @@ class Verifications:
     async def _run(self, broker_id: int, questions: list[_Question]) -> None:
         try:
             while questions:
-                # A transactional id is named once in a request, as its answer is found by it.
+                # A request names a transactional id once, because the answer is found by it.
                 by_id = {question.transaction.transactional_id: question for question in reversed(questions)}
                 asked = list(by_id.values())
                 self._waiting[broker_id] += [question for question in questions if question not in asked]

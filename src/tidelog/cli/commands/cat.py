@@ -92,7 +92,7 @@ def command(
     if not kind.reads_files and (time_map_dir is not None or until_high_watermark):
         raise click.UsageError(f"--time-map-dir and --until-high-watermark are for folders, not for {kind.name}.")
     if not kind.reads_files and skip_damaged:
-        raise click.UsageError(f"--skip-damaged is for folders: of {kind.name} segment files are not accessible.")
+        raise click.UsageError(f"--skip-damaged reads segment files, so it needs a folder, not {kind.name}.")
     if encoding is not None and format_name in BINARY_FORMATS:
         raise click.UsageError(f"--encoding is for text and jsonl: {format_name} holds bytes as they are.")
     echo_moment(start)

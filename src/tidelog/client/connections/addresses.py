@@ -25,7 +25,7 @@ from tidelog.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from tidelog.security.client_config import ClientConfig
 
-EXPECTED = "host:port, several with commas between"
+EXPECTED = "host:port, or several separated by commas"
 
 _ADDRESS = re.compile(
     r"(?:(?P<protocol>[A-Za-z][A-Za-z0-9_]*)://)?"

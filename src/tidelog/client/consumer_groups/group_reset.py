@@ -98,7 +98,7 @@ class PartitionReset:
         return TopicPartition(self.topic, self.partition)
 
 
-NOTHING_THAT_LATE = "no record is that late: the end of the log"
+NOTHING_THAT_LATE = "no record is at or after that time: the end of the log"
 
 
 def plan_reset(

@@ -150,7 +150,7 @@ class ProducePipeline:
             raise InvalidArgumentError(
                 "requests in flight per broker",
                 found=max_in_flight,
-                expected=f"1 to {MAX_IN_FLIGHT}: brokers deduplicate no more",
+                expected=f"1 to {MAX_IN_FLIGHT}: brokers deduplicate at most that many",
             )
         self.producer: Producer = NO_PRODUCER
         self.waiting_bytes = 0

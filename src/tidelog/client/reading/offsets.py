@@ -42,7 +42,7 @@ CONSUMER = -1
 class NotFound(enum.Enum):
     """Why there is no offset for a time. False as a truth value, where every offset found is true."""
 
-    NOTHING_THAT_LATE = "no record is that late"
+    NOTHING_THAT_LATE = "no record is at or after that time"
     NO_TIMESTAMPS = "the topic's message format has no timestamps"
 
     def __bool__(self) -> bool:

@@ -53,7 +53,9 @@ def bounds_for_times(
 
 
 def _starts(cluster: Cluster, keys: list[TopicPartition], start_ms: int) -> dict[TopicPartition, int | None]:
-    """Return the first offset to read, None if nothing is that late; partitions to be read from the log start are left out."""
+    """Return the first offset to read, None if nothing is at or after that time; partitions to be read from the log start are
+    left out.
+    """
     try:
         answers = list_offsets(cluster, dict.fromkeys(keys, start_ms))
     except UnsupportedVersionError:

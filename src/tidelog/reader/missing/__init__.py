@@ -1,1 +1,1 @@
-"""What a folder should hold but lacks: seen from what is left, and from other files about a partition."""
+"""Finds data that a folder should contain but does not, from the remaining files and the checkpoints."""

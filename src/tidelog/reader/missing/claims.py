@@ -1,4 +1,4 @@
-"""A folder's facts of a partition outside its segments: checkpoints, settings, leader epochs."""
+"""Facts about a partition outside its segments: checkpoints, settings, leader epochs."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ COMPACTED_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 
 class Claims(NamedTuple):
-    """A folder's facts of a partition outside the partition's own folder. None: it says nothing."""
+    """The data folder's facts about a partition, from outside the partition's own folder. None means unknown."""
 
     recovery_point: int | None = None
     high_watermark: int | None = None
     log_start_offset: int | None = None
     cleaner_offset: int | None = None
     newest_epoch: EpochEntry | None = None
-    """Read before the folder is listed, as everything here."""
+    """Read before the folder is listed, like everything here."""
     is_set_compacted: Callable[[], bool] | None = None
-    """Looks up whether the topic's settings say that it is compacted; asked only where it matters."""
+    """Looks up whether the topic's settings say that it is compacted. Called only if it matters."""
     was_closed: bool = False
-    """The folder bears the mark of a clean end: nothing was torn then."""
+    """The folder has the mark of a clean shutdown, so nothing is torn."""
 
     def is_compacted(self, topic: str) -> bool:
-        """Return whether a cleaner works on the topic, by anything but its batches."""
+        """Return whether the topic is compacted, judged by everything except its batches."""
         if self.cleaner_offset is not None or topic in COMPACTED_TOPICS:
             return True
         return self.is_set_compacted is not None and self.is_set_compacted()
 
 
 def newest_epoch(directory: Path) -> EpochEntry | None:
-    """Return a partition's newest leader epoch; None if there is none, or its checkpoint is damaged."""
+    """Return a partition's newest leader epoch; None if there is none or the checkpoint is damaged."""
     return read_epochs(directory).latest
 
 
 def read_epochs(directory: Path) -> LeaderEpochs:
-    """Return a partition's leader epochs as they are now; none where the checkpoint is damaged."""
+    """Return a partition's current leader epochs, none if the checkpoint is damaged."""
     try:
         return LeaderEpochs.read(directory / names.LEADER_EPOCH_CHECKPOINT)
     except (CorruptCheckpointError, StorageError):

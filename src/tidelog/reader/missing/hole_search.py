@@ -1,10 +1,10 @@
-"""What a broker logs soon after its start: which offsets no segment holds, in the middle of a log or before its first segment,
-and which segments' names do not fit their batches.
+"""Checks a broker's logs soon after startup, and warns about missing offsets and about segments whose names do not match their
+batches.
 
-A broker serves such a log as Kafka does, without an error: consumers continue after the hole. So a warning names the offsets. One
-thread looks once, with the reader of folders (`Log.missing`, `Log.check_names`): at the ends and first headers of segments alone,
-but for a log that has a hole and of which no setting says that it is compacted: its headers are read. It rests after each log.
-Neither the start nor clients wait.
+A broker serves such a log as Kafka does, without an error: consumers continue after the gap. So a warning names the offsets. One
+thread checks each log once, with the reader of folders (`Log.missing`, `Log.check_names`). It reads only the ends and first
+headers of segments, except in a log with a gap that no setting calls compacted, whose headers are all read. It pauses after each
+log. Neither startup nor clients wait for it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.serve")
 
 REST_S = 0.002
-"""After each log: the thread takes no more than a part of a processor."""
+"""The pause after each log, so that the thread takes only a fraction of a processor."""
 
 
 class _NoticesOf(Notices):
-    """Those of a search, as long as it continues: after that the folder may go, and a file that is gone means nothing."""
+    """The notices of a search while it runs. After that the folder may be deleted, and missing files mean nothing."""
 
     def __init__(self, stopping: threading.Event) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class _NoticesOf(Notices):
 
 
 class HoleSearch:
-    """A look through the folder on a thread of its own, from `start` to `stop` or the last log."""
+    """A check of the folder on its own thread, from `start` to `stop` or the last log."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -47,11 +47,11 @@ class HoleSearch:
         self._thread = threading.Thread(target=self._run, name="tidelog-holes", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask for the end, and do not wait for it: the thread only reads."""
+        """Ask the thread to end, without waiting: it only reads."""
         self._stopping.set()
 
     def _run(self) -> None:
@@ -78,9 +78,9 @@ class HoleSearch:
                 except CorruptBatchError as error:
                     if not self._stopping.is_set():
                         logger.error("%s: who goes by that name misses records", error)
-                # What checkpoints say of a log's end is of before the start: the broker goes on from where the log ends.
+                # The checkpoints describe the log's end before startup; the broker continues from the actual end.
                 found = [one for one in log.missing() if one.kind in ("segment", "head")]
         except (TidelogError, OSError):
-            return  # Deleted since, or damaged: loading has said so, or reading will.
+            return  # Deleted since, or damaged: loading has reported that, or reading will.
         for one in found:
             logger.warning("%s; consumers go on after them without an error", one)

@@ -1,31 +1,31 @@
-"""Which offsets a partition's folder should hold and does not: segments that are gone, a head or an end that is cut off.
+"""Finds the offsets that a partition's folder should contain but does not: missing segments, a missing head or end.
 
-In a log that was never compacted a segment begins where the one before it ends, because a roll names the new segment by the
+In a log that was never compacted, each segment begins where the previous one ends, because a roll names the new segment after the
 log's end (spec §5.2). Other evidence of records:
 
 ==========================  ==========================================================================================
-missing                     is seen from
+missing                     evidence
 ==========================  ==========================================================================================
-segments in the middle      a segment's base lies above the next offset of the one before it, and nothing says that the
+segments in the middle      a segment's base is above the next offset of the previous one, and nothing indicates that the
                             log was compacted; in any log, an index file without its ``.log``, or one that reports
                             records between the end of its ``.log`` and the next segment
-the head                    the first leader epoch begins below the first segment: who deletes a head moves both; or an
+the head                    the first leader epoch begins below the first segment (deleting a head moves both); or an
                             index file without its ``.log`` below the first segment
 the end                     the log ends below a checkpoint (recovery point, high watermark, log start), below a producer
                             snapshot, below the newest leader epoch, or below an index file without its ``.log``; or with
-                            a torn tail, in a folder with the mark of a clean end
-hidden, though there        records lie below the log start of the checkpoint, and the first leader epoch begins before it:
-                            deleting records moves both. Where there are no epochs (formats v0 and v1) or they begin
-                            later, nothing vouches for the checkpoint, and nothing contradicts it: perhaps deleted
+                            a torn tail, in a folder with the mark of a clean shutdown
+present but hidden          records lie below the checkpoint's log start, and the first leader epoch begins before it:
+                            deleting records moves both. If there are no epochs (formats v0 and v1) or they begin later,
+                            nothing confirms or contradicts the checkpoint: the records may have been deleted
 ==========================  ==========================================================================================
 
-A log counts as compacted if the cleaner's checkpoint names it, if its topic's settings say so, if it is an internal topic that
-always is, or if a look at its batches finds what only a cleaner leaves: offsets that jump inside a segment, a batch with fewer
-records than offsets.
+A log counts as compacted if the cleaner's checkpoint lists it, if its topic's settings say so, if it is an internal topic that
+always is, or if its batches show traces of a cleaner: gaps between offsets within a segment, or a batch with fewer records than
+offsets.
 
-Changes by the owner meanwhile are no loss: the checkpoints must be read before the folder is listed (`LogDir` does), a
-``.log`` that is being deleted, cleaned or swapped in keeps its name with a suffix, and a segment that vanishes during the look
-says nothing. A head that a running broker has just removed is given a moment, until the leader epochs say so too.
+Concurrent changes by the owner are not reported: the checkpoints must be read before the folder is listed (`LogDir` does that), a
+``.log`` that is being deleted, cleaned or swapped in keeps its name with a suffix, and a segment that vanishes during the check
+is ignored. If a running broker has just removed the head, the check waits a moment for the leader epochs to confirm it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from tidelog.reader.segment_end import SegmentEnd
 
 _OWNER_S = 2.0
-"""How long a running broker may take from the removal of a log's head to the leader epochs that confirm it."""
+"""How long a running broker may take from removing a log's head to writing the leader epochs that confirm it."""
 
 _INDEX_SUFFIXES = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX)
 
@@ -69,20 +69,22 @@ Kind = Literal["segment", "head", "end", "partition", "hidden", "perhaps_deleted
 
 
 class MissingOffsets(NamedTuple):
-    """Offsets `[first_offset, end_offset)` of a partition that should be in a folder, and are not."""
+    """Offsets `[first_offset, end_offset)` of a partition that should be in a folder but are not."""
 
     topic: str
     partition: int
     first_offset: int
     end_offset: int
-    """More may have followed where the end of a log, or a partition, is missing."""
+    """If the end of a log or a whole partition is missing, there may have been more."""
     kind: Kind
     reason: str
-    """The evidence that they should exist."""
+    """The evidence for their existence."""
     previous_timestamp: int | None = None
     """Largest timestamp (ms) of the last batch before them; None if there is none."""
     next_timestamp: int | None = None
-    """Largest timestamp (ms) of the first batch after them; None if there is none. Late and early records may lie outside."""
+    """Largest timestamp (ms) of the first batch after them; None if there is none. Late and early records may be outside
+    these bounds.
+    """
 
     def __str__(self) -> str:
         what = _WORDS.get(self.kind, "missing")
@@ -95,16 +97,16 @@ class MissingOffsets(NamedTuple):
 
     @property
     def is_loss(self) -> bool:
-        """Whether an answer without them is known to be incomplete; else a note is enough."""
+        """Whether an answer without them is certainly incomplete; otherwise a note suffices."""
         return self.kind != "perhaps_deleted"
 
     @property
     def sentence(self) -> str:
-        """The same as `str`, for a log that is about other things, too."""
+        """Like `str`, for a log with other content."""
         return f"records are {'missing from the folder' if self.is_loss else 'perhaps missing'}: {self}"
 
     def fields(self) -> dict[str, Any]:
-        """Return what scripts get."""
+        """Return the fields for `--json`."""
         return self._asdict()
 
 
@@ -116,15 +118,15 @@ _WORDS = {
 
 
 def is_any_lost(missing: Iterable[MissingOffsets]) -> bool:
-    """Return whether an answer without these is known to be incomplete."""
+    """Return whether an answer without these is certainly incomplete."""
     return any(one.is_loss for one in missing)
 
 
 def missing_offsets(log: LogSegments, claims: Claims, start_offset: int, end_offset: int | None) -> Iterator[MissingOffsets]:
-    """Yield what of `[start_offset, end_offset)` is missing, in order; None: up to where the log should end.
+    """Yield the missing parts of `[start_offset, end_offset)` in order; None: up to where the log should end.
 
-    Nothing that lies below the log start is, but records that exist and are hidden by it. Raises CorruptBatchError where
-    the last segment is damaged, SegmentChangedError, StorageError.
+    Below the log start, only records that exist and are hidden by it are reported. Raises CorruptBatchError if the last segment
+    is damaged, SegmentChangedError, StorageError.
     """
     log_start_offset = claims.log_start_offset or 0
     for found in _hidden(log, log_start_offset):
@@ -150,7 +152,7 @@ def _all_missing(
         if behind.base_offset <= start_offset:
             continue
         end = _end_of(before)
-        # An empty one ends where its name says: that is nothing to go by where the one before it is damaged, or reaches beyond.
+        # An empty segment ends at its base, which is no evidence if the previous one is damaged or extends beyond it.
         is_known = end is not None and (is_known or before.size_bytes > 0)
         if end is None or not is_known or end.next_offset >= behind.base_offset:
             continue
@@ -168,10 +170,11 @@ def _all_missing(
 
 
 def _told_beyond(segment: Segment, end: SegmentEnd, limit: int) -> str | None:
-    """Return what beside a segment reports a record in `[its end, limit)`: then its `.log` was cut off, compacted or not.
+    """Return the file beside a segment that reports a record in `[its end, limit)`: then its `.log` was truncated, compacted or
+    not.
 
-    A cleaner replaces the indexes together with the `.log`, so they are compared only while the `.log` is the one that was
-    read; a time map may stay of what was before (Kafka knows none).
+    A cleaner replaces the indexes together with the `.log`, so they are compared only while the `.log` is the one that was read.
+    A time map may be left over from before, because Kafka does not know it.
     """
     log_path, index = segment.index_path(names.LOG_SUFFIX), segment.index_path(names.INDEX_SUFFIX)
     told: list[tuple[Path, Callable[[], int]]] = [
@@ -191,7 +194,7 @@ def _last_timed(segment: Segment) -> int:
 
 
 def _last_indexed(path: Path, base_offset: int, end_position: int) -> int:
-    """Return the offset of an offset index's last entry, if that is about what lies after `end_position`; else -1."""
+    """Return the offset of an offset index's last entry if it points to `end_position` or after, else -1."""
     with ReadOnlyFile(path, fallbacks=()) as file:
         index = OffsetIndex.open(file, base_offset)
         entry = index.entry(index.entries - 1) if index.entries else None
@@ -199,10 +202,10 @@ def _last_indexed(path: Path, base_offset: int, end_position: int) -> int:
 
 
 def _hidden(log: LogSegments, log_start_offset: int) -> Iterator[MissingOffsets]:
-    """Yield the offsets below the log start that are in the files, unless the leader epochs confirm that they were deleted."""
+    """Yield the offsets below the log start that are in the files and that the leader epochs do not confirm as deleted."""
     if not log.segments or log.segments[0].base_offset >= log_start_offset:
         return
-    # As it is by now: an owner moves the epochs first.
+    # Reread: an owner moves the epochs first.
     epoch = read_epochs(log.directory).earliest
     if epoch is not None and epoch.start_offset == log_start_offset:
         return
@@ -229,7 +232,7 @@ def _missing(
 
 def _head(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[MissingOffsets]:
     first = log.segments[0]
-    # As it is by now: an owner moves it together with the first segment.
+    # Reread: an owner moves it together with the first segment.
     epoch = read_epochs(log.directory).earliest
     lost = orphans.between(0, first.base_offset - 1)
     starts: list[tuple[int, str]] = []
@@ -239,7 +242,7 @@ def _head(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[Missi
         starts.append((_base(lost), f"{lost.name} is there, and its .log is not"))
     if starts and (claims.cleaner_offset is not None or not _is_losing_its_head(log.directory, first.base_offset)):
         if _moves(log.directory, epoch):
-            return  # Its owner has written them, and removed what had waited for that, since the first look.
+            return  # The owner has written them since, and removed what waited for that.
         start, reason = min(starts)
         reason += f", the first segment at {first.base_offset}"
         yield _missing(log, start, first.base_offset, "head", reason, None, _first_header(first))
@@ -247,7 +250,7 @@ def _head(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[Missi
 
 def _end(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[MissingOffsets]:
     end = log.segments[-1].valid_end() if log.segments else None
-    # Without a segment the log begins where the checkpoint says.
+    # Without segments the log begins at the checkpoint's offset.
     next_offset = claims.log_start_offset or 0 if end is None else end.next_offset
     said = [
         (claims.recovery_point, f"{names.RECOVERY_POINT_CHECKPOINT} says that the log was on the disk up to {{}}"),
@@ -271,7 +274,7 @@ def _end(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[Missin
 
 
 def _end_of(segment: Segment) -> SegmentEnd | None:
-    """Return where a segment ends; None if it vanished, or is damaged there: reading it raises the error."""
+    """Return a segment's end, None if it vanished or is damaged there. Reading it raises the error."""
     try:
         return segment.valid_end()
     except (CorruptBatchError, SegmentChangedError):
@@ -294,9 +297,9 @@ def _time(header: BatchHeader | None) -> int | None:
 
 
 def _moves(directory: Path, epoch: EpochEntry | None) -> bool:
-    """Return whether another first leader epoch than `epoch` is written by now, or soon where the folder has an owner.
+    """Return whether the first leader epoch is no longer `epoch`, waiting a moment if the folder has an owner.
 
-    Kafka may remove a segment's files at once, and writes the epochs on another thread, with an fsync.
+    Kafka may remove a segment's files at once, but writes the epochs on another thread, with an fsync.
     """
     end = time.monotonic() + _OWNER_S
     while read_epochs(directory).earliest == epoch:
@@ -307,9 +310,10 @@ def _moves(directory: Path, epoch: EpochEntry | None) -> bool:
 
 
 def _is_losing_its_head(directory: Path, first_base_offset: int) -> bool:
-    """Return whether what lay just below the first segment still waits for its removal: epochs are written a moment later.
+    """Return whether the segment just below the first one is still waiting for its removal; the epochs are written a moment
+    later.
 
-    Where compaction deleted segments, that says nothing.
+    Means nothing if compaction deleted segments.
     """
     ending = names.LOG_SUFFIX + names.DELETED_SUFFIX
     paths = [Path(directory, name) for name in _list(directory) if name.endswith(ending)]
@@ -320,7 +324,7 @@ def _is_losing_its_head(directory: Path, first_base_offset: int) -> bool:
         with contextlib.closing(Segment.open(max(going), first_base_offset, _Silent())) as segment:
             return segment.next_offset == first_base_offset
     except (CorruptBatchError, SegmentChangedError, NotFoundError):
-        return True  # Removed since.
+        return True  # Removed meanwhile.
 
 
 def _list(directory: Path) -> list[str]:
@@ -338,23 +342,23 @@ def _base(path: Path) -> int:
 
 
 class _Silent(Notices):
-    """For a segment that is being deleted: what it lacks does not matter."""
+    """For a segment that is being deleted, whose gaps do not matter."""
 
     def note(self, path: Path, text: str) -> None:
         pass
 
 
 class _Orphans:
-    """Index files whose ``.log`` is not there under any name."""
+    """Index files without a ``.log`` under any name."""
 
     def __init__(self, directory: Path, bases: set[int]) -> None:
         found = [Path(directory, name) for name in _list(directory) if name.endswith(_INDEX_SUFFIXES)]
         found = sorted(path for path in found if _base(path) >= 0 and _base(path) not in bases)
-        # Looked at one by one, and again: a listing may miss a file that is being renamed.
+        # Checked one by one, again: a listing may miss a file that is being renamed.
         self._paths = [path for path in found if not _has_log(path) and path.exists() and not _has_log(path)]
 
     def between(self, first: int, last: int) -> Path | None:
-        """Return the lowest one with a base in `first..last`."""
+        """Return the lowest one whose base is in `first..last`."""
         return next((path for path in self._paths if first <= _base(path) <= last), None)
 
     def last(self) -> Path | None:
@@ -362,7 +366,7 @@ class _Orphans:
 
 
 def _has_log(index: Path) -> bool:
-    """Return whether the ``.log`` is there, or under a name to which the index would follow it."""
+    """Return whether the ``.log`` exists under its name, or one to which its index would be renamed as well."""
     log = index.with_suffix(names.LOG_SUFFIX)
     endings = (names.DELETED_SUFFIX, names.SWAP_SUFFIX, names.CLEANED_SUFFIX)
     return log.exists() or any(Path(f"{log}{ending}").exists() and not Path(f"{index}{ending}").exists() for ending in endings)

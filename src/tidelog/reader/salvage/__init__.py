@@ -1,1 +1,1 @@
-"""Damaged segments: what is sound in them, and a segment that shows only that."""
+"""Reads around damage: finds the sound batches of a damaged segment, and shows only those."""

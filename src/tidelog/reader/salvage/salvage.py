@@ -1,17 +1,17 @@
-"""Reading around damage: which bytes of a ``.log`` are sound batches, and what is left out between them.
+"""Finds the sound batches of a damaged ``.log``, and what lies between them.
 
-At the first batch that is not sound (header, length, checksum, offset, or records that cannot be read) the bytes that follow are
-searched for the next sound one:
+After a batch that is not sound (header, length, checksum, offset, or unreadable records), the following bytes are searched for
+the next sound one:
 
-| the damage | goes on at |
+| damage | continues at |
 |---|---|
-| a wrong checksum, a right length | the end that the batch claims, if a sound batch with its next offset is there |
-| anything else | the first position where a sound batch with an offset that fits is followed by another one, or by the end |
-| an offset that does not fit its neighbours | the batch that is out of line is left out: no checksum covers an offset |
+| an invalid checksum, a valid length | the batch's end, if a sound batch with the next offset is there |
+| anything else | the first position where a sound batch with a possible offset is followed by another one or by the end |
+| an offset that contradicts its neighbours | the batch is skipped, because no checksum covers the offset |
 
-A sound batch inside another one's value is so not taken for a batch of this log: what follows it in the value is none. Several in
-a row, with offsets that fit, are taken if the length of the batch around them is damaged. Index entries are not asked. Only what
-a crash may have left after the last sound batch of the last segment, a torn tail, is no damage.
+So a batch inside a record's value is not mistaken for one of this log, because no batch follows it there. Several consecutive
+ones with possible offsets are, if the length of the enclosing batch is damaged. Index entries are not used. Only a torn tail,
+which a crash may have left after the last sound batch of the last segment, is not damage.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ READ_BYTES = 1024 * 1024
 
 
 class LeftOut(NamedTuple):
-    """Bytes of a segment that were skipped because they are damaged, and the offsets that may have been in them."""
+    """Damaged bytes of a segment that were skipped, and the offsets that may have been in them."""
 
     topic: str
     partition: int
     first_offset: int
     end_offset: int
-    """Offsets `[first_offset, end_offset)` are in no sound batch; in a compacted log some of them were in none before."""
+    """Offsets `[first_offset, end_offset)` are in no sound batch. In a compacted log some of them may have been absent before."""
     path: str
     start_position: int
     end_position: int
     reason: str
     records: int | None
-    """How many records are lost, where that is known; else at most as many as offsets."""
+    """The number of lost records if known, else at most the number of offsets."""
     previous_timestamp: int | None
     next_timestamp: int | None
 
@@ -66,12 +66,12 @@ class LeftOut(NamedTuple):
         )
 
     def fields(self) -> dict[str, Any]:
-        """Return what scripts get."""
+        """Return the fields for `--json`."""
         return self._asdict()
 
 
 class Damage(NamedTuple):
-    """Bytes between sound batches. `claimed` is the header that stands at their beginning, if there is one that makes sense."""
+    """Bytes between sound batches. `claimed` is the header at their beginning, if it is plausible."""
 
     start: int
     end: int
@@ -90,9 +90,9 @@ class Sound(NamedTuple):
 
 
 def salvage(file: ReadOnlyFile, size_bytes: int, base_offset: int, next_base_offset: int | None) -> Sound:
-    """Go through a segment; every batch is checked, its records too. Raises SegmentChangedError, StorageError.
+    """Check every batch of a segment and its records. Raises SegmentChangedError, StorageError.
 
-    Headers take a few hundred bytes of memory each.
+    Each header takes a few hundred bytes of memory.
     """
     return _Salvage(file, size_bytes, base_offset, next_base_offset).run()
 
@@ -123,7 +123,7 @@ class _Salvage:
                 continue
             behind = self._next_sound(position)
             if behind is None and self._is_last and may_be_torn(self._file, position, self._size, self._next_offset):
-                break  # What checkpoints say of it is `missing`.
+                break  # `missing` compares with the checkpoints.
             end = self._size if behind is None else behind.position
             before, claimed = self._sound[-1] if self._sound else None, self._header_at(position)
             first_behind = self._offset_after(claimed) if behind is None else first_offset(behind, self._read, self._file.path)
@@ -132,7 +132,9 @@ class _Salvage:
         return Sound(self._sound, self._damages)
 
     def _offset_after(self, claimed: BatchHeader | None) -> int:
-        """Return the offset after what is damaged up to the segment's end: the next segment's, or as the damaged header says."""
+        """Return the offset after damage that extends to the segment's end: the next segment's base, or the damaged
+        header's claim.
+        """
         if not self._is_last:
             return self._limit
         is_near = claimed is not None and 0 <= claimed.last_offset - self._next_offset <= MAX_RELATIVE_OFFSET
@@ -153,7 +155,7 @@ class _Salvage:
         return header if header.end_position <= self._size else None
 
     def _batch_at(self, position: int) -> tuple[BatchHeader | None, str]:
-        """Return the sound batch at a position, with an offset that fits what is before it, or None and why there is none."""
+        """Return the sound batch at a position whose offset may follow, or None and the reason."""
         try:
             header = read_header(self._file.read(position, HEADER_BYTES), 0, position, self._file.path)
         except CorruptBatchError as error:
@@ -177,7 +179,7 @@ class _Salvage:
         return header, ""
 
     def _is_out_of_line(self, header: BatchHeader) -> bool:
-        """Return whether a batch's offset is too high for its place: the one after it continues from the batch before it."""
+        """Return whether a batch's offset is too high: the batch after it continues from the one before it."""
         first = header.base_offset if header.magic == 2 else header.last_offset
         if first == self._next_offset or header.end_position >= self._size:
             return False
@@ -191,7 +193,7 @@ class _Salvage:
         return True
 
     def _next_sound(self, position: int) -> BatchHeader | None:
-        """Return the batch that the log continues with after damage."""
+        """Return the batch with which the log continues after damage."""
         claimed = self._header_at(position)
         if claimed is not None and claimed.end_position < self._size:
             behind, _ = self._batch_at(claimed.end_position)
@@ -219,7 +221,7 @@ class _Salvage:
 
 
 def left_out(damages: list[Damage], topic: str, partition: int, path: str, base_offset: int) -> Iterator[LeftOut]:
-    """Yield what is reported to a reader about the damages of a segment."""
+    """Yield the reports about a segment's damage."""
     for damage in damages:
         first = base_offset if damage.before is None else damage.before.next_offset
         end = damage.first_offset_behind

@@ -1,6 +1,6 @@
-"""A segment of which only the sound batches are seen: what `skip_damaged` reads (see `salvage`).
+"""A segment that shows only its sound batches, for `skip_damaged` (see `salvage`).
 
-The whole ``.log`` is read and checked when it is first asked for anything; its indexes are not used.
+The whole ``.log`` is read and checked on first use. Its indexes are not used.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class SalvagedSegment(Segment):
 
     @cached_property
     def sound(self) -> Sound:
-        """The sound batches, and what lies between them."""
+        """The sound batches and the damage between them."""
         return salvage(self._file, self.size_bytes, self.base_offset, self.next_base_offset)
 
     def left_out(self, topic: str, partition: int) -> list[LeftOut]:
-        """Return what is left out of the segment."""
+        """Return what is skipped in the segment."""
         return list(left_out(self.sound.damages, topic, partition, str(self.log_path), self.base_offset))
 
     @property
     def is_damaged_at_end(self) -> bool:
-        """Whether damage is the last that exists. The last segment's end lies before it, because its extent is unknown."""
+        """Whether the segment ends with damage. The last segment then ends before it, because its extent is unknown."""
         return bool(self.sound.damages) and self.sound.damages[-1].behind is None
 
     def valid_end(self) -> SegmentEnd:
@@ -42,7 +42,7 @@ class SalvagedSegment(Segment):
             last, torn = headers[-1] if headers else None, None
             position, next_offset = (0, self.base_offset) if last is None else (last.end_position, last.next_offset)
             if not self.is_last:
-                # Offsets after the last batch are left out, and reported: they are no gap.
+                # Offsets after the last batch are reported as skipped, not as a gap.
                 if self.is_damaged_at_end:
                     next_offset = damages[-1].first_offset_behind
                 position = self.size_bytes
@@ -53,7 +53,7 @@ class SalvagedSegment(Segment):
         return self._end
 
     def check_name(self) -> bool:
-        return True  # What lies outside of its name is left out, and reported.
+        return True  # Offsets outside the range of its name are reported as skipped.
 
     def floor_position(self, offset: int, trace: object = None) -> int:
         return 0

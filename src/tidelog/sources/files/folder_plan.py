@@ -159,8 +159,8 @@ def _plan_partition(
             segment.close()  # A log may have more segments than a process may have descriptors.
     if copies:
         notes.append(
-            f"{log.topic}-{log.partition}: {copies} time maps were made of another copy of the log, and are compared with it; "
-            "`tidelog index rebuild` ends that"
+            f"{log.topic}-{log.partition}: {copies} time maps were made of another copy of the log, and are checked against "
+            "this one; `tidelog index rebuild` replaces them"
         )
     return (
         PartitionRange(

@@ -3,7 +3,7 @@
 | column of the rows | |
 |---|---|
 | topic, partition, timestamp and all others | as in the questions, a row for each question, in any order |
-| offset | where to begin to read: what Kafka's ListOffsets answers; null if no record is that late |
+| offset | where to begin to read: what Kafka's ListOffsets answers; null if no record is at or after that time |
 | found_timestamp | that record's: epoch ms where the question is a number, else of Spark's type timestamp; null as above |
 
 A question's timestamp is a number (epoch ms), a timestamp, a date, or a text as `tidelog find --at` takes it, but for "now" and

@@ -294,7 +294,7 @@ class _Mirror:
         lost = 0
         if position is not None and position > log_end_offset:
             raise OffsetOutOfRangeError(
-                f"{name} ends before the mirrored position: was the topic recreated? Then it needs a new mirror",
+                f"{name} ends before the mirrored position: if the topic was recreated, start a new mirror",
                 path=self._options.source,
                 found=log_end_offset,
                 expected=f"{position} or later",

@@ -36,7 +36,7 @@ DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 
 SINK_OPTIONS: dict[str, str] = {
     "path": "the Kafka data folder (log.dirs) to write segments into; or a broker's host:port",
-    "kafka.bootstrap.servers": "brokers to write to, where no path is given: host:port, several with commas between",
+    "kafka.bootstrap.servers": "brokers to write to, where no path is given: host:port, or several separated by commas",
     "topic": "the topic of every row; without it the column topic names it",
     "includeHeaders": "false leaves the column headers out",
     "compression": "none, gzip, snappy, lz4 or zstd (also kafka.compression.type)",

@@ -1,1 +1,1 @@
-"""A data folder as a whole: its lock, its identity, its checkpoints, its clean end, writes into many partitions at once."""
+"""A data folder as a whole: its lock, identity, checkpoints, clean-shutdown mark, and atomic writes to many partitions."""

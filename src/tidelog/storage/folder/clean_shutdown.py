@@ -1,7 +1,7 @@
-"""``.kafka_cleanshutdown``: the mark of a data folder whose logs were all closed properly (spec §6.1, §6.4).
+"""``.kafka_cleanshutdown``: the mark of a data folder whose logs were all closed cleanly (spec §6.1, §6.4).
 
-It exists only while no broker runs: a start first removes it. Its presence is all that counts; from
-Kafka 3.7 on it is JSON, ``{"version":0,"brokerEpoch":6}``, before that an empty file.
+It exists only while no broker runs: a start removes it first. Only its presence counts. From Kafka 3.7 on it is JSON,
+``{"version":0,"brokerEpoch":6}``, before that an empty file.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ NO_BROKER_EPOCH = -1
 
 
 def write_clean_shutdown(directory: Path, broker_epoch: int = NO_BROKER_EPOCH) -> None:
-    """Say that everything was closed. Raises StorageError."""
+    """Write the mark. Raises StorageError."""
     text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
     replace_file(directory / names.CLEAN_SHUTDOWN_FILE, text.encode())
 
 
 def read_broker_epoch(directory: Path) -> int:
-    """Return the broker epoch at the last clean end, `NO_BROKER_EPOCH` where nothing says. Raises StorageError."""
+    """Return the broker epoch at the last clean shutdown, `NO_BROKER_EPOCH` if it is not stored. Raises StorageError."""
     path = directory / names.CLEAN_SHUTDOWN_FILE
     try:
         epoch = json.loads(path.read_bytes())["brokerEpoch"]
@@ -35,9 +35,7 @@ def read_broker_epoch(directory: Path) -> int:
 
 
 def take_clean_shutdown(directory: Path) -> bool:
-    """Remove the mark; return whether it was there. Its removal is on the disk before anything else happens. Raises
-    StorageError.
-    """
+    """Remove the mark; return whether it existed. Returns only once the removal is on disk. Raises StorageError."""
     path = directory / names.CLEAN_SHUTDOWN_FILE
     try:
         path.unlink()

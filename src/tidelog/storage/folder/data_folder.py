@@ -1,4 +1,4 @@
-"""A data folder before its logs are opened: whose it is, what lies in it, how many files may be open (spec §1, §7)."""
+"""A data folder before its logs are opened: its owner, its content, the limit of open files (spec §1, §7)."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _MARKS = frozenset(
         names.LOG_START_OFFSET_CHECKPOINT,
     }
 )
-"""Names in data folders."""
+"""Names that mark a data folder."""
 
 _OUR_FILES = "tidelog-"
 
 
 def create(directory: Path) -> None:
-    """Make the folder if there is none. Raises StorageError."""
+    """Create the folder if it does not exist. Raises StorageError."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -46,7 +46,7 @@ def create(directory: Path) -> None:
 
 
 def claim(directory: Path, config: ManagerConfig) -> MetaProperties:
-    """Return whose folder this is; one without ``meta.properties`` becomes that of the configured node.
+    """Return the folder's owner; a folder without ``meta.properties`` becomes the configured node's.
 
     Raises InvalidArgumentError for another node's or cluster's folder, CorruptCheckpointError, StorageError.
     """
@@ -60,9 +60,10 @@ def claim(directory: Path, config: ManagerConfig) -> MetaProperties:
 
 
 def members(directory: Path, config: ManagerConfig) -> MetaProperties:
-    """Return whose folder this is, if it was formatted for a member of a cluster; one that has no id yet gets one (KIP-858).
+    """Return the owner of a folder that was formatted for a cluster member; a folder without a directory id gets one (KIP-858).
 
-    Raises InvalidArgumentError for one that was not, another node's or cluster's, CorruptCheckpointError, StorageError.
+    Raises InvalidArgumentError for an unformatted folder, and for another node's or cluster's; CorruptCheckpointError,
+    StorageError.
     """
     owner = read_meta_properties(directory)
     if owner is None or owner.cluster_id is None:
@@ -95,9 +96,9 @@ def is_claimed(directory: Path) -> bool:
 
 
 def check_is_data_folder(directory: Path) -> None:
-    """Refuse a folder that holds something, and nothing that a broker or Tidelog puts into one: a mistaken path.
+    """Refuse a folder that has content, but none that a broker or Tidelog would write: a mistaken path.
 
-    One that is missing or empty is none yet, and may become one. Raises StorageError.
+    A missing or empty folder is accepted. Raises StorageError.
     """
     try:
         entries = sorted(os.listdir(directory))  # noqa: PTH208  # names are all that is needed
@@ -124,7 +125,7 @@ class FolderContents(NamedTuple):
 
 
 def list_contents(directory: Path) -> FolderContents:
-    """List a data folder once. Folders that are unclaimed or arriving and the metadata log are left out. Raises StorageError."""
+    """List a data folder once. Foreign folders, staging folders and the metadata log are left out. Raises StorageError."""
     partitions, going = {}, []
     try:
         with os.scandir(directory) as entries:
@@ -145,7 +146,7 @@ def list_contents(directory: Path) -> FolderContents:
 
 
 def new_topic_id() -> uuid.UUID:
-    """Return a random id whose text does not begin with a dash, which command lines would take for an option."""
+    """Return a random id whose text does not begin with a dash, because command lines would take that for an option."""
     while True:
         random_id = uuid.uuid4()
         if random_id.bytes[0] >> 2 != 0b111110:
@@ -153,7 +154,7 @@ def new_topic_id() -> uuid.UUID:
 
 
 def raise_open_files_limit() -> None:
-    """Let this process open as many files as it may: each active segment holds one."""
+    """Raise this process's limit of open files to the maximum: each active segment holds one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with suppress(ValueError, OSError):

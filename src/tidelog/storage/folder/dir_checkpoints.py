@@ -1,14 +1,14 @@
-"""The offset checkpoints of a data folder: one line a partition, replaced whole (spec §7).
+"""The offset checkpoints of a data folder: one line per partition, replaced as a whole (spec §7).
 
 ======================================  =======================================================================
-``recovery-point-offset-checkpoint``    up to here everything is on the disk; a crash is recovered from here on
-``log-start-offset-checkpoint``         where a log begins, if that is not its first segment's base
+``recovery-point-offset-checkpoint``    everything below is on disk; recovery after a crash begins here
+``log-start-offset-checkpoint``         a log's start, if that is not its first segment's base offset
 ``replication-offset-checkpoint``       high watermarks
-``cleaner-offset-checkpoint``           where compaction goes on (`cleaner_manager` owns that one)
+``cleaner-offset-checkpoint``           where compaction continues (owned by `cleaner_manager`)
 ======================================  =======================================================================
 
-A damaged file counts as empty, with a notice, as in Kafka. A partition that could not be loaded keeps the lines it had. A file
-whose content would not change is not written.
+A damaged file counts as empty, with a notice, as in Kafka. A partition that could not be loaded keeps its lines. A file is
+written only if its content changes.
 """
 
 from __future__ import annotations
@@ -34,21 +34,23 @@ OffsetOf = Callable[[PartitionLog], int | None]
 
 
 class DirCheckpoints:
-    """The checkpoints of one folder, as read at the start. `write_…` bring a file up to date with `logs`; lines of the
-    partitions in `unloaded` stay. They raise StorageError; the file is the old one then.
+    """The checkpoints of one folder, as read at startup. The `write_…` methods update a file from `logs`; lines of the partitions
+    in `unloaded` stay. They raise StorageError, and then the file is unchanged.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._missing: set[str] = set()
         self._guard = threading.Lock()
-        """Held while a file is written, on whatever thread: the disk may take its time."""
+        """Held while a file is written, on any thread; the disk may be slow."""
         self.recovery_points = self._read(names.RECOVERY_POINT_CHECKPOINT)
         self.log_start_offsets = self._read(names.LOG_START_OFFSET_CHECKPOINT)
         self.high_watermarks = self._read(names.HIGH_WATERMARK_CHECKPOINT)
 
     def begin(self) -> None:
-        """Put empty files into a folder that has none of them, as Kafka does: later one that is missing is lost."""
+        """Write empty files into a folder that has none of them, as Kafka does, so that a file that is missing later is known to
+        be lost.
+        """
         paths = [self._directory / name for name in _FILES]
         try:
             if not any(path.exists() for path in paths):
@@ -58,15 +60,15 @@ class DirCheckpoints:
             raise StorageError(f"cannot write a checkpoint: {error.strerror}", path=self._directory) from error
 
     def __contains__(self, key: TopicPartition) -> bool:
-        """Whether one of the files has a line of the partition."""
+        """Whether one of the files has a line for the partition."""
         return key in self.recovery_points or key in self.log_start_offsets or key in self.high_watermarks
 
     def write_recovery_points(self, logs: Logs, unloaded: Container[TopicPartition]) -> None:
-        """Write down up to where each log is on the disk."""
+        """Write up to where each log is on disk."""
         self.note_recovery_points(logs, unloaded)()
 
     def note_recovery_points(self, logs: Logs, unloaded: Container[TopicPartition]) -> Callable[[], None]:
-        """Note up to where each log is on the disk now; what is returned writes it down, on any thread."""
+        """Record up to where each log is on disk now; the returned function writes that, on any thread."""
         offsets = self._collect(self.recovery_points, logs, unloaded, lambda log: log.recovery_point)
 
         def write() -> None:
@@ -77,11 +79,11 @@ class DirCheckpoints:
         return write
 
     def write_log_start_offsets(self, logs: Logs, unloaded: Container[TopicPartition]) -> None:
-        """Write down the log starts that lie inside a first segment."""
+        """Write the log starts that lie within a first segment."""
         self.note_log_start_offsets(logs, unloaded)()
 
     def note_log_start_offsets(self, logs: Logs, unloaded: Container[TopicPartition]) -> Callable[[], None]:
-        """Note the log starts that lie inside a first segment now; what is returned writes them down, on any thread."""
+        """Record the log starts that lie within a first segment now; the returned function writes them, on any thread."""
         offsets = self._collect(self.log_start_offsets, logs, unloaded, _start_inside_a_segment)
 
         def write() -> None:
@@ -92,11 +94,11 @@ class DirCheckpoints:
         return write
 
     def write_high_watermarks(self, logs: Logs, unloaded: Container[TopicPartition]) -> None:
-        """Write down the high watermarks."""
+        """Write the high watermarks."""
         self.note_high_watermarks(logs, unloaded)()
 
     def note_high_watermarks(self, logs: Logs, unloaded: Container[TopicPartition]) -> Callable[[], None]:
-        """Note the high watermarks as they are now; what is returned writes them down, on any thread."""
+        """Record the current high watermarks; the returned function writes them, on any thread."""
         offsets = self._collect(self.high_watermarks, logs, unloaded, lambda log: log.high_watermark)
 
         def write() -> None:
@@ -107,7 +109,7 @@ class DirCheckpoints:
         return write
 
     def drop(self, is_gone: Callable[[TopicPartition], bool]) -> None:
-        """Write the files without the lines of these partitions, where they have any. On any thread."""
+        """Remove the lines of these partitions from the files. On any thread."""
         with self._guard:
             points, starts, watermarks = (
                 {key: offset for key, offset in before.items() if not is_gone(key)}

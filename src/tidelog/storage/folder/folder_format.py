@@ -1,7 +1,7 @@
-"""A data folder for a broker of a cluster: whose it will be, written once, before the broker's first start (KIP-631, KIP-858).
+"""Formats a data folder for a cluster member: writes its owner, once, before the broker's first start (KIP-631, KIP-858).
 
-As Kafka's storage tool for a broker: ``meta.properties`` with the cluster's id, the node's, and a random one of the
-folder's. Its ``bootstrap.checkpoint`` is for controllers; brokers, also Kafka's, start without it.
+Like Kafka's storage tool for a broker: ``meta.properties`` with the cluster id, the node id, and a random directory id. Kafka's
+``bootstrap.checkpoint`` is for controllers; brokers start without it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from tidelog.storage.folder.meta_properties import META_PROPERTIES, MetaProperti
 
 
 class Formatted(NamedTuple):
-    """Whose the folder is now."""
+    """The folder's owner now."""
 
     owner: MetaProperties
     is_new: bool
-    """False: it was formatted for the same node and cluster before, and stays as it is."""
+    """False: it was formatted before for the same node and cluster, and is unchanged."""
     partitions: int
-    """That are in it already."""
+    """The number of partitions already in it."""
 
 
 def format_folder(directory: Path, cluster_id: str, node_id: int, *, ignore_formatted: bool = False) -> Formatted:
-    """Format a data folder; it is made if missing. With `ignore_formatted` one that is formatted for the same is left alone.
+    """Format a data folder, which is created if missing. With `ignore_formatted` a folder formatted for the same owner is left
+    unchanged.
 
-    Raises InvalidArgumentError for ids that are none; StorageError for a folder that is formatted, in use, or none of data.
+    Raises InvalidArgumentError for invalid ids; StorageError for a folder that is formatted, in use, or not a data folder.
     """
     if not cluster_id or not cluster_id.isascii() or not cluster_id.isprintable() or " " in cluster_id:
         raise InvalidArgumentError(

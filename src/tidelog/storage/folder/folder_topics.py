@@ -1,4 +1,4 @@
-"""The topics of any data folder, read-only: of KRaft's metadata log, or of the JSON file of Tidelog 0.1."""
+"""The topics of any data folder, read-only: from KRaft's metadata log, or the JSON file of Tidelog 0.1."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tidelog.storage.topics.topic import Topic
 
 
 def read_topics(directory: Path) -> dict[str, Topic]:
-    """Return the topics of a data folder by name; none where nothing in it says.
+    """Return the topics of a data folder by name; none if nothing in it names topics.
 
-    A file of 0.1 counts until the first start takes it over: beside a Kafka's metadata log it is the younger one. Raises
+    A file of 0.1 counts until the first start takes it over: beside Kafka's metadata log it is the newer one. Raises
     CorruptDataError, UnsupportedVersionError, StorageError.
     """
     log = read_metadata_log(directory)

@@ -1,13 +1,13 @@
-"""``meta.properties``: whose data folder this is (spec §7; KIP-631, KIP-858).
+"""``meta.properties``: the owner of a data folder (spec §7; KIP-631, KIP-858).
 
-A Java properties file, replaced atomically. Two versions are read; version 1 is written::
+A Java properties file, replaced atomically. Versions 0 and 1 are read; version 1 is written::
 
     version=1                        version=0 (ZooKeeper)
     cluster.id=<22 characters>       cluster.id=<22 characters>, or missing
     node.id=1                        broker.id=1
     directory.id=<22 characters>     (from Kafka 3.7 on)
 
-Other keys are kept as they are. Kafka refuses to start on a folder of another cluster or node, and so does `log_manager`.
+Other keys are kept. Kafka refuses to start on a folder of another cluster or node, and so does `log_manager`.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class MetaProperties:
 
     @property
     def directory_uuid(self) -> uuid.UUID | None:
-        """The folder's id as one, None if it has none."""
+        """The directory id as a UUID, None if the folder has none."""
         return None if self.directory_id is None else parse_topic_id(self.directory_id)
 
     def to_text(self) -> str:
-        """Return the file's text, without the comment lines that Java adds."""
+        """Return the file's text, without Java's comment lines."""
         node_key = "broker.id" if self.version == 0 else "node.id"
         values = {
             "version": str(self.version),
@@ -55,7 +55,7 @@ class MetaProperties:
 
 
 def read_meta_properties(directory: Path) -> MetaProperties | None:
-    """Return what the folder's file says, None without one. Raises CorruptCheckpointError, StorageError."""
+    """Return the file's content, None without a file. Raises CorruptCheckpointError, StorageError."""
     path = directory / META_PROPERTIES
     try:
         text = read_whole(path).decode("latin-1")
@@ -67,7 +67,7 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
     for line in text.splitlines():
         match = _LINE.fullmatch(line)
         if match is not None:
-            # Java escapes the separators in values, too: an id of base64 may end with "=".
+            # Java escapes separators in values as well: an id in base64 may end with "=".
             values[match[1]] = match[2].replace("\\", "").strip()
     version = _number(values.pop("version", "0"), "version", path)
     if version not in (0, 1):
@@ -85,11 +85,11 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
 
 
 def known_cluster_id(directory: Path) -> str | None:
-    """Return the id of the cluster that a folder belongs to, None if nothing says. Raises StorageError."""
+    """Return the id of the cluster that a folder belongs to, None if unknown. Raises StorageError."""
     try:
         owner = read_meta_properties(directory)
     except CorruptCheckpointError:
-        return None  # To who only reads, the logs are no worse for it.
+        return None  # A reader can read the logs nevertheless.
     return None if owner is None else owner.cluster_id
 
 

@@ -1,16 +1,16 @@
-"""A data folder served without a change to it: a temporary folder that looks like it, in which all writing happens.
+"""Serves a data folder without changing it: a temporary folder with the same content receives all writes.
 
 | in the folder | in the view |
 |---|---|
 | ``.log``, ``.index``, ``.timeindex``, with any suffix after it | a symbolic link: `LogSegment` never writes through one |
-| the last ``.log`` of a coordinator's partition | a copy: groups that come and go are noted in it |
+| the last ``.log`` of a coordinator's partition | a copy: changes of groups are appended to it |
 | everything else in a partition: epochs, snapshots, ids, ``.txnindex`` | a copy |
-| the metadata log, checkpoints, ``meta.properties``, the mark of a clean end | a copy |
+| the metadata log, checkpoints, ``meta.properties``, the clean-shutdown mark | a copy |
 | time maps, ``.lock``, partitions that were being removed | left out |
 
-What recovery would cut off, rebuild or rename is cut off, rebuilt and renamed in the view; of a linked ``.log`` that holds for
-what is seen of it. The folder needs no permission but to be read, no lock is taken, and another process may continue writing to
-it: what is served is the folder as it was when the view was made.
+Recovery truncates, rebuilds and renames in the view only; of a linked ``.log`` the truncated part is just not read. The folder
+needs only read permission, and no lock is taken. Another process may continue to write to it: the view shows the folder as it was
+when the view was made.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ PROPERTIES: dict[str, PropertyValue] = {
     "log.initial.task.delay.ms": NEVER_MS,
     "log.retention.check.interval.ms": NEVER_MS,
 }
-"""A log manager's, that keep it from deleting, compacting and mapping what is only looked at."""
+"""Properties of a log manager that prevent it from deleting, compacting and mapping."""
 
 _LEFT_OUT = (".lock", names.DELETED_SUFFIX, ".timemap")
 
 
 class ReadOnlyView:
-    """A context manager: entering makes the view of `directory`, and returns it; `path` is where. Leaving removes it."""
+    """A context manager: entering makes and returns the view of `directory`, at `path`; leaving removes it."""
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory).absolute()
@@ -52,12 +52,12 @@ class ReadOnlyView:
 
     @property
     def path(self) -> Path:
-        """Where the view is."""
+        """The path of the view."""
         assert self._temporary is not None
         return Path(self._temporary.name) / self.directory.name
 
     def __enter__(self) -> Self:
-        """Raises InvalidArgumentError where there is no folder, StorageError where it cannot be read."""
+        """Raises InvalidArgumentError if there is no folder, StorageError if it cannot be read."""
         if not self.directory.is_dir():
             raise InvalidArgumentError("no folder to serve", path=self.directory)
         self._temporary = tempfile.TemporaryDirectory(prefix="tidelog-read-only-")
@@ -94,8 +94,8 @@ def _copy_folder(source: Path, target: Path) -> None:
 
 
 def _copy_metadata(source: Path, target: Path) -> None:
-    """Copy the metadata log without the quorum's state: the view must not look like a member of it."""
-    target.mkdir()  # Not with the mode of the folder, which may forbid writing.
+    """Copy the metadata log without the quorum's state: the view must not look like a quorum member."""
+    target.mkdir()  # Without the folder's mode, which may forbid writing.
     with os.scandir(source) as entries:
         for entry in entries:
             if entry.is_file() and entry.name != QUORUM_STATE:
@@ -117,7 +117,7 @@ def _copy_partition(source: Path, target: Path) -> None:
 
 
 def _copy(source: str | Path, target: str | Path) -> None:
-    """Copy a file's bytes and time; the copy may be written to, whatever the original's mode."""
+    """Copy a file's bytes and time; the copy is writable, whatever the original's mode."""
     shutil.copyfile(source, target)
     status = os.stat(source)  # noqa: PTH116
     os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))

@@ -1,14 +1,15 @@
-"""``tidelog-served.json``: the defaults of topics with which a broker served the folder last. Kafka does not look at it.
+"""``tidelog-served.json``: the topic defaults with which a broker last served the folder. Kafka ignores it.
 
 ::
 
     {"version": 1, "time_ms": 1700000000000, "broker_epoch": null, "properties": {"retention.ms": "86400000"}}
 
-`properties` are those that the broker was given, under the topics' names; Kafka's defaults hold for the others. Nothing else of a
-broker's configuration is there. `broker_epoch` is that of the node's registration in the metadata log: each start of a Kafka on
-the folder changes it, and what that Kafka was configured with is not in the folder.
+`properties` are those that the broker was given, under the topics' names; the others have Kafka's defaults. Nothing else of the
+broker's configuration is stored. `broker_epoch` is that of the node's registration in the metadata log. Each start of Kafka on
+the folder changes it, and Kafka's configuration is not in the folder.
 
-Settings in the metadata log would say the same, but they win over a `server.properties`, also over that of the next owner.
+They are not stored as settings in the metadata log, because those would take precedence over the `server.properties` of the next
+owner.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class ServedSettings(NamedTuple):
 
 
 def read_served_settings(directory: Path) -> ServedSettings | None:
-    """Return what the folder was served with, None if that is not noted. Raises CorruptCheckpointError, StorageError."""
+    """Return the settings that the folder was served with, None if they are not stored. Raises CorruptCheckpointError,
+    StorageError.
+    """
     path = directory / SERVED_FILE
     content = read_json(path, VERSION, _WHAT)
     if content is None:
@@ -55,6 +58,6 @@ def read_served_settings(directory: Path) -> ServedSettings | None:
 def write_served_settings(
     directory: Path, properties: Mapping[str, PropertyValue], time_ms: int, broker_epoch: int | None
 ) -> None:
-    """Note what the folder is served with from now on. Raises StorageError."""
+    """Store the settings that the folder is served with from now on. Raises StorageError."""
     told = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in properties.items()}
     write_json(directory / SERVED_FILE, VERSION, {"time_ms": time_ms, "broker_epoch": broker_epoch, "properties": told})

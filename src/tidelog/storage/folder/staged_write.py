@@ -1,4 +1,4 @@
-"""Writes batches to many partitions of a data folder without a running broker: all of them, or none.
+"""Writes batches to many partitions of a data folder atomically, without a running broker.
 
     with StagedWrite(directory, clock, writer="sink") as write:
         if write.note != mine:                        # what this writer committed last
@@ -6,13 +6,12 @@
             write.append(keys[0], batch)
             write.commit(mine)
 
-Each partition's batches become segments of their own after the ones that exist: new files, so that nothing of the old
-ones changes, with the indexes that an append makes (the engine's own: offsets, times, the topic's limits and formats). How
-they come to be there all at once, and what a crash leaves, is `write_journal`'s.
+Each partition's batches become new segments after the existing ones, so that no existing file changes. They are written by the
+storage engine, with its indexes, limits and formats. `write_journal` makes them appear all at once, and handles crashes.
 
-Leader epochs: batches continue under the last one that the partition knows.
+Batches get the partition's latest leader epoch.
 
-Writers wait for each other (`TURN_FILE`): two streams may have one folder. It never waits for a broker.
+Writers wait for each other (`TURN_FILE`), so two streams can share a folder. They never wait for a broker.
 """
 
 from __future__ import annotations
@@ -59,22 +58,22 @@ from tidelog.storage.topics.new_topic import finish_interrupted
 from tidelog.storage.topics.topic import Topic
 
 TURN_FILE = "tidelog-write.lock"
-"""Held by the writer whose turn it is; it stays when that is over."""
+"""Held by the writer whose turn it is; the file itself stays."""
 
 _MAGIC = 16
 
 
 class StagedWrite:
-    """One atomic write to many partitions. A context manager; leaving it without `commit` leaves nothing behind.
+    """One atomic write to many partitions. A context manager; leaving it without `commit` discards everything.
 
-    `writer` is a name under which `note` is kept for the next time; None keeps nothing. On entering raises
-    DataDirNotFoundError, StorageError where a broker or an import holds the folder, CorruptCheckpointError.
+    `writer` is a name under which `note` is stored for the next write; None stores nothing. Entering raises DataDirNotFoundError,
+    StorageError if a broker or an import holds the folder, CorruptCheckpointError.
     """
 
     def __init__(self, directory: Path, clock: Clock, *, writer: str | None = None) -> None:
         self.directory = directory
         self.note: str | None = None
-        """This writer's last commit, None if nothing."""
+        """The note of this writer's last commit, None if there is none."""
         self._writer = writer
         self._clock = clock
         self._held = ExitStack()
@@ -105,10 +104,10 @@ class StagedWrite:
         finally:
             self._held.close()
         if isinstance(error, LogOfflineError) and isinstance(error.__cause__, StorageError):
-            raise error.__cause__  # There is no partition that could be offline.
+            raise error.__cause__  # No partition can be offline here.
 
     def begin(self, keys: Iterable[TopicPartition]) -> None:
-        """Say, once, which partitions are to be written.
+        """Declare, once, which partitions will be written.
 
         Raises UnknownTopicOrPartitionError for one that does not exist, StorageError, also for a log that ends inside a batch.
         """
@@ -121,16 +120,16 @@ class StagedWrite:
         self._stager.append(key, batch)
 
     def commit(self, note: str | None = None) -> None:
-        """Make it all be there, on the disk. Nothing appended: nothing happens. Raises StorageError.
+        """Publish everything, durably. Does nothing if nothing was appended. Raises StorageError.
 
-        Where the error came before the commit nothing is left; where after it, the next writer or broker finishes.
+        After an error before the commit nothing is left; after a later error, the next writer or broker finishes.
         """
         assert self._stager is not None
         if not self._stager.logs:
             return
         self._stager.finish()
         journal = Journal(self._writer, note, tuple(self._stager.logs))
-        # From here on nothing is undone: whether the rename is on the disk is not ours to say if the sync fails.
+        # From here on nothing is undone: if the sync fails, the rename may or may not be on disk.
         self._is_committed = True
         try:
             journal.write(self.directory / STAGING_FILE)
@@ -143,7 +142,7 @@ class StagedWrite:
 
 
 class _Stager:
-    """Logs in staging folders."""
+    """The logs in staging folders."""
 
     def __init__(self, directory: Path, clock: Clock) -> None:
         self.logs: dict[TopicPartition, PartitionLog] = {}
@@ -158,7 +157,7 @@ class _Stager:
         for key, folder in folders.items():
             if not folder.is_dir():
                 raise UnknownTopicOrPartitionError(f"no partition {key.partition} of topic {key.topic!r}", path=self._directory)
-        # Recorded before it is there: what is not on record would never be removed.
+        # Recorded before it exists: a folder that is not recorded would never be removed.
         self._journal = Journal(None, None, tuple(folders))
         self._journal.write(self._directory / STAGING_FILE)
         for key, folder in folders.items():
@@ -172,8 +171,8 @@ class _Stager:
         log.append_as_leader(batch, 0 if epoch is None else epoch)
 
     def finish(self) -> None:
-        """Close the logs as a clean stop does, with every file and folder on the disk. Raises StorageError."""
-        # Segments that rolled wait there for their flush; if it fails, the log is offline and says so below.
+        """Close the logs cleanly, with every file and folder on disk. Raises StorageError."""
+        # Rolled segments wait here for their flush; if it fails, the log is offline, which is reported below.
         self._scheduler.shutdown()
         for log in self.logs.values():
             close(log)
@@ -187,7 +186,7 @@ class _Stager:
 
 
 def finish_interrupted_writes(directory: Path, clock: Clock) -> None:
-    """Clean up after writers of topics and of batches that were killed; only under the folder's lock.
+    """Clean up after killed writers of topics and batches; only under the folder's lock.
 
     Raises StorageError, CorruptDataError.
     """
@@ -198,12 +197,12 @@ def finish_interrupted_writes(directory: Path, clock: Clock) -> None:
         key = names.parse_topic_partition_name(folder.name)
         topic = read_topics(directory).get(key.topic)
         config = LogConfig.from_properties({} if topic is None else topic.properties)
-        # Times stand as they were stamped.
+        # Timestamps stay as they are.
         log = stage(folder, RESTAGING, end_offset, replace(config, message_timestamp_type="CreateTime"), clock, scheduler)
         epoch = log.leader_epochs.latest_epoch
         for batch in _batches(staged):
             if batch[_MAGIC] == 2:
-                set_base_offset_and_epoch(batch, 0, 0)  # As it came from who built it.
+                set_base_offset_and_epoch(batch, 0, 0)  # As built by the caller.
             log.append_as_leader(batch, 0 if epoch is None else epoch)
         scheduler.shutdown()
         close(log)
@@ -212,8 +211,8 @@ def finish_interrupted_writes(directory: Path, clock: Clock) -> None:
 
 
 def log_end(folder: Path) -> int:
-    """Return where a partition ends, all of it on the disk. Raises StorageError where it ends inside a batch."""
-    from tidelog.reader.log import Log  # A broker, which only looks for unfinished writes, starts without it.
+    """Return where a partition ends, with everything before on disk. Raises StorageError if it ends inside a batch."""
+    from tidelog.reader.log import Log  # A broker only looks for unfinished writes, so it starts without this import.
 
     with Log.open(folder) as log:
         if not log.segments:
@@ -246,7 +245,7 @@ def stage(partition: Path, staging: str, end_offset: int, config: LogConfig, clo
 
 
 def close(log: PartitionLog) -> None:
-    """Close a staged log with everything on the disk. Raises StorageError."""
+    """Close a staged log with everything on disk. Raises StorageError."""
     log.flush(force_active=True)
     log.close()
     try:
@@ -261,13 +260,13 @@ def close(log: PartitionLog) -> None:
 
 @contextmanager
 def writers_turn(directory: Path) -> Iterator[None]:
-    """Wait for the turn to write into a folder that exists, and hold it; it ends with the process. Raises StorageError."""
+    """Wait for the turn to write into an existing folder, and hold it; it ends with the process. Raises StorageError."""
     path = directory / TURN_FILE
     fd = -1
     try:
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            # Not a POSIX lock, as the folder's: those do not keep apart the threads of one process.
+            # Not a POSIX lock like the folder's, which does not exclude threads of the same process.
             fcntl.flock(fd, fcntl.LOCK_EX)
         except OSError as error:
             raise StorageError(f"cannot lock the folder: {error.strerror}", path=path) from error
@@ -278,7 +277,7 @@ def writers_turn(directory: Path) -> Iterator[None]:
 
 
 def _batches(staged: Path) -> Iterable[bytearray]:
-    """Yield the batches of staged segments, one segment in memory at a time."""
+    """Yield the batches of staged segments, with one segment in memory at a time."""
     for path in sorted(staged.glob(f"*{names.LOG_SUFFIX}")):
         data = memoryview(path.read_bytes())
         for header in iter_headers(data):

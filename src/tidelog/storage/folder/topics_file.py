@@ -1,4 +1,4 @@
-"""``tidelog-topics.json``: what topics a data folder of Tidelog 0.1 has. It is read once, and taken over (`metadata.takeover`).
+"""``tidelog-topics.json``: the topics in a data folder of Tidelog 0.1. It is read once, and taken over (`metadata.takeover`).
 
 ::
 
@@ -29,7 +29,7 @@ VERSION = 1
 
 
 class TopicInFile(NamedTuple):
-    """A topic as the file says it."""
+    """A topic in the file."""
 
     topic: Topic
     is_deleting: bool

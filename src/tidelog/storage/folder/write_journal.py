@@ -1,26 +1,25 @@
-"""The end of a write that many partitions take part in: all of it counts, or nothing, wherever a crash comes.
+"""Commits a write to many partitions atomically, wherever a crash occurs.
 
-Segments are staged, finished, in a folder inside each partition's own (`STAGING`: Kafka and readers look at files only, and a
-partition that goes takes it along). One file of the data folder, by its name, decides::
+Complete segments are staged in a folder inside each partition's folder (`STAGING`: Kafka and readers only look at files, and it
+is removed with the partition). The name of one file in the data folder decides::
 
     1  tidelog-write.staging      which partitions are being staged           a crash: the staging folders are removed
     2  segments staged and synced
-    3  renamed tidelog-write.committed                                        the commit. A crash from here on: all is finished
-    4  segments moved up, each .log before its indexes
-    5  checkpoints: high watermarks are for readers of all partitions at once
-    6  renamed tidelog-writer-<…>.json, or removed                            what its writer committed last
-    7  the new segments get their time maps                                   a crash: some have none
+    3  renamed tidelog-write.committed                                        the commit. After a later crash the write is
+    finished 4  segments moved up, each .log before its indexes 5  checkpoints: high watermarks become visible for all partitions
+    at once 6  renamed tidelog-writer-<…>.json, or removed                            the writer's last commit 7  the new segments
+    get their time maps                                   after a crash some have none
 
-| who | finishes what a crash left |
+| who | finishes an interrupted commit |
 |---|---|
 | the next write, or the start of a Tidelog broker | under the folder's lock, by `finish_pending` |
-| Apache Kafka | does not know of it: it opens what has been moved up, and that is sound; the rest waits for one of the others |
+| Apache Kafka | no: it opens the segments that were moved, which are sound; the rest waits for one of the others |
 
-So in between, Kafka may have appended: what was staged then no longer fits the log's end, and is staged again after it.
-A `.log` is moved before its indexes: a log without an index is searched slower, an index without its log is removed.
+So Kafka may append in between. Then the staged segments no longer fit the log's end, and are staged again after it. A `.log` is
+moved before its indexes: a log without an index only is slower to search, but an index without its log is removed.
 
-Format of the file, JSON: `version`, `writer` (a name, or null where nothing is to be known later), `note` (the writer's own, a
-text or null), `partitions` (names of their folders).
+Format of the file, JSON: `version`, `writer` (a name, or null if nothing is to be stored), `note` (the writer's text, or null),
+`partitions` (names of their folders).
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ STAGING_FILE = "tidelog-write.staging"
 COMMITTED_FILE = "tidelog-write.committed"
 
 STAGING = "tidelog-staged"
-"""A folder in a partition's, in which lies a folder named as that one."""
+"""A folder inside a partition's folder; it contains a folder with the partition's name."""
 
 RESTAGING = "tidelog-restaged"
 """The staged segments, rewritten for a log that has grown."""
@@ -56,7 +55,7 @@ OUTDATED = "tidelog-outdated"
 """The staged segments."""
 
 Restage = Callable[[Path, Path, int], None]
-"""Stage what lies in the second folder again in the partition (first) after an offset, under `RESTAGING`."""
+"""Stages the content of the second folder again in the partition (first) after an offset, under `RESTAGING`."""
 
 INDEX_SUFFIXES = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TIME_MAP_SUFFIX)
 
@@ -76,7 +75,7 @@ class Journal:
 
 
 def read_journal(path: Path) -> Journal | None:
-    """Read such a file, None if there is none. Raises CorruptCheckpointError, StorageError."""
+    """Read a journal, None if there is none. Raises CorruptCheckpointError, StorageError."""
     content = read_json(path, VERSION, _WHAT)
     if content is None:
         return None
@@ -89,23 +88,23 @@ def read_journal(path: Path) -> Journal | None:
 
 
 def writer_file(directory: Path, writer: str) -> Path:
-    """Return where the last commit of a writer is recorded."""
-    # A writer's name is any text; a file's name is not.
+    """Return the file that records a writer's last commit."""
+    # A writer's name may have characters that a file's name cannot.
     return directory / f"tidelog-writer-{hashlib.sha256(writer.encode()).hexdigest()[:16]}.json"
 
 
 def staged_folder(partition: Path, staging: str = STAGING) -> Path:
-    """Return where a partition's segments are staged."""
+    """Return the folder in which a partition's segments are staged."""
     return partition / staging / partition.name
 
 
 def is_pending(directory: Path) -> bool:
-    """Whether a write was cut off."""
+    """Whether a write was interrupted."""
     return any((directory / name).exists() for name in (STAGING_FILE, COMMITTED_FILE))
 
 
 def finish_pending(directory: Path, restage: Restage) -> None:
-    """Finish or undo a write that was cut off; only under the folder's lock. Raises StorageError, CorruptDataError."""
+    """Finish or undo an interrupted write; only under the folder's lock. Raises StorageError, CorruptDataError."""
     journal = read_journal(directory / COMMITTED_FILE)
     if journal is not None:
         logger.warning("%s: a committed write was interrupted, its segments are moved into place", directory)
@@ -119,7 +118,7 @@ def finish_pending(directory: Path, restage: Restage) -> None:
 
 
 def undo_staging(directory: Path, journal: Journal) -> None:
-    """Remove what was staged and not committed. Raises StorageError."""
+    """Remove uncommitted staged segments. Raises StorageError."""
     try:
         for key in journal.partitions:
             folder = directory / names.log_dir_name(*key)
@@ -132,7 +131,7 @@ def undo_staging(directory: Path, journal: Journal) -> None:
 
 
 def finish_committed(directory: Path, journal: Journal) -> None:
-    """Move what was staged into place, write the checkpoints, close the journal. Raises StorageError; it can be done again."""
+    """Move the staged segments into place, write the checkpoints, close the journal. Raises StorageError; it can be repeated."""
     folders = {key: directory / names.log_dir_name(*key) for key in journal.partitions}
     try:
         staged_from = {key: _first_staged_offset(folder) for key, folder in folders.items()}
@@ -149,24 +148,24 @@ def finish_committed(directory: Path, journal: Journal) -> None:
     except OSError as error:
         raise StorageError(f"cannot move a segment into place: {error.strerror}", path=directory) from error
     if moved:
-        from tidelog.reader.time_map_file import write_time_maps  # A broker starts without it.
+        from tidelog.reader.time_map_file import write_time_maps  # A broker starts without this import.
 
-        write_time_maps(moved)  # Not before: the move changes the files' stamps.
+        write_time_maps(moved)  # Not earlier: the move changes the files' timestamps.
 
 
 def _move_up(folder: Path) -> list[Path]:
-    """Return the segments that were moved, in their new place."""
+    """Return the moved segments, in their new place."""
     moved = []
     staged = staged_folder(folder)
     if staged.is_dir():
         for log in sorted(staged.glob(f"*{names.LOG_SUFFIX}")):
-            # An empty segment may bear this name; its indexes must not stand beside our log.
+            # An empty segment may have this name; its indexes must not stay beside our log.
             for suffix in INDEX_SUFFIXES:
                 (folder / log.name).with_suffix(suffix).unlink(missing_ok=True)
             log.replace(folder / log.name)
             moved.append(folder / log.name)
         for path in sorted(staged.iterdir()):
-            # An existing one belongs to a process that opened the log since, and perhaps appended to it.
+            # An existing one belongs to a process that has opened the log since, and perhaps appended to it.
             if path.suffix in INDEX_SUFFIXES and not (folder / path.name).exists():
                 path.replace(folder / path.name)
         sync_directory(folder)
@@ -177,18 +176,18 @@ def _move_up(folder: Path) -> list[Path]:
 
 
 def _make_fit(folder: Path, restage: Restage) -> None:
-    """Ensure that what is still staged begins where the partition ends."""
+    """Ensure that the staged segments begin where the partition ends."""
     if not folder.is_dir():
         logger.warning("%s: the partition is gone, and with it what was written to it", folder)
         return
     try:
         if (folder / RESTAGING).exists() and not (folder / STAGING).exists():
-            # Cut off between the two renames below.
+            # Interrupted between the two renames below.
             (folder / RESTAGING).replace(folder / STAGING)
         staged = staged_folder(folder)
         logs = sorted(staged.glob(f"*{names.LOG_SUFFIX}")) if staged.is_dir() else []
         for log in list(logs):
-            # A power cut may leave both names of one file.
+            # A power failure may leave both names of one file.
             if (folder / log.name).exists() and log.samefile(folder / log.name):
                 log.unlink()
                 logs.remove(log)
@@ -209,14 +208,14 @@ def _make_fit(folder: Path, restage: Restage) -> None:
 
 
 def _log_end_offset(folder: Path) -> int:
-    from tidelog.reader.log import Log  # Of use after a crash only: a broker starts without it.
+    from tidelog.reader.log import Log  # Only needed after a crash: a broker starts without this import.
 
     with Log.open(folder) as log:
         return log.log_end_offset
 
 
 def _first_staged_offset(folder: Path) -> int | None:
-    """Return where what is still staged begins, None if nothing is."""
+    """Return where the staged segments begin, None if none are left."""
     found = [names.offset_from_file_name(path.name) for path in staged_folder(folder).glob(f"*{names.LOG_SUFFIX}")]
     return min(found, default=None)
 
@@ -224,7 +223,7 @@ def _first_staged_offset(folder: Path) -> int | None:
 def _checkpoint(
     directory: Path, end_offsets: Mapping[TopicPartition, int], staged_from: Mapping[TopicPartition, int | None]
 ) -> None:
-    """Tell readers of the new ends, and who recovers of what is on the disk: all of it, where all before it was."""
+    """Publish the new ends to readers, and the recovery points: everything is on disk, if everything before was."""
     before = DirCheckpoints(directory)
     on_disk = {key: end for key, end in end_offsets.items() if before.recovery_points.get(key, -1) == staged_from[key]}
     if on_disk:

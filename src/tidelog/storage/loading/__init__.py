@@ -1,1 +1,1 @@
-"""A log from what lies in its folder: temporary files removed, crashes recovered. `loader.load` is the way in."""
+"""Loads a log from its folder: removes temporary files, recovers after a crash. Entry point: `loader.load`."""

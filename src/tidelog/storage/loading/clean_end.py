@@ -1,9 +1,8 @@
-"""Where a log ends that was closed: a few bytes tell, of the last segment's index and log (spec §4.6, §6.3).
+"""Finds the end of a cleanly closed log from a few bytes of the last segment's index and log (spec §4.6, §6.3).
 
-Kafka takes such a segment as it is. Here it must end with a whole batch: a preallocated log, or one that was copied while it was
-written to, may bear the mark of a clean end as well, and what is appended after half a batch is lost.
-
-A start asks this for each partition, so files are read here by their names, without the objects that would look after them.
+Kafka trusts such a segment. Here it must end with a whole batch: a preallocated log, or one that was copied while it was written
+to, may have the clean-shutdown mark as well, and records appended after half a batch are lost. A start does this for each
+partition, so files are read by name, without the usual objects.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _NO_ENTRY = bytes(_ENTRY.size)
 
 
 class CleanEnd(NamedTuple):
-    """The offset after a segment's last batch, and that batch, None where there is none."""
+    """The offset after a segment's last batch, and that batch; None if there is none."""
 
     offset: int
     newest: BatchHeader | None
@@ -36,8 +35,8 @@ class CleanEnd(NamedTuple):
 def find_clean_end(segment: LogSegment) -> CleanEnd | None:
     """Return where a segment ends; None if it does not end with a whole batch.
 
-    The offset index's last entry says where to begin; None as well where that is not a batch that it can mean. Checksums are not
-    looked at. Raises StorageError.
+    The offset index's last entry says where to begin; also None if no batch at that place matches it. Checksums are not checked.
+    Raises StorageError.
     """
     size = segment.size_bytes
     if size == 0:
@@ -56,13 +55,13 @@ def last_batch(segment: LogSegment) -> BatchHeader | None:
     """Return the last whole batch of a segment, None without one. Raises CorruptBatchError, StorageError."""
     try:
         last = deque(batches_from(segment, INT64_MAX), maxlen=1)
-    except CorruptBatchError:  # Of the log, or of where the entry leads.
+    except CorruptBatchError:  # Damage in the log, or where the entry points.
         last = deque(segment.batches(), maxlen=1)
     return last[0] if last else None
 
 
 def batches_from(segment: LogSegment, offset: int) -> Iterator[BatchHeader]:
-    """Yield the headers from a place on before which every offset is below `offset`: by the index, or the segment's start.
+    """Yield the headers from a position before which all offsets are below `offset`: from the index, or the segment's start.
 
     Raises CorruptBatchError, StorageError.
     """
@@ -72,7 +71,7 @@ def batches_from(segment: LogSegment, offset: int) -> Iterator[BatchHeader]:
 def _floor_position(segment: LogSegment, offset: int) -> int | None:
     """Return where the batch of the last index entry at or below `offset` begins; 0 without one, None if the log contradicts it.
 
-    Such a batch is there, and the headers from the entry before on lead to it. Raises StorageError.
+    The batch is checked, and so are the headers from the entry before. Raises StorageError.
     """
     if offset < segment.base_offset:
         return 0
@@ -87,12 +86,12 @@ def _floor_position(segment: LogSegment, offset: int) -> int | None:
         header = segment.log.first_batch(position)
     except CorruptBatchError:
         return None
-    # That the batch ends at the entry's offset is not asked, releases differ.
+    # The batch need not end at the entry's offset: releases differ in that.
     return position if header is not None and (header.magic < 2 or header.base_offset <= entry.offset) else None
 
 
 def _floor_entries(segment: LogSegment, offset: int) -> tuple[OffsetPosition, OffsetPosition]:
-    """Return the last two entries at or below `offset` of a segment's offset index; (base, 0) for each that there is not.
+    """Return the last two entries at or below `offset` of a segment's offset index; (base, 0) for a missing one.
 
     Raises StorageError.
     """
@@ -102,7 +101,7 @@ def _floor_entries(segment: LogSegment, offset: int) -> tuple[OffsetPosition, Of
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            # An index of a live one's length ends in zeros: they count as beyond any offset.
+            # An index with its preallocated length ends in zeros, which count as beyond any offset.
             low, high = 0, os.fstat(fd).st_size // _ENTRY.size
             middle = high - 1
             while low < high:

@@ -1,20 +1,20 @@
-"""A partition's log from its folder: what was closed cleanly is taken as it is, what was not is recovered (spec §6).
+"""Loads a partition's log from its folder, and recovers it unless it was closed cleanly (spec §6).
 
 | step | what | module |
 |---|---|---|
-| 1 | temporary files that an interrupted run left are cleared | `temporary_files` |
+| 1 | temporary files of an interrupted run are removed | `temporary_files` |
 | 2 | each ``.log`` becomes a segment | here |
-| 3 | segments are recovered where that is needed; those with offsets out of reach are split | `log_recovery`, `overflow` |
+| 3 | segments are recovered if necessary; those with offsets too far from the base are split | `log_recovery`, `overflow` |
 | 4 | a missing ``.timeindex`` is built | `time_index_rebuild` |
-| 5 | the end is looked for; of a log that ends before its start nothing is kept; a log without a segment gets one | here |
-| 6 | leader epochs are cut to the log, and compared with batches of it | `proven_epochs` |
-| 7 | producers are read from the last snapshot, and replayed after it | `producer_rebuild` |
-| 8 | after a crash: what the snapshot left out of their last batches | `producer_recall` |
+| 5 | the end is found; a log that ends before its start is emptied; a log without segments gets one | here |
+| 6 | leader epochs are truncated to the log, and compared with its batches | `proven_epochs` |
+| 7 | producer state is read from the last snapshot, and replayed from there | `producer_rebuild` |
+| 8 | after a crash: their last batches, which the snapshot lacks, are read | `producer_recall` |
 
-After a clean end a few bytes are read of each partition: its last segment's end, a snapshot, the epochs, and the batches where
-those begin. Nothing stays open, nothing is mapped, and nothing else is looked into.
+After a clean shutdown only a few bytes of each partition are read: its last segment's end, a snapshot, the epochs, and the
+batches where those begin. No file stays open or mapped.
 
-`LogManager` calls `load`, on several threads if it likes: two loads share nothing but the scheduler.
+`LogManager` calls `load`, perhaps on several threads: two loads share only the scheduler.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ __all__ = ["LOST_END", "Progress", "RecoveryProgress", "load"]
 
 logger = logging.getLogger("tidelog.storage")
 
-LOST_END = "%s: ends at %d, and %s says that it went on to %d: the offsets after its end are given again"
-"""A warning: the folder of a log, its end, a file beside it or above, and an offset after the end."""
+LOST_END = "%s: ends at %d, and %s says that it went on to %d: the offsets after its end are assigned again"
+"""A warning: the log's folder, its end, another file, and the later offset that this file implies."""
 
 _jitter = random.Random()
-"""For logs that are given none: one for all, as each takes two kilobytes and its time."""
+"""For logs that are given no random generator: shared, because each takes two kilobytes and some time."""
 
 
 def load(
@@ -69,9 +69,9 @@ def load(
 ) -> PartitionLog:
     """Load the log in `directory`, named ``<topic>-<partition>``; an empty folder becomes an empty log at `log_start_offset`.
 
-    `recovery_point` and `log_start_offset` are the checkpoints', 0 if they say nothing; `had_clean_shutdown` says whether
-    the data folder bore the mark of a clean end; `progress` is called at each step of a recovery. Raises StorageError,
-    CorruptDataError for what cannot be repaired, InvalidArgumentError for names that are none of a log,
+    `recovery_point` and `log_start_offset` come from the checkpoints, 0 if missing there; `had_clean_shutdown` says whether the
+    data folder had the clean-shutdown mark; `progress` is called at each step of a recovery. Raises StorageError,
+    CorruptDataError if the damage cannot be repaired, InvalidArgumentError if the folder's or a file's name is not a log's,
     InconsistentTopicIdError.
     """
     jitter = jitter or _jitter
@@ -144,17 +144,17 @@ def _load(
         recall_batches(producer_state, log.segments)
     return LoadedLogOffsets(
         log_start_offset,
-        # Raised only by what was flushed: a crash soon after this start must recover as much again.
+        # Only flushes raise it: a crash soon after this start must recover as much again.
         end_offset if log.had_clean_shutdown else min(log.recovery_point, end_offset),
         LogOffsetMetadata(end_offset, active.base_offset, active.size_bytes),
     )
 
 
-# --- step 2: what is there
+# --- step 2: existing segments
 
 
 def _open_segments(log: LoadingLog, found: set[str]) -> set[int]:
-    """Take every segment; return the bases of those that must be recovered however the last run ended."""
+    """Open all segments; return the bases of those that must be recovered even after a clean shutdown."""
     broken = set()
     for name in sorted(name for name in found if name.endswith(names.LOG_SUFFIX)):
         segment = log.open_segment(names.offset_from_file_name(name))
@@ -181,7 +181,7 @@ def _has_sound_txn_index(segment: LogSegment) -> bool:
 
 
 def _next_offset_of_swap(log: LoadingLog, base_offset: int) -> int:
-    """Go over a ``.log.swap``; its index is not asked, because asking makes one."""
+    """Return the end of a ``.log.swap`` by walking it; opening its index would create one."""
     last = None
     segment = log.open_segment(base_offset, suffix=names.SWAP_SUFFIX)
     try:
@@ -193,7 +193,7 @@ def _next_offset_of_swap(log: LoadingLog, base_offset: int) -> int:
 
 
 def _without_looking(log: LoadingLog) -> LoadedLogOffsets:
-    """A folder on its way out is not looked into."""
+    """Do not look into a folder that is being deleted."""
     if not log.segments:
         log.begin_segment(0)
     active = log.segments.active
@@ -201,11 +201,11 @@ def _without_looking(log: LoadingLog) -> LoadedLogOffsets:
 
 
 def _check_names(log: LoadingLog) -> None:
-    """Check the names that are relied on before anything is read: those of the first segment, of the one where the log starts,
-    of the last, and of empty ones.
+    """Check the names that are relied on before anything is read: those of the first and last segment, of the one with the log
+    start, and of empty ones.
 
-    The others are checked after the start (`HoleSearch`), and when a read meets a hole before them (`LocalLog.locate`).
-    Raises CorruptBatchError, StorageError.
+    The others are checked after the start (`HoleSearch`), and when a read meets a hole before them (`LocalLog.locate`). Raises
+    CorruptBatchError, StorageError.
     """
     start = log.segments.floor(log.log_start_offset)
     for segment in log.segments:
@@ -214,7 +214,7 @@ def _check_names(log: LoadingLog) -> None:
             segment.log.release()
 
 
-# --- steps 4 and 5: the indexes of time, and the end
+# --- steps 4 and 5: time indexes, and the end
 
 
 def _build_missing_time_indexes(log: LoadingLog, found: set[str]) -> None:
@@ -225,7 +225,7 @@ def _build_missing_time_indexes(log: LoadingLog, found: set[str]) -> None:
 
 
 def _find_end(log: LoadingLog, producer_state: ProducerStateManager, clean_end: int | None) -> int:
-    """Return the log end offset; a log that ends before it starts is emptied, and one without segments gets one."""
+    """Return the log end offset; a log that ends before its start is emptied, and one without segments gets one."""
     if log.segments:
         end_offset = log.segments.active.read_next_offset() if clean_end is None else clean_end
         if end_offset >= log.log_start_offset:
@@ -239,9 +239,9 @@ def _find_end(log: LoadingLog, producer_state: ProducerStateManager, clean_end: 
 
 
 def _warn_of_a_lost_end(log: LoadingLog, end_offset: int) -> None:
-    """Say what the log is known to have reached, before that is brought down to where it ends now.
+    """Warn if the log is known to have reached a higher offset than its present end.
 
-    An epoch begins where the log ended when its leader began, so one that begins after the end has lost what lay between.
+    An epoch begins at the log end at that time, so if one begins after the present end, the records in between are lost.
     """
     latest = log.leader_epochs.latest
     said = [(log.recovery_point, names.RECOVERY_POINT_CHECKPOINT)]
@@ -255,7 +255,7 @@ def _warn_of_a_lost_end(log: LoadingLog, end_offset: int) -> None:
 
 
 def _read_epochs(directory: Path, config: LogConfig) -> LeaderEpochCache | None:
-    """Read the leader epochs; None if the checkpoint is damaged. Formats before v2 have none, and leave none."""
+    """Read the leader epochs; None if the checkpoint is damaged. Formats before v2 have none, and delete the file."""
     path = directory / names.LEADER_EPOCH_CHECKPOINT
     if config.magic < 2:
         try:

@@ -1,6 +1,6 @@
-"""A log while it is being loaded: its folder, its segments so far, and what every step of loading does to them.
+"""A log while it is being loaded: its folder, its segments so far, and common steps.
 
-`loader` makes one, `log_recovery` works on it, `PartitionLog` takes its parts over. One thread at a time.
+`loader` makes one, `log_recovery` works on it, `PartitionLog` takes over its parts. One thread at a time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tidelog.storage.segment.log_segments import LogSegments
 
 
 class LoadingLog:
-    """`recovery_point` and `log_start_offset` are the checkpoints', `had_clean_shutdown` is the data folder's."""
+    """`recovery_point` and `log_start_offset` are from the checkpoints, `had_clean_shutdown` is the data folder's."""
 
     def __init__(
         self,
@@ -52,13 +52,15 @@ class LoadingLog:
         self.log_start_offset = log_start_offset
         self.segments = LogSegments(directory=directory)
         self.newest: BatchHeader | None = None
-        """The last batch of a log that was closed cleanly, where the last segment has any."""
+        """The last batch of a cleanly closed log, if the last segment has any."""
         self._topic_partition = names.parse_topic_partition_name(directory.name or directory.resolve().name)
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._jitter = jitter
 
     def open_segment(self, base_offset: int, *, suffix: str = "") -> LogSegment:
-        """Take the files of a segment; it is not added. Raises StorageError, InvalidArgumentError for a file too large."""
+        """Open a segment's files, without adding it to the log. Raises StorageError, InvalidArgumentError for a file that is too
+        large.
+        """
         return LogSegment.open(
             self.directory,
             base_offset,
@@ -84,7 +86,7 @@ class LoadingLog:
         self.segments.add(segment)
 
     def delete_segments(self, segments: Iterable[LogSegment]) -> None:
-        """Take segments out, durably; the last one first, so that a crash leaves no hole. Raises StorageError."""
+        """Remove segments durably, the last one first, so that a crash leaves no hole. Raises StorageError."""
         going = list(segments)
         if not going:
             return
@@ -98,7 +100,7 @@ class LoadingLog:
             raise StorageError(f"cannot sync a folder: {error.strerror}", path=self.directory) from error
 
     def delete_snapshots(self, segments: Iterable[LogSegment]) -> None:
-        """Take out the producer snapshots at the bases of segments that went. Raises StorageError."""
+        """Remove the producer snapshots at the bases of removed segments. Raises StorageError."""
         state = self.new_producer_state()
         for segment in segments:
             path = state.remove_and_mark_snapshot_for_deletion(segment.base_offset)
@@ -107,7 +109,7 @@ class LoadingLog:
                 self.scheduler.schedule("delete-producer-snapshot", unlink, delay_ms=self.config.file_delete_delay_ms)
 
     def new_producer_state(self) -> ProducerStateManager:
-        """Return a state that knows nothing yet. Snapshots on the disk are shared by all of them."""
+        """Return an empty producer state. All of them share the snapshots on disk."""
         return ProducerStateManager(
             self._topic_partition, self.directory, self.clock, producer_id_expiration_ms=self._producer_id_expiration_ms
         )
@@ -121,7 +123,7 @@ class LoadingLog:
         segments: LogSegments | None = None,
         had_clean_shutdown: bool = False,
     ) -> None:
-        """Bring a state to `last_offset`, exclusive, from all segments or from some; see `producer_rebuild`."""
+        """Advance a producer state to `last_offset`, exclusive, from all segments or some; see `producer_rebuild`."""
         rebuild_producer_state(
             state,
             self.segments if segments is None else segments,

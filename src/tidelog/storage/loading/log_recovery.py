@@ -1,19 +1,17 @@
-"""Which segments of a log are recovered at its start, in which order, and what becomes of those after a damage (spec §6.3).
+"""Which segments of a log are recovered at startup, in which order, and what happens to those after damage (spec §6.3).
 
-| segment | after a clean end | after any other |
+| segment | after a clean shutdown | otherwise |
 |---|---|---|
-| from the one that holds the recovery point on | as it is | recovered; after the first that lost bytes, segments go |
+| from the one with the recovery point on | unchanged | recovered; segments after the first that lost bytes are removed |
 | without ``.index``, or with a broken ``.txnindex`` | recovered | recovered |
-| whose ``.index`` or ``.timeindex`` was not finished: it ends in zeros | as it is | recovered |
+| with an unfinished ``.index`` or ``.timeindex``, which ends in zeros | unchanged | recovered |
 | the last one, if it does not end with a whole batch | recovered | recovered |
 
-Kafka knows the first two lines only. The third is a recovery that was itself interrupted: an index has its full length until
-it is complete. The last one is a preallocated log, or one that was copied while it was written to.
+Kafka has only the first two rules. The third is for a recovery that was itself interrupted: an index has its full length until it
+is complete. The last one is for a preallocated log, or one that was copied while it was written to.
 
-A segment that turns out to hold offsets that its base cannot express is split, and recovery continues with the new ones. Bytes
-recovered below the recovery point are synced, because no later start checks them again.
-
-Used by `loader` alone.
+A segment with offsets that its base cannot express is split, and recovery continues with the new segments. Bytes recovered below
+the recovery point are synced, because no later start checks them again. Used only by `loader`.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ logger = logging.getLogger("tidelog.storage")
 
 
 class RecoveryProgress(NamedTuple):
-    """How far the recovery of one partition has come; what needs none does not count."""
+    """The progress of one partition's recovery, counting only what needs recovery."""
 
     directory: Path
     segments_done: int
@@ -55,21 +53,21 @@ Progress = Callable[[RecoveryProgress], None]
 
 
 class LogRecovery:
-    """Recovers what of `log` needs it; `progress` is called at each step."""
+    """Recovers the parts of `log` that need it; `progress` is called at each step."""
 
     def __init__(self, log: LoadingLog, progress: Progress | None) -> None:
         self._log = log
         self.has_changed_files = False
-        """Whether anything was recovered: then the folder holds other files than before."""
+        """Whether anything was recovered: then the folder's files have changed."""
         self._progress = _ProgressTeller(log.directory, progress)
         self._broken: set[int] = set()
         self._done: set[int] = set()
 
     def recover(self, broken: Iterable[int]) -> int | None:
-        """Recover the segments with the bases `broken`, and those that the table names.
+        """Recover the segments with the bases `broken`, and those of the module's table.
 
-        Returns the log end offset where the last segment needed nothing, else None: then it is to be read.
-        Raises StorageError, CorruptDataError.
+        Returns the log end offset if the last segment needed no recovery; None if it must still be found. Raises StorageError,
+        CorruptDataError.
         """
         self._broken = set(broken)
         bases = self._broken | self._unfinished()
@@ -83,7 +81,7 @@ class LogRecovery:
                 return log_end_offset
 
     def _unfinished(self) -> set[int]:
-        """Return the bases of flushed segments whose indexes are not what a roll or a recovery leaves."""
+        """Return the bases of flushed segments whose indexes were not left by a roll or a complete recovery."""
         log = self._log
         if log.had_clean_shutdown:
             return set()
@@ -92,7 +90,7 @@ class LogRecovery:
         return {segment.base_offset for segment in flushed if _has_unfinished_index(segment)}
 
     def _clean_end(self, bases: set[int]) -> int | None:
-        """Look at the end of a log that was closed cleanly; a last segment that does not end as it should joins `bases`."""
+        """Check the end of a cleanly closed log; a last segment with a wrong end is added to `bases`."""
         last = self._log.segments.last
         if not self._log.had_clean_shutdown or last is None or last.base_offset in bases | self._done:
             return None
@@ -120,9 +118,10 @@ class LogRecovery:
                 return
 
     def _recover_segment(self, segment: LogSegment, behind: list[LogSegment]) -> bool:
-        """Recover one segment; say whether bytes were cut off. Then the segments `after` go.
+        """Recover one segment; return whether bytes were truncated. If so, the segments `after` are removed.
 
-        They go first: were the start interrupted after the cut, the next one would find nothing to cut, and leave a hole.
+        They are removed first: if the start were interrupted after the truncation, the next one would find nothing to truncate,
+        and leave a hole.
         """
         scanned = scan_segment(segment, self._progress.on_bytes)
         if segment.size_bytes and not scanned.valid_bytes:
@@ -136,17 +135,17 @@ class LogRecovery:
             self._log_cut(segment, scanned, behind)
             self._log.delete_segments(behind)
         elif behind and scanned.next_offset < behind[0].base_offset and not self._log.config.is_compacted:
-            # The disk may have lost whole batches here, and have kept what came later. It is kept, as in Kafka.
-            logger.warning("%s: no offsets %d to %d", segment.log.path, scanned.next_offset, behind[0].base_offset - 1)
+            # The disk may have lost whole batches here and kept later ones, which are kept, as in Kafka.
+            logger.warning("%s: offsets %d to %d are missing", segment.log.path, scanned.next_offset, behind[0].base_offset - 1)
         truncated_bytes = self._rebuild(segment, scanned)
         if truncated_bytes and scanned.is_whole:
-            self._log.delete_segments(behind)  # A marker that cannot be read ends the log as well.
+            self._log.delete_segments(behind)  # An unreadable marker also ends the log.
         self._done.add(segment.base_offset)
         self._progress.on_segment()
         return truncated_bytes > 0
 
     def _remove_empty_within(self, segment: LogSegment, scanned: ScannedLog) -> None:
-        """Remove the empty segments whose names lie among the offsets of this one: its batches are sound, and in their place."""
+        """Remove empty segments whose names are offsets within this segment: its batches are sound and in place."""
         segments = self._log.segments
         following = segments.higher(segment.base_offset)
         while following is not None and not following.size_bytes and following.base_offset <= scanned.last_offset:
@@ -162,14 +161,14 @@ class LogRecovery:
         log = self._log
         self.has_changed_files = True
         state = log.new_producer_state()
-        # The segments before a broken one get snapshots, as if they were all that the log has: so does Kafka, which comes upon
-        # it while it opens them in turn.
+        # The segments before a broken one get snapshots, as if the log ended there: so it is in Kafka, which finds the broken one
+        # while it opens them in turn.
         before = LogSegments(log.segments.values(0, segment.base_offset)) if segment.base_offset in self._broken else None
         log.rebuild_producer_state(state, log.log_start_offset, segment.base_offset, segments=before)
         epochs = None if log.config.magic < 2 else log.leader_epochs
         truncated_bytes = recover_segment(segment, state, epochs, scanned=scanned)
         if log.config.magic >= 2:
-            state.take_snapshot()  # So that the next segment's recovery need not read this one again.
+            state.take_snapshot()  # So the next segment's recovery need not read this one again.
         _put_to_rest(segment)
         return truncated_bytes
 
@@ -191,7 +190,7 @@ class LogRecovery:
 
 
 def _check_begins(segment: LogSegment) -> None:
-    """Raise CorruptBatchError where a segment is one, but for its name: the first batch is below it, and the second follows."""
+    """Raise CorruptBatchError if a segment is sound except its name: the first batch is below it, and the second follows."""
     first = _batch_at(segment, 0)
     found = None if first is None else begins_at(segment, first)
     if first is None or found is None or found >= segment.base_offset:
@@ -202,12 +201,11 @@ def _check_begins(segment: LogSegment) -> None:
 
 
 def _in_its_place(segment: LogSegment, scanned: ScannedLog, following: LogSegment | None) -> ScannedLog:
-    """Take a batch for damaged whose offset is the next segment's, or out of reach with no batch after it that confirms that.
+    """Treat a batch as damaged if its offset is the next segment's, or too high without a following batch that confirms it.
 
-    No checksum covers a base offset: bits that flipped there would end the log at any offset. Segments that must be split come
-    from compaction of Kafka before 2.1: others follow them, or at least other batches.
-
-    Where the next segment does not begin at its name, it is that which is wrong. Raises CorruptBatchError then.
+    No checksum covers a base offset: flipped bits there would end the log at a random offset. Segments that must be split come
+    from compaction of Kafka before 2.1: they are followed by others, or at least by other batches. If the next segment does not
+    begin at its name, that one is wrong: raises CorruptBatchError then.
     """
     limit = INT64_MAX if following is None else following.base_offset
     if scanned.last_offset >= limit:
@@ -250,21 +248,21 @@ def _has_unfinished_index(segment: LogSegment) -> bool:
 
 
 def _put_to_rest(segment: LogSegment) -> None:
-    """Give back what recovery took: a log may have more segments than there is memory or descriptors for."""
+    """Release the resources of the recovery: a log may have more segments than memory or descriptors allow."""
     segment.offset_index.rest()
     segment.time_index.rest()
     segment.close_idle()
 
 
 class _ProgressTeller:
-    """Counts what recovery does, and logs it."""
+    """Counts and logs a recovery's progress."""
 
     def __init__(self, directory: Path, progress: Progress | None) -> None:
         self._now = RecoveryProgress(directory, 0, 0, 0, 0)
         self._progress = progress
 
     def expect(self, waiting: Iterable[LogSegment]) -> None:
-        """So much is left to be done."""
+        """Add the amount that is still to be recovered."""
         sizes = [segment.size_bytes for segment in waiting]
         now = self._now
         self._report(now._replace(segments=now.segments_done + len(sizes), bytes=now.bytes_done + sum(sizes)))
@@ -282,7 +280,7 @@ class _ProgressTeller:
 
 
 class _OverflowedSegmentError(Exception):
-    """A segment has to be split before recovery can continue."""
+    """A segment must be split before recovery can continue."""
 
     def __init__(self, segment: LogSegment) -> None:
         super().__init__(str(segment))

@@ -1,12 +1,11 @@
-"""A whole `.log` walked once: what of it is valid, its indexes, and what epochs and producers must know (spec §4.7).
+"""Walks a whole `.log` once, and finds its valid part, its index entries, and the facts for epochs and producers (spec §4.7).
 
-The walk itself is a kernel's (`records.kernel.SegmentScan`, which has the rules); this hands it the file, chunk by chunk,
-through one buffer. The buffer stays small, so that what the kernel of the operating system has copied is still in the
-processor's cache when it is summed up. A batch larger than it makes it larger; one of a size that only damage explains is
-summed up by pieces first.
+A kernel does the walk (`records.kernel.SegmentScan`, which has the rules); this passes the file to it in chunks, through one
+buffer. The buffer is small, so that its bytes are still in the processor's cache when the checksum is computed. A larger batch
+enlarges the buffer; if its size looks like damage, its checksum is first computed in pieces.
 
-Nothing is changed here. `recovery` does that with its own segments, `check` compares with anybody's files; both may let several
-walks run at the same time, because the kernel releases the GIL and so does reading.
+Nothing is changed here. `recovery` changes its own segments, `check` compares with the files of any folder. Both may run several
+walks at the same time, because the kernel and the reads release the GIL.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from tidelog.records import kernel
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, read_header
 
 CHUNK_BYTES = 1024 * 1024
-"""Read at a time."""
+"""Bytes read at a time."""
 
 SUSPECT_BYTES = 64 * 1024 * 1024
-"""A batch of more is summed up by pieces before room is made for it: its length may be damage."""
+"""A larger batch is checked in pieces before the buffer grows: its length may be damaged."""
 
 Progress = Callable[[int], object]
-"""Hears how many more bytes were walked."""
+"""Called with the number of further bytes that were walked."""
 
 
 class LogBytes(Protocol):
-    """A file to walk: `LogFile` of the storage, `ReadOnlyFile` of anybody's folder."""
+    """A file to walk: `LogFile` in storage, `ReadOnlyFile` in any folder."""
 
     path: Path
 
@@ -40,39 +39,39 @@ class LogBytes(Protocol):
 
 
 class ScannedLog(NamedTuple):
-    """One walk's result. Offsets are absolute, positions bytes in the `.log`, timestamps ms; -1 stands for none."""
+    """The result of a walk. Offsets are absolute, positions are bytes in the `.log`, timestamps ms; -1 stands for none."""
 
     base_offset: int
     size_bytes: int
-    """How much there was to walk."""
+    """The bytes to walk."""
     valid_bytes: int
-    """Where the valid batches end; the rest is a torn tail, or begins with `fault`."""
+    """The end of the valid batches; the rest is a torn tail, or begins with `fault`."""
     batches: int
     last_offset: int
-    """Of the last valid batch; one below the base without one."""
+    """The last valid batch's; the base minus one without batches."""
     max_timestamp: int
     offset_of_max_timestamp: int
-    """The last offset of the batch that first had it."""
+    """The last offset of the first batch with the largest timestamp."""
     first_batch_timestamp: int
     """The first batch's largest timestamp."""
     last_append_time: int
-    """Largest timestamp of the last batch that bears the broker's time (LogAppendTime)."""
+    """The largest timestamp of the last LogAppendTime batch."""
     offset_entries: bytes
-    """The `.index`."""
+    """The entries of the `.index`."""
     time_entries: bytes
-    """The `.timeindex`, its last entry included."""
+    """The entries of the `.timeindex`, including the last one."""
     epochs: list[EpochEntry]
-    """Each leader epoch above all before, and where it starts."""
+    """Each leader epoch above all earlier ones, and its start."""
     producer_positions: list[int]
-    """Where the batches are that a producer state must know, in order."""
+    """Positions of the batches that matter to a producer state, in order."""
     fault: str
-    """The fault of the batch at `valid_bytes`; empty if none is whole."""
+    """The fault of the batch at `valid_bytes`; empty if no whole batch follows."""
     overflows: bool
-    """Whether the fault is that the segment's base cannot express that batch's offset: then it must be split."""
+    """Whether the fault is an offset that the segment's base cannot express, so that the segment must be split."""
     epoch_spans: list[tuple[int, int, int]] | None
-    """(epoch, first offset, first offset of its last batch) of each of `epochs`; None if a batch has a lower one."""
+    """(epoch, first offset, first offset of its last batch) of each of `epochs`; None if epochs decrease."""
     first_gap: tuple[int, int] | None
-    """The first offsets [start, end) that no batch has between two of the segment's batches of v2."""
+    """The first offsets [start, end) missing between two v2 batches of the segment."""
 
     @property
     def next_offset(self) -> int:
@@ -95,7 +94,7 @@ def scan_log(
 ) -> ScannedLog:
     """Walk the first `size_bytes` of a segment's `.log`.
 
-    Raises what `file` raises for a disk that refuses or a file that became shorter.
+    Raises what `file` raises for a disk error or a file that became shorter.
     """
     scan = kernel.SegmentScan(base_offset, index_interval_bytes)
     fault = _walk(scan, file, size_bytes, progress)
@@ -122,7 +121,7 @@ def scan_log(
 
 
 def _walk(scan: kernel.SegmentScan, file: LogBytes, size_bytes: int, progress: Progress | None) -> str:
-    """Hand the file to `scan` until it is through; return the fault that ended it, if one did."""
+    """Pass the file to `scan` until it is complete; return the fault that ended it, if any."""
     position = 0
     buffer = memoryview(bytearray(min(CHUNK_BYTES, size_bytes)))
     while position < size_bytes:
@@ -145,7 +144,7 @@ def _walk(scan: kernel.SegmentScan, file: LogBytes, size_bytes: int, progress: P
 
 
 def _is_sound(file: LogBytes, position: int) -> bool:
-    """Say whether a batch has the checksum that it states, holding a piece of it at a time."""
+    """Whether a batch has the checksum that it states, reading it in pieces."""
     try:
         header = read_header(file.read(position, HEADER_BYTES), 0, position)
     except CorruptBatchError:

@@ -1,13 +1,14 @@
 """Segments with offsets that their base cannot express in an int32, and how they are split (spec §6.6, KAFKA-6264).
 
-Kafka before 2.1 could write them, by compacting several segments into one. Recovery stumbles over one, and so does the
-cleaner; both have it split and start over::
+Kafka before 2.1 could write them, by compacting several segments into one. Recovery and the cleaner split such a segment when
+they find it, and start over::
 
     [5 ......... 5 + 2^31 ..]   →   [5 .........] [5 + 2^31 ..]
 
-Each new segment begins at the first batch that the one before cannot express. They are written beside the old one, closed,
-synced, and put into its place by `segment_replacement`: a crash leaves the old one or all of the new ones. Aborted transactions
-go with their markers. Bytes after the last whole batch stay after the last new segment: recovery decides whether they are damage.
+Each new segment begins at the first batch that the previous one cannot express. They are written beside the old one, closed,
+synced, and put in its place by `segment_replacement`: a crash leaves the old one or all new ones. Aborted transactions move with
+their markers. Bytes after the last whole batch stay at the end of the last new segment: recovery decides whether they are
+damaged.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from tidelog.storage.segment.log_segments import LogSegments
 logger = logging.getLogger("tidelog.storage")
 
 COPY_BYTES = 1024 * 1024
-"""How much `append_from_file` copies at a time; a larger batch goes alone."""
+"""How many bytes `append_from_file` copies at a time; a larger batch is copied alone."""
 
 
 class SplitResult(NamedTuple):
-    """A split's result: the `new` segments, ascending, and those `removed` whose base none of them has."""
+    """The `new` segments, ascending, and those `removed` whose base offset no new one has."""
 
     new: list[LogSegment]
     removed: list[LogSegment]
@@ -49,11 +50,11 @@ def split_overflowed_segment(
     clock: Clock,
     scheduler: Scheduler | None,
 ) -> SplitResult:
-    """Replace `segment`, one of `segments`, by several that can express their offsets. The caller drops the snapshots of
+    """Replace `segment`, one of `segments`, by several that can express their offsets. The caller removes the snapshots of
     `removed`.
 
-    Raises InvalidArgumentError if the segment is no one's to split (not in place, or without such an offset), OffsetOverflowError
-    for a batch that no segment can hold, StorageError; then nothing has changed but for ``.cleaned`` files.
+    Raises InvalidArgumentError if the segment cannot be split (not in place, or without such an offset), OffsetOverflowError for
+    a batch that no segment can hold, StorageError; after an error only ``.cleaned`` files are left.
     """
     path = segment.log.path
     if path.name != names.file_name(segment.base_offset, names.LOG_SUFFIX):
@@ -80,7 +81,7 @@ def split_overflowed_segment(
 
 
 def _copy(segment: LogSegment, new: list[LogSegment], directory: Path, config: LogConfig, clock: Clock) -> None:
-    """Write the batches into as many segments as it takes; they are in `new` from their creation on."""
+    """Copy the batches into as many segments as necessary, which are in `new` from their creation on."""
     log, position = segment.log, 0
     header = log.first_batch()
     while header is not None:
@@ -111,14 +112,14 @@ def _first_batch(log: LogFile, position: int) -> BatchHeader | None:
 
 
 def _open_cleaned(directory: Path, base_offset: int, config: LogConfig, clock: Clock) -> LogSegment:
-    """Begin a segment that is not in its place yet; what an earlier attempt left of it goes."""
+    """Begin a segment that is not yet in place, after removing leftovers of an earlier attempt."""
     for suffix in (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX):
         delete_file(directory / (names.file_name(base_offset, suffix) + names.CLEANED_SUFFIX))
     return LogSegment.open(directory, base_offset, config, clock, suffix=names.CLEANED_SUFFIX)
 
 
 def _hand_on_aborted_txns(segment: LogSegment, new: list[LogSegment]) -> None:
-    """Give each aborted transaction to the segment that has its marker. Kafka leaves them out until the next recovery."""
+    """Assign each aborted transaction to the segment with its marker. Kafka omits them until the next recovery."""
     try:
         aborted = segment.txn_index.aborted
     except CorruptIndexError as error:
@@ -131,9 +132,9 @@ def _hand_on_aborted_txns(segment: LogSegment, new: list[LogSegment]) -> None:
 
 
 def append_from_file(segment: LogSegment, source: LogFile, start: int) -> int:
-    """Copy whole batches from `source`, from byte `start` on, up to the first that the segment cannot say (§4.3).
+    """Copy whole batches from `source`, from byte `start` on, up to the first that the segment cannot express (§4.3).
 
-    Returns how many bytes were copied. Raises what `append` raises, and CorruptBatchError, after what precedes was copied.
+    Returns how many bytes were copied. Raises what `append` raises, and CorruptBatchError, after the batches before were copied.
     """
     copied = size = 0
     taken: list[BatchHeader] = []

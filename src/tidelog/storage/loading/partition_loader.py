@@ -1,7 +1,7 @@
-"""The partitions of a data folder, loaded: at a start many of them, later one that is new, or one more time (spec §6.1).
+"""Loads the partitions of a data folder: all of them at startup, later single ones that are new or loaded again (spec §6.1).
 
-Only what has to be recovered is loaded by several threads, one for each partition at a time: what was closed cleanly is read so
-quickly that threads would hinder each other. `Partitions` owns one, and knows what became of each.
+Only partitions that must be recovered are loaded on several threads: cleanly closed ones load so fast that threads would hinder
+each other. `Partitions` owns one, and stores each result.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PartitionFolder(NamedTuple):
 
 
 class PartitionLoader:
-    """Loads the partitions of one folder. `recovery_progress` is called with how far the recovery of one partition is."""
+    """Loads the partitions of one folder. `recovery_progress` is called with the progress of one partition's recovery."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class PartitionLoader:
 
     @contextmanager
     def loaded(self, folders: list[PartitionFolder], threads: int) -> Iterator[Iterable[PartitionLog | Exception]]:
-        """Load partitions with so many threads, in order: their logs, or why there is none."""
+        """Load partitions with so many threads; return, in order, their logs or errors."""
         if threads == 1:
             yield map(self._try_load, folders)
             return
@@ -72,7 +72,7 @@ class PartitionLoader:
         try:
             yield pool.map(self._try_load, folders)
         finally:
-            # Interrupted, what has not begun must not begin any more.
+            # After an interrupt, loads that have not begun must not begin.
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _try_load(self, folder: PartitionFolder) -> PartitionLog | Exception:
@@ -95,9 +95,9 @@ class PartitionLoader:
         return log
 
     def _believed_start(self, folder: PartitionFolder) -> int:
-        """Return the checkpoint's log start, unless the leader epochs contradict it: believing it would delete what is there.
+        """Return the checkpoint's log start, unless the leader epochs contradict it: then records would be deleted by mistake.
 
-        Deleting records moves the first epoch, too, and first. Kafka believes the checkpoint alone.
+        Deleting records moves the first epoch first. Kafka trusts the checkpoint alone.
         """
         offset = self._checkpoints.log_start_offsets.get(folder.key, 0)
         if offset <= 0 or folder.config.magic < 2:
@@ -119,9 +119,9 @@ class PartitionLoader:
         return first.start_offset
 
     def loading_again(self, folder: PartitionFolder, old: PartitionLog | None) -> Callable[[], PartitionLog]:
-        """Return what loads an offline partition and recovers it, on any thread; it raises what loading raises.
+        """Return a function that loads an offline partition and recovers it, on any thread; it raises what loading raises.
 
-        `old` is its log so far, None if there never was one.
+        `old` is its previous log, None if there was none.
         """
         key, before = folder.key, self._checkpoints
         recovery_point = before.recovery_points.get(key, 0) if old is None else old.recovery_point
@@ -136,9 +136,9 @@ class PartitionLoader:
         return work
 
     def made(self, folder: PartitionFolder) -> PartitionLog:
-        """Make a partition's folder and return its empty log, not yet published. On any thread.
+        """Create a partition's folder and return its empty log, not yet published. On any thread.
 
-        Raises StorageError; nothing of it is there then.
+        Raises StorageError, and then leaves nothing behind.
         """
         try:
             folder.directory.mkdir()

@@ -1,18 +1,17 @@
-"""Producer state from what is on the disk: the last snapshot, and the batches after it (spec §9.5).
+"""Producer state from disk: the last snapshot, and the batches after it (spec §9.5).
 
-| the log | what happens |
+| the log | action |
 |---|---|
-| stores format v0 or v1, which know no producers | empty snapshots, so that nothing is ever read for them |
+| stores format v0 or v1, which have no producers | empty snapshots are written, so that nothing is ever read for them |
 | has no snapshot, was closed cleanly, ends before v2 | the same: Kafka before 0.11 wrote it |
 | the same, but ends with v2 | replayed from its start, with a warning: the snapshots are lost (see below) |
-| anything else | state of the last snapshot in (log start, log end], replayed to the log end |
+| anything else | the last snapshot in (log start, log end], replayed to the log end |
 
-Without snapshots Kafka forgets the producers of a log that was closed cleanly, and consumers with read_committed get what is
-not committed.
+Without snapshots Kafka forgets the producers of a cleanly closed log, and read_committed consumers get uncommitted records.
 
-Snapshots are left at the bases of the last two segments and at the log end, so that a truncation need not read everything.
-Called by `loader`, for the whole log and before it recovers a segment, and by `PartitionLog` after a truncation. A log that
-others use meanwhile looks at what will be left before it is cut, some batches at a time: `state_at`.
+Snapshots are kept at the bases of the last two segments and at the log end, so that a truncation need not read everything.
+`loader` calls this for the whole log and before it recovers a segment, `PartitionLog` after a truncation. A log in use computes
+the remaining state before the truncation, some batches at a time: `state_at`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from tidelog.storage.segment.log_segments import LogSegments
 logger = logging.getLogger("tidelog.storage")
 
 AT_ONCE = 64
-"""Batches that are checked in one step."""
+"""Batches checked in one step."""
 
 
 def rebuild_producer_state(
@@ -42,11 +41,10 @@ def rebuild_producer_state(
     had_clean_shutdown: bool = False,
     known: ProducerStateManager | None = None,
 ) -> None:
-    """Bring the state to `last_offset`, exclusive. `magic` is the message format that the log stores.
+    """Advance the state to `last_offset`, exclusive. `magic` is the message format that the log stores.
 
-    `known` is the state at `last_offset`, if the caller has it: then nothing is read.
-
-    Raises CorruptBatchError, InvalidRecordError for what is replayed, StorageError.
+    `known` is the state at `last_offset`, if the caller has it: then nothing is read. Raises CorruptBatchError,
+    InvalidRecordError for replayed batches, StorageError.
     """
     bases = [segment.base_offset for segment in segments][-2:]
     offsets_to_snapshot = {*bases, last_offset}
@@ -72,7 +70,7 @@ def rebuild_producer_state(
 
 
 def _lacks_snapshots(segments: LogSegments) -> bool:
-    """Whether a log without a snapshot must have had some: whatever writes batches of v2 leaves one at a clean end."""
+    """Whether a log without snapshots must have had some: every writer of v2 batches leaves one at a clean shutdown."""
     filled = [segment for segment in segments if segment.size_bytes]
     first = next(iter(filled[-1].batches()), None) if filled else None
     if first is None or first.magic < 2:
@@ -84,11 +82,9 @@ def _lacks_snapshots(segments: LogSegments) -> bool:
 def state_at(
     producer_state: ProducerStateManager, segments: LogSegments, log_start_offset: int, offset: int, now_ms: int
 ) -> Generator[None, None, ProducerStateManager | None]:
-    """Return what the state was at an offset of the log; nothing is changed. A step reads `AT_ONCE` batches.
+    """Return the state at an offset of the log, without changing anything. A step reads `AT_ONCE` batches.
 
-    None if there are no producers, and so were none.
-
-    Raises as `rebuild_producer_state`.
+    None if there are no producers now, and so were none. Raises as `rebuild_producer_state`.
     """
     if producer_state.is_empty and producer_state.map_end_offset >= offset:
         return None
@@ -109,7 +105,7 @@ def _replay(producer_state: ProducerStateManager, segment: LogSegment, start_off
 def _replaying(
     producer_state: ProducerStateManager, segment: LogSegment, start_offset: int, last_offset: int
 ) -> Generator[None, None, None]:
-    """Report the state of the batches in [start_offset, last_offset) of a segment."""
+    """Log that the batches in [start_offset, last_offset) of a segment are replayed."""
     start = segment.translate_offset(start_offset)
     if start is None:
         return

@@ -1,10 +1,10 @@
-"""State of producers that snapshots lack: the batches before the last one, which a producer may repeat after a crash.
+"""Restores producer state that snapshots lack: the batches before the last one, which a producer may resend after a crash.
 
-A snapshot holds the last batch of each producer; an append knows repetitions of the last five, as many as a producer may have
-on their way. After a crash producers repeat what was not acknowledged to them. Kafka 3.9.1, which then knows one batch of each,
-takes an older one for a gap in the sequence; the producer starts over under another epoch, and writes it a second time. So the
-end of the log, which recovery has just read, is walked once more. Called by `loader`, after a crash only: before a clean end
-every request was answered.
+A snapshot has the last batch of each producer, but an append recognizes duplicates of the last five, the most that a producer may
+have in flight. After a crash producers resend unacknowledged batches. Kafka 3.9.1 then knows one batch of each producer, and
+takes an older one for a sequence gap; the producer starts over with another epoch and writes the batch a second time. So the end
+of the log, which recovery has just read, is walked again. `loader` calls this after a crash only: before a clean shutdown every
+request was answered.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tidelog.storage.segment.log_segments import LogSegments
 logger = logging.getLogger("tidelog.storage")
 
 RECALLED_BYTES = 8 << 20
-"""Of the log's end. A producer of Java's has 5 x 16 KiB on their way by default, librdkafka's 5 x 1 MB."""
+"""How many bytes of the log's end are walked. A Java producer has 5 x 16 KiB in flight by default, librdkafka 5 x 1 MB."""
 
 
 def recall_batches(state: ProducerStateManager, segments: LogSegments) -> None:
-    """Fill up what a state at the log's end knows of its producers' batches. Raises StorageError.
+    """Add earlier batches of producers to the state at the log's end. Raises StorageError.
 
-    Below the recovery point nothing was checked. Where a batch is damaged there, the log is served as it is, as in Kafka.
+    Nothing was checked below the recovery point. If a batch is damaged there, the log is served as it is, as in Kafka.
     """
     wanted = {producer_id: entry for producer_id, entry in state.active_producers.items() if len(entry.batches) == 1}
     if not wanted:
@@ -44,8 +44,8 @@ def recall_batches(state: ProducerStateManager, segments: LogSegments) -> None:
                     batch = BatchMetadata(header.last_sequence, header.last_offset, offset_delta, header.max_timestamp)
                     found[header.producer_id].append(batch)
         except CorruptBatchError as error:
-            logger.warning("%s: of producers only the batches after it are recognized", error)
-            found.clear()  # Batches of this segment that were not seen may lie between those and what follows.
+            logger.warning("%s: duplicates of producers' batches before it are not recognized", error)
+            found.clear()  # Unread batches of this segment may lie between those found so far and later ones.
         segment.close_idle()
     for producer_id, batches in found.items():
         if batches[-1] == wanted[producer_id].batches[-1]:
@@ -53,7 +53,7 @@ def recall_batches(state: ProducerStateManager, segments: LogSegments) -> None:
 
 
 def _end_of(segments: LogSegments) -> Iterator[tuple[LogSegment, int]]:
-    """The last two segments, each with the position of a batch from which on they are `RECALLED_BYTES`, if there is so much."""
+    """Return the last two segments, each with the position of a batch from which on there are about `RECALLED_BYTES`."""
     left = RECALLED_BYTES
     ends = []
     for segment in reversed(list(segments)[-2:]):
@@ -64,7 +64,7 @@ def _end_of(segments: LogSegments) -> Iterator[tuple[LogSegment, int]]:
 
 
 def _batch_at(segment: LogSegment, position: int) -> int:
-    """Return where the last batch begins that the index knows at or before a position; 0 if it knows none."""
+    """Return the position of the last indexed batch at or before a position; 0 if there is none."""
     index = segment.offset_index
     slot = bisect_right(range(index.entries), position, key=lambda slot: index.entry(slot).position)
     return index.entry(slot - 1).position if slot else 0

@@ -1,26 +1,26 @@
-"""Whether a ``leader-epoch-checkpoint`` says what the batches say; if it does not, the epochs are taken from them (spec §14).
+"""Checks a ``leader-epoch-checkpoint`` against the batches; if it differs, the epochs are taken from them (spec §14).
 
-A follower with wrong epochs truncates what is committed, or never finds where its log and its leader's diverge. The file has no
-checksum, but each batch of v2 has its leader's epoch. Where epochs never go back from batch to batch, an entry (epoch, start) is
-right if the first batch from `start` on has that epoch, and the one before it that of the entry before: what lies between two
-such places needs no look.
+A follower with wrong epochs truncates committed records, or never finds where its log and its leader's diverge. The file has no
+checksum, but each v2 batch has its leader's epoch. If epochs never decrease from batch to batch, an entry (epoch, start) is right
+if the first batch from `start` on has that epoch, and the batch before it the epoch of the previous entry. Batches in between
+need no check.
 
-| read of each partition | |
+| read in each partition | |
 |---|---|
 | the newest batch | known already after a clean shutdown |
-| the batches on both sides of each entry's start | found by the offset index; of the newest `MAX_ENTRIES` entries |
+| the batches on both sides of each entry's start | found by the offset index; for the newest `MAX_ENTRIES` entries |
 | the headers of all batches | only if one of these contradicts the file, or the file is lost or empty |
 
-What Kafka leaves must stay as it is, so no batch contradicts the file that
+Files as Kafka leaves them must not change, so a batch does not contradict the file if it
 
-* has no epoch: format v0 or v1, or -1. After such messages Kafka begins with an empty file again;
-* lies below the first entry: deleting records moves that, and a crash may lose the log start;
+* has no epoch: format v0 or v1, or -1. After such messages Kafka starts again with an empty file;
+* lies below the first entry: deleting records moves the first entry, and a crash may lose the log start;
 * is missing: compaction may remove every batch of an epoch.
 
-And in a log whose batches' epochs go back the file stays as it is, too. Kafka's own depends on what was appended, truncated and
-recovered in which order: batches do not tell it.
+The file also stays if the epochs of batches decrease. Then Kafka's file depends on the order of appends, truncations and
+recoveries, which the batches do not show.
 
-The index is a hint, and batches may be damaged: what contradicts counts only once all headers have been read. Used by `loader`.
+The index is a hint, and batches may be damaged: a contradiction counts only once all headers have been read. Used by `loader`.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ from tidelog.storage.segment.log_segment import LogSegment
 logger = logging.getLogger("tidelog.storage")
 
 MAX_ENTRIES = 64
-"""So many entries are compared with the log, the newest ones: a leader answers of older ones only to a follower that was away
-for as many elections."""
+"""How many entries are compared with the log, the newest ones: leaders need older ones only for a follower that was away for as
+many elections.
+"""
 
 
 class _Contradiction(NamedTuple):
-    """An offset, its leader epoch by the file (None: by the file it has none), and by its batch."""
+    """An offset, its leader epoch in the file (None: the file has none), and in its batch."""
 
     offset: int
     found: int | None
@@ -52,7 +53,7 @@ class _Contradiction(NamedTuple):
 
 
 def prove_epochs(log: LoadingLog, end_offset: int, *, had_entries: bool) -> None:
-    """Compare a loaded log's epochs, which are cut to it, with its batches; replace them, with a warning, where those differ.
+    """Compare a loaded log's epochs, already truncated to it, with its batches; if they differ, replace them with a warning.
 
     `had_entries`: whether the file had any. Raises StorageError.
     """
@@ -67,7 +68,7 @@ def prove_epochs(log: LoadingLog, end_offset: int, *, had_entries: bool) -> None
             segment.log.release()
     known = list(log.leader_epochs.entries)
     is_confirmed = bool(known) and had_entries and reread.contradiction is None
-    # Without a file recovery may have found all of them: a crash came before the first file.
+    # Without a file recovery may have found all of them, if the crash came before the first file.
     if is_confirmed or reread.goes_back or not reread.is_whole or reread.entries == known:
         return
     offset, found, expected = reread.contradiction or contradiction
@@ -79,21 +80,21 @@ def prove_epochs(log: LoadingLog, end_offset: int, *, had_entries: bool) -> None
 
 
 class RereadEpochs(NamedTuple):
-    """What all batches say."""
+    """The epochs of all batches."""
 
     entries: list[EpochEntry]
     contradiction: _Contradiction | None
-    """The first batch that contradicts the epochs so far."""
+    """The first batch that contradicts the epochs before it."""
     goes_back: bool
-    """Whether a batch has a lower epoch than one before it."""
+    """Whether a batch has a lower epoch than an earlier one."""
     is_whole: bool
     """Whether no header was damaged."""
 
 
 def reread_epochs(log: LoadingLog, *, while_they_rise: bool = False) -> RereadEpochs:
-    """Read the headers of all batches from the log start on, or up to where epochs go back.
+    """Read the headers of all batches from the log start on, or up to where epochs decrease.
 
-    An entry's start stays where no batch contradicts it: compaction may have removed the first batch of an epoch.
+    An entry's start stays unless a batch contradicts it: compaction may have removed the first batch of an epoch.
     """
     proof = _EpochProof(log)
     starts = {entry.epoch: entry.start_offset for entry in log.leader_epochs.entries}
@@ -112,7 +113,7 @@ def reread_epochs(log: LoadingLog, *, while_they_rise: bool = False) -> RereadEp
                     start = starts.get(header.leader_epoch, -1)
                     found.assign(header.leader_epoch, start if end <= start <= header.base_offset else header.base_offset)
             elif header.magic < 2:
-                found.clear()  # As in an append: what such a batch's epoch was nobody knows.
+                found.clear()  # As in an append: the epoch of such a batch is unknown.
             end = header.next_offset
     except CorruptBatchError:
         is_whole = False
@@ -137,7 +138,7 @@ class _EpochProof:
             if earliest is None:
                 return self._without_epoch(newest)
             if not had_entries:
-                # All entries are of batches that were recovered: those before may have lost theirs.
+                # All entries are of recovered batches: earlier ones may have been lost.
                 lost = self._without_epoch(self._around(earliest.start_offset)[0])
                 if lost is not None:
                     return lost
@@ -146,7 +147,7 @@ class _EpochProof:
             return None
 
     def contradiction_of(self, header: BatchHeader | None) -> _Contradiction | None:
-        """Return what of a batch contradicts the epochs: a batch is of one epoch from end to end."""
+        """Return the contradiction between a batch and the epochs, if any: a batch has one epoch throughout."""
         earliest = self._epochs.earliest
         if header is None or earliest is None or not _has_epoch(header):
             return None
@@ -199,7 +200,7 @@ class _EpochProof:
         return before, at
 
     def _last_batch(self, segment: LogSegment | None) -> BatchHeader | None:
-        """Return the last batch of a segment, or of the next one below it that has any."""
+        """Return the last batch of a segment, or of the nearest lower one that has any."""
         while segment is not None:
             found = last_batch(segment)
             if found is not None:

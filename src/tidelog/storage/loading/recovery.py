@@ -1,19 +1,18 @@
-"""Recovery of one segment: its log is read from end to end, and everything beside it is built from that (spec §4.7).
+"""Recovers one segment: its log is read from end to end, and all files beside it are rebuilt (spec §4.7).
 
 | | |
 |---|---|
-| `.log` | cut after the last valid batch |
-| `.index`, `.timeindex` | the entries that appending the batches one by one makes; they are identical to Kafka's |
-| `.txnindex` | the transactions that were aborted here, from the producers' state |
-| leader epochs | each one that is above the latest known |
-| producers | brought from the segment's base to its end |
+| `.log` | truncated after the last valid batch |
+| `.index`, `.timeindex` | the entries that appending the batches one by one would make, identical to Kafka's |
+| `.txnindex` | the transactions aborted here, from the producer state |
+| leader epochs | each one above the latest known |
+| producers | advanced from the segment's base to its end |
 
-Two differences from Kafka. A batch whose offset does not lie above the offsets before it ends the log: Kafka lets it pass, or
-throws the whole segment away if an index entry would fall upon it, and no reader of this project would go past it. And an index
-that would take more than segment.index.bytes is left sparse at its end, where Kafka fails.
+There are two differences from Kafka. A batch whose offset is not above the previous offsets ends the log: Kafka accepts it, or
+discards the whole segment if it would get an index entry; no reader of this project would read past it. And an index that would
+exceed segment.index.bytes stays sparse at its end, where Kafka fails.
 
-Called by `loader`, after an unclean end and for a segment without an index; the caller sees to it that the producers' state
-stands at the segment's base.
+`loader` calls this after an unclean shutdown and for a segment without an index, with the producer state at the segment's base.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ def recover_segment(
     progress: Progress | None = None,
     scanned: ScannedLog | None = None,
 ) -> int:
-    """Rebuild a segment from its `.log`; return how many bytes were cut from that.
+    """Rebuild a segment from its `.log`; return how many bytes were truncated.
 
-    `scanned` is a walk over the segment as it is (`scan_segment`), where the caller has had one made ahead. Raises
-    OffsetOverflowError before anything is changed if the segment must be split, StorageError.
+    `scanned` is an earlier walk over the unchanged segment (`scan_segment`). Raises OffsetOverflowError, before any change, if
+    the segment must be split; StorageError.
     """
     if scanned is None:
         scanned = scan_segment(segment, progress)
@@ -69,14 +68,14 @@ def recover_segment(
 
 
 def scan_segment(segment: LogSegment, progress: Progress | None = None) -> ScannedLog:
-    """Walk a segment as it is; also ahead of its recovery, on another thread."""
+    """Walk an unchanged segment, perhaps ahead of its recovery on another thread."""
     return scan_log(segment.log, segment.size_bytes, segment.base_offset, segment.index_interval_bytes, progress=progress)
 
 
 def _update_producers(segment: LogSegment, producer_state: ProducerStateManager, scanned: ScannedLog) -> tuple[ScannedLog, str]:
-    """Bring the state to the segment's end, noting aborted transactions; return what is valid, and what ends it.
+    """Advance the state to the segment's end, and collect aborted transactions; return the valid bytes, and what ends them.
 
-    A marker that cannot be read is the last valid batch, as in Kafka.
+    An unreadable marker is the last valid batch, as in Kafka.
     """
     log = segment.log
     fault = scanned.fault

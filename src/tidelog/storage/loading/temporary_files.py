@@ -1,21 +1,21 @@
-"""Files left by an interrupted run in a partition's folder, cleared before the log is loaded (spec §6.2, §6.7).
+"""Clears the files of an interrupted run from a partition's folder before the log is loaded (spec §6.2, §6.7).
 
 | name | left by | becomes |
 |---|---|---|
-| ``….deleted`` | a deletion that waited for its delay | removed |
-| ``….cleaned`` | compaction or a split that had not finished | removed: the old segments still stand |
+| ``….deleted`` | a delayed deletion | removed |
+| ``….cleaned`` | an unfinished compaction or split | removed: the old segments still exist |
 | ``….swap`` at or above the smallest ``.cleaned`` | the same, on its way from ``.cleaned`` to ``.swap`` | removed |
-| ``….swap`` | a finished one | takes its place; files of the segments that it stands for go first |
+| ``….swap`` | a finished one | renamed into place, after the replaced segments' files are removed |
 | ``….index.tmp`` and the like | an index that was being built | removed |
-| an index without its ``.log`` | a deletion or a replacement cut in two | removed |
+| an index without its ``.log`` | an interrupted deletion or replacement | removed |
 
-The ``.log.swap`` files stand for every segment whose base lies in [smallest base, largest next offset).
+The ``.log.swap`` files replace every segment whose base offset is in [smallest base, largest next offset).
 
-Each step may be interrupted as well, and the next start must come to the same result. So: the folder is synced between two
-steps of which the second makes the first irrevocable; and a segment's ``.log.swap`` is renamed before its indexes, because a
-renamed index beside a ``.log.swap`` would count as one of the segment that is replaced.
+Each step may be interrupted as well, and the next start must reach the same result. So the folder is synced between two steps if
+the second makes the first irrevocable. And a segment's ``.log.swap`` is renamed before its indexes, because a renamed index
+beside a ``.log.swap`` would look like an index of the replaced segment.
 
-The first step of `loader`; knows names only. In the usual case, nothing left over, the folder is listed once.
+The first step of `loader`; it uses only names. Without leftovers the folder is listed once.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ logger = logging.getLogger("tidelog.storage")
 
 _LOG_SWAP_SUFFIX = names.LOG_SUFFIX + names.SWAP_SUFFIX
 _RAFT_SNAPSHOT_SUFFIX = ".checkpoint" + names.DELETED_SUFFIX
-"""Belongs to Kafka's metadata log, which deletes it itself."""
+"""Of Kafka's metadata log, which deletes them itself."""
 
 INDEX_SUFFIXES = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX, names.TIME_MAP_SUFFIX)
-"""Files beside a ``.log`` that are worthless without it."""
+"""Suffixes of files that are worthless without their ``.log``."""
 
 _TEMPORARY_SUFFIXES = tuple(f"{suffix}.tmp" for suffix in INDEX_SUFFIXES)
 _SUFFIXES = (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.SWAP_SUFFIX, *_TEMPORARY_SUFFIXES)
 
 
 def clear_temporary_files(directory: Path, next_offset_of_swap: Callable[[int], int]) -> set[str]:
-    """Bring the folder to a state without ``.deleted``, ``.cleaned`` and ``.swap``; return the names of the files in it.
+    """Remove or rename all ``.deleted``, ``.cleaned`` and ``.swap`` files; return the names of the files in the folder.
 
-    `next_offset_of_swap(base)` says where a ``.log.swap`` ends; it is asked only if there is one. Raises StorageError, and
-    InvalidArgumentError where a ``.cleaned`` or ``.swap`` bears no offset.
+    `next_offset_of_swap(base)` returns where a ``.log.swap`` ends; it is called only if there is one. Raises StorageError, and
+    InvalidArgumentError for a ``.cleaned`` or ``.swap`` without an offset in its name.
     """
     found = list_files(directory)
     left = [name for name in found if name.endswith(_SUFFIXES) and not name.endswith(_RAFT_SNAPSHOT_SUFFIX)]
@@ -59,7 +59,7 @@ def clear_temporary_files(directory: Path, next_offset_of_swap: Callable[[int], 
         invalid = {name: offset for name, offset in swaps.items() if offset >= min(cleaned.values())}
         logger.warning("%s: a replacement of segments was interrupted, the old ones stay", directory)
         _remove(directory, invalid)
-        _sync(directory)  # Without the last .cleaned, what is left of the .swap files would look finished.
+        _sync(directory)  # Without the last .cleaned, the remaining .swap files would look finished.
         _remove(directory, cleaned)
         swaps = {name: offset for name, offset in swaps.items() if name not in invalid}
     _remove(directory, deleted)
@@ -88,8 +88,8 @@ def remove_orphan_indexes(directory: Path, found: set[str]) -> set[str]:
 def list_files(directory: Path) -> set[str]:
     """Return the names of the regular files in a partition's folder.
 
-    Raises StorageError, also for a log that may not be read, or is a link that leads nowhere; CorruptDataError for a ``.log``
-    whose name is not a segment's, but in a folder that is going.
+    Raises StorageError, also for a log that may not be read or is a dangling link; CorruptDataError for a ``.log`` whose name is
+    not a segment's, unless the folder is being deleted.
     """
     found = set()
     try:
@@ -113,14 +113,14 @@ def list_files(directory: Path) -> set[str]:
 
 
 def _put_into_place(directory: Path, swaps: dict[str, int], next_offset_of_swap: Callable[[int], int]) -> None:
-    """Remove what the finished segments stand for, then give them their names."""
+    """Remove the segments that finished ones replace, then rename those into place."""
     bases = sorted(offset for name, offset in swaps.items() if name.endswith(_LOG_SWAP_SUFFIX))
     if bases:
         end_offset = max(bases[-1] + 1, *(next_offset_of_swap(base) for base in bases))
         logger.warning("%s: segments that replace %d to %d are put into place", directory, bases[0], end_offset - 1)
         covered = [name for name in list_files(directory) if _is_covered(name, bases[0], end_offset)]
         _remove(directory, covered)
-        _sync(directory)  # Once a .log.swap is renamed, nothing would show any more what it stands for.
+        _sync(directory)  # Once a .log.swap is renamed, it no longer shows which segments it replaces.
     for name in sorted(swaps, key=lambda name: (swaps[name], not name.endswith(_LOG_SWAP_SUFFIX), name)):
         source = directory / name
         try:

@@ -1,10 +1,10 @@
-"""A ``.timeindex`` that is missing beside an ``.index``, built from the log.
+"""Builds a ``.timeindex`` that is missing beside an ``.index``, from the log.
 
-Kafka makes an empty one then, meant for segments of before 0.10.1, so that a segment whose file was lost goes by its
-modification time from now on (spec §2.7). Here the records' timestamps count where there are any; where there are none the
-index is empty, as Kafka's. The entries are those that appending the batches one by one would have made.
+Kafka creates an empty one, as for segments from before 0.10.1, and then uses the modification time of a segment whose file was
+lost (spec §2.7). Here the records' timestamps count; without any the index is empty, as in Kafka. The entries are those that
+appending the batches one by one would have made.
 
-The file appears whole: it is written beside, synced, and renamed. Called by `loader`, for segments that need no recovery.
+The file appears atomically: it is written beside, synced, and renamed. `loader` calls this for segments that need no recovery.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ logger = logging.getLogger("tidelog.storage")
 
 
 def rebuild_time_index(segment: LogSegment) -> None:
-    """Write the time index of a segment that has none and had none opened. A damaged batch ends it. Raises StorageError."""
+    """Write the missing time index of a segment that has not opened one. It ends at a damaged batch. Raises StorageError."""
     scanned = scan_segment(segment)
     segment.log.release()
     path = segment.time_index.path

@@ -1,1 +1,1 @@
-"""The data folder's own metadata log: written, taken over, kept short."""
+"""The data folder's own metadata log: writing, takeover of older files, snapshots."""

@@ -1,11 +1,11 @@
-"""The metadata that a data folder is kept by, where it comes from: its own log, or the cluster that its broker is a member of.
+"""The source of a data folder's metadata: its own log, or the broker's cluster.
 
 | | written by | |
 |---|---|---|
 | `MetadataStore` | the folder's one broker | ``__cluster_metadata-0`` in the folder |
-| `ClusterMetadata` | the controllers of the cluster | handed in by the broker, as far as it has read it |
+| `ClusterMetadata` | the controllers of the cluster | passed in by the broker, as far as it has read it |
 
-`MetadataSource` is what both are to those who only ask.
+`MetadataSource` is their common interface for readers.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from tidelog.wire.fields import Message
 
 
 class MetadataSource(Protocol):
-    """The image, and which node's folder this is."""
+    """The image, and the node that owns the folder."""
 
     node_id: int
 
     @property
     def image(self) -> MetadataImage:
-        """What is there now."""
+        """The current metadata."""
 
     def append(self, records: Sequence[Message]) -> Change:
-        """Change it: see `MetadataStore.append`. Raises InvalidArgumentError where only controllers do."""
+        """Change it: see `MetadataStore.append`. Raises InvalidArgumentError if only controllers may."""
 
 
 class HasImage(Protocol):
-    """Whatever follows a cluster's metadata, as a broker's metadata plane."""
+    """Follows a cluster's metadata, as a broker's metadata plane does."""
 
     @property
     def image(self) -> MetadataImage:
-        """The metadata as far as it was read: another object once a snapshot was loaded."""
+        """The metadata as far as it was read; a snapshot replaces the object."""
 
 
 class ClusterMetadata:
-    """A cluster's metadata as the node `node_id` has read it."""
+    """A cluster's metadata as far as the node `node_id` has read it."""
 
     def __init__(self, plane: HasImage, node_id: int) -> None:
         self._plane = plane
@@ -49,7 +49,7 @@ class ClusterMetadata:
 
     @property
     def image(self) -> MetadataImage:
-        """What is there now."""
+        """The current metadata."""
         return self._plane.image
 
     def append(self, records: Sequence[Message]) -> Change:

@@ -1,13 +1,13 @@
-"""What a broker changes in the metadata when it begins to lead: nothing that is as it should be (KIP-101, KIP-320, KIP-631).
+"""The metadata changes by which a standalone broker begins to lead (KIP-101, KIP-320, KIP-631). Correct entries stay unchanged.
 
 | a partition | gets |
 |---|---|
-| whose leader is another, or none (as Kafka leaves it when it stops) | this node as its leader, in the next epoch |
-| that was not closed cleanly, and holds something: its end may be gone | the next epoch |
-| whose log knows a newer epoch than the metadata | that epoch: Kafka cuts the epochs of a log that are above its leader's |
-| whose replica lies in a directory of another id | this folder's id |
+| with another leader, or none (as Kafka leaves it when it stops) | this node as its leader, in the next epoch |
+| that was not closed cleanly and is not empty: its end may be lost | the next epoch |
+| whose log has a newer epoch than the metadata | that epoch: Kafka removes a log's epochs above its leader's |
+| whose replica is in a directory with another id | this folder's id |
 
-A registration that a killed Kafka left unfenced makes its next start wait for that session's end: it is fenced.
+A registration that a killed Kafka left unfenced is fenced: otherwise Kafka's next start would wait for the session to end.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tidelog.wire.fields import ZERO_UUID, Message
 
 _FENCED = 1
 _DIRECTORIES_LEVEL = 17
-"""The level of metadata.version (3.7-IV2) from which partitions name directories."""
+"""The level of metadata.version (3.7-IV2) from which on partitions have directory ids."""
 
 
 def leading_records(store: MetadataStore, logs: Mapping[TopicPartition, PartitionLog], *, may_have_lost: bool) -> list[Message]:
-    """Return the changes by which this node leads all partitions that it has; `may_have_lost` after an end that was not clean."""
+    """Return the changes by which this node leads all its partitions; `may_have_lost` after an unclean shutdown."""
     image = store.image
     records: list[Message] = [
         BrokerRegistrationChangeRecord(broker.broker_id, broker.broker_epoch, fenced=_FENCED)
@@ -51,7 +51,7 @@ def leading_records(store: MetadataStore, logs: Mapping[TopicPartition, Partitio
 
 
 def claiming_records(store: MetadataStore) -> list[Message]:
-    """Return the changes by which a folder that had no owner becomes this node's: all partitions in it are."""
+    """Return the changes by which a folder without an owner, and all its partitions, become this node's."""
     return [
         PartitionRecord(
             partition.partition_id,
@@ -70,7 +70,7 @@ def claiming_records(store: MetadataStore) -> list[Message]:
 
 
 def next_epoch_record(store: MetadataStore, partition: PartitionRecord) -> Message | None:
-    """Return the change by which a partition that has lost its end is led in the next epoch; None if there is none."""
+    """Return the change that raises the epoch of a partition that has lost its end; None if it is unknown."""
     if partition.leader_epoch >= INT32_MAX:
         return None
     return PartitionChangeRecord(partition.partition_id, partition.topic_id, leader=store.node_id)
@@ -88,7 +88,7 @@ def _change(store: MetadataStore, partition: PartitionRecord, log: PartitionLog 
     if names_directories and partition.replicas == [node_id] and partition.directories != [store.directory_id]:
         directories = [store.directory_id]
     if epoch - before > 1:
-        # A change moves the epoch by one; the whole record says any.
+        # A change record raises the epoch by one; a whole record can set any.
         return PartitionRecord(
             partition.partition_id,
             partition.topic_id,

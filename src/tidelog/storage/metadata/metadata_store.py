@@ -1,25 +1,25 @@
-"""The metadata log of a data folder whose only writer is here: what is there, changes, snapshots.
+"""The metadata log of a data folder, of which this is the only writer: image, changes, snapshots.
 
-A change is a list of records. `append` applies it to the image at once and keeps it for the next `flush`, which writes all
-changes that wait as one append with one fsync, on any thread. So changes of one turn of a broker's loop share a flush::
+A change is a list of records. `append` applies it to the image at once, and queues it for the next `flush`, which writes all
+queued changes with one append and one fsync, on any thread. So the changes of one turn of a broker's loop share a flush::
 
-    change = store.append(records)     on the owner's thread; the image has it
-    store.flush()                      on any thread; then `change.is_durable`, or `change.error` says why not
+    change = store.append(records)     on the owner's thread; changes the image
+    store.flush()                      on any thread; sets `change.is_durable` or `change.error`
 
 | file | |
 |---|---|
 | ``__cluster_metadata-0/<base>.log`` | appended to; a new one begins with each snapshot |
-| ``…/<end>-<epoch>.checkpoint`` | a snapshot, once the log has grown; what it stands for is removed |
-| ``…/quorum-state`` | replaced when a new epoch begins |
+| ``…/<end>-<epoch>.checkpoint`` | a snapshot, once the log has grown; the log below it is removed |
+| ``…/quorum-state`` | replaced at each new epoch |
 
-With the first change after a start a new epoch begins, as Kafka's leaders begin theirs: one above that of the log and of
-``quorum-state``, told by a LeaderChange. A start that changes nothing writes nothing.
+The first change after a start begins a new epoch, as Kafka's leaders do: one above that of the log and of ``quorum-state``,
+recorded by a LeaderChange. A start that changes nothing writes nothing.
 
-What cannot be written leaves the log as it was: the file is cut back, and `restore` takes the image back to what is on the disk.
-A torn tail is cut before the first append. Damage that sound batches follow is an error at `open`: nothing is cut then.
+A failed write leaves the log unchanged: the file is truncated again, and `restore` reverts the image to the state on disk. A torn
+tail is truncated before the first append. Damage that is followed by sound batches is an error at `open`, and nothing is
+truncated.
 
-A large change, or many at once, are several batches; those of one change are then a metadata transaction (KIP-868), so that all
-or nothing of it counts.
+Large changes are written as several batches, which form a metadata transaction (KIP-868), so that a change is atomic.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ from tidelog.wire.fields import ZERO_UUID, Message
 logger = logging.getLogger("tidelog.storage")
 
 MAX_BATCH_RECORDS = 5000
-"""Kafka's controller takes no more than 10,000 in a batch."""
+"""The most records of a batch, as in Kafka's controller."""
 
 SNAPSHOT_BYTES = 4 << 20
-"""Bytes of log after the last snapshot that make the next one due; more where that snapshot is larger."""
+"""How many bytes of log after the last snapshot make the next one due; more after a larger snapshot."""
 
 TRANSACTIONS_LEVEL = 13
-"""The level of metadata.version (3.6-IV1) that knows metadata transactions."""
+"""The level of metadata.version (3.6-IV1) that supports metadata transactions."""
 
 _TEMPORARY_SUFFIX = ".part"
 _LEFTOVERS = (f".checkpoint{_TEMPORARY_SUFFIX}", ".checkpoint.deleted")
-"""Of snapshots that were not finished, or are going; Kafka's names, too."""
+"""Suffixes of unfinished or deleted snapshots, including Kafka's."""
 
 
 class Change:
-    """Records on their way to the disk: durable, or refused with an error, once a flush has had its turn."""
+    """Records to be written: after a flush they are durable, or failed with an error."""
 
     __slots__ = ("error", "is_durable", "records")
 
@@ -80,13 +80,13 @@ class Change:
 
     @property
     def is_settled(self) -> bool:
-        """Whether a flush has had its turn."""
+        """Whether a flush has handled it."""
         return self.is_durable or self.error is not None
 
 
 class MetadataStore:
-    """The metadata log, written. All but `flush`, `settle` and `take_snapshot` belong to the owner's thread, who holds the
-    folder's lock.
+    """The writer of the metadata log. All methods except `flush`, `settle` and `take_snapshot` belong to the owner's thread,
+    which holds the folder's lock.
     """
 
     def __init__(
@@ -99,36 +99,36 @@ class MetadataStore:
         self._bytes_behind_snapshot: int
         self._snapshot_bytes: int
         self._preamble: list[bytes]
-        """Values that go before the first change."""
+        """Values to be written before the first change."""
         self.directory = directory
         self.node_id = node_id
         self.directory_id = directory_id
-        """Where new partitions lie; zero if the folder has no id."""
+        """The directory of new partitions; zero if the folder has no id."""
         self.is_new = is_new
         self._folder = log.directory
         self._clock = clock
         self._is_stale = False
         self._take(log)
         self.on_restore: Callable[[], None] = lambda: None
-        """Called when the image has been taken back."""
+        """Called when the image was reverted."""
         self._path: Path | None = None
-        """The segment that is appended to, once a new epoch has begun. It is opened for each append: open files are scarce."""
+        """The segment to append to, once a new epoch has begun. It is opened for each append, to save descriptors."""
         self._size = 0
         self._waiting: list[Change] = []
         self._guard = threading.Lock()
-        """Held for moments: guards the callers that wait for a flush."""
+        """Held briefly: guards the queue of changes."""
         self._writing = threading.RLock()
-        """Held while the disk takes its time: the file."""
+        """Held while the file is written."""
 
     @classmethod
     def open(
         cls, directory: Path, node_id: int, directory_id: uuid.UUID | None, clock: Clock, *, is_kafkas: bool = False
     ) -> MetadataStore:
-        """Read the folder's metadata log, if there is one. Nothing is written before the first change.
+        """Read the folder's metadata log, if it exists. Nothing is written before the first change.
 
-        `is_kafkas`: without a log yet, it begins in ASIDE_DIR, since the folder is of a Kafka whose metadata lies elsewhere.
-        Raises InvalidArgumentError where others vote on this log, too: then it is not ours to write. CorruptDataError where it is
-        damaged, UnsupportedVersionError where it is a newer Kafka's, StorageError.
+        `is_kafkas`: a new log is created in ASIDE_DIR, because the folder belongs to a Kafka whose metadata is elsewhere. Raises
+        InvalidArgumentError if the log has other voters, and so must not be written; CorruptDataError if it is damaged,
+        UnsupportedVersionError if it is from a newer Kafka, StorageError.
         """
         found = read_metadata_log(directory, Notices())
         is_new = found is None or found.end_offset == 0
@@ -148,13 +148,13 @@ class MetadataStore:
             )
         return cls(directory, log, node_id, directory_id or ZERO_UUID, clock, is_new=is_new)
 
-    # --- changing
+    # --- changes
 
     def append(self, records: Sequence[Message]) -> Change:
-        """Apply records to the image, and have the next flush write them. They are not to be changed before that.
+        """Apply records to the image, and queue them for the next flush. The caller must not change them afterwards.
 
-        Raises InvalidArgumentError for a record that cannot be written, with nothing changed. StorageError where the image is not
-        what is on the disk, and cannot be brought back to it.
+        Raises InvalidArgumentError for a record that cannot be written, with nothing changed. StorageError if the image differs
+        from the disk and cannot be reverted.
         """
         change = Change(records)
         while True:
@@ -166,37 +166,38 @@ class MetadataStore:
             try:
                 for record in records:
                     self.image.replay(record)
-            except BaseException as error:  # The image may have a part of the change, below what others wait with.
+            except BaseException as error:  # The image may have a part of the change, below other queued changes.
                 self._refuse([], error)
-                with suppress(TidelogError):  # It is tried again before the next change.
+                with suppress(TidelogError):  # It is retried before the next change.
                     self.restore()
                 raise
             with self._guard:
-                if not self._is_stale:  # Else a flush on another thread has failed since: this stands on what is not there.
+                # Otherwise a flush on another thread has failed meanwhile, and this change depends on failed ones.
+                if not self._is_stale:
                     self._waiting.append(change)
                     return change
 
     def commit(self, records: Sequence[Message]) -> None:
-        """Append records and wait until they are on the disk. Raises StorageError; then nothing of them counts."""
+        """Append records and wait until they are on disk. Raises StorageError, and then nothing has changed."""
         if records:
             self.settle(self.append(records))
 
     def settle(self, change: Change) -> None:
-        """Wait until a change is on the disk. Raises StorageError; nothing of it counts then."""
+        """Wait until a change is on disk. Raises StorageError, and then nothing of it counts."""
         while not change.is_settled:
-            with suppress(StorageError):  # Each change has its own.
+            with suppress(StorageError):  # Each change has its own error.
                 self.flush()
         self.check(change)
 
     def check(self, change: Change) -> None:
-        """Raise StorageError where a change was refused, with the image taken back. On the owner's thread, after a flush."""
+        """Raise StorageError if a change failed, after reverting the image. On the owner's thread, after a flush."""
         if change.error is not None:
-            with suppress(TidelogError):  # It is tried again before the next change.
+            with suppress(TidelogError):  # It is retried before the next change.
                 self.restore()
             raise change.error
 
     def begin(self) -> None:
-        """Have a new folder's log on the disk, although nothing has changed. Raises StorageError."""
+        """Write a new folder's log although nothing has changed. Raises StorageError."""
         with self._writing:
             if self._path is None:
                 try:
@@ -216,11 +217,11 @@ class MetadataStore:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a change waits for a flush."""
+        """Whether changes are queued for a flush."""
         return bool(self._waiting)
 
     def flush(self) -> None:
-        """Write and sync all changes that wait; all of them are settled then, whatever fails. On any thread. Raises
+        """Write and sync all queued changes; all of them are settled then, even after an error. On any thread. Raises
         StorageError.
         """
         with self._writing:
@@ -239,7 +240,7 @@ class MetadataStore:
                 change.is_durable = True
 
     def restore(self) -> None:
-        """Where a change was refused, take the image back to what is on the disk. Raises as `open`."""
+        """After a failed change, revert the image to the state on disk. Raises as `open`."""
         with self._writing:
             if not self._is_stale:
                 return
@@ -254,11 +255,11 @@ class MetadataStore:
 
     @property
     def is_snapshot_due(self) -> bool:
-        """Whether the log has grown so much that a snapshot is worth its cost."""
+        """Whether the log has grown enough for a snapshot."""
         return self._bytes_behind_snapshot > max(SNAPSHOT_BYTES, 2 * self._snapshot_bytes)
 
     def take_snapshot(self) -> None:
-        """Write what is on the disk as a snapshot, and remove the log below it. On any thread. Raises StorageError."""
+        """Write the state on disk as a snapshot, and remove the log below it. On any thread. Raises StorageError."""
         with self._writing:
             if self._bytes_behind_snapshot == 0:
                 return
@@ -296,7 +297,7 @@ class MetadataStore:
         logger.info("%s: metadata snapshot at offset %d, %d topics", self._folder, end_offset, len(log.image.topics))
 
     def _remove_below(self, end_offset: int) -> None:
-        """Remove what the newest snapshot stands for, and what crashes left of others; what cannot be removed does no harm."""
+        """Remove what the newest snapshot replaces, and leftovers of crashes; files that cannot be removed do no harm."""
         old = [path for path in list_segments(self._folder) if int(path.stem) < end_offset]
         paths: Iterable[Path] = [snapshot.path for snapshot in list_snapshots(self._folder) if snapshot.end_offset < end_offset]
         beside = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX)
@@ -310,7 +311,7 @@ class MetadataStore:
     # --- inside
 
     def _refuse(self, changes: Sequence[Change], error: BaseException) -> StorageError:
-        """Have `changes`, and all that wait, refused: those that came later stand on what is not there. The image is stale."""
+        """Fail `changes` and all queued ones, because later changes depend on earlier ones. The image is stale then."""
         refusal = error if isinstance(error, StorageError) else self._refused(error)
         with self._guard:
             later, self._waiting = self._waiting, []
@@ -330,7 +331,7 @@ class MetadataStore:
         self._next_offset = offset
 
     def _in_batches(self, changes: Sequence[Change]) -> Iterator[list[bytes]]:
-        """Yield values batch by batch. Changes of one flush share batches, a change that needs several is a transaction."""
+        """Yield values in batches. Changes of one flush share batches; a change that needs several is a transaction."""
         level = self.image.metadata_version
         batch: list[bytes] = []
         for change in changes:
@@ -349,9 +350,9 @@ class MetadataStore:
             yield batch
 
     def _append(self, batches: Iterable[bytes]) -> None:
-        """Write batches after what is durable, and sync. Raises OSError. Whatever fails, the file is cut back, if it can be.
+        """Write batches after the durable end, and sync. Raises OSError. After an error the file is truncated, if possible.
 
-        Each is on the disk before the next is written: after a power failure no sound batch stands after one that is not.
+        Each batch is on disk before the next is written, so that after a power failure no sound batch follows a torn one.
         """
         assert self._path is not None
         position = self._size
@@ -364,7 +365,7 @@ class MetadataStore:
                     rest, position = rest[written:], position + written
                 os.fsync(fd)
         except BaseException:
-            # What may have arrived must not count: the next append writes over it, and so does the next start.
+            # Bytes that may have been written must not count: the next append or start overwrites them.
             with suppress(OSError):
                 os.ftruncate(fd, self._size)
                 os.fsync(fd)
@@ -381,7 +382,7 @@ class MetadataStore:
         if segments and self._log.log_end_offset == self._next_offset:
             self._open(segments[-1], segments[-1].stat().st_size - self._log.torn_bytes)
         else:
-            # Without segments, or with a snapshot that is newer than all of them, the log continues where the snapshot ends.
+            # Without segments, or with a newer snapshot, the log continues where the snapshot ends.
             for path in segments:
                 path.unlink()
             self._open(self._segment_path(), 0)
@@ -404,12 +405,12 @@ class MetadataStore:
         self._preamble = []
 
     def _begin_segment(self) -> None:
-        """Go on in a new segment. Raises OSError."""
+        """Continue in a new segment. Raises OSError."""
         self._open(self._segment_path(), 0)
         sync_directory(self._folder)
 
     def _open(self, path: Path, size: int) -> None:
-        """Append to a segment from now on, after so many bytes of it; the rest is cut off."""
+        """Append to a segment from now on, after so many bytes; the rest is truncated."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             os.ftruncate(fd, size)
@@ -421,7 +422,7 @@ class MetadataStore:
         return self._folder / names.file_name(self._next_offset, names.LOG_SUFFIX)
 
     def _take(self, log: MetadataLog) -> None:
-        """Begin with what is on the disk. What a log must have, and lacks, is written before the first change."""
+        """Begin with the state on disk. Records that a log must have and lacks are written before the first change."""
         self.image, self._log, self._preamble = log.image, log, []
         self._epoch, self._next_offset, self._bytes_behind_snapshot = log.epoch, log.end_offset, log.log_bytes
         self._snapshot_bytes = 0 if log.snapshot is None else log.snapshot.path.stat().st_size
@@ -431,7 +432,7 @@ class MetadataStore:
             log.image.replay(FeatureLevelRecord(METADATA_VERSION, LEVEL_3_9))
             self._preamble.append(encode_record(FeatureLevelRecord(METADATA_VERSION, LEVEL_3_9), 0))
         if log.end_offset == 0:
-            # What a formatted node begins with no longer counts once the log has a record.
+            # The initial values of a formatted node no longer count once the log has a record.
             self._preamble = list(log.image.to_values())
 
     def _refused(self, error: BaseException) -> StorageError:

@@ -1,7 +1,7 @@
-"""``quorum-state`` beside a metadata log: the newest epoch that the node knows, and who votes (KIP-595, KIP-853).
+"""``quorum-state`` beside a metadata log: the newest epoch that the node knows, and the voters (KIP-595, KIP-853).
 
-JSON. `data_version` 0 names the voters, 1 (of quorums whose voters may change) does not. Kafka takes the larger one of this epoch
-and the log's; without the file it starts as well.
+JSON. `data_version` 0 names the voters; 1 (for quorums whose voters may change) does not. Kafka uses the larger of this epoch and
+the log's; it also starts without the file.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ _NO_ID = base64.urlsafe_b64encode(bytes(16)).decode().rstrip("=")
 
 
 class QuorumState(NamedTuple):
-    """What the file says; `voters` is None if it names none."""
+    """The file's content; `voters` is None if it names none."""
 
     leader_epoch: int
     voters: tuple[int, ...] | None
 
 
 def read_quorum_state(directory: Path) -> QuorumState | None:
-    """Return what the file in a metadata log's folder says, None without one. Raises CorruptCheckpointError, StorageError."""
+    """Return the content of the file in a metadata log's folder, None without a file. Raises CorruptCheckpointError,
+    StorageError.
+    """
     path = directory / QUORUM_STATE
     content = read_object(path, "the quorum's state")
     if content is None:
@@ -46,7 +48,7 @@ def read_quorum_state(directory: Path) -> QuorumState | None:
 
 
 def write_quorum_state(directory: Path, node_id: int, epoch: int, *, kraft_version: int) -> None:
-    """Replace the file: `node_id` leads in `epoch`, and votes alone. Raises StorageError."""
+    """Replace the file: `node_id` leads in `epoch`, and is the only voter. Raises StorageError."""
     if kraft_version > 0:
         content = {
             "leaderId": node_id,

@@ -1,14 +1,14 @@
-"""A data folder of Tidelog 0.1 becomes one of today's, once: what it kept in JSON goes into the metadata log.
+"""Converts a data folder of Tidelog 0.1, once: the content of its JSON files goes into the metadata log.
 
 | file of 0.1 | becomes |
 |---|---|
-| ``tidelog-topics.json`` | topics, their ids, partitions and settings; what was being deleted goes on being deleted |
+| ``tidelog-topics.json`` | topics, their ids, partitions and settings; interrupted deletions continue |
 | ``tidelog-producer-ids.json`` | the next producer id |
 | ``tidelog-leader-epoch.json`` | the leader epoch of each partition |
 
-The records are on the disk before the files are renamed to ``….taken-over``; after a crash in between it is done again, and
-changes nothing.
-Where a Kafka's metadata log is there, too, 0.1 was the younger owner: its settings win, its topics are added.
+The records are on disk before the files are renamed to ``….taken-over``. After a crash in between it is repeated, without further
+changes. If the folder also has Kafka's metadata log, 0.1 was the later owner: its settings take precedence, and its topics are
+added.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _NO_BROKER_EPOCH = -1
 
 
 def is_old(directory: Path) -> bool:
-    """Whether a folder has files of 0.1 that were not taken over."""
+    """Whether a folder has files of 0.1 that were not taken over yet."""
     return any((directory / name).exists() for name in OLD_FILES)
 
 
 def take_over(store: MetadataStore) -> set[str]:
-    """Write what the files of 0.1 say into the metadata log; return the topics that were being deleted.
+    """Write the content of 0.1's files into the metadata log; return the topics that were being deleted.
 
-    Raises CorruptCheckpointError for a damaged topics' file, StorageError; nothing is changed then.
+    Raises CorruptCheckpointError for a damaged topics file, StorageError; nothing has changed then.
     """
     directory, image = store.directory, store.image
     epoch = _number(directory / LEADER_EPOCH_FILE, "leader_epoch", "the leader epoch", INT32_MAX) or 0
@@ -75,7 +75,7 @@ def take_over(store: MetadataStore) -> set[str]:
 
 
 def set_aside(directory: Path) -> None:
-    """Rename the files of 0.1, once all that they say is done. Raises StorageError."""
+    """Rename the files of 0.1, once their content is applied. Raises StorageError."""
     try:
         for name in OLD_FILES:
             with contextlib.suppress(FileNotFoundError):
@@ -86,7 +86,7 @@ def set_aside(directory: Path) -> None:
 
 
 def register(store: MetadataStore, topic: Topic) -> None:
-    """Write a topic that has no records there into the metadata log. Raises StorageError."""
+    """Write a topic that has no records yet into the metadata log. Raises StorageError."""
     store.commit(topic_records(topic, store.node_id, store.directory_id))
 
 

@@ -1,4 +1,4 @@
-"""The metadata records by which the one broker of a folder creates, enlarges and configures topics."""
+"""The metadata records by which a standalone broker creates, enlarges and configures topics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidelog.wire.fields import Message
 
 
 def topic_records(topic: Topic, node_id: int, directory_id: uuid.UUID, *, leader_epoch: int = 0) -> list[Message]:
-    """Return the records of a new topic, all partitions on and led by one node."""
+    """Return the records of a new topic whose partitions are all on one node, and led by it."""
     return [
         TopicRecord(topic.name, topic.topic_id),
         *config_records(TOPIC_RESOURCE, topic.name, {}, topic.properties),
@@ -26,7 +26,7 @@ def partition_records(
     replicas, directories = [node_id], [directory_id]
     none: list[int] = []
     return [
-        # Lists are shared: a change gives a partition other ones.
+        # The lists are shared: a change replaces a partition's lists.
         PartitionRecord(number, topic_id, replicas, replicas, none, none, node_id, 0, leader_epoch, 0, directories)
         for number in numbers
     ]

@@ -1,1 +1,1 @@
-"""One partition's log: appended to, read, rolled, cut and kept. `partition_log.PartitionLog` is the way in."""
+"""One partition's log: appends, reads, rolls, truncation, retention. Entry point: `partition_log.PartitionLog`."""

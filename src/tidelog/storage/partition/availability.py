@@ -1,10 +1,9 @@
 """Whether a log may be written: online, offline after an I/O error, or closed (spec §5.3).
 
-After an I/O error the disk's state is no longer known. Whatever would write refuses from then on (LogOfflineError, with the
-reason of the first error); what was acknowledged is still read, as far as the disk gives it. Only a new load, which recovers,
-brings the log back.
+After an I/O error the state on disk is unknown. From then on all writes are refused (LogOfflineError, with the reason of the
+first error); acknowledged records can be read as far as the disk allows. Only a new load, with recovery, brings the log back.
 
-`PartitionLog` owns one; its parts ask it before they write. One thread at a time.
+`PartitionLog` owns one; its parts check it before they write. One thread at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ logger = logging.getLogger("tidelog.storage")
 
 
 class Availability:
-    """Whether the log whose files `local` has may be written. `went_offline` is called once, when it goes offline."""
+    """Whether the log with the files `local` may be written. `went_offline` is called once, when it goes offline."""
 
     def __init__(self, local: LocalLog, went_offline: Callable[[], object]) -> None:
         self.offline_reason: str | None = None
@@ -45,7 +44,7 @@ class Availability:
         self._local.check_open()
 
     def go_offline(self, what: str, error: BaseException) -> LogOfflineError:
-        """Take the log offline because of `error` and return what is to be raised; the first reason stays."""
+        """Take the log offline because of `error` and return the error to raise; the first reason stays."""
         self._local.has_failed = True
         if self.offline_reason is None:
             self.offline_reason = f"{what}: {error}"
@@ -55,10 +54,11 @@ class Availability:
 
     @contextlib.contextmanager
     def writing(self, what: str) -> Iterator[None]:
-        """Refuse where the log is offline or closed; take it offline if the disk refuses. `what` is for the reason.
+        """A context that refuses writes to an offline or closed log, and takes it offline after a disk error. `what` is for the
+        reason.
 
-        A process without descriptors is no reason: what needs some is not begun then. Raises LogOfflineError; StorageError
-        there, after which it may be tried again.
+        A shortage of descriptors does not take it offline, because such writes are not begun. Raises LogOfflineError;
+        StorageError for a shortage, after which the write may be retried.
         """
         self.check_writable()
         try:

@@ -1,13 +1,13 @@
-"""How segments leave the disk: renamed at once, removed later (spec §6.5).
+"""Deletes segment files: renamed at once, removed later (spec §6.5).
 
 | step | when | why |
 |---|---|---|
-| the time map is removed | at once | it is made again at any time |
+| the time map is removed | at once | it can be rebuilt at any time |
 | files get the suffix ``.deleted`` | at once | a restart must not find the segment again |
-| files are removed | after file.delete.delay.ms | readers that have them open go on reading |
+| files are removed | after file.delete.delay.ms | readers that have them open can continue |
 
-A run that ends before the delay is over leaves ``.deleted`` files, which the next start removes. The log, the loader and
-whatever replaces segments delete through this.
+If the process ends before the delay is over, the next start removes the ``.deleted`` files. The log, the loader and all code that
+replaces segments use this.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ logger = logging.getLogger("tidelog.storage")
 
 
 def delete_segment_files(segments: Iterable[LogSegment], scheduler: Scheduler | None, delay_ms: int) -> None:
-    """Rename the files of segments to ``.deleted`` and have them removed `delay_ms` later; at once without a scheduler.
+    """Rename the files of segments to ``.deleted``, and remove them `delay_ms` later, or at once without a scheduler.
 
-    Renaming twice does no harm. Raises StorageError where a file cannot be renamed (or removed at once).
+    Renaming twice does no harm. Raises StorageError if a file cannot be renamed (or removed at once).
     """
     going = list(segments)
     for segment in going:
         if not segment.log.path.name.endswith(DELETED_SUFFIX):
             forget_time_map(segment)
             segment.change_file_suffixes("", DELETED_SUFFIX)
-            # The last descriptor of a removed file frees its blocks, which takes a while: that is not to be this one.
+            # Closing the last descriptor of a removed file frees its blocks, which takes a while: avoid that here.
             segment.give_descriptors_back()
     if scheduler is None:
         _remove(going)
@@ -43,8 +43,8 @@ def delete_segment_files(segments: Iterable[LogSegment], scheduler: Scheduler | 
 
 
 def forget_time_map(segment: LogSegment) -> None:
-    """Remove the time map of a segment that is deleted or truncated; one that stays is not believed, so that is no error."""
-    # Loaded with the first segment that goes: a broker's start needs none of it.
+    """Remove the time map of a deleted or truncated segment; a remaining one would be detected, so errors are ignored."""
+    # Imported with the first deleted segment: a broker's start does not need it.
     from tidelog.reader.time_map_file import remove_time_map
 
     try:
@@ -54,7 +54,7 @@ def forget_time_map(segment: LogSegment) -> None:
 
 
 def _unlink(segments: list[LogSegment]) -> None:
-    """Remove the files by name, on any thread: large ones take their time. What fails here fails again in `_remove`."""
+    """Remove the files by name, on any thread: large ones take long. Errors will recur in `_remove`."""
     for segment in segments:
         for path in segment.paths:
             with contextlib.suppress(OSError):
@@ -62,7 +62,7 @@ def _unlink(segments: list[LogSegment]) -> None:
 
 
 def _remove(segments: list[LogSegment]) -> None:
-    """Remove what each segment has; one that cannot go does not keep the others."""
+    """Remove each segment's files; one that cannot be removed does not prevent the others."""
     failed: StorageError | None = None
     for segment in segments:
         try:

@@ -1,14 +1,13 @@
-"""A log forced to the disk while others continue: the waiting is done on another thread, what is known of it changes on the
-log's.
+"""Flushes a log in the background: another thread waits for the disk, and the log's thread updates its state.
 
 | step | thread | |
 |---|---|---|
-| begin | the log's | index entries that wait are written; what is to be synced is noted, by name |
+| begin | the log's | pending index entries are written; the names of files to sync are collected |
 | `work` | any | the leader epochs' file, snapshots, the segments' files and their folder are synced |
-| end | the log's | the recovery point moves; where the disk refused the log goes offline |
+| end | the log's | the recovery point moves; after a disk error the log goes offline |
 
-Files are synced by name, as the kernel reports a failed write to one of those who open the file later. A file that is gone was
-truncated or deleted meanwhile. What is appended while the job runs is the next one's.
+Files are synced by name, because the kernel reports a failed write to one of the later openers of the file. A missing file was
+truncated or deleted meanwhile. Records appended while the job runs belong to the next job.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tidelog.storage.segment.log_segment import LogSegment
 
 
 class FlushJob:
-    """Forces `segments`, which hold what lies below `offset`, to the disk, and files beside them. Made on the log's thread."""
+    """Flushes `segments`, which have the records below `offset`, and the files beside them. Made on the log's thread."""
 
     def __init__(
         self,
@@ -34,7 +33,9 @@ class FlushJob:
         epochs: EpochsWrite | None,
         snapshots: tuple[Path, ...],
     ) -> None:
-        """`epochs` writes the leader epochs. Raises StorageError where index entries cannot be written, the folder not opened."""
+        """`epochs` writes the leader epochs. Raises StorageError if index entries cannot be written, or the folder cannot be
+        opened.
+        """
         self._held = None if epochs is None else HeldDirectory(directory)
         self.offset = offset
         self._epochs = epochs
@@ -51,13 +52,13 @@ class FlushJob:
         sync_files((*self._snapshots, *self._paths, self._directory))
 
     def take_back(self) -> None:
-        """Note that nothing is known to be synced: the job was given up."""
+        """Mark nothing as synced, because the job was abandoned."""
         for segment in self._segments:
             segment.sync_failed()
 
 
 def sync_files(paths: Iterable[Path]) -> None:
-    """Force files and folders to the disk, by name; those that are gone are skipped. On any thread. Raises StorageError."""
+    """Sync files and folders by name, skipping missing ones. On any thread. Raises StorageError."""
     for path in paths:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,8 +1,8 @@
-"""A partition's folder, held by a descriptor: what is written through it stays with that folder, whatever becomes of its name.
+"""A partition's folder, held by a descriptor: writes through it go to that folder even if it is renamed.
 
-Other threads write small files of a log. Meanwhile the topic may be deleted, which renames its folder, and a topic of the
-same name may be created, which makes a new folder of the old name. A write by path would then give the new topic the old topic's
-id and leader epochs. `LogFlusher` makes one on the log's thread for each such write.
+Other threads write small files of a log. Meanwhile the topic may be deleted, which renames its folder, and a topic of the same
+name may be created, with a new folder of the old name. A write by path would then give the new topic the old topic's id and
+leader epochs. `LogFlusher` makes one on the log's thread for each such write.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidelog.storage.segment.descriptors import open_file
 
 
 class HeldDirectory:
-    """The folder that `path` names now. A context manager that closes the descriptor; so does its end as an object."""
+    """The folder that `path` names now. A context manager that closes the descriptor; so does its finalizer."""
 
     def __init__(self, path: Path) -> None:
         """Raises StorageError if the folder cannot be opened."""
@@ -28,7 +28,8 @@ class HeldDirectory:
         except OSError as error:
             raise StorageError(f"cannot open a partition's folder: {error.strerror}", path=path) from error
         self._close = weakref.finalize(self, os.close, self._fd)
-        self._close.atexit = False  # At a program's end a broker may still write: another file would have the number by then.
+        # At the program's end a broker may still write, and another file might have this descriptor's number.
+        self._close.atexit = False
 
     def replace_file(self, name: str, data: bytes) -> None:
         """Write `data` to ``<name>.tmp``, sync it and rename it to `name`, as `formats.checkpoints.replace_file` does by path.

@@ -1,6 +1,6 @@
 """The leader epochs of one partition, written through to ``leader-epoch-checkpoint`` (KIP-101; spec §14).
 
-The rules are those of `formats.leader_epochs`; this owns the file.
+`formats.leader_epochs` has the rules; this owns the file.
 
 ===============  =====================================================================================
 assign           written and synced before it returns, and only if the epochs changed: no entry is ever missing
@@ -10,7 +10,7 @@ truncations      change memory at once; the file is written by `defer` if there 
                  Entries that a crash leaves behind are harmless: loading truncates again
 ===============  =====================================================================================
 
-One thread at a time; called by `PartitionLog`, the loader and recovery.
+One thread at a time; used by `PartitionLog`, the loader and recovery.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Defer = Callable[[Callable[[], None]], object]
 
 
 class EpochsWrite(Protocol):
-    """Writes the file; into `held`, if that is given."""
+    """Writes the file, into the folder `held` if that is given."""
 
     def __call__(self, held: HeldDirectory | None = None) -> None: ...
 
 
 class LeaderEpochCache:
-    """Epochs by the first offset written in them, oldest first."""
+    """Leader epochs by their first offset, oldest first."""
 
     def __init__(self, directory: Path, *, entries: Iterable[EpochEntry] | None = None, defer: Defer | None = None) -> None:
-        """Read the checkpoint in a partition's `directory` (or the file, if that is named); no file, no epochs.
+        """Read the checkpoint in a partition's `directory` (or the named file); without a file there are no epochs.
 
-        `entries` stands for the file's content, which is then not read. `defer` is handed what writes the file after a
+        `entries` replace the file's content, which is then not read. `defer` gets the function that writes the file after a
         truncation, to be called soon. Raises CorruptCheckpointError, StorageError.
         """
         is_file = directory.name == LEADER_EPOCH_CHECKPOINT
@@ -50,7 +50,7 @@ class LeaderEpochCache:
         """Held while the file is written."""
         self._is_waiting = False
         self._version = self._written = 0
-        """Of the epochs in memory, and of those in the file."""
+        """Versions of the epochs in memory and in the file."""
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
@@ -87,15 +87,15 @@ class LeaderEpochCache:
         return next((entry for entry in self._epochs.entries if entry.epoch == epoch), None)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return (epoch, end offset) of the last epoch at or below `epoch`, (-1, -1) if that is unknown."""
+        """Return (epoch, end offset) of the last epoch at or below `epoch`, (-1, -1) if unknown."""
         return self._epochs.end_offset_for(epoch, log_end_offset)
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """Return the epoch that `offset` was written in, None below the first."""
+        """Return the epoch of `offset`, None below the first."""
         return self._epochs.epoch_for_offset(offset)
 
     def assign_fast(self, epoch: int, start_offset: int) -> Literal[False] | None:
-        """Return False where `assign` would, and would change nothing, in memory or in the file; None: it has to be asked."""
+        """Return False if `assign` would return False and change neither memory nor file; None: it must be called."""
         entries = self._epochs.entries
         if not entries or self.is_unwritten:
             return None
@@ -103,9 +103,9 @@ class LeaderEpochCache:
         return False if latest.epoch == epoch and latest.start_offset <= start_offset else None
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that `epoch` begins at `start_offset`, durably; False if that says nothing new.
+        """Store durably that `epoch` begins at `start_offset`; False if that is known.
 
-        What contradicts it is dropped from the tail. Raises InvalidArgumentError for negative values, StorageError.
+        Contradicting entries are dropped from the end. Raises InvalidArgumentError for negative values, StorageError.
         """
         is_new = self._epochs.assign(epoch, start_offset)
         self._version += is_new
@@ -115,17 +115,17 @@ class LeaderEpochCache:
 
     @property
     def is_unwritten(self) -> bool:
-        """Whether epochs are noted that the file does not have yet."""
+        """Whether the file lacks epochs."""
         return self._version != self._written
 
     def assign_soon(self, epoch: int, start_offset: int) -> None:
-        """Note the same in memory; the caller has `to_be_written` done."""
+        """Do the same in memory; the caller must run `to_be_written`."""
         self._version += self._epochs.assign(epoch, start_offset)
 
     def to_be_written(self) -> EpochsWrite | None:
-        """Return what brings the file up to date, on any thread; None if it is. It raises StorageError.
+        """Return a function that updates the file, on any thread; None if it is up to date. It raises StorageError.
 
-        Other threads than the log's call it with the folder that they have held since then.
+        Other threads than the log's pass the folder that was held since then.
         """
         self._is_waiting = False
         if not self.is_unwritten:
@@ -147,7 +147,7 @@ class LeaderEpochCache:
         return write
 
     def assign_all(self, entries: Iterable[EpochEntry]) -> bool:
-        """The same for several, written once."""
+        """The same for several epochs, with one write."""
         is_new = False
         for epoch, start_offset in entries:
             is_new |= self._epochs.assign(epoch, start_offset)
@@ -157,13 +157,13 @@ class LeaderEpochCache:
         return is_new
 
     def replace_all(self, entries: Iterable[EpochEntry]) -> None:
-        """Note these epochs in the place of all others, durably. Raises StorageError."""
+        """Replace all epochs, durably. Raises StorageError."""
         self._epochs = LeaderEpochs(entries)
         self._version += 1
         self._write()
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Drop the epochs that start at or after `end_offset`; a negative one changes nothing. Raises StorageError."""
+        """Drop the epochs that start at or after `end_offset`; a negative offset changes nothing. Raises StorageError."""
         latest = self._epochs.latest
         if latest is not None and 0 <= end_offset <= latest.start_offset:
             self._epochs.truncate_from_end(end_offset)
@@ -171,7 +171,7 @@ class LeaderEpochCache:
             self._write_soon()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Drop what ends at or before `start_offset`; the epoch that covers it then starts there. Raises StorageError."""
+        """Drop epochs that end at or before `start_offset`; the epoch that covers it then starts there. Raises StorageError."""
         earliest = self._epochs.earliest
         if earliest is not None and earliest.start_offset < start_offset:
             self._epochs.truncate_from_start(start_offset)
@@ -187,10 +187,10 @@ class LeaderEpochCache:
             self._write_soon()
 
     def cut_to(self, log_start_offset: int, log_end_offset: int) -> None:
-        """Drop what lies outside of the log; the file follows with the next epoch that is assigned, or with `flush`.
+        """Drop epochs outside the log; the file is updated with the next assigned epoch, or by `flush`.
 
-        For loading: Kafka notes an epoch at the end of each log that it leads, which goes here, and a start with thousands of
-        partitions must not write as many files.
+        For loading: Kafka stores an epoch at the end of each log that it leads, which is dropped here, and a start with thousands
+        of partitions must not write as many files.
         """
         before = list(self._epochs.entries)
         self._epochs.truncate_from_end(log_end_offset)
@@ -198,37 +198,37 @@ class LeaderEpochCache:
         self._version += self._epochs.entries != before
 
     def clear_and_flush(self) -> None:
-        """Forget every epoch, in the file as well. Raises StorageError."""
+        """Drop all epochs, also in the file. Raises StorageError."""
         self._epochs.clear()
         self._version += 1
         self._write()
 
     def clear_soon(self) -> None:
-        """Forget every epoch; the file is written as after a truncation. Raises StorageError."""
+        """Drop all epochs; the file is written as after a truncation. Raises StorageError."""
         self._epochs.clear()
         self._version += 1
         self._write_soon()
 
     def clear(self) -> None:
-        """Forget every epoch; the file stays as it is."""
+        """Drop all epochs in memory; the file stays."""
         self._epochs.clear()
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Note that the folder was renamed."""
+        """Update the path after the folder was renamed."""
         self.path = directory / LEADER_EPOCH_CHECKPOINT
 
     def defer_to(self, defer: Defer) -> None:
-        """Have truncations written by `defer`, which is handed what writes."""
+        """Let `defer` write truncations; it gets the function that writes."""
         self._defer = defer
 
     def flush(self) -> None:
-        """Write what is still to be written; nothing if the folder is gone. Raises StorageError."""
+        """Write pending changes; no-op if the folder is gone. Raises StorageError."""
         write = self.to_be_written()
         if write is not None:
             write()
 
     def _write(self) -> None:
-        version = self._version  # If it fails, the next assignment tries again.
+        version = self._version  # If it fails, the next assignment retries.
         with self._guard:
             self._epochs.write(self.path)
             self._written = version

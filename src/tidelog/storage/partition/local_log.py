@@ -1,14 +1,14 @@
-"""A partition's segments as one log: its end, what of it is on the disk, and how it rolls, is read and is cut (spec §5).
+"""A partition's segments as one log: its end, its recovery point, rolls, reads and truncation (spec §5).
 
 | | |
 |---|---|
-| `log_end_offset` | the offset that comes next; in the active segment, at its end |
-| `recovery_point` | up to here, exclusive, everything is on the disk; never above the log end |
+| `log_end_offset` | the next offset, at the end of the active segment |
+| `recovery_point` | everything below is on disk; never above the log end |
 
-Invariants: there is always an active segment. The log end moves after the batches that are in the file. A file that a crash has
-left under the name of a new segment is removed before it. What leaves the log is renamed at once and removed later.
+Invariants: there is always an active segment. The log end moves after the batches are in the file. A leftover file with the name
+of a new segment is removed before the segment is created. Removed segments are renamed at once and deleted later.
 
-Nothing here knows of high watermarks, producers or epochs: `PartitionLog` does, and is the only caller. One thread at a time.
+High watermarks, producers and epochs are `PartitionLog`'s, the only caller. One thread at a time.
 """
 
 from __future__ import annotations
@@ -45,13 +45,14 @@ _SEGMENT_SUFFIXES = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFF
 
 INDEX_WRITE_BEHIND = 64
 INDEX_WRITE_DELAY_MS = 1000
-"""New index entries wait in memory for each other, so many or this long: a write costs as much as all the rest of an append.
+"""How many new index entries are collected in memory, or for how long: a write costs as much as the rest of an append.
 
-Look-ups go by memory; a crash rebuilds the index; whatever syncs, rolls or closes the segment writes them first."""
+Look-ups use memory; recovery rebuilds the index; syncing, rolling or closing the segment writes them first.
+"""
 
 
 class LocalLog:
-    """The segments of one partition. `segments` holds at least the active one."""
+    """The segments of one partition, at least the active one."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class LocalLog:
         self.last_flush_ms = clock.now_ms()
         self.is_closed = False
         self.has_failed = False
-        """Whether the disk has refused something: then nothing more is written."""
+        """Whether the disk has failed: then nothing more is written."""
         segments.active.index_write_behind = INDEX_WRITE_BEHIND
         budget = TimesBudget()
         for segment in segments:
@@ -90,7 +91,7 @@ class LocalLog:
 
     @property
     def log_end_offset_metadata(self) -> LogOffsetMetadata:
-        """The log end offset and its place: the end of the active segment."""
+        """The log end offset with its position: the end of the active segment."""
         active = self.segments.active
         return LogOffsetMetadata(self.log_end_offset, active.base_offset, active.size_bytes)
 
@@ -100,7 +101,7 @@ class LocalLog:
         return self.log_end_offset - self.recovery_point
 
     def update_log_end_offset(self, offset: int) -> None:
-        """Set the log end; the recovery point never lies after it."""
+        """Set the log end; the recovery point is never after it."""
         self.log_end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
 
@@ -109,7 +110,7 @@ class LocalLog:
         if self.is_closed:
             raise LogOfflineError("the log is closed", path=self.directory)
 
-    # --- appending and rolling
+    # --- appends and rolls
 
     def append(self, last_offset: int, headers: Sequence[BatchHeader], data: Bytes) -> None:
         """Write whole batches to the active segment and move the log end after `last_offset`."""
@@ -120,9 +121,9 @@ class LocalLog:
             self._scheduler.schedule("write-indexes", self._write_indexes, delay_ms=INDEX_WRITE_DELAY_MS)
 
     def _write_indexes(self) -> None:
-        """Bring the index files up to date for readers of the folder; what fails here fails again where it matters.
+        """Write the index files for readers of the folder; errors here recur where they matter.
 
-        Their descriptors go back: between two such writes a log that is appended to needs one, not three.
+        Their descriptors are closed: between two such writes an active log needs one descriptor, not three.
         """
         self._has_index_write = False
         if not self.is_closed and not self.has_failed:
@@ -130,10 +131,10 @@ class LocalLog:
                 self.segments.active.finish_index_entries()
 
     def roll(self, expected_next_offset: int = 0) -> LogSegment:
-        """Begin a segment at `expected_next_offset`, or at the log end if that is more; return it.
+        """Begin a segment at `expected_next_offset`, or at the log end if that is higher; return it.
 
-        An active segment without a batch that has that very base is made again. Raises InvalidArgumentError where another
-        segment has it, or one behind it, and StorageError.
+        An empty active segment with the same base is recreated. Raises InvalidArgumentError if another segment has that base or a
+        higher one, and StorageError.
         """
         self.check_open()
         base_offset = max(expected_next_offset, self.log_end_offset)
@@ -156,10 +157,10 @@ class LocalLog:
         self.segments.add(segment)
         return segment
 
-    # --- the disk
+    # --- flushes
 
     def flush(self, offset: int) -> None:
-        """Force the segments with offsets from the recovery point up to `offset`, exclusive, to the disk. Raises StorageError."""
+        """Flush the segments with offsets from the recovery point up to `offset`, exclusive. Raises StorageError."""
         if self.recovery_point > offset:
             return
         segments = self.segments.values(self.recovery_point, offset)
@@ -169,14 +170,14 @@ class LocalLog:
             self.sync_directory()
 
     def mark_flushed(self, offset: int) -> None:
-        """Note that everything below `offset` is on the disk."""
+        """Record that everything below `offset` is on disk."""
         self.check_open()
         if offset > self.recovery_point:
             self.recovery_point = offset
             self.last_flush_ms = self._clock.now_ms()
 
     def sync_directory(self) -> None:
-        """Make creations and renames in the folder durable. Raises StorageError."""
+        """Sync creations and renames in the folder. Raises StorageError."""
         try:
             sync_directory(self.directory)
         except OSError as error:
@@ -193,10 +194,10 @@ class LocalLog:
         max_offset: LogOffsetMetadata,
         include_aborted: bool,
     ) -> LogSlice:
-        """Return where up to `max_length` bytes are, from the batch that holds `start_offset`, or the next one, on (spec §5.4).
+        """Return where up to `max_length` bytes are, from the batch with `start_offset`, or the next one, on (spec §5.4).
 
-        Nothing at or after `max_offset` is given. Raises OffsetOutOfRangeError for an offset below the first segment or
-        above the log end, and what reading raises.
+        Nothing at or after `max_offset` is returned. Raises OffsetOutOfRangeError for an offset below the first segment or above
+        the log end, and what reading raises.
         """
         self.check_open()
         segment = self.segments.floor(start_offset)
@@ -223,7 +224,7 @@ class LocalLog:
         return _empty(self.log_end_offset_metadata, include_aborted)
 
     def convert_to_offset_metadata(self, offset: int) -> LogOffsetMetadata:
-        """Return an offset with its place. Raises what `locate` raises."""
+        """Return an offset with its position. Raises what `locate` raises."""
         end = self.log_end_offset_metadata
         return self.locate(offset, 1, min_one_message=False, max_offset=end, include_aborted=False).metadata
 
@@ -245,7 +246,7 @@ class LocalLog:
         return found._replace(aborted_transactions=aborted)
 
     def _collect_aborted(self, segment: LogSegment, start_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
-        """Return what the indexes from `segment` on tell, up to the one that says it is complete."""
+        """Return the aborted transactions from the indexes, from `segment` on to the one that completes the answer."""
         aborted: list[AbortedTxn] = []
         one: LogSegment | None = segment
         while one is not None:
@@ -254,10 +255,10 @@ class LocalLog:
             one = None if collected.is_complete else self.segments.higher(one.base_offset)
         return aborted
 
-    # --- removing
+    # --- removal
 
     def truncate_to(self, target_offset: int) -> list[LogSegment]:
-        """Cut the log so that it ends at `target_offset`; return the segments that went, which begin above it."""
+        """Truncate the log to `target_offset`; return the removed segments, which begin above it."""
         self.check_open()
         removed = [segment for segment in self.segments.values() if segment.base_offset > target_offset]
         self.remove_and_delete_segments(reversed(removed))  # From the end: a crash in between leaves no hole.
@@ -268,7 +269,7 @@ class LocalLog:
         return removed
 
     def truncate_fully_and_start_at(self, offset: int) -> list[LogSegment]:
-        """Remove everything and begin an empty segment at `offset`; return the segments that went."""
+        """Remove everything and begin an empty segment at `offset`; return the removed segments."""
         self.check_open()
         removed = list(self.segments.values())
         self.remove_and_delete_segments(removed[:-1])
@@ -277,7 +278,7 @@ class LocalLog:
         return removed
 
     def create_and_delete_segment(self, base_offset: int, old: LogSegment) -> LogSegment:
-        """Put a new empty segment in the place of `old`, so that there is one at every moment; return it."""
+        """Replace `old` by a new empty segment, so that there is always one; return it."""
         same_base = base_offset == old.base_offset
         if same_base:
             forget_time_map(old)
@@ -290,14 +291,14 @@ class LocalLog:
         return segment
 
     def remove_and_delete_segments(self, going: Iterable[LogSegment], *, asynchronous: bool = True) -> None:
-        """Take segments out of the log; their files are renamed at once and removed later, or at once as well."""
+        """Remove segments from the log; their files are renamed at once and deleted later, or deleted at once."""
         segments = list(going)
         for segment in segments:
             self.segments.remove(segment.base_offset)
         self._delete_files(segments, asynchronous=asynchronous)
 
     def replacing_segments(self, new: Iterable[LogSegment], old: Iterable[LogSegment]) -> Replacing:
-        """Put cleaned segments in the place of others; return those whose base is gone (`segment_replacement`)."""
+        """Replace segments by cleaned ones; return those without a successor of the same base (`segment_replacement`)."""
         self.check_open()
         delay_ms = self.config.file_delete_delay_ms
         return replacing_segments(self.segments, new, old, self.directory, self._scheduler, delay_ms)
@@ -308,7 +309,7 @@ class LocalLog:
     # --- the folder
 
     def rename_dir(self, directory: Path) -> None:
-        """Rename the partition's folder and follow it. Raises StorageError."""
+        """Rename the partition's folder, and update all paths. Raises StorageError."""
         if directory != self.directory:
             try:
                 self.directory.rename(directory)
@@ -325,7 +326,7 @@ class LocalLog:
         """Finish every segment's files. Idempotent. Raises the first StorageError, after all were tried."""
         active = self.segments.active
         if active.size_bytes and not self.is_closed:
-            # Indexes are made when they are needed; a start after a clean end misses them.
+            # Indexes are created on demand; a start after a clean shutdown needs them.
             active.offset_index.create_if_missing()
             active.time_index.create_if_missing()
         self.is_closed = True
@@ -339,13 +340,13 @@ class LocalLog:
             raise failed
 
     def close_handlers(self) -> None:
-        """Give the descriptors back and leave the files as they are."""
+        """Close the descriptors without changing the files."""
         self.is_closed = True
         for segment in self.segments.values():
             segment.close_handlers()
 
     def delete_all(self) -> None:
-        """Remove the segments and the folder, with all that is in it, at once. Raises StorageError."""
+        """Remove the segments and the folder with its whole content, at once. Raises StorageError."""
         self.is_closed = True
         for segment in list(self.segments.values()):
             self.segments.remove(segment.base_offset)
@@ -375,7 +376,7 @@ class LocalLog:
         return segment
 
     def _remove_leftovers(self, base_offset: int) -> None:
-        """Remove files that bear the names of a segment that is about to begin: no segment owns them."""
+        """Remove leftover files with the names of a segment that is about to begin."""
         for suffix in _SEGMENT_SUFFIXES:
             path = self.directory / file_name(base_offset, suffix)
             if path.exists():
@@ -391,7 +392,7 @@ def _empty(metadata: LogOffsetMetadata, include_aborted: bool) -> LogSlice:
 
 
 def _max_position(segment: LogSegment, max_offset: LogOffsetMetadata) -> int | None:
-    """Return the byte of a segment at which a read ends; None if unknown (spec §5.4)."""
+    """Return the position in a segment at which a read ends; None if unknown (spec §5.4)."""
     if segment.base_offset < max_offset.segment_base_offset:
         return segment.size_bytes
     if segment.base_offset == max_offset.segment_base_offset and not max_offset.is_message_offset_only:

@@ -1,14 +1,14 @@
-"""What a partition's log reports to its owner, at the moment it happens.
+"""The events that a partition's log reports to its owner when they occur.
 
-| event | reported | to whom that matters |
+| event | reported when | used by |
 |---|---|---|
-| `segment_finished` | a segment gets no more records: rolled, or put in place by compaction | `time_map_writer` |
-| `before_truncation` | the log is about to be cut | compaction, which must not be in the middle of it |
-| `after_truncation` | the log was cut | the cleaner's checkpoint |
-| `before_removal` | its folder is about to be renamed, to be removed | compaction |
-| `went_offline` | nothing is written to the log any more | what reports it to clients |
+| `segment_finished` | a segment gets no more records: it rolled, or compaction has put it in place | `time_map_writer` |
+| `before_truncation` | the log is about to be truncated | compaction, which stops working on it |
+| `after_truncation` | the log was truncated | the cleaner's checkpoint |
+| `before_removal` | its folder is about to be renamed for removal | compaction |
+| `went_offline` | the log can no longer be written | code that reports it to clients |
 
-`LogEvents` itself listens to nothing: it is what a log has that nobody keeps. `log_manager` makes the one that does.
+`LogEvents` itself ignores all events: it is for logs without an owner. `log_manager` makes the one that handles them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidelog.storage.segment.log_segments import LogSegments
 
 
 class ReportingLog(Protocol):
-    """What a listener needs of a log."""
+    """What a listener needs from a log."""
 
     @property
     def topic_partition(self) -> TopicPartition: ...
@@ -37,7 +37,7 @@ class ReportingLog(Protocol):
 
 
 class LogEvents:
-    """Subclasses override the events that they want. They must not raise, and must not change the log."""
+    """Subclasses override the events that they need. They must not raise, and must not change the log."""
 
     def segment_finished(self, log: ReportingLog, segment: LogSegment) -> None:
         """`segment` of `log` gets no more records."""

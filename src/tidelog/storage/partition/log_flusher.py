@@ -1,13 +1,13 @@
-"""What a log writes later, or forces to the disk: its segments, leader epochs and topic id (spec §5.2).
+"""Flushes and deferred writes of a log: its segments, leader epochs and topic id (spec §5.2).
 
-| | on which thread the disk is waited for | |
+| method | thread that waits for the disk | used |
 |---|---|---|
-| `flush` | the log's | done when it returns |
-| `flush_aside` | another, where the scheduler's owner has one | after a roll; by flush.ms |
-| `flush_soon` | the same | for appends that are answered once they are on the disk (`when_flushed`) |
-| `write_soon` | the same | the small files beside the segments, without a sync |
+| `flush` | the log's | complete when it returns |
+| `flush_aside` | another, if the scheduler's owner has one | after a roll; by flush.ms |
+| `flush_soon` | the same | for appends that are answered when they are on disk (`when_flushed`) |
+| `write_soon` | the same | for the small files beside the segments, without a sync |
 
-Where the disk refuses, the log goes offline. `PartitionLog` owns one. One thread at a time.
+After a disk error the log goes offline. `PartitionLog` owns one. One thread at a time.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tidelog.storage.segment.descriptors import is_shortage
 logger = logging.getLogger("tidelog.storage")
 
 Flushed = Callable[[bool], object]
-"""Called with whether a flush has failed."""
+"""Called with whether the flush failed."""
 
 
 class LogFlusher:
-    """Forces one log to the disk."""
+    """Flushes one log."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class LogFlusher:
         scheduler: Scheduler,
     ) -> None:
         self.is_awaited = False
-        """Whether a flush is under way that appends have asked for: who wrote is answered after it, see `when_flushed`."""
+        """Whether a flush requested by appends is in progress; producers are answered after it, see `when_flushed`."""
         self._local = local
         self._leader_epochs = leader_epochs
         self._metadata_file = metadata_file
@@ -57,17 +57,17 @@ class LogFlusher:
         leader_epochs.defer_to(lambda _: self.write_soon())
 
     def flush(self, *, force_active: bool = False, up_to: int | None = None) -> None:
-        """Force the log to the disk, up to the offset `up_to` (exclusive; default: all of it), and move the recovery point.
+        """Flush the log up to the offset `up_to` (exclusive; default: all of it), and move the recovery point.
 
-        With `force_active` an active segment without records is flushed as well, which a clean end needs. Raises
+        With `force_active` an active segment without records is flushed as well, which a clean shutdown needs. Raises
         LogOfflineError.
         """
         local = self._local
         for job in self._jobs:
-            job.take_back()  # What is under way on another thread is not known to be done.
+            job.take_back()  # A flush in progress on another thread may not be complete.
         # A truncation may have come between a roll and its flush.
         offset = self._within(up_to)
-        # Where the active segment has records, being flushed up to the log end is enough: an idle log costs a clean end nothing.
+        # If the active segment has records, a recovery point at the log end is enough: closing an idle log costs nothing.
         end = offset + 1 if force_active and not local.segments.active.size_bytes else offset
         with self._availability.writing("flush"):
             if end > local.recovery_point:
@@ -76,14 +76,14 @@ class LogFlusher:
                 local.mark_flushed(offset)
 
     def flush_rolled(self, up_to: int, snapshot: Path | None) -> None:
-        """Force the segments below `up_to` to the disk, and a snapshot of the producers, of a log that may be closed by now."""
+        """Flush the segments below `up_to`, and a producer snapshot, of a log that may be closed by now."""
         if self._availability.is_writable:
             self.flush_aside(up_to=up_to, snapshots=() if snapshot is None else (self._local.directory / snapshot.name,))
 
     def flush_aside(self, *, up_to: int | None = None, snapshots: tuple[Path, ...] = ()) -> None:
-        """Force the log to the disk as `flush` does, the waiting on another thread where the scheduler's owner has one.
+        """Flush the log like `flush`, but wait on another thread if the scheduler's owner has one.
 
-        If the disk refuses there, the log goes offline. Raises LogOfflineError, StorageError.
+        If the disk fails there, the log goes offline. Raises LogOfflineError, StorageError.
         """
         local = self._local
         offset = self._within(up_to)
@@ -94,9 +94,9 @@ class LogFlusher:
         self._scheduler.aside(job.work, lambda result: self._flushed(job, result))
 
     def flush_soon(self) -> None:
-        """Have the log forced to the disk up to its end; `is_awaited` until that is done.
+        """Begin to flush the log up to its end; `is_awaited` until that is done.
 
-        What is appended meanwhile goes together. Without threads it is done when this returns. Raises LogOfflineError,
+        Records appended meanwhile are flushed together. Without threads it is done when this returns. Raises LogOfflineError,
         StorageError.
         """
         if self._scheduler.elsewhere is None:
@@ -108,7 +108,7 @@ class LogFlusher:
             self.flush_aside()
 
     def when_flushed(self, callback: Flushed) -> None:
-        """Have `callback` called once what the log holds now is on the disk, at once if it is; with whether that failed."""
+        """Call `callback` once the log's present content is on disk, perhaps at once, with whether that failed."""
         if not self.is_awaited:
             callback(self._availability.is_offline)
         else:
@@ -116,7 +116,7 @@ class LogFlusher:
             self._awaiting.append((self._flush_to, callback))
 
     def write_soon(self) -> None:
-        """Have the leader epochs and the topic's id written that are not yet, on another thread where there is one.
+        """Write pending leader epochs and the topic id, on another thread if there is one.
 
         If that fails the log goes offline. Raises StorageError without threads.
         """
@@ -150,7 +150,7 @@ class LogFlusher:
             elif not self._local.is_closed:
                 self._availability.go_offline("flush", result)
         elif self._availability.is_writable:
-            # A truncation may have come meanwhile.
+            # The log may have been truncated meanwhile.
             self._local.mark_flushed(self._within(job.offset))
         if self.is_awaited:
             self._report_flushed(job, has_failed=has_failed or not self._availability.is_writable)

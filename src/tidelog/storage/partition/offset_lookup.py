@@ -1,12 +1,12 @@
-"""Offsets by time in a log that is written here: the answers to ListOffsets (KIP-79, KIP-734; spec §13).
+"""Offsets by time in a log that this process writes: the answers to ListOffsets (KIP-79, KIP-734; spec §13).
 
-The targets are those of `reader.offset_targets`, the answers those of `reader.time_search`, which searches folders of anybody's;
-this goes by the segments in memory and their indexes. Both differ from Kafka in the same two things: where Kafka picks one
-segment and says "none" if that has no match, the search continues to the next one; and a record below the log start is not the
-latest of the log. So "none" is said only where it is true.
+The targets are those of `reader.offset_targets`, and the answers equal those of `reader.time_search`, which searches any folder;
+this uses the segments in memory and their indexes. Both differ from Kafka in two points. If the segment that Kafka picks has no
+match, Kafka answers "none", while this search continues with the next segment. And a record below the log start is not the latest
+of the log. So "none" is always true.
 
-As a consumer sees it (`fetch_offset_for_timestamp`, spec §13.2), a record at or after the end of its reads is not there, and
-LATEST is that end.
+For a consumer (`fetch_offset_for_timestamp`, spec §13.2) records at or after the end of what it may read do not exist, and LATEST
+is that end.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tidelog.storage.segment.log_segment import LogSegment, TimestampAndOffset
 from tidelog.storage.segment.log_segments import LogSegments
 
 CHECKED_AT_ONCE = 4
-"""Segments whose time indexes are checked in one call within `non_blocking`, before the next one is left to another thread."""
+"""How many segments' time indexes are checked in one call within `non_blocking`; further ones are left to another thread."""
 
 
 class WrittenLog(Searched, Protocol):
-    """A log that is written here, as far as it is searched."""
+    """The part of a written log that is needed for searches."""
 
     clock: Clock
     segments: LogSegments
@@ -45,10 +45,10 @@ class WrittenLog(Searched, Protocol):
 
 
 def fetch_offset_by_timestamp(log: WrittenLog, timestamp: int) -> TimestampAndOffset | None:
-    """Return the offset for `timestamp` (ms, or a special value), None if no record is that late.
+    """Return the offset for `timestamp` (ms, or a special value), None if no record is at or after that time.
 
-    Raises UnsupportedForMessageFormatError where the topic's format is v0, for anything but EARLIEST and LATEST;
-    UnsupportedVersionError for a negative value that means nothing; CorruptDataError, StorageError.
+    Raises UnsupportedForMessageFormatError for anything but EARLIEST and LATEST if the topic's format is v0;
+    UnsupportedVersionError for an unknown negative value; CorruptDataError, StorageError.
     """
     check_target(timestamp)
     place = place_of(timestamp, log, lambda: log.log_end_offset)
@@ -58,7 +58,7 @@ def fetch_offset_by_timestamp(log: WrittenLog, timestamp: int) -> TimestampAndOf
 
 
 def fetch_offset_for_timestamp(log: WrittenLog, timestamp: int, isolation: FetchIsolation) -> TimestampAndOffset | None:
-    """Return the same as a reader with `isolation` sees it. Raises what `fetch_offset_by_timestamp` raises."""
+    """Return the same as seen by a reader with `isolation`. Raises what `fetch_offset_by_timestamp` raises."""
     if isolation is FetchIsolation.HIGH_WATERMARK:
         end = log.watermarks.high_watermark
     else:
@@ -75,9 +75,9 @@ def fetch_offset_for_timestamp(log: WrittenLog, timestamp: int, isolation: Fetch
 
 
 def legacy_fetch_offsets_before(log: WrittenLog, timestamp: int, max_offsets: int) -> list[int]:
-    """Return up to `max_offsets` segment bases whose files are no younger than `timestamp` (ms; LATEST, EARLIEST), newest first.
+    """Return up to `max_offsets` segment bases whose files are not newer than `timestamp` (ms; LATEST, EARLIEST), newest first.
 
-    This is ListOffsets v0: before there were timestamps, the files' times had to do. Raises StorageError.
+    This is ListOffsets v0, from before records had timestamps: it uses the files' times. Raises StorageError.
     """
     segments = log.segments.values()
     points = [(max(segment.base_offset, log.log_start_offset), segment.last_modified_ms) for segment in segments]
@@ -114,9 +114,9 @@ def _find_time(log: WrittenLog, timestamp: int) -> TimestampAndOffset | None:
 
 
 def _find_max(log: WrittenLog) -> TimestampAndOffset | None:
-    """Return the first record that carries the largest timestamp of those at or above the log start."""
+    """Return the first record with the largest timestamp of those at or above the log start."""
     start = log.log_start_offset
-    # Of equals the earliest segment comes first.
+    # Among equal ones the earliest segment comes first.
     for segment in sorted(_checked(log.segments.values(start)), key=lambda one: -one.check_largest_timestamp().timestamp):
         largest = segment.check_largest_timestamp()
         if largest.timestamp < 0:
@@ -149,7 +149,7 @@ def _largest_in(segment: LogSegment, header: BatchHeader, start: int, at_least: 
 
 
 def _largest_of_all(log: WrittenLog, start: int) -> TimestampAndOffset | None:
-    """Look through all batches at or above the log start; those of later segments by what is known of them."""
+    """Search all batches at or above the log start; for later segments use what is known."""
     best: TimestampAndOffset | None = None
     for segment in log.segments.values(start):
         largest = segment.check_largest_timestamp()
@@ -162,11 +162,11 @@ def _largest_of_all(log: WrittenLog, start: int) -> TimestampAndOffset | None:
 
 
 def _largest_from(segment: LogSegment, start: int) -> TimestampAndOffset | None:
-    """Return the first record at or above `start` that has the largest timestamp of these."""
+    """Return the first record at or above `start` with the largest timestamp of these."""
     place = segment.translate_offset(max(start, segment.base_offset))
     if place is None:
         return None
-    # What the first batch has below `start` does not count; all others are as late as their headers say.
+    # Records of the first batch below `start` do not count; for all other batches the header's timestamp applies.
     first = next(segment.batches(place.position))
     found = _largest_in(segment, first, start, 0)
     headers = segment.headers_from(first.position + first.size)

@@ -1,26 +1,26 @@
-"""One partition's log, written and kept: everything that a broker, a loader or a tool asks of it (spec §5, §8, §13, §14).
+"""One partition's log: the interface for brokers, loaders and tools (spec §5, §8, §13, §14).
 
 | part | owns |
 |---|---|
-| `local` | segments, log end, recovery point; where reads find their bytes |
+| `local` | segments, log end, recovery point; positions of reads |
 | `watermarks` | log start, high watermark, last stable offset |
 | `producer_state` | producers and their snapshots |
 | `leader_epochs` | epochs and their checkpoint |
 | `metadata_file` | the topic's id |
-| `availability` | whether it may be written, or is offline |
-| `flusher` | what is forced to the disk, and when |
+| `availability` | whether it is writable, or offline |
+| `flusher` | what is flushed, and when |
 | `appends` | the steps of an append |
-| `removals` | what leaves the log: retention, DeleteRecords, truncation, compaction |
+| `removals` | removal of records: retention, DeleteRecords, truncation, compaction |
 
-`offset_lookup` finds offsets by time. The parts get what they need of each other; none knows the log.
+`offset_lookup` finds offsets by time. The parts get the other parts that they need, not the log.
 
 Invariants
-    * What an append returned for is in the log, at the offsets that it told; nothing of a refused append is.
+    * Once an append returns, its records are in the log at the returned offsets; a failed append leaves nothing.
     * Offsets grow; log start ≤ last stable offset ≤ high watermark ≤ log end.
-    * After an I/O error nothing more is written (LogOfflineError, with the reason); what is there is still read.
+    * After an I/O error nothing more is written (LogOfflineError, with the reason), but the log can be read.
 
-Made by `loader.load`. One thread at a time: nothing here locks, nothing runs by itself; what is to happen later waits in the
-scheduler for its owner's tick.
+`loader.load` makes it. One thread at a time: nothing here locks or runs by itself; later work waits in the scheduler for its
+owner's tick.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ PRODUCER_EXPIRATION_CHECK_MS = 600_000
 
 
 class PartitionLog:
-    """One partition's log: append, read, look up, truncate, flush, retention. `segments` holds at least the active one."""
+    """One partition's log: append, read, look up, truncate, flush, retention. `segments` has at least the active one."""
 
     def __init__(
         self,
@@ -78,10 +78,10 @@ class PartitionLog:
         topic_id: uuid.UUID | None = None,
         jitter: random.Random | None = None,
     ) -> None:
-        """`topic_id` is what the caller takes the topic's id to be; partition.metadata is read here and written lazily.
+        """`topic_id` is the id that the caller expects; partition.metadata is read here and written lazily.
 
-        `jitter` is where new segments take their part of segment.jitter.ms from. The high watermark starts at the log
-        start; the caller that has the checkpoint calls `update_high_watermark`. Raises InconsistentTopicIdError.
+        `jitter` is the source of the segments' part of segment.jitter.ms. The high watermark starts at the log start; a caller
+        with a checkpoint calls `update_high_watermark`. Raises InconsistentTopicIdError.
         """
         self.clock = clock
         self.scheduler = scheduler
@@ -147,39 +147,39 @@ class PartitionLog:
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that is still to be read."""
+        """The first readable offset."""
         return self.watermarks.log_start_offset
 
     @property
     def log_end_offset(self) -> int:
-        """The offset that comes next."""
+        """The next offset."""
         return self.local.log_end_offset
 
     @property
     def log_end_offset_metadata(self) -> LogOffsetMetadata:
-        """The same with its place."""
+        """The log end offset with its position."""
         return self.local.log_end_offset_metadata
 
     @property
     def high_watermark(self) -> int:
-        """Where read_uncommitted ends."""
+        """The end for read_uncommitted."""
         return self.watermarks.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
-        """Where read_committed ends."""
+        """The end for read_committed."""
         return self.watermarks.last_stable_offset
 
     @property
     def recovery_point(self) -> int:
-        """Up to here, exclusive, everything is on the disk."""
+        """Everything below is on disk."""
         return self.local.recovery_point
 
     # --- offline
 
     @property
     def offline_reason(self) -> str | None:
-        """Why the log is offline; None if it is not."""
+        """Why the log is offline; None if it is online."""
         return self._availability.offline_reason
 
     @property
@@ -188,14 +188,14 @@ class PartitionLog:
         return self._availability.is_offline
 
     def go_offline(self, what: str, error: BaseException) -> LogOfflineError:
-        """Take the log offline because of `error` and return what is to be raised; the first reason stays."""
+        """Take the log offline because of `error` and return the error to raise; the first reason stays."""
         return self._availability.go_offline(what, error)
 
     def writing(self, what: str) -> contextlib.AbstractContextManager[None]:
         """See `Availability.writing`."""
         return self._availability.writing(what)
 
-    # --- appending
+    # --- appends
 
     def append_as_leader(
         self,
@@ -206,27 +206,27 @@ class PartitionLog:
         is_hurried: bool = False,
         prepared: Prepared | None = None,
     ) -> AppendInfo:
-        """Give the records offsets and timestamps, and append them, see `Appends.as_leader`."""
+        """Assign offsets and timestamps to the records, and append them, see `Appends.as_leader`."""
         return self._appends.as_leader(records, leader_epoch, origin, is_hurried, prepared)
 
     def prepare_append(
         self, records: Bytes, leader_epoch: int, *, origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> Callable[[], Prepared]:
-        """Return the part of an append that unpacks, checks and converts records, see `Appends.prepare`."""
+        """Return the part of an append that decompresses, checks and converts records, see `Appends.prepare`."""
         return self._appends.prepare(records, leader_epoch, origin)
 
     def append_as_follower(self, records: Bytes, leader_epoch: int | None = None) -> AppendInfo:
-        """Append batches as they come from the leader of `leader_epoch`, see `Appends.as_follower`."""
+        """Append batches as received from the leader of `leader_epoch`, see `Appends.as_follower`."""
         return self._appends.as_follower(records, leader_epoch)
 
     def maybe_assign_epoch_start_offset(self, leader_epoch: int, start_offset: int) -> None:
-        """Note that a leader's epoch begins at an offset, as it does when it becomes the leader. Raises LogOfflineError."""
+        """Store that a leader's epoch begins at an offset, when it becomes the leader. Raises LogOfflineError."""
         if self.config.magic >= 2:
             with self.writing("store a leader epoch"):
                 self.leader_epochs.assign(leader_epoch, start_offset)
 
     def note_leader_epoch_soon(self, leader_epoch: int, start_offset: int) -> None:
-        """Do the same at once in memory, and soon in the file: a crash loses an epoch without records, which is over then."""
+        """Do the same at once in memory, and soon in the file: a crash may lose an epoch without records, which is over then."""
         if self.config.magic >= 2:
             with self.writing("store a leader epoch"):
                 self.leader_epochs.assign_soon(leader_epoch, start_offset)
@@ -241,15 +241,15 @@ class PartitionLog:
         isolation: FetchIsolation = FetchIsolation.LOG_END,
         min_one_message: bool = True,
     ) -> FetchData:
-        """Return up to `max_length` bytes from the batch that holds `start_offset`, or the next one, on.
+        """Return up to `max_length` bytes from the batch with `start_offset`, or the next one, on.
 
-        With `min_one_message` the first batch comes whole, whatever its size. With TXN_COMMITTED the aborted transactions come
-        along. Raises OffsetOutOfRangeError below the log start and above the log end, CorruptDataError, StorageError.
+        With `min_one_message` the first batch is returned whole, whatever its size. With TXN_COMMITTED the aborted transactions
+        are included. Raises OffsetOutOfRangeError below the log start and above the log end, CorruptDataError, StorageError.
         """
         return self.locate(start_offset, max_length, isolation, min_one_message).load()
 
     def locate(self, start_offset: int, max_length: int, isolation: FetchIsolation, min_one_message: bool) -> LogSlice:
-        """Return where the bytes are that `read` gives, for callers that send them without a look. Raises the same."""
+        """Return where the bytes of a `read` are, for callers that send them unread. Raises the same."""
         watermarks = self.watermarks
         if start_offset < watermarks.log_start_offset:
             raise OffsetOutOfRangeError(
@@ -271,23 +271,23 @@ class PartitionLog:
     legacy_fetch_offsets_before = offset_lookup.legacy_fetch_offsets_before
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int] | None:
-        """Return (epoch, end offset) of the last epoch at or below `leader_epoch`, None if that is unknown (spec §14)."""
+        """Return (epoch, end offset) of the last epoch at or below `leader_epoch`, None if unknown (spec §14)."""
         found = self.leader_epochs.end_offset_for(leader_epoch, self.log_end_offset)
         return None if found[0] == UNDEFINED_EPOCH else found
 
     # --- watermarks
 
     def update_high_watermark(self, offset: int | LogOffsetMetadata) -> int:
-        """Set the high watermark, within the log; return what it became."""
+        """Set the high watermark, within the log; return the new one."""
         return self.watermarks.update_high_watermark(offset)
 
-    # --- rolling and flushing
+    # --- rolls and flushes
 
     def roll(self, expected_next_offset: int = 0, *, by_time: bool = False) -> LogSegment:
-        """Begin a new segment, at `expected_next_offset` or the log end, whichever is more; return it.
+        """Begin a new segment, at `expected_next_offset` or the log end, whichever is higher; return it.
 
-        A snapshot of the producers is written for its base; the segments before it are flushed by the next tick. Raises
-        InvalidArgumentError where a segment begins there already, LogOfflineError.
+        A producer snapshot is written for its base; the next tick flushes the segments before it. Raises InvalidArgumentError if
+        a segment begins there already, LogOfflineError.
         """
         with self.writing("roll"):
             finished = self.segments.active
@@ -304,53 +304,52 @@ class PartitionLog:
 
     @property
     def is_flush_awaited(self) -> bool:
-        """Whether a flush is under way that appends have asked for: who wrote is answered after it, see `when_flushed`."""
+        """Whether a flush requested by appends is in progress; producers are answered after it, see `when_flushed`."""
         return self._flusher.is_awaited
 
     def when_flushed(self, callback: Flushed) -> None:
-        """Have `callback` called once what the log holds now is on the disk, at once if it is; with whether that failed."""
+        """Call `callback` once the log's present content is on disk, perhaps at once, with whether that failed."""
         self._flusher.when_flushed(callback)
 
     def flush(self, *, force_active: bool = False, up_to: int | None = None) -> None:
-        """Force the log to the disk, see `LogFlusher.flush`. Raises LogOfflineError."""
+        """Flush the log, see `LogFlusher.flush`. Raises LogOfflineError."""
         self._flusher.flush(force_active=force_active, up_to=up_to)
 
     def flush_aside(self) -> None:
-        """Have it forced to the disk, on another thread where there is one. Raises LogOfflineError, StorageError."""
+        """Flush it, on another thread if there is one. Raises LogOfflineError, StorageError."""
         self._flusher.flush_aside()
 
-    # --- removing
+    # --- removal
 
     def maybe_increment_log_start_offset(self, offset: int) -> bool:
-        """Move the log start forward; False if it is there already. Raises OffsetOutOfRangeError above the high watermark."""
+        """Move the log start forward; False if it is already there. Raises OffsetOutOfRangeError above the high watermark."""
         return self._removals.maybe_increment_log_start_offset(offset)
 
     def delete_records(self, offset: int) -> int:
-        """Let the log begin at `offset`, or at the high watermark (-1); return where it begins then (KIP-107).
+        """Move the log start to `offset`, or to the high watermark (-1); return the new log start (KIP-107).
 
-        The segments below go with the next retention check. Raises OffsetOutOfRangeError for any other negative offset and above
-        the high watermark, InvalidArgumentError for a topic that is compacted only, whose records are not the log's to delete.
+        The next retention check deletes the segments below. Raises OffsetOutOfRangeError for any other negative offset and above
+        the high watermark, InvalidArgumentError for a topic with cleanup.policy=compact only.
         """
         self._removals.delete_records(offset)
         return self.log_start_offset
 
     def delete_old_segments(self, limit: int | None = None) -> int:
-        """Delete the segments whose retention has ended, `limit` at most; return how many. Raises LogOfflineError."""
+        """Delete the segments whose retention has ended, at most `limit`; return how many. Raises LogOfflineError."""
         return self._removals.delete_old_segments(limit)
 
     def producers_at(self, offset: int) -> Generator[None, None, ProducerStateManager | None]:
-        """Return what producers there will be once the log is cut at `offset`, for `truncate_to`; nothing is changed.
+        """Return the producer state after a truncation to `offset`, for `truncate_to`; nothing is changed.
 
-        It reads the batches since the last snapshot, some at each step. Where the log has changed meanwhile it is of no use.
+        It reads the batches since the last snapshot, some in each step. If the log changes meanwhile the result is useless.
         Raises CorruptBatchError, StorageError.
         """
         return self._removals.producers_at(offset)
 
     def truncate_to(self, target_offset: int, known: ProducerStateManager | None = None) -> bool:
-        """Cut the log so that it ends at `target_offset`, at a batch's start; False if it ends there or before already.
+        """Truncate the log to `target_offset`, at a batch's start; False if it ends there or before.
 
-        `known` is what `producers_at` has found for this offset; without it all batches since the last snapshot are read here.
-
+        `known` is the result of `producers_at` for this offset; without it all batches since the last snapshot are read here.
         Raises InvalidArgumentError for a negative offset, LogOfflineError.
         """
         self._appends.append_time.forget()
@@ -361,7 +360,9 @@ class PartitionLog:
         return is_cut
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
-        """Remove everything and continue at `offset`; the log start is that, or `log_start_offset`. Raises LogOfflineError."""
+        """Remove everything and continue at `offset`; the log start is `offset`, or `log_start_offset`. Raises
+        LogOfflineError.
+        """
         self._appends.append_time.forget()
         self.events.before_truncation(self)
         self._removals.truncate_fully_and_start_at(offset, log_start_offset)
@@ -370,9 +371,9 @@ class PartitionLog:
     def replacing_segments(
         self, new: Iterable[LogSegment], old: Iterable[LogSegment]
     ) -> Generator[Callable[[], object], None, None]:
-        """Put cleaned segments (``….cleaned``) in the place of others, see `segment_replacement`. Raises LogOfflineError.
+        """Replace segments by cleaned ones (``….cleaned``), see `segment_replacement`. Raises LogOfflineError.
 
-        Yields what is to be called before it continues, on any thread.
+        Yields functions to be called, on any thread, before it continues.
         """
         coming = list(new)
         yield from self._removals.replacing_segments(coming, old)
@@ -380,19 +381,19 @@ class PartitionLog:
             self.events.segment_finished(self, segment)
 
     def delete_producer_snapshots(self, segments: Iterable[LogSegment]) -> None:
-        """Rename the snapshots at the bases of segments that are gone, and remove them later. Raises StorageError."""
+        """Rename the snapshots at the bases of removed segments, and delete them later. Raises StorageError."""
         self._removals.delete_producer_snapshots(segments)
 
     # --- producers
 
     def remove_expired_producers(self) -> None:
-        """Forget the producers that had no word for producer.id.expiration.ms; the scheduler calls this every ten minutes."""
+        """Drop the producers without activity for producer.id.expiration.ms; the scheduler calls this every ten minutes."""
         self._expire(self.producer_state.remove_expired_producers(self.clock.now_ms()))
 
     # --- the end
 
     def rename_dir(self, directory: Path) -> None:
-        """Rename the partition's folder to `directory` and follow it; an offline log's as well, which may be on its way out.
+        """Rename the partition's folder to `directory`, and update all paths; works for an offline log too, which may be deleted.
 
         Raises LogOfflineError, StorageError.
         """
@@ -404,9 +405,9 @@ class PartitionLog:
                 part.update_parent_dir(directory)
 
     def close(self) -> None:
-        """Write what a clean start needs (topic id, producers' snapshot, last index entries) and close the files.
+        """Write what a clean start needs (topic id, producer snapshot, last index entries) and close the files.
 
-        Of a log that is offline, files are closed as they are. Idempotent. Raises LogOfflineError where the disk refuses.
+        Files of an offline log are closed unchanged. Idempotent. Raises LogOfflineError if the disk fails.
         """
         self._expiration.cancel()
         if self.local.is_closed:
@@ -425,7 +426,7 @@ class PartitionLog:
             raise
 
     def close_handlers(self) -> None:
-        """Give the descriptors back and leave the files as they are: the disk has failed, or the folder is to be removed."""
+        """Close the descriptors without changing the files: the disk has failed, or the folder will be removed."""
         self._expiration.cancel()
         self.local.close_handlers()
 
@@ -438,7 +439,7 @@ class PartitionLog:
     # --- settings
 
     def update_config(self, config: LogConfig) -> None:
-        """Take over a new configuration; segments that are there keep their index interval. Raises LogOfflineError."""
+        """Apply a new configuration; existing segments keep their index interval. Raises LogOfflineError."""
         self.local.config = config
         if config.magic < 2 and not self.leader_epochs.is_empty:
             with self.writing("clear the leader epochs"):
@@ -446,5 +447,5 @@ class PartitionLog:
         warn_of_wide_limits(config, self.directory.parent, self.topic_partition.topic)
 
     def assign_topic_id(self, topic_id: uuid.UUID) -> None:
-        """Note the topic's id; it is written with the next append. Raises InconsistentTopicIdError."""
+        """Set the topic's id; it is written with the next append. Raises InconsistentTopicIdError."""
         self.metadata_file.record(topic_id)

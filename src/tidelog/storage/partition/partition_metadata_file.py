@@ -1,8 +1,8 @@
-"""``partition.metadata`` of a log that is written: the topic's id, put down before the first record is (spec §5.1, §7; KIP-516).
+"""``partition.metadata`` of a written log: the topic's id, written before the first record (spec §5.1, §7; KIP-516).
 
-The id is noted at once and written lazily: with the next append, close or renaming, whichever comes first. So thousands of new
-partitions cost no file writes before they are used, and no record ever lies in a folder that does not say whose it is.
-The format is `formats.partition_metadata`'s. `PartitionLog` owns one.
+The id is set at once and written lazily: with the next append, close or rename, whichever is first. So thousands of new
+partitions cost no file writes before they are used, and a folder with records always has its topic's id.
+`formats.partition_metadata` has the format. `PartitionLog` owns one.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from tidelog.storage.partition.held_directory import HeldDirectory
 
 
 class PartitionMetadataFile:
-    """The file of one partition. `topic_id` is what it says or will say; `is_dirty` while it is still to be written."""
+    """The file of one partition. `topic_id` is its present or future content; `is_dirty` while it must still be written."""
 
     def __init__(self, directory: Path) -> None:
-        """Read the file, if there is one. Raises CorruptCheckpointError, StorageError."""
+        """Read the file, if it exists. Raises CorruptCheckpointError, StorageError."""
         self.path = directory / PARTITION_METADATA
         self.topic_id: uuid.UUID | None = read_topic_id(self.path)
         self.is_dirty = False
 
     def record(self, topic_id: uuid.UUID) -> None:
-        """Note the topic's id. Raises InconsistentTopicIdError if another one is known."""
+        """Set the topic's id. Raises InconsistentTopicIdError if another one is known."""
         if self.topic_id is None:
             self.topic_id = topic_id
             self.is_dirty = True
@@ -39,7 +39,7 @@ class PartitionMetadataFile:
             )
 
     def maybe_flush(self, held: HeldDirectory | None = None) -> None:
-        """Write the file if that is due; another thread gives the folder that it `held` from the start. Raises StorageError."""
+        """Write the file if necessary; another thread passes the folder that it `held` from the start. Raises StorageError."""
         if self.is_dirty and self.topic_id is not None:
             if held is None:
                 write_topic_id(self.path, self.topic_id)
@@ -48,5 +48,5 @@ class PartitionMetadataFile:
             self.is_dirty = False
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Note that the folder was renamed."""
+        """Update the path after the folder was renamed."""
         self.path = directory / self.path.name

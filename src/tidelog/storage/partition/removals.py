@@ -1,13 +1,14 @@
-"""What leaves a log: at its start (DeleteRecords, retention), at its end (truncation), within it (compaction; spec §5.6, §8).
+"""Removes records from a log: at its start (DeleteRecords, retention), at its end (truncation), within it (compaction; spec §5.6,
+§8).
 
-| `truncate_to(target)`, what a follower does whose leader has something else at its end | |
+| `truncate_to(target)`, for a follower whose leader has other records | removes |
 |---|---|
-| target ≥ log end | only an epoch that begins there goes |
-| target < the first segment's base | everything goes; the log starts over at the target |
-| else | batches from the one that holds the target on; segments above it; their snapshots; epochs; the log start comes down |
+| target ≥ log end | only an epoch that begins there |
+| target < the first segment's base | everything; the log restarts at the target |
+| otherwise | batches from the one with the target on, segments above it, their snapshots and epochs; may lower the log start |
 
-Producers are then those of the records that stay: from the last snapshot at or below the target, and the batches since.
-`retention` says which segments are old. `PartitionLog` owns one `Removals`.
+The producer state is then that of the remaining records: from the last snapshot at or below the target, and the batches since.
+`retention` decides which segments are old. `PartitionLog` owns one `Removals`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ logger = logging.getLogger("tidelog.storage")
 RECORD_BATCH_MAGIC = 2
 
 HIGH_WATERMARK = -1
-"""`delete_records` up to the high watermark, whatever it is."""
+"""`delete_records` up to the current high watermark."""
 
 
 class Removals:
@@ -108,7 +109,7 @@ class Removals:
             return len(going)
 
     def _delete_first(self, going: Sequence[LogSegment]) -> None:
-        """Delete the first segments of a log; there is always one left to be appended to."""
+        """Delete the first segments of a log; at least one remains to append to."""
         segments = self._local.segments
         if len(going) == len(segments):
             self._roll()
@@ -119,7 +120,7 @@ class Removals:
         self.delete_producer_snapshots(going)
 
     def _increment_log_start_offset(self, offset: int) -> bool:
-        """Move the log start forward to `offset`; False if it is there or after already. The caller has checked the offset."""
+        """Move the log start forward to `offset`; False if it is there or later. The caller has checked the offset."""
         marks = self._watermarks
         if offset <= marks.log_start_offset:
             return False
@@ -145,7 +146,7 @@ class Removals:
             raise InvalidArgumentError("a negative offset to truncate to", path=local.directory, found=target_offset)
         with self._availability.writing("truncate"):
             if target_offset >= local.log_end_offset:
-                # The leader may have another epoch at the log end than we have noted.
+                # The leader may have another epoch at the log end than we have stored.
                 self._leader_epochs.truncate_from_end(local.log_end_offset)
                 return False
             first = local.segments.first
@@ -197,7 +198,7 @@ class Removals:
             self.delete_producer_snapshots((yield from self._local.replacing_segments(new, old)))
 
     def delete_producer_snapshots(self, segments: Iterable[LogSegment]) -> None:
-        """Rename the snapshots at the bases of segments that are gone, and remove them later. Raises StorageError."""
+        """Rename the snapshots at the bases of removed segments, and delete them later. Raises StorageError."""
         renamed = [self._producer_state.remove_and_mark_snapshot_for_deletion(segment.base_offset) for segment in segments]
         going = [path for path in renamed if path is not None]
         if going:

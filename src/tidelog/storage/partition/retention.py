@@ -1,19 +1,19 @@
-"""Which segments may go: because the log starts after them, because it is too large, because they are too old (spec §8).
+"""Which segments retention deletes: below the log start, by size, by time (spec §8).
 
-| rule, in this order | when | a segment goes while |
+| rule, in this order | applies | a segment is deleted while |
 |---|---|---|
 | log start | always | the next segment's base ≤ log start offset |
 | size | cleanup.policy has delete, retention.bytes ≥ 0 | the log without it is still at least retention.bytes |
 | time | cleanup.policy has delete, retention.ms ≥ 0 | now - its largest timestamp > retention.ms |
 
-and for each of them: the oldest first, up to the first that stays; never past the high watermark; never an empty last segment.
-A single record of next year therefore keeps its segment and all after it.
+For each rule: the oldest first, up to the first that stays; never past the high watermark; never an empty last segment. So a
+single record of next year keeps its segment and all after it.
 
-A segment's largest timestamp is what its time index says last. Before that word lets a segment go, the headers of the batches
-after the index's last entry are read, and a larger timestamp wins: an index that lost its tail must not cost records. Where no
-record has a timestamp, the file's time counts, as in Kafka.
+A segment's largest timestamp is the last entry of its time index. Before a segment is deleted by it, the headers of the batches
+after that entry are read, and a larger timestamp counts: an index that lost its tail must not cost records. If no record has a
+timestamp, the file's time counts, as in Kafka.
 
-The rules are pure, over `SegmentFacts`, so that the command line can say the same for any folder; `removals` does what they say.
+The rules are pure functions of `SegmentFacts`, so that the command line can apply them to any folder; `removals` deletes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger("tidelog.storage")
 
 
 class Reason(enum.Enum):
-    """Why a segment goes."""
+    """Why a segment is deleted."""
 
     LOG_START = "below the log start"
     SIZE = "retention.bytes"
@@ -39,7 +39,7 @@ class Reason(enum.Enum):
 
 
 class SegmentFacts(NamedTuple):
-    """What the rules have to know of a segment."""
+    """The facts about a segment that the rules need."""
 
     base_offset: int
     end_offset: int
@@ -49,7 +49,7 @@ class SegmentFacts(NamedTuple):
 
 
 class Due(NamedTuple):
-    """A segment that may go, and why."""
+    """A segment to delete, and why."""
 
     facts: SegmentFacts
     reason: Reason
@@ -65,9 +65,9 @@ def due(
     largest_timestamp: Callable[[int], int],
     limit: int | None = None,
 ) -> list[Due]:
-    """Return the segments that may go, oldest first, `limit` of them at most.
+    """Return the segments to delete, oldest first, at most `limit`.
 
-    `largest_timestamp(base_offset)` (ms) is asked only where time decides.
+    `largest_timestamp(base_offset)` (ms) is called only if time decides.
     """
     going: list[Due] = []
 
@@ -100,7 +100,7 @@ def due(
 
 
 def facts_of(segments: Sequence[LogSegment], log_end_offset: int) -> list[SegmentFacts]:
-    """Return what the rules have to know of a log's segments."""
+    """Return the facts about a log's segments."""
     ends = [segment.base_offset for segment in segments[1:]] + [log_end_offset]
     last = len(segments) - 1
     return [
@@ -110,9 +110,9 @@ def facts_of(segments: Sequence[LogSegment], log_end_offset: int) -> list[Segmen
 
 
 def largest_timestamp_checked(segment: LogSegment, needed_ms: int) -> int:
-    """Return a segment's largest timestamp (ms), or its file's time where no record has one.
+    """Return a segment's largest timestamp (ms), or its file's time if no record has one.
 
-    What the time index says is believed if it reaches `needed_ms`; else the batches after its last entry are checked as well.
+    The time index is trusted if it reaches `needed_ms`; otherwise the batches after its last entry are checked as well.
     """
     largest = segment.largest_record_timestamp
     if largest is not None and largest >= needed_ms:
@@ -137,7 +137,7 @@ def due_segments(
     log_end_offset: int,
     limit: int | None = None,
 ) -> list[tuple[LogSegment, Reason]]:
-    """Return the segments of a log that may go, oldest first, `limit` of them at most, and why."""
+    """Return the segments of a log to delete, oldest first, at most `limit`, and why."""
     by_base = {segment.base_offset: segment for segment in segments}
     needed_ms = now_ms - config.retention_ms
     going = due(

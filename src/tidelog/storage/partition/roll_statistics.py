@@ -1,14 +1,14 @@
-"""How segments come to their end, counted; and settings that make them end too often, told (KIP-32, KIP-33).
+"""Counts why segments rolled, and warns of settings that make them roll too often (KIP-32, KIP-33).
 
-A segment rolls by event time. Where producers' timestamps may lie further apart than segment.ms, each bad one can roll a
-segment, in the worst case one for each batch: many tiny segments, many files. So
+A segment rolls by event time. If producers' timestamps may be further apart than segment.ms, each bad one can roll a segment, in
+the worst case one per batch, which causes many tiny segments and files. So these are counted:
 
-| counted, for each log | |
+| count, per log | |
 |---|---|
-| `rolled_by_time` | segments that segment.ms has rolled |
-| `one_batch_segments` | segments that hold a single batch |
+| `rolled_by_time` | segments rolled by segment.ms |
+| `one_batch_segments` | segments with a single batch |
 
-and a limit on timestamps that is set, but above segment.ms, is reported once for each topic. `PartitionLog` owns the counts.
+A timestamp limit that is set, but above segment.ms, is logged once per topic. `PartitionLog` owns the counts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RollStatistics:
 
 
 def warn_of_wide_limits(config: LogConfig, data_folder: Path, topic: str) -> None:
-    """Say, once for each topic and pair of values, that timestamps may lie further apart than a segment lasts."""
+    """Warn, once per topic and pair of values, that timestamps may be further apart than a segment lasts."""
     limits_ms = [ms for ms in (config.timestamp_before_max_ms, config.timestamp_after_max_ms) if ms != INT64_MAX]
     limit_ms = max(limits_ms, default=0)
     if config.message_timestamp_type != CREATE_TIME or limit_ms <= config.segment_ms:

@@ -1,16 +1,15 @@
-"""New segments in the place of old ones, so that a crash at any moment loses nothing (spec §6.7).
+"""Replaces segments by new ones so that a crash at any moment loses nothing (spec §6.7).
 
 | step | files of the new segments | files of the old ones | what a start after a crash does (`temporary_files`) |
 |---|---|---|---|
 | before | ``.cleaned`` | in place | removes the new ones |
-| 1 | ``.cleaned`` → ``.swap``, from the last one to the first | in place | while one ``.cleaned`` is left: removes the new ones |
+| 1 | ``.cleaned`` → ``.swap``, from the last to the first | in place | while a ``.cleaned`` is left: removes the new ones |
 | 2 | ``.swap`` | → ``.deleted`` | from here on: finishes |
 | 3 | ``.swap`` → their names | ``.deleted`` | finishes |
 
-The folder is synced after each step, so that a power loss keeps their order. That waits for a disk: an owner with threads has one
-of them do it, and works on meanwhile. A replacement that is given up (`close`) before step 2 removes the new files; later it is
-completed. Compaction and the split of an overflowed segment use this; the caller drops the
-producer snapshots of what is returned.
+The folder is synced after each step, so that a power loss keeps their order. An owner with threads lets one of them wait for
+that. A replacement that is abandoned (`close`) before step 2 removes the new files; later it is completed. Compaction and the
+split of an overflowed segment use this; the caller removes the producer snapshots of the returned segments.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from tidelog.storage.segment.log_segments import LogSegments
 T = TypeVar("T")
 
 Replacing = Generator[Callable[[], object], None, list[LogSegment]]
-"""Yields what is to be called before it continues, on any thread."""
+"""Yields functions to be called, on any thread, before it continues."""
 
 
 def replacing_segments(
@@ -42,10 +41,10 @@ def replacing_segments(
     scheduler: Scheduler | None,
     delete_delay_ms: int,
 ) -> Replacing:
-    """Put the segments `new`, closed and flushed with the suffix ``.cleaned``, into `existing` where `old` were.
+    """Replace `old` in `existing` by the segments `new`, which are closed and flushed with the suffix ``.cleaned``.
 
-    Returns those of `old` whose base no new segment has. Old segments that are no longer in `existing` (deleted meanwhile)
-    are left alone. Raises InvalidArgumentError without a new segment, StorageError.
+    Returns those of `old` whose base no new segment has. Old segments that are no longer in `existing` (deleted meanwhile) are
+    left alone. Raises InvalidArgumentError without a new segment, StorageError.
     """
     coming = sorted(new, key=lambda segment: segment.base_offset)
     if not coming:
@@ -61,7 +60,7 @@ def replacing_segments(
         raise
     going = sorted((one for one in old if existing.get(one.base_offset) is one), key=lambda segment: segment.base_offset)
     bases = {segment.base_offset for segment in coming}
-    # In memory the new ones come first: a reader always finds one of the two.
+    # In memory the new ones are added first: a reader always finds one of the two.
     for segment in reversed(coming):
         existing.add(segment)
     for segment in going:
@@ -86,12 +85,12 @@ def replace_segments(
     scheduler: Scheduler | None,
     delete_delay_ms: int,
 ) -> list[LogSegment]:
-    """Do the same here and now."""
+    """Do the same in one call."""
     return at_once(replacing_segments(existing, new, old, directory, scheduler, delete_delay_ms))
 
 
 def at_once(steps: Generator[Callable[[], object], None, T]) -> T:
-    """Do all steps here and now; return what they come to."""
+    """Run all steps now; return their result."""
     try:
         while True:
             next(steps)()

@@ -1,14 +1,14 @@
-"""Up to where a log is decided, and from where it is still there (spec §5.5, §13.2).
+"""The log start offset, high watermark and last stable offset of a log (spec §5.5, §13.2).
 
 ===================  =====================================================================================================
-log_start_offset     below it nothing is read any more; moves forward by DeleteRecords and retention, back only by truncation
-last_stable_offset   read_committed ends here: the first transaction whose end is not below the high watermark, or that itself
-high_watermark       read_uncommitted ends here: what every replica has
+log_start_offset     nothing below is readable; moves forward by DeleteRecords and retention, back only by truncation
+last_stable_offset   read_committed ends here: the first transaction whose end is not below the high watermark, or the latter
+high_watermark       read_uncommitted ends here: every in-sync replica has the records below
 log_end_offset       the local log's
 ===================  =====================================================================================================
 
-Invariant: log start ≤ high watermark ≤ log end, and last stable offset ≤ high watermark. Where the place of an offset in its
-segment is unknown, it is looked up when a read asks for it, once.
+Invariant: log start ≤ high watermark ≤ log end, and last stable offset ≤ high watermark. If the position of an offset is unknown,
+it is looked up once, when a read needs it.
 
 `PartitionLog` owns one. One thread at a time.
 """
@@ -27,7 +27,7 @@ logger = logging.getLogger("tidelog.storage")
 
 
 class FetchIsolation(enum.Enum):
-    """Where a read ends: `LOG_END` is a follower's, the others are consumers' (read_uncommitted, read_committed)."""
+    """Where a read ends: `LOG_END` for followers, the others for consumers (read_uncommitted, read_committed)."""
 
     LOG_END = "log_end"
     HIGH_WATERMARK = "high_watermark"
@@ -52,7 +52,7 @@ class Watermarks:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the first transaction begins that may yet turn out aborted, None if all is decided."""
+        """The start of the first transaction that may still be aborted, None if all are decided."""
         return None if self._first_unstable is None else self._first_unstable.message_offset
 
     @property
@@ -61,13 +61,13 @@ class Watermarks:
         return mark if first is None else min(first.message_offset, mark)
 
     def fetch_high_watermark_metadata(self) -> LogOffsetMetadata:
-        """Return the high watermark with its place, which is looked up if it is unknown."""
+        """Return the high watermark with its position, which is looked up if unknown."""
         if self._high_watermark.is_message_offset_only:
             self._set_high_watermark(self._with_place(self._high_watermark.message_offset))
         return self._high_watermark
 
     def fetch_last_stable_offset_metadata(self) -> LogOffsetMetadata:
-        """Return the last stable offset with its place."""
+        """Return the last stable offset with its position."""
         mark = self.fetch_high_watermark_metadata()
         first = self._first_unstable
         if first is None or first.message_offset >= mark.message_offset:
@@ -84,10 +84,10 @@ class Watermarks:
             return self.fetch_high_watermark_metadata()
         return self.fetch_last_stable_offset_metadata()
 
-    # --- moving the high watermark
+    # --- the high watermark
 
     def update_high_watermark(self, offset: int | LogOffsetMetadata) -> int:
-        """Set the high watermark, within the log; return what it became."""
+        """Set the high watermark, within the log; return the new one."""
         wanted = LogOffsetMetadata(offset) if isinstance(offset, int) else offset
         if wanted.message_offset < self.log_start_offset:
             wanted = LogOffsetMetadata(self.log_start_offset)
@@ -97,7 +97,9 @@ class Watermarks:
         return wanted.message_offset
 
     def update_high_watermark_fast(self) -> None:
-        """Let the high watermark be the log end, as a leader whose replicas all have what was appended: itself alone, here."""
+        """Set the high watermark to the log end, for a leader whose replicas have everything appended: here it is the
+        only one.
+        """
         local = self._local
         active = local.segments.active
         metadata = (local.log_end_offset, active.base_offset, active.log.size_bytes)
@@ -108,11 +110,11 @@ class Watermarks:
             self.update_first_unstable_offset()
 
     def on_log_end_moved(self) -> None:
-        """Follow the log end where it was cut, or where its place changed: after an append, a roll, a truncation."""
+        """Follow the log end after it was truncated, or after its position changed: by an append, a roll, a truncation."""
         if self._high_watermark.message_offset >= self._local.log_end_offset:
             self._set_high_watermark(self._local.log_end_offset_metadata)
 
-    # --- moving the others
+    # --- the others
 
     def set_log_start_offset(self, offset: int) -> None:
         """Set the log start; the high watermark and the recovery point are never below it."""
@@ -122,7 +124,7 @@ class Watermarks:
         self._local.recovery_point = max(self._local.recovery_point, offset)
 
     def update_first_unstable_offset(self) -> None:
-        """Take over where the producers' first undecided transaction begins."""
+        """Update the start of the producers' first undecided transaction."""
         first = self._producer_state.first_unstable_offset
         if first is not None and (first.is_message_offset_only or first.message_offset < self.log_start_offset):
             first = self._with_place(max(first.message_offset, self.log_start_offset))
@@ -145,7 +147,7 @@ class Watermarks:
         self.update_first_unstable_offset()
 
     def _with_place(self, offset: int) -> LogOffsetMetadata:
-        """Look up where an offset lies; without its place if there is no such offset (any more)."""
+        """Look up the position of an offset; without a position if it does not exist (any more)."""
         if offset < self.log_start_offset:
             return LogOffsetMetadata(offset)
         try:

@@ -1,1 +1,1 @@
-"""What a log knows of its producers: sequences, epochs, transactions, snapshots. `producer_state_manager` is the way in."""
+"""A log's producer state: sequences, epochs, transactions, snapshots. Entry point: `producer_state_manager`."""

@@ -1,6 +1,6 @@
-"""One producer's part in one append: checked against what the producer wrote before, kept apart until it is written.
+"""One producer's part of an append: checked against the producer's earlier batches, and kept apart until it is written.
 
-How much is checked depends on where the append comes from (spec §9.7):
+The checks depend on the origin of the append (spec §9.7):
 
 ===========  ==============  ========  ======================================  =================
 origin       producer epoch  sequence  data outside the open transaction       coordinator epoch
@@ -10,7 +10,7 @@ COORDINATOR  refused         -         refused                                 r
 REPLICATION  logged          -         logged (Kafka refuses; a leader took it)  logged
 ===========  ==============  ========  ======================================  =================
 
-Duplicates are the caller's business (`ProducerStateManager.duplicate_of`): appended here, they are out of order.
+The caller handles duplicates (`ProducerStateManager.duplicate_of`): here they would be out of order.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MAX_SEQUENCE = 2**31 - 1
 
 
 class ProducerAppendInfo:
-    """Made by `ProducerStateManager.prepare_update`, and handed to its `update` once the records are written."""
+    """Made by `ProducerStateManager.prepare_update`, and passed to its `update` once the records are written."""
 
     __slots__ = (
         "_may_begin_anywhere",
@@ -67,12 +67,12 @@ class ProducerAppendInfo:
         origin: AppendOrigin,
         verification: VerificationStateEntry | None = None,
     ) -> None:
-        """`current` is not touched; with no epoch it stands for a producer that is unknown."""
+        """`current` is not changed; one without an epoch stands for an unknown producer."""
         self.entry = current.copy()
         self.started_transactions: tuple[TxnMetadata, ...] = ()
         self.is_transactional = False
         self.is_marker = False
-        # Its records may all be deleted: then the next sequence is unknown.
+        # If all its records are deleted, the next sequence is unknown.
         self._may_begin_anywhere = current.producer_epoch == NO_PRODUCER_EPOCH
         self._topic_partition = topic_partition
         self._origin = origin
@@ -85,10 +85,10 @@ class ProducerAppendInfo:
     def append(
         self, header: BatchHeader, first_offset_metadata: LogOffsetMetadata | None = None, marker: EndTxnMarker | None = None
     ) -> CompletedTxn | None:
-        """Go on by one batch, at its final offsets; return the transaction that it completes, if any.
+        """Add one batch, at its final offsets; return the transaction that it completes, if any.
 
-        `marker` is what a control batch says; None of a compacted one, of which no record is left. `first_offset_metadata`
-        says where the batch lies. Raises a ProducerError where the batch does not follow; then nothing must be written.
+        `marker` is a control batch's marker, None if compaction has removed it. `first_offset_metadata` says where the batch is.
+        Raises a ProducerError if the batch does not follow the earlier ones; then nothing may be written.
         """
         attributes = header.attributes
         if attributes & CONTROL_BIT:
@@ -119,7 +119,7 @@ class ProducerAppendInfo:
         is_transactional: bool,
         first_offset_metadata: LogOffsetMetadata | None = None,
     ) -> None:
-        """Go on by a batch of data; see `append`."""
+        """Add a batch of data; see `append`."""
         entry = self.entry
         if epoch < entry.producer_epoch:
             self._refuse_epoch(epoch, first_offset)
@@ -142,9 +142,9 @@ class ProducerAppendInfo:
         entry.add_batch(epoch, BatchMetadata(last_sequence, last_offset, last_offset - first_offset, timestamp))
 
     def append_end_txn_marker(self, marker: EndTxnMarker, epoch: int, offset: int, timestamp: int) -> CompletedTxn | None:
-        """End the transaction that is open, at `offset`; None if none is. See `append`.
+        """End the open transaction at `offset`; return None if none is open. See `append`.
 
-        A marker of a higher epoch fences the producer: its batches are forgotten.
+        A marker with a higher epoch fences the producer: its batches are forgotten.
         """
         entry = self.entry
         if epoch < entry.producer_epoch:
@@ -164,7 +164,7 @@ class ProducerAppendInfo:
         entry.last_timestamp = timestamp
         entry.current_txn_first_offset = NO_OFFSET
         if first_offset < 0:
-            return None  # Without data there is nothing that could be unstable, nor be noted as aborted.
+            return None  # Without data nothing is unstable, and nothing is recorded as aborted.
         return CompletedTxn(entry.producer_id, first_offset, offset, marker.type is ControlType.ABORT)
 
     def _check_sequence(self, epoch: int, first_sequence: int, offset: int) -> None:
@@ -189,7 +189,7 @@ class ProducerAppendInfo:
         self._refuse(OutOfOrderSequenceError, "a batch out of order", offset, f"sequence {sequence}", expected)
 
     def _refuse(self, kind: type[ProducerError], what: str, offset: int, found: str, expected: str) -> None:
-        """Raise, unless a leader accepted the batch: then it is in the log, and that is reported."""
+        """Raise the error, unless a leader has accepted the batch: then it is in the log, and the error is logged."""
         topic, partition = self._topic_partition
         text = f"{what}: producer {self.entry.producer_id}, {topic}-{partition}, offset {offset}"
         error = kind(text, found=found, expected=expected)

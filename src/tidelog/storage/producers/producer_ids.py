@@ -1,12 +1,11 @@
 """Producer ids for the idempotent and transactional producers of one data folder (KIP-98, KIP-360).
 
-An id must never be handed out twice: a new producer would take over the sequences of an old one, and its records would be
-dropped as duplicates. Kafka counts up from 0, and a folder that Kafka has counted in continues from there; in a new one counting
-starts at a random place above 2^40, so that a folder that is brought to a Kafka cluster, or beside another one, clashes with
-nobody.
+An id must never be used twice: a new producer would continue the sequences of an old one, and its records would be dropped as
+duplicates. Kafka counts from 0, and a folder that Kafka has used continues from there. A new folder starts at a random number
+above 2^40, so that its ids do not collide if it is moved into a Kafka cluster, or beside another folder.
 
-Ids are taken by blocks of 1000, as Kafka's brokers take them: a ProducerIdsRecord in the metadata log says where the next one
-begins, before the first id of a block is used. What a crash leaves of a block is lost.
+Ids are reserved in blocks of 1000, as in Kafka's brokers: a ProducerIdsRecord in the metadata log stores the start of the next
+block before the first id of a block is used. After a crash the rest of a block is lost.
 """
 
 from __future__ import annotations
@@ -19,24 +18,26 @@ from tidelog.storage.steps import Steps
 
 BLOCK_SIZE = 1000
 LOWEST_ID = 2**40 + 1
-"""First id of a new folder: above anything that Kafka's own counting reaches."""
+"""First id of a new folder: above anything that Kafka's counting reaches."""
 HIGHEST_ID = 2**62 - 1
 
 _NO_BROKER_EPOCH = -1
 
 
 class ProducerIds:
-    """Hands out ids; no two of one folder are the same, whatever happens in between. One thread at a time."""
+    """Returns ids, each only once per folder, even over crashes. One thread at a time."""
 
     def __init__(self, store: MetadataStore, *, rng: random.Random | None = None) -> None:
-        """Nothing is written before the first id is asked for. `rng` gives a new folder's place (the system's by default)."""
+        """Nothing is written before the first id is requested. `rng` chooses a new folder's first id (the system's by
+        default).
+        """
         self._store = store
         self._rng: random.Random = random.SystemRandom() if rng is None else rng
         self._next = 0
         self._end = 0
 
     def next_id(self) -> int:
-        """Return an id that was never handed out. Raises StorageError if that cannot be made sure of."""
+        """Return an id that was never used. Raises StorageError if that cannot be ensured."""
         if self._next == self._end:
             self._reserve()
         producer_id = self._next
@@ -44,11 +45,11 @@ class ProducerIds:
         return producer_id
 
     def has(self, count: int) -> bool:
-        """Whether so many ids can be handed out without waiting for a disk."""
+        """Whether this many ids are available without waiting for a disk."""
         return self._end - self._next >= count
 
     def reserving(self, count: int) -> Steps[None]:
-        """Ensure that so many can. Raises StorageError. What is left of a smaller block is never handed out."""
+        """Ensure that this many ids are available. Raises StorageError. The rest of a smaller block is not used."""
         if not self.has(count):
             start, end, record = self._block()
             yield self._store.append([record])

@@ -1,7 +1,7 @@
-"""The ``.snapshot`` files of one partition: listed, written, read, removed (spec §9.1; format: `formats.producer_snapshot`).
+"""The ``.snapshot`` files of one partition (spec §9.1; format: `formats.producer_snapshot`).
 
-The folder is listed when a snapshot is first asked for. The caller removes a damaged file; one removed by another process
-meanwhile is simply gone. Owned by `ProducerStateManager`.
+The folder is listed when a snapshot is first needed. The caller removes a damaged file; a file that another process has removed
+counts as gone. Owned by `ProducerStateManager`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidelog.formats.producer_snapshot import ProducerEntry, join_snapshot, read
 
 
 class ProducerSnapshots:
-    """Snapshots by offset; each holds what was known below its offset."""
+    """Snapshots by offset; each has the state below its offset."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -47,22 +47,22 @@ class ProducerSnapshots:
         return self.offsets[0] if self.offsets else None
 
     def path(self, offset: int) -> Path:
-        """Return the path of the snapshot at `offset`, there or not."""
+        """Return the path of the snapshot at `offset`, whether it exists or not."""
         return self._directory / names.file_name(offset, names.SNAPSHOT_SUFFIX)
 
     def reload(self, found: Iterable[str] | None = None) -> None:
-        """Forget what was listed: others may have added or removed files. `found` are their names, if they were just listed."""
+        """Drop the list of files: others may have added or removed some. `found` are their names, if they were just listed."""
         self._offsets = None if found is None else _offsets_of(name for name in found if name.endswith(names.SNAPSHOT_SUFFIX))
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Note that the folder was renamed."""
+        """Update the paths after the folder was renamed."""
         self._directory = directory
 
     def write(self, offset: int, packed: Sequence[bytes], *, sync: bool) -> Path:
         """Write the snapshot at `offset` and return its path; `packed` are the entries' bytes.
 
-        Raises StorageError, and then leaves none there. It is not renamed into place: a torn one has no right checksum, and the
-        one below it will do.
+        Raises StorageError, and then leaves no file. It is not renamed into place: a torn one has a wrong checksum, and then the
+        one below it is used.
         """
         offsets = self.offsets
         path = self.path(offset)
@@ -82,7 +82,7 @@ class ProducerSnapshots:
         return path
 
     def read(self, offset: int) -> list[ProducerEntry]:
-        """Return the entries of a snapshot. Raises CorruptSnapshotError (also if it is gone), StorageError."""
+        """Return the entries of a snapshot. Raises CorruptSnapshotError, also if it is gone; StorageError."""
         path = self.path(offset)
         try:
             return read_snapshot(path)
@@ -99,7 +99,7 @@ class ProducerSnapshots:
             raise StorageError(f"cannot delete a snapshot: {error.strerror}", path=path) from error
 
     def mark_for_deletion(self, offset: int) -> Path | None:
-        """Rename a snapshot to ``….deleted`` and return that path; None if there is none. Raises StorageError.
+        """Rename a snapshot to ``….deleted`` and return that path; None if it does not exist. Raises StorageError.
 
         The caller removes the file later.
         """

@@ -1,9 +1,9 @@
-"""What is remembered of one producer: its epoch, its last batches, the transaction it has open (spec §9; KIP-98).
+"""The state of one producer: its epoch, its last batches, its open transaction (spec §9; KIP-98).
 
-The last five batches are kept, so that a producer with five requests in flight may repeat any of them; a snapshot keeps the
-last one only. -1 stands for "none" everywhere, as in the snapshot.
+The last five batches are kept, so that a producer with five requests in flight may resend any of them; a snapshot keeps only the
+last one. -1 stands for "none" everywhere, as in the snapshot.
 
-An entry in the manager's map never changes: an append works on a copy, which then takes its place.
+An entry in the manager's map never changes: an append works on a copy, which then replaces it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_COORDINATOR_EPOCH = -1
 
 
 class BatchMetadata(NamedTuple):
-    """One batch that a producer wrote."""
+    """One batch of a producer."""
 
     last_sequence: int
     last_offset: int
@@ -42,7 +42,7 @@ _FIELDS = ("producer_id", "producer_epoch", "coordinator_epoch", "last_timestamp
 
 
 class ProducerStateEntry:
-    """One producer. `batches` has the oldest batch first; `last_timestamp` (ms) is the last batch's or marker's."""
+    """The state of one producer. `batches` has the oldest batch first; `last_timestamp` (ms) is the last batch's or marker's."""
 
     __slots__ = (*_FIELDS, "packed")
 
@@ -65,7 +65,7 @@ class ProducerStateEntry:
 
     @classmethod
     def from_snapshot(cls, entry: ProducerEntry) -> ProducerStateEntry:
-        """Return what a snapshot's entry says: one batch at most."""
+        """Return the state in a snapshot's entry: at most one batch."""
         batches: tuple[BatchMetadata, ...] = ()
         if entry.last_offset >= 0:
             batches = (BatchMetadata(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp),)
@@ -79,7 +79,7 @@ class ProducerStateEntry:
         )
 
     def pack(self) -> bytes:
-        """Return the entry's bytes in a snapshot, and keep them as `packed`: for an entry that is in a manager's map."""
+        """Return the entry's bytes in a snapshot, and keep them as `packed`: for an entry in a manager's map."""
         last_sequence, last_offset, offset_delta = self.batches[-1][:3] if self.batches else (NO_SEQUENCE, NO_OFFSET, 0)
         self.packed = pack_entry(
             self.producer_id,
@@ -94,7 +94,7 @@ class ProducerStateEntry:
         return self.packed
 
     def copy(self) -> ProducerStateEntry:
-        """Return an entry of the same content, to be changed."""
+        """Return a mutable copy."""
         return ProducerStateEntry(
             self.producer_id,
             self.producer_epoch,
@@ -117,7 +117,7 @@ class ProducerStateEntry:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no batch is known; the epoch may be (of a marker)."""
+        """Whether no batch is known; the epoch may be known, from a marker."""
         return not self.batches
 
     @property
@@ -126,7 +126,7 @@ class ProducerStateEntry:
 
     @property
     def first_sequence(self) -> int:
-        """Sequence that the oldest batch kept begins with."""
+        """The first sequence of the oldest known batch."""
         return self.batches[0].first_sequence if self.batches else NO_SEQUENCE
 
     @property
@@ -142,7 +142,7 @@ class ProducerStateEntry:
         return self.batches[-1].offset_delta if self.batches else 0
 
     def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
-        """Return the batch kept that has the same epoch and the same first and last sequence as `header`."""
+        """Return the known batch with the same epoch and the same first and last sequence as `header`."""
         if header.producer_epoch != self.producer_epoch:
             return None
         last_sequence = header.last_sequence
@@ -152,13 +152,13 @@ class ProducerStateEntry:
         return None
 
     def set_epoch(self, producer_epoch: int) -> None:
-        """Go to another epoch, which forgets the batches of the one before."""
+        """Change the epoch, which drops the batches of the old one."""
         if producer_epoch != self.producer_epoch:
             self.batches = ()
             self.producer_epoch = producer_epoch
 
     def add_batch(self, producer_epoch: int, batch: BatchMetadata) -> None:
-        """Note one more batch, of this epoch."""
+        """Add a batch of this epoch."""
         self.set_epoch(producer_epoch)
         self.batches = (*self.batches[1 - BATCHES_KEPT :], batch)
         self.last_timestamp = batch.timestamp

@@ -1,11 +1,11 @@
-"""What one partition knows of its producers: duplicates, sequences, epochs, open transactions, snapshots (spec §9; KIP-98).
+"""The producer state of one partition: duplicates, sequences, epochs, open transactions, snapshots (spec §9; KIP-98).
 
-The state is that of the records below `map_end_offset`. It comes from the last sound snapshot and the batches since, grows
-by what is appended, and is written to a snapshot when the log rolls and when it is closed.
+The state is that of the records below `map_end_offset`. It is loaded from the last sound snapshot and the batches after it,
+changes with each append, and is written to a snapshot when the log rolls and when it is closed.
 
-An append goes: `duplicate_of`, `prepare_update`, `ProducerAppendInfo.append`, the write itself, `update`; and for each
-transaction that it completed `last_stable_offset`, the transaction index, `complete_txn`; at last `map_end_offset`. `replay`
-does all that for a batch that is in the log already.
+The order of an append is: `duplicate_of`, `prepare_update`, `ProducerAppendInfo.append`, the write itself, `update`; for each
+transaction that it completes `last_stable_offset`, the transaction index, `complete_txn`; finally `map_end_offset`. `replay` does
+all this for a batch that is already in the log.
 
 Invariants: `ongoing` holds one transaction for each producer with `current_txn_first_offset`; a completed transaction stays
 unstable until the high watermark passes its marker. One thread at a time; called by `PartitionLog`, the loader and recovery.
@@ -38,13 +38,13 @@ logger = logging.getLogger("tidelog.storage")
 
 PRODUCER_ID_EXPIRATION_MS = 86_400_000
 AT_ONCE = 1000
-"""So many entries are packed, or looked at, while clients wait."""
+"""How many entries are packed or checked in one step, while clients wait."""
 MAX_TRANSACTION_TIMEOUT_MS = 900_000
 LATE_TRANSACTION_BUFFER_MS = 300_000
 
 
 class ProducerStateManager:
-    """Producers by id. `map_end_offset` is the offset that comes next; the caller sets it as the log grows."""
+    """Producers by id. `map_end_offset` is the next offset; the caller updates it as the log grows."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ProducerStateManager:
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
         max_transaction_timeout_ms: int = MAX_TRANSACTION_TIMEOUT_MS,
     ) -> None:
-        """Begin empty, at offset 0; nothing is read yet. A producer without an open transaction is forgotten after
+        """Begin empty, at offset 0, without reading anything. A producer without an open transaction is dropped after
         `producer_id_expiration_ms`; a transaction is late five minutes after `max_transaction_timeout_ms`.
         """
         self.topic_partition = topic_partition
@@ -70,7 +70,7 @@ class ProducerStateManager:
         self._snapshots = ProducerSnapshots(directory)
         self._last_snapshot_offset = 0
 
-    # What is known.
+    # Queries.
 
     @property
     def active_producers(self) -> Mapping[int, ProducerStateEntry]:
@@ -79,21 +79,21 @@ class ProducerStateManager:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no producer, and no transaction that waits for the high watermark."""
+        """Whether there are no producers, and no transactions that wait for the high watermark."""
         return not self._producers and not self._unreplicated
 
     def last_entry(self, producer_id: int) -> ProducerStateEntry | None:
-        """Return what is known of a producer."""
+        """Return a producer's state."""
         return self._producers.get(producer_id)
 
     def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
-        """Return the batch among the producer's last five that `header` repeats: same epoch, first and last sequence."""
+        """Return the batch among the producer's last five that `header` duplicates: same epoch, first and last sequence."""
         entry = self._producers.get(header.producer_id)
         return None if entry is None else entry.duplicate_of(header)
 
     @property
     def first_unstable_offset(self) -> LogOffsetMetadata | None:
-        """Where the first transaction begins that is open, or whose marker is not below the high watermark yet."""
+        """The start of the first transaction that is open, or whose marker is not below the high watermark."""
         undecided, unreplicated = self._ongoing.first, self._unreplicated.first
         if unreplicated is None:
             return None if undecided is None else undecided.first_offset
@@ -103,17 +103,17 @@ class ProducerStateManager:
 
     @property
     def has_undecided(self) -> bool:
-        """Whether there is a transaction that is open, or whose marker is not below the high watermark yet."""
+        """Whether any transaction is open, or has a marker that is not below the high watermark."""
         return bool(self._ongoing.offsets or self._unreplicated.offsets)
 
     @property
     def first_undecided_offset(self) -> int | None:
-        """Where the first open transaction begins."""
+        """The start of the first open transaction."""
         first = self._ongoing.first
         return None if first is None else first.first_offset.message_offset
 
     def has_late_transaction(self, now_ms: int) -> bool:
-        """Say whether the oldest open transaction had no record for longer than any transaction may last."""
+        """Whether the oldest open transaction had no record for longer than the maximum transaction time."""
         first = self._ongoing.first
         entry = None if first is None else self._producers.get(first.producer_id)
         if entry is None or entry.last_timestamp <= 0:
@@ -123,17 +123,17 @@ class ProducerStateManager:
     # Appends.
 
     def prepare_update(self, producer_id: int, origin: AppendOrigin) -> ProducerAppendInfo:
-        """Begin a producer's part of an append; nothing changes here before `update`."""
+        """Begin a producer's part of an append; `update` applies it."""
         current = self._producers.get(producer_id)
         if current is None:
             current = ProducerStateEntry(producer_id)
         return ProducerAppendInfo(self.topic_partition, current, origin, self._verifications.get(producer_id))
 
     def update(self, info: ProducerAppendInfo) -> None:
-        """Take over a producer's part of an append that was written. Raises InvalidArgumentError without a producer id.
+        """Apply a producer's part of a written append. Raises InvalidArgumentError without a producer id.
 
-        Data or a marker of a transaction ends the verification, also on a follower: the sequence that
-        is waited for may have come through another leader.
+        Data or a marker of a transaction ends the verification, also on a follower: the expected sequence may have come through
+        another leader.
         """
         producer_id = info.entry.producer_id
         if producer_id == NO_PRODUCER_ID:
@@ -149,8 +149,8 @@ class ProducerStateManager:
             self._ongoing.put(txn)
 
     def last_stable_offset(self, completed: CompletedTxn) -> int:
-        """Return the last stable offset once `completed` is: where another producer's open transaction begins, else the
-        offset after the marker. To be asked before `complete_txn`.
+        """Return the last stable offset after `completed`: the start of another producer's open transaction, otherwise the offset
+        after the marker. Must be called before `complete_txn`.
         """
         for txn in self._ongoing:
             if txn.producer_id != completed.producer_id:
@@ -168,9 +168,9 @@ class ProducerStateManager:
         self._unreplicated.put(txn._replace(last_offset=completed.last_offset))
 
     def replay(self, header: BatchHeader, marker: EndTxnMarker | None = None) -> tuple[CompletedTxn, int] | None:
-        """Go on by a batch that is in the log already, of a producer or of none.
+        """Process a batch that is already in the log, with or without a producer.
 
-        Returns a transaction that it completes and the last stable offset then, for the transaction index.
+        Returns the transaction that it completes and the last stable offset then, for the transaction index.
         """
         result = None
         if header.producer_id > NO_PRODUCER_ID:
@@ -183,22 +183,22 @@ class ProducerStateManager:
         self.map_end_offset = header.last_offset + 1
         return result
 
-    # What moves without an append.
+    # Changes without an append.
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
-        """Forget the decided transactions whose marker lies below `high_watermark`."""
+        """Drop the decided transactions whose marker is below `high_watermark`."""
         if self._unreplicated:
             self._unreplicated.remove_ended_below(high_watermark)
 
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
-        """Forget the decided transactions below `log_start_offset` and continue from there at least. Producers stay."""
+        """Drop the decided transactions below `log_start_offset`, and continue from there at least. Producers stay."""
         self._unreplicated.remove_ended_below(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
         latest = self._snapshots.latest
         self._last_snapshot_offset = log_start_offset if latest is None else latest
 
     def remove_expired_producers(self, now_ms: int) -> Iterator[None]:
-        """Forget the producers, and the verifications, that had no word for `producer_id_expiration_ms`: some at a time."""
+        """Drop producers and verifications without activity for `producer_id_expiration_ms`, some at a time."""
         for count, producer_id in enumerate(list(self._producers), 1):
             entry = self._producers.get(producer_id)
             if entry is not None and self._is_expired(entry, now_ms):
@@ -214,10 +214,9 @@ class ProducerStateManager:
         return entry.current_txn_first_offset < 0 and now_ms - entry.last_timestamp >= self.producer_id_expiration_ms
 
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
-        """Take the state back to the last snapshot in (log_start_offset, log_end_offset]; the caller replays from there.
+        """Reset the state to the last snapshot in (log_start_offset, log_end_offset]; the caller replays from there.
 
-        Snapshots outside of that are deleted. If the map ends at `log_end_offset` already, it stays as it is.
-        Raises StorageError.
+        Other snapshots are deleted. If the state is already at `log_end_offset`, it stays. Raises StorageError.
         """
         for offset in list(self._snapshots.offsets):
             if offset > log_end_offset or offset <= log_start_offset:
@@ -229,9 +228,9 @@ class ProducerStateManager:
         self._load_from_snapshot(log_start_offset, now_ms)
 
     def as_of(self, log_start_offset: int, offset: int, now_ms: int) -> ProducerStateManager:
-        """Return another one as the last snapshot in (log_start_offset, offset] has it. No file is changed.
+        """Return a new state as of the last snapshot in (log_start_offset, offset]. No file is changed.
 
-        A snapshot that cannot be read is skipped. Raises StorageError.
+        An unreadable snapshot is skipped. Raises StorageError.
         """
         found = ProducerStateManager(
             self.topic_partition,
@@ -250,9 +249,9 @@ class ProducerStateManager:
         return found
 
     def take_over(self, other: ProducerStateManager, log_end_offset: int) -> None:
-        """Know what another one knows at the log's new end, and delete the snapshots above it. Raises StorageError.
+        """Take over another state at the log's new end, and delete the snapshots above it. Raises StorageError.
 
-        Its snapshot is not forced to the disk: without it a start reads from the one before it.
+        Its snapshot is not synced: without it a start uses the previous one.
         """
         for snapshot in [one for one in self._snapshots.offsets if one > log_end_offset]:
             self._snapshots.delete(snapshot)
@@ -263,7 +262,7 @@ class ProducerStateManager:
         self.take_snapshot(sync=False)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Forget everything, delete all snapshots, continue at `offset`. Raises StorageError."""
+        """Drop everything, delete all snapshots, continue at `offset`. Raises StorageError."""
         self._clear()
         for snapshot in list(self._snapshots.offsets):
             self._snapshots.delete(snapshot)
@@ -271,13 +270,13 @@ class ProducerStateManager:
         self.map_end_offset = offset
 
     def load_entry(self, entry: ProducerStateEntry) -> None:
-        """Put a producer in as it was at `map_end_offset`, with its open transaction."""
+        """Add a producer as it was at `map_end_offset`, with its open transaction."""
         self._put(entry)
         if entry.has_open_transaction:
             self._ongoing.put(TxnMetadata(entry.producer_id, LogOffsetMetadata(entry.current_txn_first_offset)))
 
     def recall(self, producer_id: int, batches: tuple[BatchMetadata, ...]) -> None:
-        """Know more of the batches of a producer, of which a snapshot had the last one. Oldest first."""
+        """Set the latest batches of a producer, of which a snapshot had only the last. Oldest first."""
         entry = self._producers[producer_id].copy()
         entry.batches = batches
         self._put(entry)
@@ -285,7 +284,7 @@ class ProducerStateManager:
     def _put(self, entry: ProducerStateEntry) -> None:
         self._producers[entry.producer_id] = entry
         if len(self._producers) > AT_ONCE:
-            entry.pack()  # The next snapshot is made while clients wait: of very many entries it only joins the bytes.
+            entry.pack()  # The next snapshot is made while clients wait: with very many entries it should only join bytes.
 
     def _load_from_snapshot(self, log_start_offset: int, now_ms: int) -> None:
         while (latest := self._snapshots.latest) is not None:
@@ -331,8 +330,8 @@ class ProducerStateManager:
         return self._snapshots.latest
 
     def remove_stray_snapshots(self, segment_base_offsets: Iterable[int], found: Iterable[str] | None = None) -> None:
-        """Look into the folder and delete the snapshots that belong to no segment; the highest of them stays if it lies
-        above every segment's base, for it is that of a clean shutdown (spec §9.6). Raises StorageError.
+        """Delete the snapshots that belong to no segment, except the highest one if it lies above every segment's base, because
+        it is that of a clean shutdown (spec §9.6). Raises StorageError.
 
         `found` are the names of the folder's files, if the caller has just listed them.
         """
@@ -345,11 +344,11 @@ class ProducerStateManager:
             self._snapshots.delete(offset)
 
     def remove_and_mark_snapshot_for_deletion(self, offset: int) -> Path | None:
-        """Rename a snapshot to ``….deleted`` and return that path, for the caller to remove later; None if it is gone."""
+        """Rename a snapshot to ``….deleted`` and return that path, for the caller to remove later; None if it does not exist."""
         return self._snapshots.mark_for_deletion(offset)
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Note that the folder was renamed."""
+        """Update the paths after the folder was renamed."""
         self._snapshots.update_parent_dir(directory)
 
     # Verification of transactions (KIP-890).
@@ -357,7 +356,7 @@ class ProducerStateManager:
     def maybe_create_verification(
         self, producer_id: int, sequence: int, epoch: int, *, has_epoch_each: bool = False
     ) -> VerificationStateEntry:
-        """Return a producer's open verification, a new one if there is none, with the lowest sequence brought up to date."""
+        """Return a producer's open verification, or a new one, with the lowest sequence updated."""
         entry = self._verifications.get(producer_id)
         if entry is None:
             entry = self._verifications[producer_id] = VerificationStateEntry(

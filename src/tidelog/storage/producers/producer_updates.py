@@ -1,14 +1,15 @@
-"""What one append means for the producers: worked out before anything is written, taken over once it is (spec §5.1, §9.7).
+"""The changes of producer state by one append: computed before the write, applied after it (spec §5.1, §9.7).
 
 | append | before the write | after it |
 |---|---|---|
-| as leader | the batch is checked against what its producer wrote before, or found to repeat it | the producer's new state |
-| as follower | markers are read; nothing is refused that a leader took | batch by batch, as if each had come alone |
+| as leader | the batch is checked against the producer's earlier batches, or is a duplicate | the producer's new state |
+| as follower | markers are read; nothing that a leader accepted is refused | batch by batch, as if each had been appended alone |
 
-A leader's set with producers in it is a single batch. A follower's may hold several transactions of one producer; the last
-stable offset noted with an aborted one must be that of its marker, not that of the set's end, or reads would miss those between.
+A leader's append with a producer is a single batch. A follower's append may contain several transactions of one producer. The
+last stable offset stored with an aborted one must be that at its marker, not at the end of the append, or reads would miss those
+in between.
 
-`appending` calls it for appends with a producer id in them, and for no others.
+`appending` calls this only for appends with a producer id.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from tidelog.storage.segment.log_segment import LogSegment
 
 
 class LeaderUpdates(NamedTuple):
-    """The producer's part of an append, the transaction that it completes, or the batch that it repeats."""
+    """The producer's part of an append, the transaction that it completes, or the batch that it duplicates."""
 
     info: ProducerAppendInfo | None
     completed: CompletedTxn | None
     duplicate: BatchMetadata | None
 
     def apply(self, producer_state: ProducerStateManager, segment: LogSegment) -> None:
-        """Take it over; `segment` is where the records are, and where an aborted transaction is noted. Raises StorageError."""
+        """Apply it; `segment` has the records, and records an aborted transaction. Raises StorageError."""
         if self.info is not None:
             producer_state.update(self.info)
         if self.completed is not None:
@@ -46,13 +47,13 @@ class LeaderUpdates(NamedTuple):
 
 
 class FollowerUpdates(NamedTuple):
-    """The batches of producers, and what those among them say that are markers."""
+    """The batches of producers, and the markers among them."""
 
     batches: list[tuple[BatchHeader, EndTxnMarker | None]]
     duplicate: BatchMetadata | None = None
 
     def apply(self, producer_state: ProducerStateManager, segment: LogSegment) -> None:
-        """Take it over; `segment` is where the records are, and where aborted transactions are noted. Raises StorageError."""
+        """Apply it; `segment` has the records, and records aborted transactions. Raises StorageError."""
         for header, marker in self.batches:
             completed = producer_state.replay(header, marker)
             if completed is not None:
@@ -64,7 +65,7 @@ def analyze_as_leader(
 ) -> LeaderUpdates:
     """Check the batch `data`, which is to be written at `where`.
 
-    Raises a ProducerError where it does not follow what its producer wrote before, InvalidRecordError for a marker that is none.
+    Raises a ProducerError if it does not follow the producer's earlier batches, InvalidRecordError for an invalid marker.
     """
     if origin is AppendOrigin.CLIENT:
         duplicate = producer_state.duplicate_of(header)
@@ -76,12 +77,12 @@ def analyze_as_leader(
 
 
 def analyze_as_follower(headers: Sequence[BatchHeader], data: memoryview) -> FollowerUpdates:
-    """Read the markers among batches, `data`. Raises InvalidRecordError for one that is none."""
+    """Read the markers among the batches in `data`. Raises InvalidRecordError for an invalid one."""
     return FollowerUpdates([(header, _end_txn_marker(header, data)) for header in headers if header.has_producer_id])
 
 
 def _end_txn_marker(header: BatchHeader, data: memoryview) -> EndTxnMarker | None:
-    """Return what a control batch says about its producer's transaction; None if it is no marker, or an emptied one."""
+    """Return the transaction marker in a control batch; None if it is another control record, or was removed by compaction."""
     if not header.attributes & CONTROL_BIT:
         return None
     batch = data[header.position : header.end_position]

@@ -1,6 +1,6 @@
-"""Transactions by their first offset: those that are open, and those whose marker is not yet replicated (spec §9.7).
+"""Transactions by their first offset: open ones, and those whose marker is not yet replicated (spec §9.7).
 
-A log has few of either at a time; what is asked for at every append is the first one, so the offsets are kept in order.
+A log has few of either at a time. Each append needs the first one, so the offsets are kept in order.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TxnsByFirstOffset:
         return len(self._offsets)
 
     def __iter__(self) -> Iterator[TxnMetadata]:
-        """Yield the transactions, the one with the lowest first offset first."""
+        """Yield the transactions in order of their first offsets."""
         return (self._txns[offset] for offset in self._offsets)
 
     @property
@@ -42,21 +42,21 @@ class TxnsByFirstOffset:
         return self._txns[self._offsets[0]] if self._offsets else None
 
     def put(self, txn: TxnMetadata) -> None:
-        """Add a transaction, or put it in the place of one with the same first offset."""
+        """Add a transaction, replacing one with the same first offset."""
         offset = txn.first_offset.message_offset
         if offset not in self._txns:
             bisect.insort(self._offsets, offset)
         self._txns[offset] = txn
 
     def pop(self, first_offset: int) -> TxnMetadata | None:
-        """Take a transaction out; None if there is none that begins there."""
+        """Remove and return a transaction; None if none begins there."""
         txn = self._txns.pop(first_offset, None)
         if txn is not None:
             del self._offsets[bisect.bisect_left(self._offsets, first_offset)]
         return txn
 
     def remove_ended_below(self, offset: int) -> None:
-        """Forget the transactions whose marker lies below `offset`."""
+        """Drop the transactions whose marker is below `offset`."""
         for first_offset in [first for first, txn in self._txns.items() if 0 <= txn.last_offset < offset]:
             self.pop(first_offset)
 

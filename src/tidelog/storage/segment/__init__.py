@@ -1,1 +1,1 @@
-"""One segment, written: its log file, its indexes, and the segments of a log in order. `log_segment.LogSegment` is the way in."""
+"""One segment, written: its log file, its indexes, and the segments of a log in order. Entry point: `log_segment.LogSegment`."""

@@ -1,15 +1,13 @@
-"""What the time index of a segment says that was opened from disk, checked against the log before a search goes by it.
+"""Checks the time index of a segment that was opened from disk against the log before a search uses it.
 
-A crash may have left it short, and the disk may have changed it since; no checksum would show it. Entries that this process has
-made are believed: they are what it saw in the batches as it appended them. Of others the rule is that of `reader.segment_time`:
-the batch that an entry is about has its timestamp, and no batch before reaches it. The headers of all batches show that, up to
-the entry, and up to the segment's end where the largest timestamp is asked for (`walked_headers`: once, and not on the thread
-that serves clients). An entry that was found true is not looked at again.
+A crash may have left it short, and the disk may have changed it; it has no checksum. Entries made by this process are trusted,
+because it saw the batches as it appended them. Others are checked as in `reader.segment_time`: the entry's batch has its
+timestamp, and no earlier batch reaches it. The headers of all batches up to the entry show that, or up to the segment's end if
+the largest timestamp is needed (`walked_headers`: once, and not on the thread that serves clients). An entry found correct is not
+checked again.
 
-So many bytes of one log are walked, `MAX_BYTES`. In segments beyond, the batches since the entry before are checked, which
-sees each single lie; a warning says so.
-
-An index that lies is no longer asked: the headers of the whole segment answer in its place.
+At most `MAX_BYTES` of one log are walked. In further segments only the batches since the previous entry are checked, which
+detects single wrong entries; a warning says so. A wrong index is no longer used: the headers of the whole segment replace it.
 """
 
 from __future__ import annotations
@@ -31,18 +29,18 @@ logger = logging.getLogger("tidelog.storage")
 MAX_BYTES = 4 * 1024 * 1024 * 1024
 
 MAX_KNOWN = 4096
-"""Entries that are remembered as true."""
+"""The most entries that are remembered as correct."""
 
 
 class TimesBudget:
-    """How much of a log may still be walked to prove what its time indexes claim, in bytes of segments."""
+    """How much of a log may still be walked to check its time indexes, in bytes of segments."""
 
     def __init__(self) -> None:
         self._left_bytes = MAX_BYTES
         self._is_noted = False
 
     def allows(self, segment: TimedSegment) -> bool:
-        """Take a segment's bytes, if there are as many left."""
+        """Take a segment's bytes from the budget, if enough are left."""
         if segment.log.size_bytes <= self._left_bytes:
             self._left_bytes -= segment.log.size_bytes
             return True
@@ -65,7 +63,7 @@ class LogOffsetPosition(NamedTuple):
 
 
 class TimedSegment(Protocol):
-    """A segment, as far as its times are asked for."""
+    """A segment, as far as its times are needed."""
 
     @property
     def base_offset(self) -> int: ...
@@ -82,7 +80,7 @@ class TimedSegment(Protocol):
 
 
 class CheckedTimes:
-    """The time index of one segment, for searches. Raises what reading the log raises (CorruptBatchError, StorageError)."""
+    """The checked time index of one segment. Raises what reading the log raises (CorruptBatchError, StorageError)."""
 
     def __init__(self, segment: TimedSegment, budget: TimesBudget) -> None:
         self._segment = segment
@@ -92,18 +90,18 @@ class CheckedTimes:
         self._lies = False
 
     def is_true_for(self, timestamp: int) -> bool:
-        """Whether the index may be asked for a time (ms): whether the entry that is found then is true, or there is none."""
+        """Whether the index can be used for a time (ms): the entry found for it is correct, or there is none."""
         if self._lies:
             return False
         slot = self._segment.time_index.slot(timestamp)
         return slot < 0 or self._is_true(slot)
 
     def first_reaching(self, timestamp: int) -> int | None:
-        """Return where to begin to meet the first batch soon that reaches a time (ms), None without one: by the headers."""
+        """Return a position shortly before the first batch that reaches a time (ms), from the headers; None without one."""
         return self._segment.headers_from(0).first_reaching(timestamp)
 
     def not_walked(self) -> NotWalkedError:
-        """Return the error that has another thread walk what `largest` needs: for callers that have asked enough at once."""
+        """Return the error by which another thread is asked to walk what `largest` needs."""
         headers = self._segment.headers_from(0)
         return NotWalkedError(headers, Goal(self._segment.log.size_bytes if self._may_walk() else 0))
 
@@ -114,7 +112,7 @@ class CheckedTimes:
             try:
                 return self._largest_from(0)
             except CorruptBatchError:
-                self._is_walked = False  # A batch cannot be: what is after it can still be looked at.
+                self._is_walked = False  # A batch is damaged; later ones can still be read.
         slots = 0 if self._lies else segment.time_index.entries
         found = None
         if slots and self._is_true(slots - 1):
@@ -122,7 +120,7 @@ class CheckedTimes:
         return self._largest_from(0 if found is None else found.position)
 
     def _largest_from(self, position: int) -> TimestampOffset:
-        """Return the same of the batches from a position on."""
+        """Return the same for the batches from a position on."""
         segment = self._segment
         headers = segment.headers_from(position)
         largest = headers.largest()
@@ -134,7 +132,7 @@ class CheckedTimes:
         return TimestampOffset(NO_TIMESTAMP, segment.base_offset)
 
     def _is_true(self, slot: int) -> bool:
-        """Say whether an entry is true. If not, the index is no longer asked."""
+        """Whether an entry is correct. If not, the index is no longer used."""
         index = self._segment.time_index
         entry = index.entry(slot)
         if entry in self._known:
@@ -146,7 +144,7 @@ class CheckedTimes:
             self._known.add(entry)
             return True
         self._lies = True
-        if batch is None or batch.magic > 0:  # v0 has no timestamps, but Kafka noted when it appended.
+        if batch is None or batch.magic > 0:  # v0 has no timestamps, but Kafka indexed the append times.
             logger.warning(
                 "%s: entry %d (%d at offset %d) does not agree with the log, which is read instead", index.path, slot, *entry
             )
@@ -162,7 +160,7 @@ class CheckedTimes:
             if self._may_walk():
                 return segment.headers_from(0).largest_before(batch.position) < entry.timestamp
         except CorruptBatchError:
-            self._is_walked = False  # A batch before that cannot be: what is after it can still be looked at.
+            self._is_walked = False  # An earlier batch is damaged; later ones can still be read.
         neighbour = None if before is None else self._batch_of(before)
         is_as_indexed = neighbour is not None and before is not None and neighbour.max_timestamp == before.timestamp
         start = neighbour.position if neighbour is not None and is_as_indexed else 0

@@ -1,13 +1,13 @@
-"""Open files of a process that may not have many: logs give back those that they can open again, before anything fails.
+"""Limits open files: logs close files that they can reopen before the process runs out of descriptors.
 
 | the process has | then |
 |---|---|
-| fewer than `SPARE` descriptors left after an open | the logs of this thread give theirs back |
-| none left | the same, and the open is tried once more |
-| none left even so | OSError with EMFILE: the caller may try again, nothing was changed (`is_shortage`) |
+| fewer than `SPARE` descriptors left after an open | the logs of this thread close theirs |
+| none left | the same, and the open is retried once |
+| still none left | OSError with EMFILE: nothing was changed, and the caller may retry (`is_shortage`) |
 
-A segment's files are opened when they are needed, so that a file which is given back costs one `open` at its next use. An
-owner of logs registers with `close_on_shortage_by` on the thread that they belong to; other threads' logs are never touched.
+A segment opens its files when needed, so closing one costs one `open` at its next use. An owner of logs registers with
+`close_on_shortage_by` on the logs' thread; other threads' logs are never touched.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 SPARE = 48
-"""So many descriptors are kept free for what is open for a moment only: checkpoints, snapshots, folders, threads that read."""
+"""How many descriptors are kept free for short use: checkpoints, snapshots, folders, threads that read."""
 
 AT_ONCE = 4
-"""A change of a log's files has no more than so many open at once, beside the log's own."""
+"""The most files that a change of a log has open at once, beside the log's own."""
 
 SHORTAGE = frozenset({errno.EMFILE, errno.ENFILE})
 
@@ -31,7 +31,7 @@ Giver = Callable[[], int]
 
 
 class _Thread(threading.local):
-    """Of one thread: who can give descriptors back, and how many opens are left until they are asked again."""
+    """Of one thread: what can close descriptors, and how many opens remain until it is asked again."""
 
     def __init__(self) -> None:
         self.givers: list[Giver] = []
@@ -42,35 +42,35 @@ _thread = _Thread()
 
 
 def close_on_shortage_by(giver: Giver) -> None:
-    """Have `giver` called when descriptors are short on this thread; it returns how many it has closed."""
+    """Call `giver` when descriptors are short on this thread; it returns how many it has closed."""
     _thread.givers.append(giver)
 
 
 def forget_closer(giver: Giver) -> None:
-    """Forget a giver; no-op on another thread, or where it is unknown."""
+    """Remove a giver; no-op on another thread, or if it is unknown."""
     if giver in _thread.givers:
         _thread.givers.remove(giver)
 
 
 def open_file(path: Path | str, flags: int, mode: int = 0o666) -> int:
-    """Open a file as `os.open`. Raises OSError; EMFILE only where no log could give a descriptor back."""
+    """Open a file like `os.open`. Raises OSError; EMFILE only if no log could close a descriptor."""
     try:
         fd = os.open(path, flags, mode)
     except OSError as error:
         if error.errno not in SHORTAGE or not _give_back():
             raise
         return os.open(path, flags, mode)
-    # The system hands out the lowest number that is free, so that a high one says that few are left.
+    # The system assigns the lowest free number, so a high one shows that few are left.
     if fd >= _spare_from():
         if _thread.rest:
             _thread.rest -= 1
         elif not _give_back():
-            _thread.rest = SPARE  # None can be freed: do not look again at once.
+            _thread.rest = SPARE  # None can be freed: do not try again at once.
     return fd
 
 
 def ensure_spare() -> None:
-    """Raise OSError (EMFILE) unless `AT_ONCE` files can be opened now; before a change that must not stop in the middle."""
+    """Raise OSError (EMFILE) unless `AT_ONCE` files can be opened now; called before a change that must not stop halfway."""
     taken: list[int] = []
     try:
         for _ in range(AT_ONCE):
@@ -81,7 +81,7 @@ def ensure_spare() -> None:
 
 
 def is_shortage(error: BaseException | None) -> bool:
-    """Whether an error, or what it came from, says that the process (or the machine) has no descriptor left."""
+    """Whether an error, or its cause, means that the process or the machine has no descriptors left."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in SHORTAGE:
             return True
@@ -97,7 +97,7 @@ _limit = 0
 
 
 def look_at_limit() -> None:
-    """Take over the limit of open files, which was changed, or may have been."""
+    """Read the limit of open files again, because it may have changed."""
     global _limit  # noqa: PLW0603 - the process has one
     _limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 

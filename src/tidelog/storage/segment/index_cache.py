@@ -1,7 +1,7 @@
-"""Indexes at rest that are asked again and again: kept in memory, the most recently used ones, so many bytes of them.
+"""Caches frequently used indexes at rest in memory, by least recent use, up to a number of bytes.
 
-A look-up in a file opens it, reads a dozen entries, and closes it: right for ten thousand segments that are asked once. One that
-is asked for the third time is taken into memory. Each thread has its own, as an index belongs to one thread.
+A look-up in a file opens it, reads a dozen entries, and closes it, which suits ten thousand segments that are used once. An index
+that is used for the third time is loaded into memory. Each thread has its own cache, because an index belongs to one thread.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from tidelog.formats.index_entries import IndexEntries
 
 MAX_BYTES = 16 * 1024 * 1024
 TAKEN_AT = 3
-"""At which look-up an index is taken into memory."""
+"""The look-up at which an index is loaded into memory."""
 
 _Entries = TypeVar("_Entries", bound=IndexEntries)
 
 
 class _Kept(threading.local):
-    """The indexes of one thread, the least recently used first, and how many bytes they have."""
+    """The indexes of one thread, the least recently used first, and their total bytes."""
 
     def __init__(self) -> None:
         self.indexes: dict[IndexEntries, int] = {}
@@ -30,7 +30,7 @@ _kept = _Kept()
 
 
 def in_memory(at_rest: _Entries) -> _Entries:
-    """Return an index in memory with the same entries as one that reads a file; that one itself if it was asked too rarely.
+    """Return an index in memory with the same entries as one that reads a file; the same index if it was used too rarely.
 
     Raises what reading the file raises.
     """

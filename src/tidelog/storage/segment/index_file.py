@@ -1,25 +1,25 @@
-"""The `.index` and `.timeindex` of a segment, written: entries in memory, and the sparse file that holds them (spec §2).
+"""The writable `.index` and `.timeindex` of a segment: entries in memory, and their sparse file (spec §2).
 
-What the entries mean, and when one is accepted, is in `formats.offset_index` and `formats.time_index`; this owns the files.
+`formats.offset_index` and `formats.time_index` define the entries and when one is accepted; this owns the files.
 
 | state | entries | the file | descriptors |
 |---|---|---|---|
-| idle | unknown | unknown, there or not | none |
-| live | in memory | the same, then zeros up to what the index can hold | one |
-| at rest | in the file, read by bisection with `pread` when asked for (often: `index_cache`) | cut to its entries | none |
+| idle | unknown | unknown, may not exist | none |
+| live | in memory | the same, then zeros up to the index's capacity | one |
+| at rest | in the file, found by bisection with `pread` (frequently used ones: `index_cache`) | trimmed to its entries | none |
 
-An index is idle until it is needed: only then is its file created, in its full length (`segment.index.bytes`, rounded down
-to whole entries), or looked at. It becomes live with the first change, at rest at the roll.
+An index is idle until it is needed: only then is its file created, in its full length (`segment.index.bytes`, rounded down to
+whole entries), or opened. It becomes live with the first change, and at rest at the roll.
 
 Invariants
-    * In Kafka an entry is stored into a mapped file; on a full disk that kills the process. Here each goes by `pwrite`, and a
-      failure is an error: the entry is then not there, in memory as on disk.
-    * After the entries the file holds zeros only: a truncation wipes what it removes.
-    * A file that is there counts as Kafka counts it, in its full length: it is full, until `resize` gives it room. But a tail of
-      zeros (of an index that was copied or left while it was live) holds no entries.
+    * Kafka stores entries in a mapped file, which on a full disk kills the process. Here they are written by `pwrite`, and a
+      failure is an error: the entry then exists neither in memory nor on disk.
+    * After the entries the file has only zeros: a truncation overwrites what it removes.
+    * As in Kafka, an existing file counts in its full length: it is full until `resize` gives it room. But a tail of zeros (of an
+      index that was copied or left while live) has no entries.
 
-What each of the two is asked is in `offset_index_file` and `time_index_file`. `LogSegment` owns one of each; recovery replaces
-their contents. One thread at a time.
+`offset_index_file` and `time_index_file` have the look-ups. `LogSegment` owns one of each; recovery replaces their contents. One
+thread at a time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _Answer = TypeVar("_Answer")
 
 
 class IndexFile(Generic[_Entries]):
-    """What both have in common. `max_index_bytes` is what a live index may grow to. Not for use by itself."""
+    """The common part of both. `max_index_bytes` is the limit of a live index. Not for use by itself."""
 
     def __init__(self, path: Path, base_offset: int, max_index_bytes: int, kind: type[_Entries]) -> None:
         self.path = path
@@ -64,16 +64,16 @@ class IndexFile(Generic[_Entries]):
     def __del__(self) -> None:
         self.close_handlers()
 
-    # --- what is in it; each of these creates the file if there is none
+    # --- content; each of these creates the file if it is missing
 
     @property
     def entries(self) -> int:
-        """How many entries there are."""
+        """The number of entries."""
         return self._readable().entries
 
     @property
     def max_entries(self) -> int:
-        """How many entries there can be."""
+        """The most entries that fit."""
         return self._with_room().max_entries
 
     @property
@@ -83,19 +83,19 @@ class IndexFile(Generic[_Entries]):
 
     @property
     def length_bytes(self) -> int:
-        """Bytes of the file, which is what the entries could fill."""
+        """Bytes of the file, which the entries could fill."""
         index = self._with_room()
         return index.length_bytes if self._live_entries is None else index.max_entries * index.entry_bytes
 
     def to_bytes(self) -> bytes:
-        """Return the entries as the file holds them."""
+        """Return the entries as stored in the file."""
         return self._at_rest_closed(self._readable().to_bytes())
 
     def sanity_check(self) -> None:
-        """Raise CorruptIndexError if the entries' ends or the file's length cannot be (spec §2.7)."""
+        """Raise CorruptIndexError if the first or last entry or the file's length is impossible (spec §2.7)."""
         self._at_rest_closed(self._readable().sanity_check())
 
-    # --- changing it
+    # --- changes
 
     def truncate_to(self, offset: int) -> None:
         """Remove the entries at or above `offset`. Raises StorageError."""
@@ -113,9 +113,9 @@ class IndexFile(Generic[_Entries]):
             self._wipe_tail(index)
 
     def resize(self, new_size_bytes: int) -> bool:
-        """Change what the file can hold, to no less than its entries; False if it is that already. Raises StorageError.
+        """Change the capacity, to no less than the entries; False if it is unchanged. Raises StorageError.
 
-        So an index that was written with more room than there is now stays whole (and is full).
+        So an index that was written with a larger capacity stays whole (and is full).
         """
         index = self.live()
         if not index.resize(max(new_size_bytes, index.size_bytes)):
@@ -125,9 +125,9 @@ class IndexFile(Generic[_Entries]):
         return True
 
     def create_if_missing(self) -> None:
-        """Have the file there; one that is, is not looked into. Raises StorageError.
+        """Create the file if it is missing; an existing one is not read. Raises StorageError.
 
-        One that is made here is empty, and gets its room when it is first changed: nothing of it needs to be synced but its name.
+        A new file is empty, and gets its capacity at the first change: only its name needs to be synced.
         """
         if not self.is_idle or self.path.exists():
             return
@@ -138,23 +138,23 @@ class IndexFile(Generic[_Entries]):
         self.is_own = self._is_synced = self._grows_later = True
 
     def grow_later(self) -> None:
-        """Give the index its full length, as the active segment's needs it, but not before it is changed. Raises StorageError."""
+        """Give the index its full capacity, as the active segment needs, at the first change. Raises StorageError."""
         if self._live_entries is None:
             self._grows_later = True
         else:
             self.resize(self.max_index_bytes)
 
     def trim_to_valid_size(self) -> bool:
-        """Cut the file to its entries; False if it is that already. Raises StorageError."""
+        """Trim the file to its entries; False if it is unchanged. Raises StorageError."""
         return self.resize(self.live().size_bytes)
 
     def reset(self) -> None:
-        """Start over: no entries, and room for as many as can be. What was there is not read. Raises StorageError."""
+        """Start over, without entries and with full capacity. The old content is not read. Raises StorageError."""
         self._forget()
         index = self._kind.create(self.base_offset, self.max_index_bytes)
         try:
             if self.path.is_symlink():
-                self.path.unlink()  # What it leads to is another folder's.
+                self.path.unlink()  # Its target belongs to another folder.
             self._fd = open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
             os.ftruncate(self._fd, index.max_entries * index.entry_bytes)
         except OSError as error:
@@ -165,7 +165,7 @@ class IndexFile(Generic[_Entries]):
         self._is_written, self._is_synced = True, False
 
     def install(self, raw: bytes | bytearray | memoryview) -> None:
-        """Replace what is there by whole entries, as recovery has rebuilt them; more than there is room for are left out.
+        """Replace the content by complete entries, as recovery has rebuilt them; those that exceed the capacity are left out.
 
         Raises StorageError.
         """
@@ -178,7 +178,7 @@ class IndexFile(Generic[_Entries]):
         self.write_entries()
 
     def flush(self) -> None:
-        """Wait until the file is on the disk; it is created if there is none. Raises StorageError."""
+        """Wait until the file is on disk; it is created if missing. Raises StorageError."""
         self.create_if_missing()
         if not self._is_synced or self.unwritten_entries:
             was_open = self._fd >= 0
@@ -187,7 +187,8 @@ class IndexFile(Generic[_Entries]):
                 self.release()
 
     def begin_sync(self) -> Path | None:
-        """Write what waits, take the file as synced, and return its path for the one who syncs it; None if it is synced already.
+        """Write pending entries, mark the file as synced, and return its path for the caller to sync; None if it is synced
+        already.
 
         Raises StorageError.
         """
@@ -199,17 +200,17 @@ class IndexFile(Generic[_Entries]):
         return self.path
 
     def sync_failed(self) -> None:
-        """Note that the sync that was begun did not succeed."""
+        """Record that the sync in progress failed."""
         self._is_written, self._is_synced = True, False
 
     def rest(self) -> None:
-        """Give memory and descriptor back; the entries are read from the file from now on. Raises StorageError."""
+        """Release memory and descriptor; entries are read from the file from now on. Raises StorageError."""
         self.write_entries()
         self.release()
         self._live_entries = None
 
     def release(self) -> None:
-        """Give the descriptor back until the next use. Raises StorageError where closing reports a lost write."""
+        """Close the descriptor until the next use. Raises StorageError if closing reports a lost write."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             try:
@@ -218,9 +219,10 @@ class IndexFile(Generic[_Entries]):
                 raise self._refused("close", error) from error
 
     def close(self) -> None:
-        """Truncate the file to its entries and release all resources; an unused one stays as it is. Raises StorageError.
+        """Trim the file to its entries and release all resources; an unused one is not changed. Raises StorageError.
 
-        What was written is synced. Kafka does not: a clean end and a power cut, and the last entry may be lost.
+        Written entries are synced. Kafka does not sync them: after a clean shutdown and a power failure the last entry may be
+        lost.
         """
         self._grows_later = False
         try:
@@ -232,7 +234,7 @@ class IndexFile(Generic[_Entries]):
             self._forget()
 
     def close_handlers(self) -> None:
-        """Give the descriptor back and leave the file as it is (when its disk has failed). Never raises."""
+        """Close the descriptor without changing the file (when its disk has failed). Never raises."""
         fd, self._fd = getattr(self, "_fd", -1), -1
         if fd >= 0:
             try:
@@ -242,19 +244,19 @@ class IndexFile(Generic[_Entries]):
 
     @property
     def is_open(self) -> bool:
-        """Whether a descriptor is held."""
+        """Whether a descriptor is open."""
         return self._fd >= 0
 
     @property
     def is_idle(self) -> bool:
-        """Whether the index was not used yet."""
+        """Whether the index has not been used yet."""
         return self._live_entries is None and self._entries_at_rest is None
 
     # --- the file and its name
 
     def rename_to(self, path: Path) -> None:
-        """Move the file, if there is one; the new path holds even if the move fails. Raises StorageError."""
-        self._entries_at_rest = None  # It reads by name.
+        """Rename the file, if it exists; the new path applies even if that fails. Raises StorageError."""
+        self._entries_at_rest = None  # It reads by path.
         old, self.path = self.path, path
         try:
             old.replace(path)
@@ -264,19 +266,19 @@ class IndexFile(Generic[_Entries]):
             raise StorageError(f"cannot rename an index: {error.strerror or error}", path=old) from error
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Note that the folder was renamed."""
+        """Update the path after the folder was renamed."""
         self._entries_at_rest = None
         self.path = directory / self.path.name
 
     def delete_if_exists(self) -> bool:
-        """Give everything back and remove the file; say whether there was one. Raises StorageError."""
+        """Release everything and remove the file; return whether it existed. Raises StorageError."""
         self._forget()
         return delete_file(self.path)
 
     # --- for the segment's append: several entries, one write
 
     def live(self) -> _Entries:
-        """Return the entries in memory, to be changed; `write_entries` then brings new ones to the file. Raises StorageError."""
+        """Return the entries in memory, for changes; `write_entries` then writes new ones to the file. Raises StorageError."""
         if self._live_entries is None:
             if not self.path.exists():
                 self.reset()
@@ -290,11 +292,11 @@ class IndexFile(Generic[_Entries]):
 
     @property
     def unwritten_entries(self) -> int:
-        """How many entries the file does not have yet; whatever syncs, cuts or closes it writes them first."""
+        """How many entries are not in the file yet; syncing, truncating or closing writes them first."""
         return 0 if self._live_entries is None else self._live_entries.entries - self._written
 
     def write_entries(self) -> None:
-        """Write the entries that the file does not have yet. Raises StorageError; `keep` then takes them back."""
+        """Write the entries that are not in the file yet. Raises StorageError; `keep` then undoes them."""
         index = self._live_entries
         if index is None or index.entries == self._written:
             return
@@ -312,7 +314,7 @@ class IndexFile(Generic[_Entries]):
         self._is_written, self._is_synced = True, False
 
     def keep(self, entries: int) -> None:
-        """Go back to the first so many entries after an append that failed; never raises, the next write goes over the rest."""
+        """Go back to the first so many entries after a failed append; never raises, the next write overwrites the rest."""
         index = self._live_entries
         if index is not None and index.entries > entries:
             index.keep(entries)
@@ -324,7 +326,7 @@ class IndexFile(Generic[_Entries]):
     # --- inside
 
     def _with_room(self) -> _Entries:
-        """Return the entries, once the file has the length that it should have."""
+        """Return the entries, after giving the file its length."""
         return self.live() if self._grows_later else self._readable()
 
     def _readable(self) -> _Entries:
@@ -334,7 +336,7 @@ class IndexFile(Generic[_Entries]):
             try:
                 entries = self._kind.open(ReadOnlyFile(self.path, fallbacks=()), self.base_offset)
             except SegmentChangedError:
-                return self.live()  # There is none: it is created.
+                return self.live()  # The file does not exist: it is created.
             if self._kind is TimeIndex and entries.length_bytes == entries.entry_bytes:
                 entries.entries = 1  # Timestamp 0 at the base, not the tail of a live index.
             entries.close()
@@ -342,13 +344,13 @@ class IndexFile(Generic[_Entries]):
         return self._entries_at_rest
 
     def _at_rest_closed(self, answer: _Answer) -> _Answer:
-        """Pass an answer on, and give back the descriptor that reading the file may have taken."""
+        """Return a result, and close the descriptor that reading the file may have opened."""
         if self._entries_at_rest is not None:
             self._entries_at_rest.close()
         return answer
 
     def _load(self) -> None:
-        """Take the file's entries into memory."""
+        """Load the file's entries into memory."""
         at_rest = self._readable()
         raw = self._at_rest_closed(at_rest.to_bytes())
         entries = self._kind.from_bytes(self.base_offset, raw)
@@ -359,7 +361,7 @@ class IndexFile(Generic[_Entries]):
             self._wipe_tail(entries)
 
     def _wipe_tail(self, index: _Entries) -> None:
-        """Put zeros after the entries, and see to the file's length."""
+        """Write zeros after the entries, and set the file's length."""
         self._written = min(self._written, index.entries)
         length = max(index.max_entries, index.entries) * index.entry_bytes
         self._set_length(index.size_bytes)
@@ -392,7 +394,7 @@ class IndexFile(Generic[_Entries]):
         return self._fd
 
     def _replace_link(self) -> int:
-        """Replace a symbolic link by a regular file: what that leads to is another folder's. Raises StorageError."""
+        """Replace a symbolic link by a regular file: its target belongs to another folder. Raises StorageError."""
         index = self._live_entries
         try:
             raw = self.path.read_bytes() if index is None else bytes(index.entries_from(0))

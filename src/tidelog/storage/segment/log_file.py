@@ -1,20 +1,19 @@
-"""The `.log` of a segment, written: bytes go in at the end, and only at the end (spec §4.15).
+"""The writable `.log` of a segment: bytes are only added at the end (spec §4.15).
 
 | | |
 |---|---|
-| `size_bytes` | the logical end: what was appended in whole. Readers of this class see nothing after it |
-| the file's length | the same, or more where the file is preallocated (zeros after the end) or where a write has failed |
+| `size_bytes` | the logical end, after the last complete append; this class reads nothing after it |
+| the file's length | the same, or more if the file is preallocated (zeros after the end) or a write has failed |
 
 Invariants
-    * What is not whole does not count. A write that fails half way is cut back; if the disk refuses that too, the error says so,
-      nothing is appended before it has succeeded, and `trim` or `close` try once more.
-    * A descriptor is taken when it is first needed, and may be given back at any time (`release`): a segment that nobody touches
-      costs none. Everything goes by `pread` and `pwrite`; a mapping is made only for callers that pass the bytes on unseen
-      (`mapped`).
-    * A symbolic link is never written through: what it leads to is another folder's (`read_only_view`).
-    * Nothing but `flush`, and `close` after a write, waits for the disk.
+    * Incomplete appends do not count. A failed write is truncated; if that fails too, the error says so, `trim` or `close`
+      retries, and nothing is appended before that succeeds.
+    * The descriptor is opened when first needed, and may be closed at any time (`release`), so an unused segment needs none. All
+      access is by `pread` and `pwrite`; a mapping is made only for callers that pass the bytes on unread (`mapped`).
+    * A symbolic link is never written through: its target belongs to another folder (`read_only_view`).
+    * Only `flush`, and `close` after a write, wait for the disk.
 
-How it is read is in `log_file_reader`. `LogSegment` owns one; recovery and compaction read through it. One thread at a time.
+`log_file_reader` reads it. `LogSegment` owns one; recovery and compaction read through it. One thread at a time.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from tidelog.storage.segment.log_file_reader import LogFileReader, refused
 
 
 class LogFile(LogFileReader):
-    """One `.log`. `path` changes with `rename_to`, the file stays the same."""
+    """One `.log`. `rename_to` changes `path`, the file stays the same."""
 
     def __init__(self, path: Path | str, size_bytes: int, *, preallocated_bytes: int = 0, fd: int = -1) -> None:
         super().__init__(path, size_bytes, fd)
@@ -43,11 +42,11 @@ class LogFile(LogFileReader):
     def open(
         cls, path: Path | str, *, file_already_exists: bool = False, init_file_size: int = 0, preallocate: bool = False
     ) -> LogFile:
-        """Take a file, or create it.
+        """Open or create a file.
 
         With `preallocate` a new file gets its full length, `init_file_size` bytes, at once and is logically empty. An existing
-        file counts in its full length, zeros and all: what of it is whole is for recovery to say. It is not opened yet.
-        Raises InvalidArgumentError for a file that an int32 cannot measure, StorageError.
+        file counts in its full length, zeros included: recovery finds the valid part. It is not opened yet. Raises
+        InvalidArgumentError for a file larger than an int32, StorageError.
         """
         try:
             if file_already_exists:
@@ -59,7 +58,7 @@ class LogFile(LogFileReader):
                     os.ftruncate(fd, init_file_size)
                     return cls(path, 0, preallocated_bytes=init_file_size, fd=fd)
                 log = cls(path, _checked_length(path, os.fstat(fd).st_size), fd=fd)
-                log._is_synced = not (file_already_exists or log.size_bytes)  # Of a new file only the name is to be synced.
+                log._is_synced = not (file_already_exists or log.size_bytes)  # Only the name of a new file must be synced.
                 return log
             except BaseException:
                 os.close(fd)
@@ -78,10 +77,10 @@ class LogFile(LogFileReader):
     # --- writing
 
     def append(self, data: Bytes) -> int:
-        """Write `data` after the end; return how many bytes that were.
+        """Write `data` at the end; return its size in bytes.
 
-        Raises InvalidArgumentError if an int32 could not hold the new size, StorageError if the disk refuses: the file is then
-        what it was before, or the message says that it is not.
+        Raises InvalidArgumentError if the new size exceeds an int32, StorageError if the disk fails: the file is then unchanged,
+        or the message says otherwise.
         """
         size = len(data)
         position = self.size_bytes
@@ -93,7 +92,7 @@ class LogFile(LogFileReader):
             fd = self._open()
         if self._is_torn:
             self._cut_back()
-        # From here to the end bytes may stand after the logical end, whatever interrupts this.
+        # From here on an interruption may leave bytes after the logical end.
         self._is_torn = True
         try:
             written = os.pwrite(fd, data, position)
@@ -108,7 +107,7 @@ class LogFile(LogFileReader):
         return size
 
     def truncate_to(self, target_bytes: int) -> int:
-        """Cut the file to `target_bytes`; return how many bytes went. A preallocated tail goes as well.
+        """Truncate the file to `target_bytes`; return how many bytes were removed, including a preallocated tail.
 
         Raises InvalidArgumentError for a target after the end or below 0, StorageError.
         """
@@ -120,7 +119,7 @@ class LogFile(LogFileReader):
         if target_bytes < max(size, self._preallocated_bytes) or self._is_torn:
             try:
                 fd = self._open()
-                if not self._is_link:  # Of such a file only less is seen.
+                if not self._is_link:  # A linked file is not changed; this object just reads less of it.
                     os.ftruncate(fd, target_bytes)
             except OSError as error:
                 raise refused("truncate", self.path, error) from error
@@ -132,17 +131,17 @@ class LogFile(LogFileReader):
         return size - target_bytes
 
     def take_back(self, size_bytes: int) -> None:
-        """Undo the appends after `size_bytes`: gone for this object even if the disk refuses. Raises StorageError then."""
+        """Undo the appends after `size_bytes`, for this object even if the disk fails. Raises StorageError then."""
         self.size_bytes = size_bytes
         self._is_torn = True
         self._cut_back()
 
     def trim(self) -> None:
-        """Cut off what stands after the end: a preallocated tail, or the rest of a write that failed. Raises StorageError."""
+        """Remove bytes after the end: a preallocated tail, or the rest of a failed write. Raises StorageError."""
         self.truncate_to(self.size_bytes)
 
     def flush(self) -> None:
-        """Wait until what was written, by whomever, is on the disk. Raises StorageError."""
+        """Wait until all writes, by any process, are on disk. Raises StorageError."""
         if self._is_synced:
             return
         was_open = self._fd >= 0
@@ -156,18 +155,18 @@ class LogFile(LogFileReader):
         self._is_synced = True
 
     def begin_sync(self) -> Path | None:
-        """Take the file as synced, and return its path for the one who syncs it now; None if it is synced already."""
+        """Mark the file as synced, and return its path for the caller to sync; None if it is synced already."""
         if self._is_synced:
             return None
-        self._is_synced = True  # What is written from here on says otherwise.
+        self._is_synced = True  # Later writes clear the mark.
         return self.path
 
     def sync_failed(self) -> None:
-        """Note that the sync that was begun did not succeed."""
+        """Record that the sync in progress failed."""
         self._is_synced = False
 
     def close(self) -> None:
-        """Finish: the tail is trimmed, what this object wrote is synced, the descriptor goes back. Raises StorageError."""
+        """Trim the tail, sync this object's writes, close the descriptor. Raises StorageError."""
         try:
             self.trim()
             if self._is_written:
@@ -186,7 +185,7 @@ class LogFile(LogFileReader):
             raise refused("look at", self.path, error) from error
 
     def rename_to(self, path: Path) -> None:
-        """Move the file; the new path holds even if the move fails, as in Kafka (spec §2.2). Raises StorageError."""
+        """Rename the file; the new path applies even if that fails, as in Kafka (spec §2.2). Raises StorageError."""
         old, self.path = self.path, path
         try:
             old.replace(path)
@@ -194,18 +193,18 @@ class LogFile(LogFileReader):
             raise refused("rename", old, error) from error
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Note that the folder was renamed."""
+        """Update the path after the folder was renamed."""
         self.path = directory / self.path.name
 
     def delete_if_exists(self) -> bool:
-        """Give the descriptor back and remove the file; say whether there was one. Raises StorageError."""
+        """Close the descriptor and remove the file; return whether it existed. Raises StorageError."""
         self.close_handlers()
         return delete_file(self.path)
 
     # --- inside
 
     def _failed_append(self, error: OSError) -> StorageError:
-        """Cut back what a failed append has left, and return what is to be raised."""
+        """Truncate what a failed append has left, and return the error to raise."""
         try:
             self._cut_back()
         except StorageError as second:
@@ -218,7 +217,7 @@ class LogFile(LogFileReader):
         return StorageError(f"cannot write a file: {error.strerror or error}", path=self.path, position=self.size_bytes)
 
     def _cut_back(self) -> None:
-        """Remove what stands after the logical end, and give a preallocated file its length (of zeros) again."""
+        """Remove bytes after the logical end, and extend a preallocated file again with zeros."""
         fd = self._open()
         try:
             os.ftruncate(fd, self.size_bytes)
@@ -231,7 +230,7 @@ class LogFile(LogFileReader):
 
 
 def delete_file(path: Path) -> bool:
-    """Remove a file; say whether there was one. Raises StorageError."""
+    """Remove a file; return whether it existed. Raises StorageError."""
     try:
         path.unlink()
     except FileNotFoundError:
@@ -242,7 +241,7 @@ def delete_file(path: Path) -> bool:
 
 
 def write_rest(fd: int, data: Bytes, written: int, position: int) -> None:
-    """Go on with a write that took less than all: a full disk shows itself at the next one."""
+    """Continue a partial write; a full disk shows itself at the next one."""
     view = memoryview(data)
     while written < len(view):
         more = os.pwrite(fd, view[written:], position + written)

@@ -1,7 +1,7 @@
-"""The `.log` of a segment, read: bytes and batches up to the logical end; nothing of what stands after it is seen.
+"""Reads the `.log` of a segment: bytes and batches up to the logical end, and nothing after it.
 
-A descriptor is taken when it is first needed. Everything goes by `pread`; a mapping is only made for callers that hand the bytes
-on unseen (`mapped`). What writes is `log_file`. One thread at a time.
+The descriptor is opened when first needed. All reads are by `pread`; a mapping is made only for callers that pass the bytes on
+unread (`mapped`). `log_file` writes. One thread at a time.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ MAX_READ_BYTES = 512 * 1024
 HOP_READ_BYTES = 4096
 
 MIN_MAPPED_BYTES = 128 * 1024
-"""Less is copied sooner than mapped."""
+"""Fewer bytes are faster to copy than to map."""
 
 _LENGTH = Struct(">i")
 
 
 class LogFileReader:
-    """The half of a `LogFile` that reads. Not for use by itself."""
+    """The reading half of a `LogFile`. Not for use by itself."""
 
     def __init__(self, path: Path | str, size_bytes: int, fd: int) -> None:
         self._path = path
@@ -40,12 +40,12 @@ class LogFileReader:
         self._map: memoryview | None = None
         self._is_synced = False
         self._is_link = False
-        """Whether the file is another's, which is only read: a symbolic link, as in a `read_only_view`."""
+        """Whether the file is a symbolic link to another folder's file, as in a `read_only_view`, which is only read."""
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
-        if isinstance(self._path, str):  # Created on demand: a folder may have ten thousand segments.
+        """The file's path."""
+        if isinstance(self._path, str):  # Made on demand: a folder may have ten thousand segments.
             self._path = Path(self._path)
         return self._path
 
@@ -55,11 +55,11 @@ class LogFileReader:
 
     @property
     def is_open(self) -> bool:
-        """Whether a descriptor is held."""
+        """Whether a descriptor is open."""
         return self._fd >= 0
 
     def close_handlers(self) -> None:
-        """Give the descriptor back and leave the file as it is (when its disk has failed). Never raises."""
+        """Close the descriptor without changing the file (when its disk has failed). Never raises."""
         fd, self._fd = getattr(self, "_fd", -1), -1
         self._map = None
         if fd >= 0:
@@ -69,7 +69,7 @@ class LogFileReader:
                 self._is_synced = False
 
     def release(self) -> None:
-        """Give the descriptor back until the next use. Raises StorageError where closing reports a lost write."""
+        """Close the descriptor until the next use. Raises StorageError if closing reports a lost write."""
         fd, self._fd = self._fd, -1
         self._map = None
         if fd >= 0:
@@ -83,8 +83,8 @@ class LogFileReader:
     def read(self, position: int, length: int) -> bytes:
         """Return up to `length` bytes from `position`, fewer only at the logical end.
 
-        Raises InvalidArgumentError for a position after the end or a negative number, StorageError, also for a file that has
-        become shorter than what was written.
+        Raises InvalidArgumentError for a position after the end or a negative number; StorageError, also for a file that has
+        become shorter than its written content.
         """
         length = self._available(position, length)
         if length == 0:
@@ -104,7 +104,7 @@ class LogFileReader:
         return data
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        """Fill `buffer` from `position`; return how many bytes, fewer than it holds only at the logical end.
+        """Fill `buffer` from `position`; return how many bytes, fewer than fit only at the logical end.
 
         Raises what `read` raises.
         """
@@ -126,7 +126,7 @@ class LogFileReader:
         return count
 
     def view(self, position: int, length: int) -> Bytes:
-        """Return the bytes, all of them, to be handed to the system: many are mapped, few are copied. See `mapped`.
+        """Return all the bytes, to be passed to the system: many are mapped, few are copied. See `mapped`.
 
         Raises what `read` raises; NotCachedError within `non_blocking`.
         """
@@ -136,7 +136,7 @@ class LogFileReader:
                 try:
                     return self.mapped(position, length)
                 except StorageError as error:
-                    if not is_shortage(error):  # A mapping takes a descriptor more; a copy does as well.
+                    if not is_shortage(error):  # A mapping needs one more descriptor; a copy serves as well.
                         raise
                     return self.read(position, length)
             if is_here is False:
@@ -144,10 +144,10 @@ class LogFileReader:
         return self.read(position, length)
 
     def mapped(self, position: int, length: int) -> memoryview:
-        """Return the bytes without copying them, to be handed to the system: who looks into them may wait for a disk, and a file
-        that was cut is a fatal signal then, where a `writev` just fails.
+        """Return the bytes without copying them, to be passed to the system. Reading them here may wait for the disk, and is a
+        fatal signal if the file was truncated, where a `writev` just fails.
 
-        The whole file is mapped, once, until `unmap`; slices that are out keep their mapping. Raises what `read` raises.
+        The whole file is mapped, once, until `unmap`; slices in use keep their mapping. Raises what `read` raises.
         """
         end = position + length
         if self._available(position, length) < length:
@@ -160,21 +160,21 @@ class LogFileReader:
         return self._map[position:end]
 
     def unmap(self) -> None:
-        """Give the mapping back; slices that are out keep it until they are gone."""
+        """Release the mapping; slices in use keep it until they are gone."""
         self._map = None
 
     def batches(self, position: int = 0, end_position: int | None = None) -> Iterator[BatchHeader]:
         """Yield the headers of the whole batches from `position`, where one starts, to `end_position` or the end.
 
-        A partial batch at the end is skipped without a word (spec §4.15). Raises CorruptBatchError for a header that breaks
-        its format; checksums and the order of offsets are not looked at. Raises StorageError.
+        A partial batch at the end is skipped silently (spec §4.15). Raises CorruptBatchError for an invalid header; checksums and
+        the order of offsets are not checked. Raises StorageError.
         """
         end = self.size_bytes if end_position is None else min(end_position, self.size_bytes)
         chunk, start, read_bytes = b"", position, FIRST_READ_BYTES // 2
         while end - position >= MIN_HEADER_BYTES:
             index = position - start
             if index + HEADER_BYTES > len(chunk) and start + len(chunk) < end:
-                # More at a time while batches follow closely; only headers where each lies far after the one before.
+                # Reads more at a time while batches are small, and only headers if they are large.
                 far = index - len(chunk) > HOP_READ_BYTES
                 read_bytes = HOP_READ_BYTES if far else min(read_bytes * 2, MAX_READ_BYTES)
                 chunk, start, index = self.read(position, min(read_bytes, end - position)), position, 0
@@ -186,7 +186,7 @@ class LogFileReader:
             position += header.size
 
     def first_batch(self, position: int = 0) -> BatchHeader | None:
-        """Return the header of the batch at `position`; None if no whole one is there. Raises CorruptBatchError, StorageError."""
+        """Return the header of the batch at `position`; None if it is not whole. Raises CorruptBatchError, StorageError."""
         room = self.size_bytes - position
         if room < MIN_HEADER_BYTES:
             return None
@@ -197,14 +197,14 @@ class LogFileReader:
         return read_header(data, 0, position, self.path)
 
     def read_batch(self, header: BatchHeader) -> bytes:
-        """Return a batch's bytes; its checksum is not looked at. Raises CorruptBatchError if it is not all there any more."""
+        """Return a batch's bytes; its checksum is not checked. Raises CorruptBatchError if it is no longer whole."""
         data = self.read(header.position, header.size)
         if len(data) < header.size:
             raise CorruptBatchError("a batch is cut off by the end of its segment", path=self.path, position=header.position)
         return data
 
     def descriptor(self) -> int:
-        """Return a descriptor to read with; it stays this object's. Raises StorageError."""
+        """Return a descriptor for reading, which this object keeps. Raises StorageError."""
         return self._open()
 
     # --- inside
@@ -240,5 +240,5 @@ class LogFileReader:
 
 
 def refused(what: str, path: Path | str, error: OSError) -> StorageError:
-    """Return the error for what the system did not do with a file."""
+    """Return the error for a failed operation on a file."""
     return StorageError(f"cannot {what} a file: {error.strerror or error}", path=path)

@@ -1,6 +1,6 @@
-"""One segment, written: a `.log` that grows at its end, and the indexes that grow with it (spec §3, §4).
+"""One segment, written: a `.log` that grows at its end, and its indexes (spec §3, §4).
 
-What decides about an index entry, per batch and before the batch counts (§4.2)::
+The rule for an index entry, per batch and before the batch is counted (§4.2)::
 
     max_timestamp  ← the batch's, if it is larger; with it the batch's last offset
     if bytes since the last entry > index.interval.bytes:
@@ -9,23 +9,23 @@ What decides about an index entry, per batch and before the batch counts (§4.2)
         bytes since the last entry ← 0
     bytes since the last entry ← + size of the batch
 
-so the first batch of a segment has no entry, and the batch that got one counts toward the next. When the segment rolls or closes,
-the time index gets the largest timestamp as its last entry, into the slot that is reserved for it, and both indexes are trimmed
-to their entries (§4.10, §4.11).
+So the first batch of a segment has no entry, and a batch with an entry counts toward the next one. When the segment rolls or
+closes, the time index gets the largest timestamp as its last entry, in a reserved slot, and both indexes are trimmed to their
+entries (§4.10, §4.11).
 
 | roll before an append if (§4.1) | |
 |---|---|
 | size | the segment would exceed segment.bytes |
-| time | event time since the first batch's largest timestamp > segment.ms - jitter; wall time where that batch has none |
-| index | the offset index is full, or the time index but for its reserved slot |
+| time | event time since the first batch's largest timestamp > segment.ms - jitter; wall time if that batch has none |
+| index | the offset index is full, or the time index except its reserved slot |
 | offsets | the last offset cannot be expressed relative to the base in an int32 |
 
 Invariants
-    * An append is whole or it did not happen: `.log`, entries and what is known about the segment go back together.
-    * Where an index gets full in the middle of an append of several batches (Kafka fails there), entries are left out.
-    * A segment opened from disk opens no file before that is needed, and reads no index that nobody asked for.
+    * An append is atomic: after an error the `.log`, the entries and the state in memory are as before.
+    * If an index gets full within an append of several batches (Kafka fails there), entries are left out.
+    * A segment opened from disk opens no file and reads no index before that is needed.
 
-Its files are `segment_files`, what it answers `segment_reader`. `partition_log` appends, rolls and truncates; `loader` opens,
+`segment_files` has its files, `segment_reader` its look-ups. `partition_log` appends, rolls and truncates; `loader` opens,
 `recovery` rebuilds, the cleaner writes new ones. One thread at a time.
 """
 
@@ -62,11 +62,11 @@ __all__ = ["UP_TO_SIZE", "FetchData", "LogSegment", "LogSlice", "RollParams", "T
 logger = logging.getLogger("tidelog.storage")
 
 UNKNOWN = -2
-"""Stands for a largest timestamp that was not looked up yet: -1 is what a segment without timestamps has."""
+"""A largest timestamp that was not looked up yet: -1 is that of a segment without timestamps."""
 
 
 class RollParams(NamedTuple):
-    """What `should_roll` has to know: limits, the append's largest timestamp (ms) and offset, its bytes, the clock's time."""
+    """The input of `should_roll`: limits, the append's largest timestamp (ms) and offset, its bytes, the clock's time."""
 
     max_segment_ms: int
     max_segment_bytes: int
@@ -77,7 +77,7 @@ class RollParams(NamedTuple):
 
 
 class LogSegment(SegmentReader):
-    """A segment. Made by `open`; `created_ms` is when that was (or when it was last emptied), by the injected clock."""
+    """A segment. Made by `open`; `created_ms` is when it was opened or last emptied, by the injected clock."""
 
     def __init__(self, log: LogFile, base_offset: int, config: LogConfig, clock: Clock, roll_jitter_ms: int = 0) -> None:
         super().__init__(log, base_offset, config.segment_index_bytes)
@@ -86,7 +86,9 @@ class LogSegment(SegmentReader):
         self.created_ms = clock.now_ms()
         self.bytes_since_last_index_entry = 0
         self.index_write_behind = 1
-        """How many new entries of an index wait for one write. Who sets it above 1 sees to it that they are written."""
+        """How many new entries of an index are written together. A caller that sets it above 1 must ensure that they
+        are written.
+        """
         self._clock = clock
         self._rolling_based_timestamp: int | None = None
         self._max_timestamp = UNKNOWN
@@ -107,10 +109,10 @@ class LogSegment(SegmentReader):
         suffix: str = "",
         jitter: random.Random | None = None,
     ) -> LogSegment:
-        """Take the files of a segment, or begin them: only the `.log` is created, the others once they are needed.
+        """Open a segment's files, or create them: only the `.log` is created now, the others when needed.
 
-        `suffix` comes after every name (".cleaned", ".swap"). `jitter` is where the segment takes its part of segment.jitter.ms
-        from. Raises StorageError, InvalidArgumentError for a `.log` larger than an int32 can hold.
+        `suffix` follows every name (".cleaned", ".swap"). `jitter` is the source of the segment's part of segment.jitter.ms.
+        Raises StorageError, InvalidArgumentError for a `.log` larger than an int32.
         """
         log = LogFile.open(
             f"{directory}/{file_name(base_offset, LOG_SUFFIX)}{suffix}",
@@ -121,13 +123,13 @@ class LogSegment(SegmentReader):
         limit_ms = min(config.segment_jitter_ms, config.segment_ms)
         return cls(log, base_offset, config, clock, (jitter or random.Random()).randrange(limit_ms) if limit_ms else 0)
 
-    # --- what it is
+    # --- properties
 
     @property
     def max_timestamp_and_offset_so_far(self) -> TimestampOffset:
-        """The largest timestamp (ms) and the last offset of the batch that first had it; (-1, base) without one.
+        """The largest timestamp (ms) and the last offset of the first batch with it; (-1, base) without one.
 
-        Of a segment opened from disk, the time index's last entry (§3): a roll and a clean close make it right.
+        For a segment opened from disk it is the time index's last entry (§3), which a roll and a clean close make right.
         """
         return TimestampOffset(*self._largest())
 
@@ -138,9 +140,9 @@ class LogSegment(SegmentReader):
         return known if known != UNKNOWN else self._largest()[0]
 
     def check_largest_timestamp(self, *, elsewhere: bool = False) -> TimestampOffset:
-        """Return the same, once it was checked against the log where the time index is not this process's own; it is kept.
+        """Return the same, after checking it against the log unless the time index is this process's own; the result is kept.
 
-        `elsewhere`: within `non_blocking` do not begin here, however little it is. Raises CorruptBatchError, StorageError.
+        `elsewhere`: within `non_blocking` do not begin the check here at all. Raises CorruptBatchError, StorageError.
         """
         if not self._is_largest_checked:
             if self.time_index.entries == 0 or not self.time_index.is_own:
@@ -151,17 +153,17 @@ class LogSegment(SegmentReader):
                     self._max_timestamp, self._offset_of_max_timestamp = self.checked_times.largest()
                 finally:
                     if not was_open:
-                        self.log.release()  # A search may go by thousands of segments.
+                        self.log.release()  # A search may pass thousands of segments.
             self._is_largest_checked = True
         return self.max_timestamp_and_offset_so_far
 
     @property
     def is_largest_checked(self) -> bool:
-        """Whether `check_largest_timestamp` knows without a look at the log."""
+        """Whether `check_largest_timestamp` needs no read of the log."""
         return self._is_largest_checked
 
     def reaches(self, timestamp: int) -> bool:
-        """Whether the largest timestamp, checked, is at least that (ms)."""
+        """Whether the checked largest timestamp is at least that (ms)."""
         if not self._is_largest_checked:
             self.check_largest_timestamp()
         return self._max_timestamp >= timestamp or self.max_timestamp_so_far >= timestamp
@@ -174,7 +176,7 @@ class LogSegment(SegmentReader):
 
     @property
     def largest_timestamp(self) -> int:
-        """The largest timestamp (ms); where no record has one, when the `.log` was last written."""
+        """The largest timestamp (ms); if no record has one, the time when the `.log` was last written."""
         timestamp = self.max_timestamp_and_offset_so_far.timestamp
         return timestamp if timestamp >= 0 else self.log.modified_ms
 
@@ -187,7 +189,7 @@ class LogSegment(SegmentReader):
     # --- rolling
 
     def should_roll(self, params: RollParams) -> bool:
-        """Whether an append like this one belongs in a new segment; the table above."""
+        """Whether an append like this one belongs in a new segment, by the table above."""
         size = self.log.size_bytes
         if size > params.max_segment_bytes - params.messages_size:
             return True
@@ -204,7 +206,7 @@ class LogSegment(SegmentReader):
     def should_roll_fast(
         self, size: int, max_timestamp: int, last_offset: int, max_segment_bytes: int, max_segment_ms: int
     ) -> Literal[False] | None:
-        """Return False where `should_roll` surely says so; None: it has to be asked."""
+        """Return False if `should_roll` certainly does; None: it must be called."""
         log_bytes = self.log.size_bytes
         first = self._rolling_based_timestamp
         takes = (
@@ -219,20 +221,20 @@ class LogSegment(SegmentReader):
         return False if takes else None
 
     def time_waited_for_roll(self, now_ms: int, message_timestamp: int) -> int:
-        """Return milliseconds since the first batch: event time if it has a timestamp, wall time since `created_ms` if not."""
+        """Return milliseconds since the first batch: event time if it has a timestamp, otherwise wall time since `created_ms`."""
         first = self._first_timestamp()
         if first is not None and first >= 0:
             return message_timestamp - first
         return now_ms - self.created_ms
 
-    # --- appending
+    # --- appends
 
     def append(self, largest_offset: int, headers: Sequence[BatchHeader], data: Bytes) -> None:
         """Write whole batches, `data`, with their `headers` in order; `largest_offset` is that of the last.
 
-        Of the headers only sizes, last offsets and largest timestamps count; checksums are the caller's. Raises
+        Only sizes, last offsets and largest timestamps of the headers are used; the caller has checked the checksums. Raises
         OffsetOverflowError before anything is written, InvalidOffsetError for an offset at or below an index entry's, and
-        StorageError where the disk refuses. Then nothing was appended, or the message says that the file could not be cut back.
+        StorageError if the disk fails. Then nothing was appended, or the message says that the file could not be truncated.
         """
         if not data:
             return
@@ -263,7 +265,7 @@ class LogSegment(SegmentReader):
     def _add_entries(
         self, headers: Sequence[BatchHeader], position: int, max_timestamp: int, offset_of_max: int
     ) -> tuple[int, int, int]:
-        """Add the index entries of batches that were written at `position`: all of them, or none and an error.
+        """Add the index entries of batches written at `position`: all, or none with an error.
 
         Returns the bytes since the last entry, and the largest timestamp with its offset.
         """
@@ -275,7 +277,7 @@ class LogSegment(SegmentReader):
                 if header.max_timestamp > max_timestamp:
                     max_timestamp, offset_of_max = header.max_timestamp, header.last_offset
                 if since > interval:
-                    # Full is only what has become so in the middle of this append: else the segment would have rolled.
+                    # It can only have become full within this append: otherwise the segment would have rolled.
                     if offset_index.entries < offset_index.max_entries:
                         offset_index.append(header.last_offset, position)
                     if time_index.entries < time_index.max_entries - 1:
@@ -291,19 +293,19 @@ class LogSegment(SegmentReader):
         return since, max_timestamp, offset_of_max
 
     def write_index_entries(self, at_least: int = 1) -> None:
-        """Bring each index's file up to date that lags `at_least` so many entries behind. Raises StorageError."""
+        """Write each index's pending entries if there are `at_least` so many. Raises StorageError."""
         for index in (self.offset_index, self.time_index):
             if index.unwritten_entries >= at_least:
                 index.write_entries()
 
     def finish_index_entries(self) -> None:
-        """The same for all entries, and give the descriptors back until the next ones. Raises StorageError."""
+        """Write all pending entries, and close the descriptors until the next ones. Raises StorageError."""
         self.write_index_entries()
         for index in (self.offset_index, self.time_index):
             index.release()
 
     def _take_back(self, size_bytes: int, error: BaseException) -> None:
-        """Cut the `.log` back after an append that failed with `error`; one that the file itself refused is undone already."""
+        """Truncate the `.log` after an append that failed with `error`; the file has already undone its own failures."""
         if self.log.size_bytes == size_bytes:
             return
         try:
@@ -315,18 +317,19 @@ class LogSegment(SegmentReader):
             ) from error
 
     def update_txn_index(self, completed: CompletedTxn, last_stable_offset: int) -> None:
-        """Note a transaction that ended in this segment, if it was aborted. Raises StorageError."""
+        """Record a transaction that ended in this segment, if it was aborted. Raises StorageError."""
         if completed.is_aborted:
             self.txn_index.append(
                 AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset)
             )
 
-    # --- truncating
+    # --- truncation
 
     def truncate_to(self, offset: int) -> int:
-        """Remove the batch that holds `offset`, or the first one above it, and all after; return how many bytes went (§4.8).
+        """Remove the batch with `offset`, or the first one above it, and all after it; return how many bytes were removed (§4.8).
 
-        The indexes get room again, as the segment may become the active one. Raises CorruptBatchError, StorageError.
+        The indexes get their full capacity again, because the segment may become the active one. Raises CorruptBatchError,
+        StorageError.
         """
         found = self.translate_offset(offset)
         self.forget_what_was_checked()
@@ -346,17 +349,17 @@ class LogSegment(SegmentReader):
         return removed
 
     def _reread_largest(self) -> TimestampOffset:
-        """Return the largest timestamp by the time index's last entry and the batches after it."""
+        """Return the largest timestamp from the time index's last entry and the batches after it."""
         largest = self.time_index.last_entry
         for header in self.batches_from(largest.offset):
             if header.max_timestamp > largest.timestamp:
                 largest = TimestampOffset(header.max_timestamp, header.last_offset)
         return largest
 
-    # --- recovering
+    # --- recovery
 
     def reset_for_recovery(self) -> None:
-        """Forget what the indexes say and what is known from them (§4.7). Raises StorageError."""
+        """Drop the indexes' content and what is known from them (§4.7). Raises StorageError."""
         self.offset_index.reset()
         self.time_index.reset()
         self.txn_index.reset()
@@ -369,10 +372,10 @@ class LogSegment(SegmentReader):
     def install_recovered(
         self, valid_bytes: int, offset_entries: Bytes, time_entries: Bytes, max_timestamp: int, offset_of_max_timestamp: int
     ) -> int:
-        """Cut the `.log` to `valid_bytes` and take the indexes that were rebuilt from it; return how many bytes went (§4.7).
+        """Truncate the `.log` to `valid_bytes` and install the rebuilt indexes; return how many bytes were removed (§4.7).
 
-        The last time index entry is added here; both are trimmed. Entries that there is no room for are left out.
-        Raises StorageError.
+        The last time index entry is added here, and both indexes are trimmed. Entries beyond the capacity are left out. Raises
+        StorageError.
         """
         removed = self.log.truncate_to(valid_bytes)
         self.offset_index.install(offset_entries)
@@ -384,9 +387,9 @@ class LogSegment(SegmentReader):
         return removed
 
     def sanity_check(self, time_index_newly_created: bool) -> None:
-        """Check what loading checks (§2.7): that there is an `.index`, and the transaction index.
+        """Check what loading requires (§2.7): an `.index`, and a valid transaction index.
 
-        A `.timeindex` that the caller found missing is made, empty. Raises CorruptIndexError, also for a missing `.index`.
+        A `.timeindex` that the caller found missing is created, empty. Raises CorruptIndexError, also for a missing `.index`.
         """
         if not self.offset_index.path.exists():
             raise CorruptIndexError("a segment without its offset index", path=self.offset_index.path)
@@ -395,7 +398,7 @@ class LogSegment(SegmentReader):
             self.time_index.rest()
         self.txn_index.sanity_check()
 
-    # --- finishing
+    # --- closing
 
     def on_become_inactive(self) -> None:
         """Finish at a roll: last time index entry, indexes and `.log` trimmed; nothing is synced. Raises StorageError."""
@@ -403,7 +406,7 @@ class LogSegment(SegmentReader):
         self.log.trim()
 
     def _finish_indexes(self) -> None:
-        """Add the last time index entry, trim both, and leave them to their files."""
+        """Add the last time index entry, trim both indexes, and release their memory."""
         largest = self.max_timestamp_and_offset_so_far
         self.time_index.maybe_append(largest.timestamp, largest.offset, skip_full_check=True)
         self.offset_index.trim_to_valid_size()
@@ -412,7 +415,7 @@ class LogSegment(SegmentReader):
         self.time_index.rest()
 
     def close(self) -> None:
-        """Finish the files: last time index entry if the largest timestamp is known here (§4.11), trim, sync, close.
+        """Finish the files: last time index entry if the largest timestamp is known (§4.11), trim, sync, close.
 
         Raises StorageError, after everything was closed.
         """
@@ -422,13 +425,14 @@ class LogSegment(SegmentReader):
             if self._max_timestamp != UNKNOWN:
                 try:
                     timestamp, offset = self._largest()
-                    if timestamp > self.time_index.last_entry.timestamp:  # Kafka has entries with times for batches without (v0).
+                    # Kafka has entries with times for batches without timestamps (v0).
+                    if timestamp > self.time_index.last_entry.timestamp:
                         self.time_index.maybe_append(timestamp, offset, skip_full_check=True)
                 except Exception as error:
                     logger.warning("%s: its last entry could not be added: %s", self.time_index.path, error)
 
     def _largest(self) -> tuple[int, int]:
-        """Return the largest timestamp so far (ms) and its batch's last offset, from the time index's last entry at first."""
+        """Return the largest timestamp so far (ms) and its batch's last offset, initially from the time index's last entry."""
         if self._max_timestamp == UNKNOWN:
             self._max_timestamp, self._offset_of_max_timestamp = self.time_index.last_entry
         return self._max_timestamp, self._offset_of_max_timestamp

@@ -1,7 +1,7 @@
 """The segments of one log, by base offset (spec §5).
 
-Invariant: ascending, one segment a base offset. The last one is the active one. Look-ups are by bisection; a log has thousands
-of segments at most, so that adding one in the middle may move the others.
+Invariant: ascending, one segment per base offset. The last one is the active one. Look-ups are by bisection; a log has thousands
+of segments at most, so inserting one may move the others.
 
 `partition_log` owns one; `loader`, retention and the cleaner look things up in it. One thread at a time.
 """
@@ -34,16 +34,16 @@ class LogSegments:
         return bool(self._bases)
 
     def __iter__(self) -> Iterator[LogSegment]:
-        """The segments, ascending, as they are at this moment: who iterates may add and remove."""
+        """The segments, ascending, as a snapshot: the caller may add and remove some meanwhile."""
         return iter([self._segments[base] for base in self._bases])
 
     def __contains__(self, base_offset: int) -> bool:
         return base_offset in self._segments
 
-    # --- changing
+    # --- changes
 
     def add(self, segment: LogSegment) -> LogSegment | None:
-        """Put a segment in; return the one that had its base offset before, if any."""
+        """Add a segment; return the previous one with its base offset, if any."""
         base = segment.base_offset
         previous = self._segments.get(base)
         if previous is None:
@@ -55,18 +55,18 @@ class LogSegments:
         return previous
 
     def remove(self, base_offset: int) -> LogSegment | None:
-        """Take a segment out, and return it; None if there is none. Its files stay."""
+        """Remove a segment, and return it; None if there is none. Its files stay."""
         segment = self._segments.pop(base_offset, None)
         if segment is not None:
             del self._bases[bisect_left(self._bases, base_offset)]
         return segment
 
     def clear(self) -> None:
-        """Take all out. Their files stay."""
+        """Remove all. Their files stay."""
         self._bases.clear()
         self._segments.clear()
 
-    # --- looking up
+    # --- look-ups
 
     @property
     def base_offsets(self) -> list[int]:
@@ -78,7 +78,7 @@ class LogSegments:
         return self._segments.get(base_offset)
 
     def floor(self, offset: int) -> LogSegment | None:
-        """Return the segment with the largest base offset at or below `offset`: where it would be."""
+        """Return the segment with the largest base offset at or below `offset`: where the offset would be."""
         return self._at(bisect_right(self._bases, offset) - 1)
 
     def lower(self, offset: int) -> LogSegment | None:
@@ -90,7 +90,7 @@ class LogSegments:
         return self._at(bisect_right(self._bases, offset))
 
     def values(self, from_offset: int | None = None, to_offset: int | None = None) -> list[LogSegment]:
-        """Return the segments from the one that holds `from_offset` (its floor, if there is one) to below `to_offset`.
+        """Return the segments from the one with `from_offset` (its floor, if any) to below `to_offset`.
 
         Raises InvalidArgumentError if `to_offset` is below `from_offset`.
         """
@@ -106,9 +106,9 @@ class LogSegments:
         return self._slice(first, end)
 
     def non_active_from(self, offset: int) -> list[LogSegment]:
-        """Return the segments from the one that holds `offset` (its floor) on, without the active one.
+        """Return the segments from the one with `offset` (its floor) on, without the active one.
 
-        Raises NotFoundError if there is no segment at all.
+        Raises NotFoundError if there are no segments.
         """
         active = self.active.base_offset
         return [] if offset > active else self.values(offset, active)
@@ -129,7 +129,7 @@ class LogSegments:
 
     @property
     def active(self) -> LogSegment:
-        """The last segment, which is appended to. Raises NotFoundError if there is no segment at all."""
+        """The last segment, to which records are appended. Raises NotFoundError if there are no segments."""
         if not self._bases:
             raise NotFoundError("a log without segments", path=self.directory)
         return self._segments[self._bases[-1]]
@@ -142,7 +142,7 @@ class LogSegments:
     # --- all of them at once
 
     def flush(self) -> None:
-        """Wait until every segment is on the disk. Raises StorageError."""
+        """Wait until every segment is on disk. Raises StorageError."""
         for segment in self:
             segment.flush()
 
@@ -153,21 +153,21 @@ class LogSegments:
                 stack.callback(segment.close)
 
     def close_handlers(self) -> None:
-        """Give every descriptor back and leave the files as they are (when their disk has failed)."""
+        """Close all descriptors without changing the files (when their disk has failed)."""
         for segment in self:
             segment.close_handlers()
 
     def close_idle(self) -> None:
-        """Give the descriptors of the segments that are not active back until they are needed. Raises StorageError."""
+        """Close the descriptors of inactive segments until they are needed. Raises StorageError."""
         for segment in self._slice(0, len(self._bases) - 1):
             segment.close_idle()
 
     def give_descriptors_back(self) -> int:
-        """Close the files that can be opened again; return how many descriptors that were. Never raises."""
+        """Close the files that can be reopened; return how many descriptors that were. Never raises."""
         return sum(segment.give_descriptors_back() for segment in self._segments.values())
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Note that the folder was renamed."""
+        """Update the paths after the folder was renamed."""
         self.directory = directory
         for segment in self:
             segment.update_parent_dir(directory)

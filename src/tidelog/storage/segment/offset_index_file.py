@@ -1,4 +1,4 @@
-"""The `.index` of a segment, written: which batch is where. The file itself: `index_file` (spec §2)."""
+"""The writable `.index` of a segment: positions of batches. `index_file` has the file itself (spec §2)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class OffsetIndexFile(IndexFile[OffsetIndex]):
         return self._at_rest_closed(self._readable().entry(slot))
 
     def lookup(self, offset: int) -> OffsetPosition:
-        """Return the last entry whose offset is at most `offset`; (base, 0) where there is none."""
+        """Return the last entry whose offset is at most `offset`; (base, 0) if there is none."""
         if self._live_entries is not None:
             return self._live_entries.lookup(offset)
         return self._at_rest_closed(in_memory(self._readable()).lookup(offset))
@@ -51,7 +51,7 @@ class OffsetIndexFile(IndexFile[OffsetIndex]):
         return self._at_rest_closed(entries.fetch_upper_bound_offset(start, size_bytes))
 
     def append(self, offset: int, position: int) -> None:
-        """Add an entry. Raises IndexFullError, InvalidOffsetError, OffsetOverflowError, StorageError; then it does not exist."""
+        """Add an entry. Raises IndexFullError, InvalidOffsetError, OffsetOverflowError, StorageError; then it was not added."""
         index = self.live()
         index.append(offset, position)
         try:

@@ -1,7 +1,7 @@
-"""Searches within compressed batches, for a thread that serves many clients: some kilobytes may unpack to a hundred megabytes.
+"""Searches within compressed batches, for a thread that serves many clients: a few kilobytes may decompress to 100 MB.
 
-Within `non_blocking` a batch is unpacked up to `AT_ONCE_BYTES`: to hand it over would cost more. Of a larger one
-`NotSearchedError` is raised, whose `prefetch` searches on another thread; who comes by again gets what was found.
+Within `non_blocking` a batch is decompressed up to `AT_ONCE_BYTES`, because another thread would cost more. For a larger one
+`NotSearchedError` is raised, whose `prefetch` searches on another thread; the caller then retries and gets the result.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from tidelog.records.compression import DEFAULT_DECOMPRESSION_LIMIT_BYTES
 
 AT_ONCE_BYTES = 1 << 20
 KEPT = 64
-"""So many results wait for those who asked. They come by for all that their search needs from the start again and again."""
+"""How many results are kept for callers that retry. A caller repeats its whole search each time."""
 
 Found: TypeAlias = "tuple[int, int] | None"
-"""A record's offset and timestamp, or the other way round; None without one."""
+"""A record's offset and timestamp, or the reverse; None without one."""
 
 Search: TypeAlias = Callable[[int], Found]
-"""Searches a batch; unpacks so many bytes at most."""
+"""Searches a batch, decompressing at most so many bytes."""
 
 
 class NotSearchedError(NotCachedError):
-    """A batch is to be searched on another thread."""
+    """A batch must be searched on another thread."""
 
     def __init__(self, results: dict[Hashable, Found | TidelogError], key: Hashable, search: Search) -> None:
         Exception.__init__(self, "not searched")
@@ -34,7 +34,7 @@ class NotSearchedError(NotCachedError):
         self._search = search
 
     def prefetch(self) -> None:
-        """Search, and keep what was found, or what is wrong with the batch."""
+        """Search, and keep the result or the batch's error."""
         result: Found | TidelogError
         try:
             result = self._search(DEFAULT_DECOMPRESSION_LIMIT_BYTES)
@@ -44,13 +44,13 @@ class NotSearchedError(NotCachedError):
 
 
 class SearchedBatches:
-    """The batches of one segment that were searched on another thread, until those who asked come by again."""
+    """Search results of one segment from other threads, until the callers retry."""
 
     def __init__(self) -> None:
         self._results: dict[Hashable, Found | TidelogError] = {}
 
     def find(self, key: Hashable, search: Search) -> Found:
-        """Return what `search` returns; `key` is what it depends on. Raises what it raises, NotSearchedError."""
+        """Return what `search` returns; `key` identifies the search. Raises what it raises, NotSearchedError."""
         if not is_non_blocking():
             return search(DEFAULT_DECOMPRESSION_LIMIT_BYTES)
         if key in self._results:

@@ -1,14 +1,14 @@
 """The four files of a segment, as files: opened, synced, renamed, removed together (spec §1, §4.12, §4.13).
 
-| file | | there |
+| file | class | exists |
 |---|---|---|
 | `.log` | `log_file.LogFile` | always |
-| `.index`, `.timeindex` | `offset_index_file`, `time_index_file` | from their first use on |
+| `.index`, `.timeindex` | `offset_index_file`, `time_index_file` | from the first use on |
 | `.txnindex` | `txn_index_file.TxnIndexFile` | if a transaction was aborted |
 
-Invariant: nothing is opened or created before it is needed, and everything can be done while a file is not there.
+Invariant: nothing is opened or created before it is needed, and every operation works with missing files.
 
-The lowest part of `LogSegment`; what the files say is above. One thread at a time.
+The lowest layer of `LogSegment`, which interprets the content. One thread at a time.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tidelog.storage.segment.txn_index_file import TxnIndexFile
 
 
 class SegmentFiles:
-    """The files beside one `.log`, by its name: what comes after ".log" (".cleaned", ".swap") comes after every name."""
+    """The files beside one `.log`, by its name: a suffix after ".log" (".cleaned", ".swap") follows every name."""
 
     def __init__(self, log: LogFile, base_offset: int, max_index_bytes: int) -> None:
         self.base_offset = base_offset
         self.log = log
         self._max_index_bytes = max_index_bytes
 
-    # Not even objects before they are needed: a folder may have ten thousand unused segments.
+    # Even the objects are made on demand: a folder may have ten thousand unused segments.
 
     @cached_property
     def offset_index(self) -> OffsetIndexFile:
@@ -59,11 +59,11 @@ class SegmentFiles:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the `.log`, as far as it was appended in whole."""
+        """Bytes of the `.log` up to the last complete append."""
         return self.log.size_bytes
 
     def resize_indexes(self, max_index_bytes: int | None = None) -> None:
-        """Give both indexes room, as the active segment's have it; by default what was configured when the segment was opened.
+        """Give both indexes the capacity of an active segment's, by default as configured when the segment was opened.
 
         Raises StorageError.
         """
@@ -73,32 +73,32 @@ class SegmentFiles:
             index.resize(index.max_index_bytes)
 
     def make_active(self) -> None:
-        """Have both indexes grow as the active segment's do, when they are first changed; nothing is opened for it now."""
+        """Let both indexes grow like an active segment's, from their first change on; nothing is opened now."""
         self.offset_index.grow_later()
         self.time_index.grow_later()
 
     def flush(self) -> None:
-        """Wait until the files are on the disk; both indexes are created if they were not used yet. Raises StorageError."""
+        """Wait until the files are on disk; unused indexes are created. Raises StorageError."""
         self.log.flush()
         self.offset_index.flush()
         self.time_index.flush()
         self.txn_index.flush()
 
     def begin_sync(self) -> list[Path]:
-        """Take the files as synced, and return the paths of those that are to be synced now, by whomever. Raises StorageError."""
+        """Mark the files as synced, and return the paths that the caller must sync. Raises StorageError."""
         if not self.log.path.exists():
-            return []  # Deleted meanwhile: indexes must not be made for it.
+            return []  # Deleted meanwhile: its indexes must not be created.
         found = [part.begin_sync() for part in (self.log, self.offset_index, self.time_index)]
-        # It is small, and seldom there: whether it is synced is unknown.
+        # It is small and rare, so it is always synced.
         return [path for path in found if path is not None] + [self.txn_index.path]
 
     def sync_failed(self) -> None:
-        """Note that the sync that was begun did not succeed."""
+        """Record that the sync in progress failed."""
         for part in (self.log, self.offset_index, self.time_index):
             part.sync_failed()
 
     def close_handlers(self) -> None:
-        """Give the descriptors back and leave the files as they are (when their disk has failed)."""
+        """Close the descriptors without changing the files (when their disk has failed)."""
         self.offset_index.close_handlers()
         self.time_index.close_handlers()
         self.log.close_handlers()
@@ -106,7 +106,7 @@ class SegmentFiles:
             self.txn_index.close()
 
     def close_idle(self) -> None:
-        """Give the descriptors back until they are needed again. Raises StorageError."""
+        """Close the descriptors until they are needed. Raises StorageError."""
         self.txn_index.flush()
         self.txn_index.close()
         self.offset_index.release()
@@ -114,13 +114,13 @@ class SegmentFiles:
         self.log.release()
 
     def give_descriptors_back(self) -> int:
-        """Close what is open and can be opened again, as it is; return how many descriptors that were. Never raises."""
+        """Close the files that can be reopened, unchanged; return how many descriptors that were. Never raises."""
         closed = 0
         if self.log.is_open:
             self.log.close_handlers()
             closed += 1
         for name in ("offset_index", "time_index"):
-            index = self.__dict__.get(name)  # One that was never asked for is not made.
+            index = self.__dict__.get(name)  # Objects that were never used are not made.
             if index is not None and index.is_open:
                 index.close_handlers()
                 closed += 1
@@ -128,11 +128,11 @@ class SegmentFiles:
 
     @property
     def paths(self) -> tuple[Path, Path, Path, Path]:
-        """The `.log`, `.index`, `.timeindex` and `.txnindex`, there or not."""
+        """The `.log`, `.index`, `.timeindex` and `.txnindex`, whether they exist or not."""
         return self.log.path, self.offset_index.path, self.time_index.path, self.txn_index.path
 
     def change_file_suffixes(self, old_suffix: str, new_suffix: str) -> None:
-        """Rename the files that exist: `new_suffix` for `old_suffix` at the end of the names. Raises StorageError."""
+        """Rename the existing files: replace `old_suffix` at the end of the names by `new_suffix`. Raises StorageError."""
         for part in (self.log, self.offset_index, self.time_index, self.txn_index):
             name = part.path.name
             if not name.endswith(old_suffix):
@@ -140,12 +140,12 @@ class SegmentFiles:
             part.rename_to(part.path.with_name(name.removesuffix(old_suffix) + new_suffix))
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Note that the folder was renamed."""
+        """Update the paths after the folder was renamed."""
         for part in (self.log, self.offset_index, self.time_index, self.txn_index):
             part.update_parent_dir(directory)
 
     def delete_if_exists(self) -> None:
-        """Remove the files, each that exists. Raises StorageError, after all were tried."""
+        """Remove the existing files. Raises StorageError, after all were tried."""
         with contextlib.ExitStack() as stack:
             for part in (self.txn_index, self.time_index, self.offset_index, self.log):
                 stack.callback(part.delete_if_exists)
@@ -156,7 +156,7 @@ class SegmentFiles:
         return self.log.modified_ms
 
     def set_last_modified(self, modified_ms: int) -> None:
-        """Give `.log`, `.index` and `.timeindex`, each that exists, a modification time (ms). Raises StorageError."""
+        """Set the modification time (ms) of the existing `.log`, `.index` and `.timeindex`. Raises StorageError."""
         for path in self.paths[:3]:
             try:
                 os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))

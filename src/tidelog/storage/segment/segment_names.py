@@ -1,12 +1,13 @@
-"""Segments whose names do not fit their batches: who goes by the names misses records (spec §1; `reader.segment.check_name`).
+"""Detects segments whose names do not fit their batches: a reader that relies on the names would miss records (spec §1;
+`reader.segment.check_name`).
 
-A segment is named by the offset that the log had come to when it began. So what lies before it ends there, or below:
+A segment's name is the log end when it began, so the segments before it end there, or below:
 
-| the first batch of a segment | what is asked |
+| the first batch of a segment | what is checked |
 |---|---|
-| begins at its name | nothing more: a batch says where the one before it ended |
-| begins above it, or there is none | where the segment before it ends |
-| begins below it | nothing: the name is wrong, or the batch's offset |
+| begins at its name | nothing more: so the previous batch ended there |
+| begins above it, or does not exist | where the previous segment ends |
+| begins below it | nothing: the name or the batch's offset is wrong |
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from tidelog.storage.segment.log_segments import LogSegments
 
 
 def check_name(segments: LogSegments, segment: LogSegment) -> None:
-    """Make sure that a segment's records begin at its name, and none before them. What was found right once is not asked again.
+    """Ensure that a segment's records begin at its name. A name found correct is not checked again.
 
-    Raises CorruptBatchError, StorageError. Damage in the segment before is left to those who read it.
+    Raises CorruptBatchError, StorageError. Damage in the previous segment is left to its readers.
     """
     if segment.is_name_checked:
         return
@@ -40,7 +41,7 @@ def check_name(segments: LogSegments, segment: LogSegment) -> None:
 
 
 def check_names_between(segments: LogSegments, offset: int, segment: LogSegment) -> None:
-    """Do that for the segments from the one that should hold `offset` to the one that has the next batch."""
+    """Check the segments from the one that should have `offset` to the one with the next batch."""
     one = segments.floor(offset)
     while one is not None and one.base_offset <= segment.base_offset:
         check_name(segments, one)
@@ -48,7 +49,7 @@ def check_names_between(segments: LogSegments, offset: int, segment: LogSegment)
 
 
 def unfit(segment: LogSegment, found: str) -> CorruptBatchError:
-    """Return the error for a segment whose name is above the end of what lies before it."""
+    """Return the error for a segment whose name is above the end of the previous records."""
     what = (
         "an empty segment's name does not fit the batches before it"
         if not segment.size_bytes
@@ -64,9 +65,9 @@ def begins_below(segment: LogSegment, first: int) -> CorruptBatchError:
 
 
 def are_in_place(segment: LogSegment, limit: int) -> bool:
-    """Return whether the batches that reach `limit`, the name of the next segment, belong here nevertheless.
+    """Whether the batches that reach `limit`, the name of the next segment, nevertheless belong here.
 
-    A base offset in which a bit has flipped fits neither the batch before nor the one after.
+    A base offset with a flipped bit fits neither the previous batch nor the next one.
     """
     next_offset = segment.base_offset
     headers: Iterator[BatchHeader] = segment.batches()
@@ -79,7 +80,7 @@ def are_in_place(segment: LogSegment, limit: int) -> bool:
 
 
 def begins_at(segment: LogSegment, header: BatchHeader) -> int | None:
-    """Return the offset of a batch's first record; None if that cannot be read."""
+    """Return the offset of a batch's first record; None if it cannot be read."""
     with contextlib.suppress(CorruptDataError):
         return first_offset(header, segment.log.read_batch, segment.log.path)
     return None
@@ -92,7 +93,7 @@ def _end_of(segment: LogSegment) -> int | None:
 
 
 def _with_batches(segments: LogSegments, segment: LogSegment) -> LogSegment | None:
-    """Return the last segment before another one that is not empty."""
+    """Return the last non-empty segment before another one."""
     before = segments.lower(segment.base_offset)
     while before is not None and not before.size_bytes:
         before = segments.lower(before.base_offset)
@@ -100,7 +101,7 @@ def _with_batches(segments: LogSegments, segment: LogSegment) -> LogSegment | No
 
 
 def _first_offset(segment: LogSegment) -> int | None:
-    """Return the offset of a segment's first record; None if it is empty, or that cannot be read without decompression."""
+    """Return the offset of a segment's first record; None if it is empty, or decompression would be needed."""
     with contextlib.suppress(CorruptBatchError):
         header = segment.log.first_batch(0) if segment.size_bytes else None
         if header is not None and (header.magic >= 2 or not header.is_compressed or header.last_offset < segment.base_offset):

@@ -1,9 +1,8 @@
-"""What a segment answers: where an offset is, what is in the log from there on, which record reaches a time (spec §4.4 to §4.9).
+"""A segment's look-ups: the place of an offset, reads from there on, the record for a time (spec §4.4 to §4.9).
 
-Invariant: the indexes are hints. If no such batch stands where an offset index entry says, the log is walked from its start, with
-a warning. Of a time index that was opened from disk each entry is checked before it is used (`checked_times`). And no look-up
-goes from batch to batch for long: where an index leaves it far from its place, the headers that were walked once say more
-(`walked_headers`).
+Invariant: the indexes are hints. If an offset index entry does not point to its batch, the log is walked from its start, with a
+warning. Each entry of a time index that was opened from disk is checked before it is used (`checked_times`). And no look-up walks
+batches for long: far from an index entry, the headers walked earlier help (`walked_headers`).
 
 `LogSegment` adds writing. One thread at a time.
 """
@@ -37,24 +36,24 @@ from tidelog.storage.segment.walked_headers import POINT_BATCHES, POINT_BYTES, W
 logger = logging.getLogger("tidelog.storage")
 
 MAX_SEARCH_BYTES = 64 * 1024
-"""A search by time reads no more at once on the word of the one before."""
+"""The most bytes that a search by time reads at once, judging by the previous batch."""
 
 WALK_READ_BYTES = 4096
-"""One index interval, unless configured otherwise: mostly that is as far as a look-up walks."""
+"""One index interval, unless configured otherwise: most look-ups walk no further."""
 
 _read_place = Struct(">qi4xb6xi8xq").unpack_from
 """Base offset, length, magic, last offset delta and largest timestamp of a batch of format v2."""
 _WALK_BYTES = 43
 
 NEAR_BATCHES = 64
-"""As many of the smallest lie between two entries, unless configured otherwise."""
+"""That many of the smallest batches lie between two entries, unless configured otherwise."""
 
 UP_TO_SIZE = -1
-"""`max_position` of a read that may go to the segment's end."""
+"""`max_position` of a read up to the segment's end."""
 
 
 class TimestampAndOffset(NamedTuple):
-    """A record found by time (ms); `leader_epoch` is its batch's, -1 where it has none."""
+    """A record found by time (ms); `leader_epoch` is its batch's, -1 if it has none."""
 
     timestamp: int
     offset: int
@@ -62,19 +61,19 @@ class TimestampAndOffset(NamedTuple):
 
 
 class FetchData(NamedTuple):
-    """What a read gives: bytes from a batch's start on, which may begin below the offset asked for and end within a batch."""
+    """The result of a read: bytes from a batch's start on, which may begin below the requested offset and end within a batch."""
 
     metadata: LogOffsetMetadata
-    """The offset asked for, and where its batch starts."""
+    """The requested offset, and where its batch starts."""
     data: memoryview
     first_entry_incomplete: bool
     """Whether the first batch did not fit."""
     aborted_transactions: list[AbortedTxn] | None = None
-    """For read_committed: what to leave out; None for read_uncommitted."""
+    """For read_committed: the aborted transactions to skip; None for read_uncommitted."""
 
 
 class LogSlice(NamedTuple):
-    """Where the bytes are that a read gives: what `FetchData` is once they are read."""
+    """Where the bytes of a read are: `FetchData` before it is read."""
 
     metadata: LogOffsetMetadata
     log: LogFile | None
@@ -94,36 +93,36 @@ class SegmentReader(SegmentFiles):
     """Look-ups in one segment's log, by offset and by time."""
 
     _batch_bytes = 0
-    """How large the last batch was that a search by time has found: the next one is taken to be as large."""
+    """The size of the last batch found by a search by time, as an estimate of the next one's."""
 
     times_budget: TimesBudget | None = None
-    """That of its log, shared with its other segments; None: one of its own."""
+    """The budget of the log, shared with its other segments; None: its own."""
 
     is_name_checked = False
-    """Whether what lies before this segment is known to end where its name says, or below: `segment_names`."""
+    """Whether the previous segments are known to end at this segment's name or below: `segment_names`."""
 
     _checked_times: CheckedTimes | None = None
     _walked: WalkedSegment | None = None
     _searched: SearchedBatches | None = None
     _is_warned = False
     _reached: OffsetPosition | None = None
-    """The index entry that was found true last: reads at the end of a log ask for the same one again and again."""
+    """The last index entry that was found correct: reads at the end of a log use the same one repeatedly."""
 
     @property
     def checked_times(self) -> CheckedTimes:
-        """The time index where it is not this process's own."""
+        """The checked time index, unless it is this process's own."""
         if self._checked_times is None:
             self._checked_times = CheckedTimes(self, self.times_budget or TimesBudget())
         return self._checked_times
 
     def headers_from(self, position: int) -> WalkedHeaders:
-        """Return the headers that were walked from a position on, where a batch begins."""
+        """Return the headers walked from a position on, where a batch begins."""
         if self._walked is None:
             self._walked = WalkedSegment(self.log, self.base_offset)
         return self._walked.beginning_at(position)
 
     def forget_what_was_checked(self) -> None:
-        """Forget what is known of the log and of its indexes beside what they say: the log is no longer the same."""
+        """Drop everything learned about the log and its indexes, because the log has changed."""
         self._checked_times = self._walked = self._searched = self._reached = None
         self._is_warned = False
 
@@ -132,9 +131,9 @@ class SegmentReader(SegmentFiles):
         return self.log.batches(position, end_position)
 
     def batches_from(self, offset: int) -> Iterator[BatchHeader]:
-        """Yield the headers of the batches from a place on before which every offset is below `offset`.
+        """Yield the headers from a position before which all offsets are below `offset`.
 
-        The offset index says where; if what stands there contradicts it, the walk begins at 0.
+        The offset index gives the position; if the log contradicts it, the walk begins at 0.
         """
         return self.log.batches(self._start_for(offset))
 
@@ -145,7 +144,7 @@ class SegmentReader(SegmentFiles):
         return position if self._walked is None else self._walked.known_floor(position, offset)
 
     def _is_as_indexed(self, entry: OffsetPosition, offset: int) -> bool:
-        """Whether a batch stands where an entry says, and may hold its offset. If not, a warning names the entry, once."""
+        """Whether there is a batch where an entry points, which may have its offset. If not, the entry is logged, once."""
         if entry.position == 0:
             return True
         try:
@@ -165,7 +164,7 @@ class SegmentReader(SegmentFiles):
             )
 
     def _floor(self, offset: int) -> OffsetPosition:
-        """Return what the offset index says, or the segment's start where that cannot be."""
+        """Return the position from the offset index, or the segment's start if the index is wrong."""
         index = self.offset_index
         entry = index.lookup(offset)
         if index.is_own or entry.position == 0 or entry == self._reached or self._is_reached(entry):
@@ -174,7 +173,7 @@ class SegmentReader(SegmentFiles):
         return OffsetPosition(self.base_offset, 0)
 
     def _is_reached(self, entry: OffsetPosition) -> bool:
-        """Whether the headers from the entry before on lead to an entry's batch; not to one that is within a record's value."""
+        """Whether the headers from the previous entry on lead to an entry's batch, and not to bytes within a record's value."""
         before = self.offset_index.lookup(entry.offset - 1)
         if not (self.base_offset <= before.offset < entry.offset and 0 <= before.position < entry.position < self.log.size_bytes):
             return False
@@ -191,8 +190,8 @@ class SegmentReader(SegmentFiles):
     def translate_offset(self, offset: int, start: int = 0) -> LogOffsetPosition | None:
         """Return the first batch whose last offset is at or above `offset`, None after the last one (§4.4).
 
-        `start` is a position before which there is none; where it lies after what the index says, the walk begins there.
-        Raises CorruptBatchError, StorageError.
+        `start` is a position before which there is none; the walk begins at the later of it and the index's. Raises
+        CorruptBatchError, StorageError.
         """
         entry = self._floor(offset)
         if start <= entry.position:
@@ -219,11 +218,11 @@ class SegmentReader(SegmentFiles):
     ) -> tuple[LogOffsetPosition, bytes, int] | None:
         """Return the first batch from `entry` on that reaches both `offset` and `timestamp`.
 
-        Of whole batches of format v2, each is asked for five fields, and nothing is made of it. None if there is none, or if
-        something is not as it mostly is: who cares looks again. What was read last comes along, with its position.
+        Reads only five fields of each whole batch of format v2, without making objects. None if there is none, or if anything is
+        unusual, so that the caller must look again. The last bytes read are returned with their position.
 
-        For who wants the whole batch then, `batch_bytes` is how large batches may be. The one that has the entry is mostly
-        not the one: of a large one only the header is read, and the next is read in whole.
+        For callers that then need the whole batch, `batch_bytes` is the estimated size of batches. The batch of the entry is
+        usually not the result: if it is large, only its header is read, and the next one whole.
         """
         log = self.log
         position, end = entry.position, log.size_bytes
@@ -254,7 +253,7 @@ class SegmentReader(SegmentFiles):
     def read(
         self, start_offset: int, max_size: int, max_position: int | None = UP_TO_SIZE, min_one_message: bool = False
     ) -> FetchData | None:
-        """Return what `locate` finds, read."""
+        """Read what `locate` finds."""
         found = self.locate(start_offset, max_size, max_position, min_one_message)
         return None if found is None else found.load()
 
@@ -263,9 +262,9 @@ class SegmentReader(SegmentFiles):
     ) -> LogSlice | None:
         """Return where up to `max_size` bytes are, from the batch with `start_offset`, or the next one, on (§4.5).
 
-        None behind the last batch. `max_position` is the byte to stop at; None, if it is unknown, gives no bytes but the place.
-        With `min_one_message` the first batch comes whole, whatever its size. Raises InvalidArgumentError, CorruptBatchError,
-        StorageError.
+        None after the last batch. `max_position` is the byte to stop at; None, if it is unknown, gives the place without bytes.
+        With `min_one_message` the first batch is returned whole, whatever its size. Raises InvalidArgumentError,
+        CorruptBatchError, StorageError.
         """
         if max_size < 0:
             raise InvalidArgumentError("a read of a negative size", path=self.log.path, found=max_size)
@@ -288,7 +287,7 @@ class SegmentReader(SegmentFiles):
         return self.base_offset if last is None else last.next_offset
 
     def find_offset_by_timestamp(self, timestamp: int, starting_offset: int | None = None) -> TimestampAndOffset | None:
-        """Return the first record from `starting_offset` (default: the base) on whose timestamp (ms) is at least that (§4.9).
+        """Return the first record from `starting_offset` (default: the base) on with at least that timestamp (ms) (§4.9).
 
         Control records count. Raises CorruptBatchError, InvalidRecordError, DecompressionError, StorageError.
         """
@@ -298,7 +297,7 @@ class SegmentReader(SegmentFiles):
             return None if reaching is None else self._first_record(reaching, timestamp, start)
         offset = max(self.time_index.lookup(timestamp).offset, start)
         entry = self._floor(offset)
-        # The batch that has the entry is mostly not the one: it and the next are read at once, where that is not too much.
+        # The batch of the entry is usually not the result: it and the next are read together, unless they are too large.
         read_bytes = 2 * self._batch_bytes + HEADER_BYTES
         log, position = self.log, entry.position
         if HEADER_BYTES < read_bytes <= MAX_SEARCH_BYTES and position < log.size_bytes:
@@ -339,7 +338,7 @@ class SegmentReader(SegmentFiles):
         return self._searched
 
     def _first_record(self, position: int, timestamp: int, start: int) -> TimestampAndOffset | None:
-        """Return the first record from `start` on that reaches a time (ms), of the batches from `position` on."""
+        """Return the first record from `start` on that reaches a time (ms), in the batches from `position` on."""
         if start > self.base_offset:
             found = self.translate_offset(start)
             if found is None:
@@ -367,7 +366,7 @@ class SegmentReader(SegmentFiles):
             position, is_near = reaching, True
 
     def fetch_upper_bound_offset(self, start: OffsetPosition, fetch_size_bytes: int) -> int | None:
-        """Return an offset that no record of a fetch exceeds, None if the index knows none: the next segment's base is one."""
+        """Return an upper bound of the offsets of a fetch, None if the index has none: then the next segment's base is one."""
         entry = self.offset_index.fetch_upper_bound_offset(start, fetch_size_bytes)
         if entry is None or self.offset_index.is_own:
             return None if entry is None else entry.offset
@@ -375,11 +374,11 @@ class SegmentReader(SegmentFiles):
             header = self.log.first_batch(entry.position) if self._is_reached(entry) else None
         except CorruptBatchError:
             header = None
-        # An entry that is too low would hide aborted transactions: what the fetch gives lies below this batch.
+        # An entry that is too low would hide aborted transactions: the fetched records lie below this batch.
         return None if header is None or header.base_offset > entry.offset else entry.offset
 
     def collect_aborted_txns(self, fetch_offset: int, upper_bound_offset: int) -> CollectedTxns:
-        """Return what a fetch of [fetch_offset, upper_bound_offset) must know of this segment's aborted transactions (§5.4)."""
+        """Return the aborted transactions of this segment for a fetch of [fetch_offset, upper_bound_offset) (§5.4)."""
         return self.txn_index.collect_aborted_txns(fetch_offset, upper_bound_offset)
 
     def can_convert_to_relative_offset(self, offset: int) -> bool:

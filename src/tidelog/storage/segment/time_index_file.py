@@ -1,4 +1,4 @@
-"""The `.timeindex` of a segment, written: which offset comes first at a time. The file itself: `index_file` (spec §2)."""
+"""The writable `.timeindex` of a segment: the first offset at a time. `index_file` has the file itself (spec §2)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TimeIndexFile(IndexFile[TimeIndex]):
 
     @property
     def is_full(self) -> bool:
-        """Whether an ordinary append would raise: the last slot is kept for the entry of the roll or the close."""
+        """Whether an ordinary append would raise: the last slot is reserved for the entry of the roll or the close."""
         index = self._live_entries or self._with_room()
         return index.entries >= index.max_entries - 1
 
@@ -32,7 +32,7 @@ class TimeIndexFile(IndexFile[TimeIndex]):
         return self._at_rest_closed(self._readable().entry(slot))
 
     def lookup(self, timestamp: int) -> TimestampOffset:
-        """Return the last entry whose timestamp is at most `timestamp`; (-1, base) where there is none."""
+        """Return the last entry whose timestamp is at most `timestamp`; (-1, base) if there is none."""
         if self._live_entries is not None:
             return self._live_entries.lookup(timestamp)
         return self._at_rest_closed(in_memory(self._readable()).lookup(timestamp))
@@ -43,13 +43,13 @@ class TimeIndexFile(IndexFile[TimeIndex]):
         return self._at_rest_closed(entries.slot(timestamp))
 
     def maybe_append(self, timestamp: int, offset: int, skip_full_check: bool = False) -> None:
-        """Add an entry if `timestamp` is above the last one's; the same entry again is no error.
+        """Add an entry if `timestamp` is above the last one's; a repeated entry is ignored.
 
         Raises IndexFullError (unless `skip_full_check`: the entry of a roll or a close), InvalidOffsetError,
-        InvalidArgumentError, OffsetOverflowError, StorageError; then it does not exist.
+        InvalidArgumentError, OffsetOverflowError, StorageError; then it was not added.
         """
         if skip_full_check and self._live_entries is None and self.last_entry == (timestamp, offset):
-            return  # A close reports it again.
+            return  # A close adds the same entry again.
         index = self.live()
         before = index.entries
         index.maybe_append(timestamp, offset, skip_full_check)

@@ -1,11 +1,11 @@
-"""The writable ``.txnindex`` of a segment: the transactions whose ABORT marker lies in it (spec §2, §5.4; KIP-98).
+"""The writable ``.txnindex`` of a segment: the transactions whose ABORT marker is in it (spec §2, §5.4; KIP-98).
 
-The entries and their rules are those of `formats.txn_index`; this owns the file. It is created by the first entry, grows by 34
-bytes at a time without preallocation, and is opened when first used: a segment without aborted transactions costs nothing.
-What was read once is kept in memory until `close`.
+`formats.txn_index` has the entries and their rules; this owns the file. The first entry creates it; it grows by 34 bytes per
+entry without preallocation, and is opened when first used, so a segment without aborted transactions costs nothing. Entries stay
+in memory until `close`.
 
-Invariants: the file holds exactly the entries in memory; last offsets grow strictly. A write that fails is cut back, so that
-no torn entry stays in front of later ones. One thread at a time; used by a segment, its recovery and the cleaner.
+Invariants: the file has exactly the entries in memory; last offsets increase strictly. A failed write is truncated, so that no
+torn entry stays before later ones. One thread at a time; used by a segment, its recovery and the cleaner.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class TxnIndexFile:
     def append(self, txn: AbortedTxn) -> None:
         """Add an entry; the first one creates the file.
 
-        Raises InvalidArgumentError unless its last offset is above the last one's, StorageError if it cannot be written.
+        Raises InvalidArgumentError unless its last offset is above the previous one's, StorageError if it cannot be written.
         """
         index = self._loaded()
         position = len(index.aborted) * ENTRY_BYTES
@@ -71,21 +71,21 @@ class TxnIndexFile:
             self._cut(len(index.aborted) * ENTRY_BYTES)
 
     def reset(self) -> None:
-        """Remove every entry without reading any; a file that exists stays, empty."""
+        """Remove every entry without reading any; an existing file stays, empty."""
         if self._fd >= 0 or self.path.exists():
             self._cut(0)
         self._index = TxnIndex(self.base_offset, path=self.path)
 
     def collect_aborted_txns(self, fetch_offset: int, upper_bound_offset: int) -> CollectedTxns:
-        """Return what a fetch of [fetch_offset, upper_bound_offset) must know (spec §5.4)."""
+        """Return the aborted transactions for a fetch of [fetch_offset, upper_bound_offset) (spec §5.4)."""
         return self._loaded().collect_aborted_txns(fetch_offset, upper_bound_offset)
 
     def sanity_check(self) -> None:
-        """Raise CorruptIndexError for a broken length, version or order, or a marker below the segment's base (spec §2.7)."""
+        """Raise CorruptIndexError for an invalid length, version or order, or a marker below the segment's base (spec §2.7)."""
         self._loaded().sanity_check()
 
     def flush(self) -> None:
-        """Make durable what was written. Raises StorageError."""
+        """Sync the written entries. Raises StorageError."""
         if self._fd < 0:
             return
         try:
@@ -97,14 +97,14 @@ class TxnIndexFile:
             raise self._refused("sync", error) from error
 
     def close(self) -> None:
-        """Give the descriptor and the memory back; a later use opens the file again."""
+        """Release descriptor and memory; a later use opens the file again."""
         fd, self._fd = getattr(self, "_fd", -1), -1
         self._index = None
         if fd >= 0:
             os.close(fd)
 
     def rename_to(self, path: Path) -> None:
-        """Move the file, if there is one; the new path holds even if the move fails. Raises StorageError."""
+        """Rename the file, if it exists; the new path applies even if that fails. Raises StorageError."""
         old, self.path = self.path, path
         if self._index is not None:
             self._index.path = path
@@ -116,13 +116,13 @@ class TxnIndexFile:
             raise self._refused("rename", error) from error
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Note that the folder was renamed."""
+        """Update the path after the folder was renamed."""
         self.path = directory / self.path.name
         if self._index is not None:
             self._index.path = self.path
 
     def delete_if_exists(self) -> bool:
-        """Close and remove the file; say whether there was one. Raises StorageError."""
+        """Close and remove the file; return whether it existed. Raises StorageError."""
         self.close()
         try:
             self.path.unlink()

@@ -1,15 +1,15 @@
-"""The headers of a segment's batches, walked once, of which a point is remembered now and then.
+"""Walks the headers of a segment's batches once, and remembers points at intervals.
 
-Where no index can be asked, because it lies, ends too soon or was not checked yet, the headers answer: which batch holds an
-offset, which one is the first to reach a time, how late all batches before a place are. Of a gigabyte in batches of 16 KiB
-these are 69,000 reads, too many for a thread that serves clients. So within `non_blocking` no more than `POINT_BATCHES` or
-`POINT_BYTES` are followed at once; then `NotWalkedError` is raised, whose `prefetch` continues for another `PIECE_S` on the
-thread for what waits for a disk. The caller tries again, until the headers are known. Nothing else waits for that.
+If no index can be used, because it is wrong, too short or not checked yet, the headers answer: which batch has an offset, which
+is the first to reach a time, the largest timestamp before a position. A gigabyte in batches of 16 KiB needs 69,000 reads, too
+many for a thread that serves clients. So within `non_blocking` at most `POINT_BATCHES` or `POINT_BYTES` are walked at once; then
+`NotWalkedError` is raised, whose `prefetch` continues for another `PIECE_S` on the thread for disk waits. The caller retries
+until the headers are known; other work does not wait.
 
-Each point stands at a batch: its position, the offset after all batches before it, and the largest timestamp of these. So a
-gigabyte takes 96 KiB of memory, of the smallest batches 500 KiB; all that a thread has keep to `MAX_KEPT_BYTES` together.
+Each point is a batch: its position, and the next offset and largest timestamp of all batches before it. So a gigabyte takes 96
+KiB of memory, or 500 KiB with the smallest batches; all of a thread together take at most `MAX_KEPT_BYTES`.
 
-One thread at a time; what `prefetch` finds is handed over, and counts where it continues from the last point.
+One thread at a time; the results of `prefetch` are handed over, and used if they continue from the last point.
 """
 
 from __future__ import annotations
@@ -33,27 +33,29 @@ from tidelog.storage.segment.log_file import LogFile
 
 POINT_BATCHES = 512
 POINT_BYTES = 256 * 1024
-"""From one point to the next lie no more than that, but one batch at least."""
+"""The most bytes between two points, except for a single larger batch."""
 PIECE_S = 0.02
 MAX_KEPT_BYTES = 64 * 1024 * 1024
 MAX_TABLES = 64
-"""Of one segment: walks that began at different batches."""
+"""The most walks of one segment that began at different batches."""
 
 _NEVER = 2**63 - 1
 _POINT_BYTES = 24
 _AHEAD_BYTES = 16 * 1024 * 1024
 _SLOW_S = 20e-6
-"""A header that took longer on average did not come from memory."""
+"""A header that took longer on average was not in memory."""
 _FEW = 8
 
 
 def is_far(batches: int, distance_bytes: int) -> bool:
-    """Whether a walk from batch to batch has come so far that the headers should be asked for the rest."""
+    """Whether a walk over batches is so long that the headers should be used for the rest."""
     return batches >= POINT_BATCHES or (batches > _FEW and distance_bytes > POINT_BYTES)
 
 
 class Goal(NamedTuple):
-    """Up to where headers are wanted: a position, the batch with an offset, one that reaches a time (ms); what comes first."""
+    """Up to where headers are needed: a position, the batch with an offset, one that reaches a time (ms); whichever
+    comes first.
+    """
 
     position: int = _NEVER
     offset: int = MAX_OFFSET
@@ -61,7 +63,7 @@ class Goal(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A batch's position, the offset after the batches before it, and the largest timestamp of these (ms, -1 none)."""
+    """A batch's position, and the next offset and largest timestamp (ms, -1 none) of all batches before it."""
 
     position: int
     next_offset: int
@@ -69,7 +71,7 @@ class _Place(NamedTuple):
 
 
 class NotWalkedError(NotCachedError):
-    """Headers are wanted that were not walked yet."""
+    """Headers are needed that were not walked yet."""
 
     is_progress = True
 
@@ -83,7 +85,7 @@ class NotWalkedError(NotCachedError):
         self._end_position = log.size_bytes
 
     def prefetch(self) -> None:
-        """Walk on for a while. Raises OSError; what is wrong with a batch is left to the one who comes by again."""
+        """Continue the walk for a while. Raises OSError; a batch's error is left to the retrying caller."""
         try:
             found = _walk_piece(self._file, self._start, self._goal, self._end_position, perf_counter() + PIECE_S)
             self._headers.hand_over(self._start, found)
@@ -94,7 +96,8 @@ class NotWalkedError(NotCachedError):
 class WalkedHeaders:
     """The batches of one `.log` from one of them on, as far as they were walked.
 
-    All that walk raise CorruptBatchError for a header that cannot be, StorageError, and NotWalkedError within `non_blocking`.
+    All methods that walk raise CorruptBatchError for an impossible header, StorageError, and NotWalkedError within
+    `non_blocking`.
     """
 
     def __init__(self, log: LogFile, position: int, min_offset: int) -> None:
@@ -104,11 +107,11 @@ class WalkedHeaders:
         self._latest = array("q", [NO_TIMESTAMP])
         self._batches_in_last = 0
         self._found: list[tuple[_Place, list[tuple[_Place, int]]]] = []
-        """What other threads have walked."""
+        """Results of walks on other threads."""
 
     @property
     def end(self) -> _Place:
-        """As far as was walked."""
+        """The end of the walk so far."""
         return _Place(self._positions[-1], self._next_offsets[-1], self._latest[-1])
 
     @property
@@ -119,30 +122,30 @@ class WalkedHeaders:
     # --- asking
 
     def largest(self) -> int:
-        """Return the largest timestamp (ms, -1 none) of all batches up to the end of the log."""
+        """Return the largest timestamp (ms, -1 none) of all batches in the log."""
         self.walk(Goal(self.log.size_bytes))
         return self._latest[-1]
 
     def largest_before(self, position: int) -> int:
-        """Return the same of the batches before `position`; CorruptBatchError where no batch begins there."""
+        """Return the same for the batches before `position`; raises CorruptBatchError if no batch begins there."""
         self.walk(Goal(position))
         slot = bisect_right(self._positions, position) - 1
         near = iter_times(self.log, self._positions[slot], position, self._next_offsets[slot])
         return max(self._latest[slot], max((timestamp for _, _, timestamp in near), default=NO_TIMESTAMP))
 
     def first_reaching(self, timestamp: int) -> int | None:
-        """Return a position from which on the first batch that is so late (ms) is soon met, None if no batch is."""
+        """Return a position shortly before the first batch that reaches a time (ms), None if no batch does."""
         self.walk(Goal(self.log.size_bytes, timestamp=timestamp))
         slot = bisect_left(self._latest, timestamp, 1)
         return self._positions[slot - 1] if slot < len(self._latest) else None
 
     def floor(self, offset: int) -> int:
-        """Return a position before which all offsets are below `offset`, and from which on it is soon met."""
+        """Return a position shortly before `offset`, before which all offsets are lower."""
         self.walk(Goal(self.log.size_bytes, offset=offset))
         return self.known_floor(offset)
 
     def known_floor(self, offset: int) -> int:
-        """Return the same as far as it is known: without a walk."""
+        """Return the same as far as it is known, without a walk."""
         self._take()
         return self._positions[max(0, bisect_right(self._next_offsets, offset) - 1)]
 
@@ -167,7 +170,7 @@ class WalkedHeaders:
                 self._add(*_follow(file, self.end, end_position) or _step(self.log, self.end, end_position))
 
     def hand_over(self, start: _Place, found: list[tuple[_Place, int]]) -> None:
-        """From another thread: note what was walked from a place on, each next place with the number of batches up to it."""
+        """From another thread: add the results of a walk from a place on, each next place with the number of batches up to it."""
         self._found.append((start, found))
 
     def _take(self) -> None:
@@ -178,7 +181,7 @@ class WalkedHeaders:
                     self._add(place, batches)
 
     def _add(self, place: _Place, batches: int) -> None:
-        """Remember a place; the last one before it is forgotten where both are near: a log may grow by a batch at a time."""
+        """Remember a place; the previous one is dropped if both are near: a log may grow by one batch at a time."""
         positions = self._positions
         total = self._batches_in_last + batches
         if len(positions) > 1 and total <= POINT_BATCHES and place.position - positions[-2] <= POINT_BYTES:
@@ -192,7 +195,7 @@ class WalkedHeaders:
 
 
 class WalkedSegment:
-    """All that was walked of one segment, by where the walks began."""
+    """All walks of one segment, by their starts."""
 
     def __init__(self, log: LogFile, base_offset: int) -> None:
         self._log = log
@@ -212,26 +215,26 @@ class WalkedSegment:
         return headers
 
     def has_begun_at(self, position: int) -> bool:
-        """Whether something is known of a walk that began there."""
+        """Whether a walk from that position has results."""
         return position in self._tables
 
     def known_floor(self, position: int, offset: int) -> int:
-        """Return from where on `offset` is soon met, as far as that is known of a walk that began at `position`; else that."""
+        """Return a position shortly before `offset`, as far as a walk from `position` has found one; otherwise `position`."""
         headers = self._tables.get(position)
         return position if headers is None else headers.known_floor(offset)
 
     def forget(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         self._tables.clear()
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of what is remembered."""
+        """Bytes of the remembered points."""
         return sum(headers.size_bytes for headers in self._tables.values())
 
 
 class _Kept(threading.local):
-    """Of one thread: the segments with walked headers, the least recently used first, and how large each was then."""
+    """Of one thread: the segments with walked headers, the least recently used first, and the size that each had then."""
 
     def __init__(self) -> None:
         self._sizes: dict[weakref.ref[WalkedSegment], int] = {}
@@ -254,7 +257,7 @@ _kept = _Kept()
 
 
 class _File:
-    """An open `.log`, read wherever its bytes are."""
+    """An open `.log`, read whether its bytes are in memory or not."""
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
@@ -269,7 +272,7 @@ def _is_there(place: _Place, goal: Goal, end_position: int) -> bool:
 
 
 def _walk_piece(file: _File, place: _Place, goal: Goal, end_position: int, until: float) -> list[tuple[_Place, int]]:
-    """Walk on until then; return what `hand_over` takes. Raises OSError."""
+    """Walk until a time; return the arguments for `hand_over`. Raises OSError."""
     found: list[tuple[_Place, int]] = []
     is_slow = False
     while not _is_there(place, goal, end_position):
@@ -279,7 +282,7 @@ def _walk_piece(file: _File, place: _Place, goal: Goal, end_position: int, until
         try:
             followed = _follow(file, place, end_position) or _step(file, place, end_position)
         except TidelogError:
-            break  # It is met again on the thread that can report it.
+            break  # The thread that can report it will meet it again.
         found.append(followed)
         place = followed[0]
         now = perf_counter()
@@ -290,12 +293,12 @@ def _walk_piece(file: _File, place: _Place, goal: Goal, end_position: int, until
 
 
 def _follow(file: _File, place: _Place, end_position: int) -> tuple[_Place, int] | None:
-    """Follow batches by the kernel; return where they end, and how many they were. None before one that it does not take."""
+    """Follow batches by the kernel; return where they end, and their number. None before a batch that it does not accept."""
     position, min_offset, latest = place
     ends, times = array("q", bytes(8 * POINT_BATCHES)), array("q", bytes(8 * POINT_BATCHES))
     stop = min(end_position, position + POINT_BYTES)
     count, next_offset = walk_times(file.fd, position, stop, min_offset, latest, ends, times)
-    if not count and stop < end_position:  # One batch may be larger than that.
+    if not count and stop < end_position:  # A batch may be larger than that.
         ends, times = ends[:1], times[:1]
         count, next_offset = walk_times(file.fd, position, end_position, min_offset, latest, ends, times)
     return (_Place(ends[count - 1], next_offset, times[count - 1]), count) if count else None

@@ -1,1 +1,1 @@
-"""Topics of a data folder: created, enlarged, configured, adopted, deleted; their settings and statistics."""
+"""Topics of a data folder: creation, more partitions, configuration, adoption, deletion; settings and statistics."""

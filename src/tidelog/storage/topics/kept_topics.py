@@ -1,4 +1,4 @@
-"""What a data folder's owner asks about topics, no matter who decides which there are: `TopicLifecycle`, or `ReplicaFolders`."""
+"""The interface of a data folder's topics for its owner, implemented by `TopicLifecycle` and `ReplicaFolders`."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class KeptTopics(Protocol):
         """Return a topic that has a configuration, None if there is none of that name."""
 
     def is_known(self, name: str) -> bool:
-        """Whether the topic has a configuration: else neither retention nor compaction may touch it."""
+        """Whether the topic has a configuration: otherwise retention and compaction must not touch it."""
 
     def is_wanted(self, key: TopicPartition) -> bool:
-        """Whether a partition is to be there."""
+        """Whether a partition should exist."""
 
     def unfinished(self) -> list[str]:
-        """Return the topics whose folders should be gone, and could not be renamed."""
+        """Return the topics whose folders should be removed but could not be renamed."""
 
     def folder_of(self, key: TopicPartition, directory: Path | None = None) -> PartitionFolder:
-        """Return what a partition is loaded by; `directory` may be given if it is known."""
+        """Return what is needed to load a partition; `directory` may be given if it is known."""
 
     def sort_out(self, contents: FolderContents) -> list[TopicPartition]:
-        """At a start, have go what should be gone; return the partitions that are to be loaded, in order. Raises StorageError."""
+        """At startup, remove what should be removed; return the partitions to load, in order. Raises StorageError."""

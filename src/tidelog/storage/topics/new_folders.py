@@ -1,7 +1,7 @@
-"""Folders of new partitions, made before anybody knows of them: in steps, many at a time, all of them with one sync.
+"""Creates the folders of new partitions before the partitions are published: in steps, many at a time, with one sync.
 
-What a checkpoint says of a partition that was deleted is dropped before its successor begins: a recovery point that is too high
-would keep a recovery from looking at the records below it. `TopicLifecycle` and `ReplicaFolders` each own one.
+Checkpoint lines of a deleted partition are removed before its successor begins: a recovery point that is too high would make
+recovery skip records. `TopicLifecycle` and `ReplicaFolders` each own one.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tidelog.storage.partitions import Partitions
 from tidelog.storage.steps import Steps
 
 PARTITIONS_A_STEP = 16
-"""So many partitions are made, or renamed, before others have their turn."""
+"""How many partitions are created or renamed before other work runs."""
 
 
 class NewFolders:
-    """Makes partitions of `partitions` in its data folder `directory`."""
+    """Creates partitions of `partitions` in its data folder `directory`."""
 
     def __init__(self, directory: Path, partitions: Partitions) -> None:
         self._directory = directory
@@ -35,9 +35,9 @@ class NewFolders:
         folder_of: Callable[[TopicPartition], PartitionFolder],
         refused: dict[TopicPartition, str] | None = None,
     ) -> Steps[list[PartitionLog]]:
-        """Make folders and return their logs, not yet published: `publish` does that.
+        """Create folders and return their logs, not yet published: `publish` does that.
 
-        All or none, unless those that cannot be made may go into `refused`, with the reason. Raises StorageError.
+        All or none, unless `refused` collects those that cannot be created, with the reason. Raises StorageError.
         """
         made: list[PartitionLog] = []
         try:
@@ -47,7 +47,7 @@ class NewFolders:
             if any(self._partitions.is_in_checkpoints(key) for key in keys):
                 yield self._partitions.drop_gone
             yield self.sync
-        except GeneratorExit:  # The owner ends: the next start continues with what is there.
+        except GeneratorExit:  # The owner is shutting down: the next start continues from here.
             for log in made:
                 log.close_handlers()
             raise
@@ -57,12 +57,12 @@ class NewFolders:
         return made
 
     def unmake(self, made: Iterable[PartitionLog]) -> None:
-        """Remove what was made. On any thread."""
+        """Remove created folders. On any thread."""
         for log in made:
             self._partitions.unmake(log)
 
     def publish(self, made: Sequence[PartitionLog]) -> Steps[None]:
-        """Have partitions that were made be there, all at the same moment."""
+        """Publish created partitions, all at the same moment."""
         try:
             yield from self._partitions.adding(made)
         except GeneratorExit:
@@ -71,7 +71,7 @@ class NewFolders:
             raise
 
     def sync(self) -> None:
-        """Have the data folder's entries on the disk. On any thread. Raises StorageError."""
+        """Sync the data folder's entries. On any thread. Raises StorageError."""
         try:
             sync_directory(self._directory)
         except OSError as error:
@@ -80,7 +80,7 @@ class NewFolders:
     def _make(
         self, folders: Iterable[PartitionFolder], made: list[PartitionLog], refused: dict[TopicPartition, str] | None
     ) -> None:
-        """On any thread; what was made before an error is in `made`."""
+        """On any thread; partitions created before an error are in `made`."""
         for folder in folders:
             try:
                 made.append(self._partitions.loader.made(folder))

@@ -1,22 +1,22 @@
-"""A topic on its way into a data folder: all of it appears, or nothing of it.
+"""Adds a topic with its records to a data folder, atomically.
 
-Each partition is written into a staging folder ``<topic>-<partition>.<uuid>-delete``: a name that readers skip and that
-Kafka itself removes at its next start. The first half of the uuid is fixed, so that Tidelog knows its own ones. Then::
+Each partition is written into a staging folder ``<topic>-<partition>.<uuid>-delete``: readers skip such a name, and Kafka removes
+it at its next start. The first half of the uuid is fixed, so that Tidelog recognizes its own. Then::
 
     1  every file of every partition is written and synced          a crash leaves staging folders only
-    2  the topic is registered in the folder's metadata log         from here on the topic is there
-    3  the staging folders are renamed to <topic>-<partition>       a crash leaves a part of the topic
+    2  the topic is registered in the folder's metadata log         from here on the topic exists
+    3  the staging folders are renamed to <topic>-<partition>       a crash leaves part of the topic
     4  the data folder is synced, checkpoints get the new offsets
 
-The next owner of the folder's lock cleans up: staging folders of an import that died in step 1 are removed; where the metadata
-or a published partition has the same topic id, all the data was synced, and the rest is published. So no lock, no
-cleaning, no writing: two writers never see each other's staging.
+The next owner of the folder's lock cleans up: it removes staging folders of an import that was killed in step 1. If the metadata
+or a published partition has the same topic id, all data was synced, and the rest is published. All this happens only under the
+lock, so two writers never see each other's staging folders.
 
-A folder with a ``meta.properties`` and without a metadata log is an Apache Kafka's that keeps its metadata elsewhere. Nothing is
-registered there, and a warning says what Kafka will do with a topic that it does not know.
+A folder with a ``meta.properties`` and without a metadata log belongs to an Apache Kafka that keeps its metadata elsewhere.
+Nothing is registered there, and a warning says what Kafka will do with an unknown topic.
 
-Checkpoints say what is true after a clean stop: high watermark and recovery point are the log end (spec §7). They are
-replaced by rename, with everybody else's lines kept.
+Checkpoints are as after a clean shutdown: high watermark and recovery point are the log end (spec §7). They are replaced by
+rename, and lines of other partitions are kept.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from tidelog.storage.topics.topic import Topic
 logger = logging.getLogger("tidelog.storage")
 
 LEADER_EPOCH = 0
-"""What the records of a new topic are appended under; it begins with each log."""
+"""The leader epoch of a new topic's records; each log begins with it."""
 
 
 _OUR_MARK = b"tidelog".hex()
@@ -67,14 +67,14 @@ _SPARE_FILES = 64
 
 
 class NewTopic:
-    """Writes a topic of `partitions` partitions into the data folder `directory`, which is created where it is missing.
+    """Writes a topic of `partitions` partitions into the data folder `directory`, which is created if missing.
 
     A context manager: `logs[p]` takes partition p's batches, under `LEADER_EPOCH`; `commit` publishes; leaving without it leaves
-    nothing behind. `properties` are the topic's, texts under Kafka's names. Records keep the times that they come with, also
-    where the topic's type is to be LogAppendTime: that is for what is appended later.
+    nothing behind. `properties` are the topic's, as text under Kafka's names. Records keep their timestamps even if the topic's
+    type is LogAppendTime, which applies to later appends.
 
-    Raises InvalidArgumentError for an illegal name, number or property, and on entering TopicExistsError, CorruptCheckpointError
-    for a damaged topics' file, and StorageError, also where a broker or another import holds the folder.
+    Raises InvalidArgumentError for an illegal name, number or property. Entering raises TopicExistsError, CorruptCheckpointError
+    for a damaged topics file, and StorageError, also if a broker or another import holds the folder.
     """
 
     def __init__(self, directory: Path, topic: str, partitions: int, properties: Mapping[str, str], clock: Clock) -> None:
@@ -118,10 +118,10 @@ class NewTopic:
             return
         self._abandon()
         if isinstance(error, LogOfflineError) and isinstance(error.__cause__, StorageError):
-            raise error.__cause__  # There is no partition that could be offline.
+            raise error.__cause__  # No partition can be offline here.
 
     def commit(self) -> None:
-        """Finish and sync every partition, then publish them all. Raises StorageError; nothing is left behind then."""
+        """Finish and sync every partition, then publish all of them. Raises StorageError, and then leaves nothing behind."""
         self._finish_logs()
         is_kafkas = not ((self.directory / METADATA_DIR).exists() or takeover.is_old(self.directory)) and data_folder.is_claimed(
             self.directory
@@ -156,7 +156,7 @@ class NewTopic:
     def _refuse_existing(self, topics: Mapping[str, Topic]) -> None:
         name = self.topic.name
         there = {key.topic for key in data_folder.list_contents(self.directory).partitions} | topics.keys()
-        # Whatever bears a partition's name would be in the way in the end.
+        # Anything with a partition's name would be in the way later.
         own = (self.directory / names.log_dir_name(name, partition) for partition in range(self.topic.partitions))
         if name in there or any(path.exists() for path in own):
             raise TopicExistsError(f"topic {name!r} already exists", path=self.directory)
@@ -170,28 +170,28 @@ class NewTopic:
         except OSError as error:
             raise StorageError(f"cannot create a folder: {error.strerror}", path=folder) from error
         self._staging.append(folder)
-        # Of a folder on its way out, as which this one is disguised, nothing is loaded; here there is nothing yet.
+        # This folder looks like one being deleted, of which nothing is loaded; it is empty anyway.
         log = load(folder, self._config, self._clock, self._scheduler, had_clean_shutdown=True, topic_id=self.topic.topic_id)
         self.logs.append(log)
         log.maybe_assign_epoch_start_offset(LEADER_EPOCH, 0)
 
     def _finish_logs(self) -> None:
-        """Close the logs as a clean stop does, with every file and folder on the disk. Raises StorageError."""
-        # Segments that rolled wait there for their flush; if it fails, the log is offline and says so below.
+        """Close the logs cleanly, with every file and folder on disk. Raises StorageError."""
+        # Rolled segments wait here for their flush; if it fails, the log is offline, which is reported below.
         self._scheduler.shutdown()
         for log in self.logs:
             log.flush(force_active=True)
             log.close()
         from tidelog.reader.time_map_file import (
             write_time_maps,
-        )  # A broker, which only looks for unfinished topics, starts without it.
+        )  # A broker only looks for unfinished topics, so it starts without this import.
 
         write_time_maps(path for log in self.logs for path in sorted(log.directory.glob(f"*{names.LOG_SUFFIX}")))
         for log in self.logs:
             log.local.sync_directory()
 
     def _abandon(self) -> None:
-        """Remove whatever this object has made; what fails here hides no error that led here."""
+        """Remove everything that this object has created; errors here do not hide the original error."""
         for log in self.logs:
             log.close_handlers()
         for staged, target in reversed(self._published):
@@ -209,7 +209,7 @@ class NewTopic:
                 path.rmdir()
 
     def _unregister(self) -> bool:
-        """Have the metadata say again what it said; False if it cannot be written: then the next start finishes the topic."""
+        """Undo the registration in the metadata; False if that cannot be written: then the next start finishes the topic."""
         store, self._store = self._store, None
         if store is None or self.topic.topic_id not in store.image.topics_by_id:
             self._remove_new_metadata(store)
@@ -223,7 +223,7 @@ class NewTopic:
         return True
 
     def _remove_new_metadata(self, store: MetadataStore | None) -> None:
-        """Leave no metadata log behind where there was none."""
+        """Remove the metadata log if it did not exist before."""
         if store is not None and store.is_new and not store.image.topics:
             shutil.rmtree(metadata_dir(self.directory), ignore_errors=True)
 
@@ -234,7 +234,7 @@ class NewTopic:
 
 
 def check_topic_name(topic: str) -> None:
-    """Raise InvalidArgumentError unless Kafka takes this name."""
+    """Raise InvalidArgumentError unless Kafka accepts this name."""
     if not 1 <= len(topic) <= MAX_TOPIC_NAME_LENGTH:
         raise InvalidArgumentError(
             "illegal topic name", found=f"{len(topic)} characters", expected=f"1 to {MAX_TOPIC_NAME_LENGTH}"
@@ -246,7 +246,7 @@ def check_topic_name(topic: str) -> None:
 
 
 def finish_interrupted(directory: Path) -> None:
-    """Clean up after imports that were killed; only under the folder's lock. Raises StorageError, CorruptCheckpointError."""
+    """Clean up after killed imports; only under the folder's lock. Raises StorageError, CorruptCheckpointError."""
     contents = data_folder.list_contents(directory)
     leftovers = [folder for folder in contents.going if _STAGING.fullmatch(folder.name)]
     if not leftovers:
@@ -264,7 +264,7 @@ def finish_interrupted(directory: Path) -> None:
         if topic_id is None or topic_id not in committed:
             shutil.rmtree(folder, ignore_errors=True)
             continue
-        # The staging name may have cut the topic short.
+        # The staging name may have a shortened topic name.
         key = TopicPartition(committed[topic_id], names.parse_topic_partition_name(folder.name).partition)
         target = directory / names.log_dir_name(*key)
         _rename(folder, target)
@@ -297,7 +297,7 @@ def _topic_id(folder: Path) -> uuid.UUID | None:
 
 
 def _log_end_offset(folder: Path) -> int:
-    """A finished partition has a snapshot at its log end, unless it is empty."""
+    """Return the log end: a finished partition has a snapshot there, unless it is empty."""
     return max((int(path.stem) for path in folder.glob(f"*{names.SNAPSHOT_SUFFIX}")), default=0)
 
 
@@ -309,7 +309,7 @@ def _rename(source: Path, target: Path) -> None:
 
 
 def _allow_open_files(count: int) -> None:
-    """Let this process open as many files as it may. Raises InvalidArgumentError where `count` of them are too many."""
+    """Raise this process's limit of open files to the maximum. Raises InvalidArgumentError if `count` files exceed it."""
     data_folder.raise_open_files_limit()
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and limit < count:

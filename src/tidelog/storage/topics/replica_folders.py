@@ -1,21 +1,22 @@
-"""The replicas that this node has in its data folder, as the metadata of a cluster assigns them (KIP-500, KIP-516).
+"""The replicas in a cluster member's data folder, as the cluster's metadata assigns them (KIP-500, KIP-516).
 
-Controllers decide what is there; here folders follow:
+The controllers decide, and the folders follow:
 
-| | folder | a crash in between |
+| event | the folder | after a crash in between |
 |---|---|---|
-| the node is among a partition's replicas, and has no folder | made | is empty: it is taken |
-| the partition is deleted, or moves away, while the broker runs | becomes ``….<uuid>-delete``, and goes later | it is a stray |
-| a start finds a stray | becomes ``….<uuid>-stray``, and stays | the next start does it |
-| a start finds ``-delete`` | goes later | |
-| a topic's, or the broker's, settings change | its logs get them | |
+| the node is among a partition's replicas, and has no folder | is created | is empty, and used |
+| the partition is deleted, or moves away, while the broker runs | is renamed to ``….<uuid>-delete``, and removed later | is a
+stray |
+| a start finds a stray | is renamed to ``….<uuid>-stray``, and stays | the next start renames it |
+| a start finds ``-delete`` | is removed later | |
+| settings of a topic or the broker change | stays; its log applies them | |
 
-A stray, as in Kafka, is a folder of a topic whose id the metadata does not know (it was deleted, and perhaps made again, while
-the broker was away), of a partition that the topic does not have, of which this node has no replica, or one that does not say
-whose it is. In Kafka the last is also an empty one that a crash left before it had its id; here that one is taken. Where topics
-may have no ids (ZooKeeper), a folder without one is the topic's of its name.
+A stray, as in Kafka, is a folder with an unknown topic id (the topic was deleted, and perhaps recreated, while the broker was
+down), of an unknown partition, of a partition without a replica on this node, or without a topic id. In Kafka an empty folder
+that a crash left before it got its id is a stray as well; here it is used. If topics may have no ids (ZooKeeper), a folder
+without one belongs to the topic of its name.
 
-Nothing is created by itself: the broker does so for each replica (`creations`). One change at a time. `log_manager` owns one.
+The broker creates each replica explicitly (`creations`). One change at a time. `log_manager` owns one.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ class ReplicaFolders:
         self._folders = NewFolders(directory, partitions)
         self.table = TopicConfigs(config, partitions, self._properties_of)
         self.set_aside: list[TopicPartition] = []
-        """The strays that this start has found."""
+        """The strays that this start has renamed."""
         self._strays: dict[TopicPartition, str] = {}
-        """Those that are still to be set aside, and why."""
+        """The strays that are still to be renamed, and why."""
 
     # --- asking
 
@@ -74,7 +75,7 @@ class ReplicaFolders:
         return Topic(name, topic.topic_id, max(topic.partitions) + 1, image.topic_config(name))
 
     def is_known(self, name: str) -> bool:
-        """Whether the topic has a configuration: else neither retention nor compaction may touch it."""
+        """Whether the topic has a configuration: otherwise retention and compaction must not touch it."""
         return name in self._metadata.image.topics
 
     def is_wanted(self, key: TopicPartition) -> bool:
@@ -83,11 +84,11 @@ class ReplicaFolders:
         return partition is not None and self._metadata.node_id in partition.replicas
 
     def unfinished(self) -> list[str]:
-        """Return the topics with a folder here that is to be gone, and could not be renamed."""
+        """Return the topics with a folder here that should be removed but could not be renamed."""
         return sorted({key.topic for key in self._partitions.failed if not self.is_wanted(key)})
 
     def folder_of(self, key: TopicPartition, directory: Path | None = None) -> PartitionFolder:
-        """Return what a partition is loaded by; `directory` may be given if it is known."""
+        """Return what is needed to load a partition; `directory` may be given if it is known."""
         topic = self._metadata.image.topics.get(key.topic)
         topic_id = None if topic is None else known_topic_id(topic.topic_id)
         return PartitionFolder(key, directory or self._partitions.directory_of(key), self.table.config_of(key.topic), topic_id)
@@ -95,7 +96,7 @@ class ReplicaFolders:
     # --- at the start
 
     def sort_out(self, contents: FolderContents) -> list[TopicPartition]:
-        """Set strays aside; return the partitions that are to be loaded, in order. Raises StorageError."""
+        """Set strays aside; return the partitions to load, in order. Raises StorageError."""
         delay_ms = self.table.config.topic_config({}).file_delete_delay_ms
         for directory in contents.going:
             self._partitions.remove_later(directory, delay_ms)
@@ -127,13 +128,13 @@ class ReplicaFolders:
             return None if is_empty(directory) else "it does not say which topic it belongs to"
         return None if topic_id == wanted else "it belongs to another topic of that name"
 
-    # --- changing
+    # --- changes
 
     def create(self, wanted: Mapping[TopicPartition, uuid.UUID]) -> Steps[dict[TopicPartition, PartitionLog]]:
-        """Make replicas of partitions, each with its topic's id; return all their logs. Idempotent.
+        """Create replicas of partitions, each with its topic's id; return all their logs. Idempotent.
 
-        A replica with another topic's id is deleted first, a stray set aside. One that cannot be made is offline, with the
-        reason, and not among those returned; so is one that exists and is offline without a log.
+        A replica with another topic's id is deleted first, a stray is set aside. A replica that cannot be created is offline,
+        with the reason, and is not returned; neither is one that is offline without a log.
         """
         partitions = self._partitions
         others = [key for key, topic_id in wanted.items() if self._is_of_another(key, topic_id)]
@@ -167,9 +168,9 @@ class ReplicaFolders:
         return found
 
     def delete(self, keys: Iterable[TopicPartition]) -> Steps[None]:
-        """Delete replicas: they are gone at once, their folders later; those that are not there are skipped.
+        """Delete replicas: they are gone at once, their folders are removed later; unknown ones are skipped.
 
-        Raises StorageError where folders cannot be renamed: they are offline then, and it may be called again.
+        Raises StorageError if folders cannot be renamed: the replicas are offline then, and this may be called again.
         """
         partitions, removals, refused = self._partitions, [], []
         there = [key for key in keys if partitions.state(key) is not None]
@@ -195,7 +196,7 @@ class ReplicaFolders:
     # --- inside
 
     def _remove(self, key: TopicPartition) -> Removal | None:
-        """Rename a replica's folder, or a stray's that is to stay; None if that cannot be done: it is offline then."""
+        """Rename a replica's folder for removal, or a stray's; None if that fails: the replica is offline then."""
         reason = self._strays.get(key)
         if reason is None:
             return self._partitions.remove(key, names.log_delete_dir_name(*key))
@@ -224,6 +225,6 @@ class ReplicaFolders:
 
 
 def is_empty(directory: Path) -> bool:
-    """Whether a partition's folder holds no record, and never held one: all its logs begin at 0 and are empty."""
+    """Whether a partition's folder has no record and never had one: all its logs begin at 0 and are empty."""
     logs = list(directory.glob(f"*{names.LOG_SUFFIX}*"))
     return all(path.name == names.file_name(0, names.LOG_SUFFIX) and path.stat().st_size == 0 for path in logs)

@@ -1,4 +1,4 @@
-"""Changes of a member's replicas in steps: those of `ReplicaFolders`, and what compaction and settings have to do with them."""
+"""Changes of a member's replicas in steps: those of `ReplicaFolders`, with their effects on compaction and settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidelog.storage.topics.replica_folders import ReplicaFolders
 
 
 class ReplicaSteps:
-    """For a broker that is a member of a cluster, after its metadata has changed. One change at a time; see `steps`."""
+    """For a broker that is a cluster member, after a metadata change. One change at a time; see `steps`."""
 
     def __init__(self, folders: ReplicaFolders, partitions: Partitions, work: BackgroundWork, settings: BrokerSettings) -> None:
         self._folders = folders
@@ -25,7 +25,7 @@ class ReplicaSteps:
         self._settings = settings
 
     def creation(self, key: TopicPartition, topic_id: uuid.UUID) -> Steps[PartitionLog]:
-        """Make one replica, or find it, and return its log. Raises LogOfflineError, with the reason."""
+        """Create one replica, or find it, and return its log. Raises LogOfflineError, with the reason."""
         logs = yield from self.creations({key: topic_id})
         if key not in logs:
             raise LogOfflineError(
@@ -34,10 +34,10 @@ class ReplicaSteps:
         return logs[key]
 
     def creations(self, wanted: Mapping[TopicPartition, uuid.UUID]) -> Steps[dict[TopicPartition, PartitionLog]]:
-        """Make many, with one sync: see `ReplicaFolders.create`."""
+        """Create many, with one sync: see `ReplicaFolders.create`."""
         before = {key: self._partitions.logs.get(key) for key in wanted}
         logs = yield from self._folders.create(wanted)
-        # What was compacted of a partition that was here under that name.
+        # The compaction state of an earlier partition with that name.
         self._work.forget_cleaning([key for key, log in logs.items() if log is not before[key]])
         return logs
 
@@ -49,5 +49,5 @@ class ReplicaSteps:
             self._work.forget_cleaning(keys)
 
     def reconfigure(self, topics: Iterable[str] = (), *, broker: bool = False) -> Steps[None]:
-        """Take over the settings of topics, or of the broker and so of all topics, as the metadata has them now."""
+        """Apply the current settings of topics, or of the broker and so of all topics, from the metadata."""
         return self._settings.take_over(None if broker else topics)

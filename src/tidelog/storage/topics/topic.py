@@ -1,4 +1,4 @@
-"""A topic, as the engine's users see it."""
+"""A topic, as users of the storage engine see it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic that has a configuration. `properties` are its own, texts under Kafka's names."""
+    """A topic that has a configuration. `properties` are its own, as text under Kafka's names."""
 
     name: str
     topic_id: uuid.UUID

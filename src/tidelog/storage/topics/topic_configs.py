@@ -1,4 +1,4 @@
-"""The configurations that the logs of a data folder have: their topic's own settings, and the broker's for the rest."""
+"""The configurations of a data folder's logs: the topic's own settings, completed by the broker's."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ class TopicConfigs:
         return config
 
     def forget(self, name: str) -> None:
-        """Have a topic's settings looked up again: they have changed. Its logs have them with `configure_logs`."""
+        """Drop a topic's cached settings, because they have changed. `configure_logs` applies them to its logs."""
         self._configs.pop(name, None)
 
     def reconfigure(self, config: ManagerConfig) -> None:
-        """Give topics other defaults. Their logs have them with `configure_logs`."""
+        """Change the defaults of topics. `configure_logs` applies them to their logs."""
         self.config = config
         self._configs.clear()
 
     def configure_logs(self, name: str) -> None:
-        """Give a topic's logs the configuration. One that cannot follow is offline, and says so."""
+        """Apply the configuration to a topic's logs. A log that fails to apply it goes offline, with an error."""
         for key in self._partitions.keys_of(name):
             log = self._partitions.logs.get(key)
             if log is not None:

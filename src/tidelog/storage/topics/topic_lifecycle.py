@@ -1,24 +1,23 @@
-"""Topics of a data folder: created, enlarged, configured, adopted, deleted, each so that a crash leaves all of it or nothing.
+"""Creates, enlarges, configures, adopts and deletes topics of a data folder, each atomically even if a crash occurs.
 
-The metadata log (`metadata_store`) decides what is there. A change costs one append to it, however many topics there are:
+The metadata log (`metadata_store`) decides which topics exist. A change costs one append to it, however many topics there are:
 
 | | 1 | 2 | 3 | a start after a crash |
 |---|---|---|---|---|
-| create | records are on the disk | folders are made | the data folder is synced | makes what is missing |
-| add partitions | folders are made | that is synced | records are on the disk | removes the unknown ones |
-| delete | folders become ``….<uuid>-delete`` | that is synced | the record is on the disk | goes on with 1 |
-| alter, adopt | records are on the disk | logs get the properties | | |
+| create | records are on disk | folders are created | the data folder is synced | creates missing folders |
+| add partitions | folders are created | they are synced | records are on disk | removes the unknown folders |
+| delete | folders become ``….<uuid>-delete`` | that is synced | the record is on disk | continues with step 1 |
+| alter, adopt | records are on disk | logs get the properties | | |
 
-A topic that is in the metadata while one of its folders bears a deletion's mark (`DELETION_MARK`) was being deleted. What fails
-without a crash is undone: a refused creation leaves nothing behind. Where the disk refuses that too, and where a deletion meets a
-folder that cannot be renamed or a metadata log that cannot be written, the topic stays one that is being deleted: `unfinished`
-names it, and the next try (a broker's by itself, see `broker.topic_changes`) or the next start continues with it.
+If a topic is in the metadata and one of its folders has a deletion mark (`DELETION_MARK`), it was being deleted. A change that
+fails without a crash is undone: a failed creation leaves nothing behind. If that fails too, or if a deletion cannot rename a
+folder or write the metadata log, the topic remains in deletion: `unfinished` names it, and the next attempt (a broker retries by
+itself, see `broker.topic_changes`) or the next start continues.
 
-Changes are `Steps`: their caller may do others' in between, and wait for disks elsewhere. A topic is in `topics()` from its
-first step on, so that its name is reserved; its partitions are there at its end.
+Changes are `Steps`: the caller may run other steps in between, and wait for disks on other threads. A topic is in `topics()` from
+its first step on, so that its name is reserved; its partitions appear at the end.
 
-Topics that the metadata does not know (a backup) have the configuration `KEEP_EVERYTHING` until someone adopts them.
-`log_manager` owns one.
+Topics that the metadata lacks (a backup) have the configuration `KEEP_EVERYTHING` until they are adopted. `log_manager` owns one.
 """
 
 from __future__ import annotations
@@ -61,9 +60,9 @@ MAX_PARTITIONS = 2**31 - 1
 
 
 class TopicLifecycle:
-    """The topics of `directory` as `store` has them, with their logs in `partitions`.
+    """The topics of `directory` as in `store`, with their logs in `partitions`.
 
-    `deleting` are those whose deletion a former owner has begun.
+    `deleting` are those whose deletion an earlier owner has begun.
     """
 
     def __init__(
@@ -76,9 +75,9 @@ class TopicLifecycle:
         self.table = TopicTable(config, partitions, store)
         self._deleting = set(deleting)
         self._busy: set[str] = set()
-        """Topics that are being made, or deleted, at this moment."""
+        """Topics that are being created or deleted now."""
         self._removals: dict[str, list[Removal]] = {}
-        """Folders of topics whose deletion is not finished: they show it."""
+        """Folders of topics whose deletion is unfinished: they mark it."""
 
     # --- asking
 
@@ -98,23 +97,23 @@ class TopicLifecycle:
         return topic
 
     def is_known(self, name: str) -> bool:
-        """Whether the topic has a configuration: else neither retention nor compaction may touch it."""
+        """Whether the topic has a configuration: otherwise retention and compaction must not touch it."""
         return name in self.table.by_name or name in self._deleting
 
     def is_deleting(self, name: str) -> bool:
-        """Whether the topic is going, but not gone."""
+        """Whether the topic is being deleted."""
         return name in self._deleting
 
     def is_wanted(self, key: TopicPartition) -> bool:
-        """Whether a partition is to be brought back where it is offline: its topic is not going."""
+        """Whether an offline partition should be brought online again: its topic is not being deleted."""
         return key.topic not in self._deleting
 
     def unfinished(self) -> list[str]:
-        """Return the topics whose deletion the disk has refused to finish: `delete` continues with one."""
+        """Return the topics whose deletion has failed on disk: `delete` continues with one."""
         return sorted(self._deleting - self._busy)
 
     def folder_of(self, key: TopicPartition, directory: Path | None = None) -> PartitionFolder:
-        """Return what a partition is loaded by; `directory` may be given if it is known."""
+        """Return what is needed to load a partition; `directory` may be given if it is known."""
         topic = self.table.by_name.get(key.topic)
         topic_id = None if topic is None else topic.topic_id
         return PartitionFolder(key, directory or self._partitions.directory_of(key), self.table.config_of(key.topic), topic_id)
@@ -122,7 +121,7 @@ class TopicLifecycle:
     # --- at the start
 
     def sort_out(self, contents: FolderContents) -> list[TopicPartition]:
-        """Go on with interrupted deletions; return the partitions that are to be loaded, in order. Raises StorageError."""
+        """Continue interrupted deletions; return the partitions to load, in order. Raises StorageError."""
         by_id = {topic.topic_id: name for name, topic in self.table.by_name.items()}
         for directory in contents.going:
             if directory.name.rpartition(".")[2].startswith(DELETION_MARK):
@@ -151,13 +150,13 @@ class TopicLifecycle:
             for name in gone:
                 self.table.refresh(name)
         for removal in removals.values():
-            # What shows a deletion that is not finished stays.
+            # The marks of unfinished deletions stay.
             if not failed or names.parse_topic_partition_name(removal.directory.name).topic not in failed:
                 self._partitions.remove_later(*removal)
         return sorted(key for key in contents.partitions if key.topic not in gone | failed)
 
     def _remove_unknown(self, contents: FolderContents) -> None:
-        """Remove empty partitions of known topics that the metadata does not know: they were being added."""
+        """Remove empty partitions of known topics that the metadata lacks: they were being added."""
         for key, directory in list(contents.partitions.items()):
             topic = self._store.image.topics.get(key.topic)
             if topic is not None and key.partition not in topic.partitions and _is_empty(directory, topic.topic_id):
@@ -167,7 +166,7 @@ class TopicLifecycle:
                     self._partitions.remove_later(*removal)
 
     def create_missing(self) -> None:
-        """Make the partitions of known topics that do not exist; one that cannot be made is offline."""
+        """Create missing partitions of known topics; one that cannot be created is offline."""
         made = []
         for key in [key for topic in self.topics().values() for key in self._missing(topic)]:
             logger.warning("%s-%d is missing and begins empty", *key)
@@ -181,7 +180,7 @@ class TopicLifecycle:
         except StorageError as error:
             logger.error("%s", error)
 
-    # --- changing
+    # --- changes
 
     def create(self, name: str, partitions: int, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
         """Create a topic. Raises TopicExistsError, InvalidArgumentError for what Kafka would refuse, StorageError."""
@@ -209,9 +208,9 @@ class TopicLifecycle:
         return topic
 
     def add_partitions(self, name: str, partitions: int) -> Steps[Topic]:
-        """Let a topic have more partitions, `partitions` in all.
+        """Increase a topic's partitions to `partitions`.
 
-        Raises UnknownTopicOrPartitionError, InvalidArgumentError unless that is more than it has, StorageError.
+        Raises UnknownTopicOrPartitionError, InvalidArgumentError unless that is more than before, StorageError.
         """
         before = self.get(name)
         _check_partitions(partitions)
@@ -247,9 +246,9 @@ class TopicLifecycle:
         return topic
 
     def delete(self, name: str) -> Steps[None]:
-        """Delete a topic: its partitions are gone at once, their folders later.
+        """Delete a topic: its partitions are gone at once, their folders are removed later.
 
-        Raises UnknownTopicOrPartitionError; StorageError, after which it may be called again.
+        Raises UnknownTopicOrPartitionError; StorageError, after which this may be called again.
         """
         keys = self._partitions.keys_of(name)
         topic = self.table.by_name.get(name)
@@ -261,7 +260,7 @@ class TopicLifecycle:
         self._busy.add(name)
         try:
             if topic is None and name not in self._deleting:
-                # So that a start finds out what was begun.
+                # So that a start finds the unfinished deletion.
                 topic = self._found(name, {key: _text(value) for key, value in KEEP_EVERYTHING.items()})
                 yield self._register(topic)
             self._deleting.add(name)
@@ -290,7 +289,7 @@ class TopicLifecycle:
         logger.info("topic %s: deleted, its folders are removed later", name)
 
     def alter(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
-        """Give a topic these properties instead of those that it had.
+        """Replace a topic's properties.
 
         Raises UnknownTopicOrPartitionError, InvalidArgumentError, StorageError.
         """
@@ -329,13 +328,13 @@ class TopicLifecycle:
         return [self._partitions.logs[key] for key in keys if key in self._partitions.logs]
 
     def _found(self, name: str, properties: dict[str, str]) -> Topic:
-        """Return a topic that was found, with the id that its partitions carry."""
+        """Return a found topic, with the id in its partitions."""
         ids = (log.topic_id for log in self._logs_of(name) if log.topic_id is not None)
         last = max(key.partition for key in self._partitions.keys_of(name))
         return Topic(name, next(ids, None) or new_topic_id(), last + 1, properties)
 
     def _register(self, topic: Topic) -> Change:
-        """Have the metadata know a topic that was found."""
+        """Add a found topic to the metadata."""
         epochs = (log.leader_epochs.latest_epoch or 0 for log in self._logs_of(topic.name))
         store = self._store
         change = store.append(topic_records(topic, store.node_id, store.directory_id, leader_epoch=max(epochs, default=0)))
@@ -357,7 +356,7 @@ class TopicLifecycle:
         return self._folders.made(missing, self.folder_of)
 
     def _undo_create(self, topic: Topic) -> Steps[None]:
-        """Have the metadata say what is true. If that cannot be written, the topic is one that is being deleted."""
+        """Revert the metadata. If that cannot be written, the topic remains in deletion."""
         try:
             change = self._store.append([RemoveTopicRecord(topic.topic_id)])
             self.table.refresh(topic.name)
@@ -367,9 +366,9 @@ class TopicLifecycle:
             logger.error("topic %s: not created, but still in the metadata: %s", topic.name, error)
 
     def _drop_checkpoints(self, made: Iterable[TopicPartition]) -> None:
-        """Have no checkpoint say of a partition that begins empty what was true of an old one. Raises StorageError.
+        """Remove the checkpoint lines of partitions that begin empty. Raises StorageError.
 
-        A recovery point that is too high would keep a recovery from looking at the records below it.
+        A recovery point that is too high would make recovery skip records.
         """
         if any(self._partitions.is_in_checkpoints(key) for key in made):
             self._partitions.write_checkpoints()
@@ -383,7 +382,7 @@ def _topic_id(directory: Path) -> uuid.UUID | None:
 
 
 def _is_empty(directory: Path, topic_id: uuid.UUID) -> bool:
-    """Whether a partition's folder belongs to that topic, as far as it says, and holds no record."""
+    """Whether a partition's folder belongs to that topic, as far as is known, and has no record."""
     return _topic_id(directory) in (topic_id, None) and not any(
         path.stat().st_size for path in directory.glob(f"*{names.LOG_SUFFIX}*")
     )

@@ -1,12 +1,12 @@
-"""A topic's settings as its data folder knows them, and where each comes from. Of Tidelog's folders and of Kafka's.
+"""A topic's settings, as far as its data folder has them, and their sources. For folders of Tidelog and Kafka.
 
-| where, first found counts | what |
+| source, in order of precedence | settings |
 |---|---|
 | ``tidelog-topics.json`` | a topic's own settings, in a folder of Tidelog 0.1 |
-| ``__cluster_metadata-0`` | a topic's own settings, in a folder of Tidelog's, or of a KRaft node that has its metadata there |
-| the same | dynamic settings of the broker whose folder it is, then of all brokers |
-| a ``server.properties`` that the caller gives; if none | the broker's settings |
-| ``tidelog-served.json`` (`folder.served_settings`) | those of the broker that served the folder last |
+| ``__cluster_metadata-0`` | a topic's own settings, in a folder of Tidelog or of a KRaft node with its metadata there |
+| the same | dynamic settings of the folder's broker, then of all brokers |
+| a ``server.properties`` given by the caller; without one | the broker's settings |
+| ``tidelog-served.json`` (`folder.served_settings`) | those of the broker that last served the folder |
 | Kafka 3.9.1 | its defaults |
 """
 
@@ -31,7 +31,7 @@ DELETING = (
 
 
 class Source(Enum):
-    """Where a setting comes from; the value is what people read."""
+    """Where a setting comes from; the value is for people."""
 
     OPTION = "given here"
     TOPIC = "the topic's"
@@ -43,10 +43,10 @@ class Source(Enum):
 
 
 class Settings(NamedTuple):
-    """A topic's settings. `sources` names, by Kafka's name, where those come from that are not Kafka's defaults.
+    """A topic's settings. `sources` has the sources, by Kafka's name, of all that are not Kafka's defaults.
 
-    `is_known` is False if the folder knows nothing of the topic: then its own settings may have been any. `is_broker_known`:
-    whether a configuration of the broker's was given, or is noted in the folder.
+    `is_known` is False if the folder does not know the topic: then its own settings may have been any. `is_broker_known`: whether
+    a broker configuration was given or is stored in the folder.
     """
 
     config: LogConfig
@@ -62,7 +62,7 @@ class Settings(NamedTuple):
 class TopicSettings:
     """The settings of the topics in one data folder. `broker` are a server's properties, under Kafka's names.
 
-    If they are None, those count that the folder was `served` with; `is_kafkas_since` says that a Kafka has served it since.
+    If they are None, those that the folder was `served` with count; `is_kafkas_since` says that Kafka has served it since then.
     Raises CorruptCheckpointError, CorruptDataError for a damaged metadata log, StorageError.
     """
 
@@ -93,12 +93,12 @@ class TopicSettings:
                 self._own.setdefault(name, (log.image.topic_config(name), Source.METADATA_TOPIC))
 
     def _taken(self, broker: Mapping[str, PropertyValue]) -> dict[str, PropertyValue]:
-        """Return what a broker's properties say of topics, under the topics' names."""
+        """Return the topic defaults in a broker's properties, under the topics' names."""
         wanted = {name: value for name, value in broker.items() if name in BROKER_NAMES}
         return {name: value for name, value in unaliased(wanted, warn=False).items() if name in self._names}
 
     def of(self, topic: str) -> Settings:
-        """Return a topic's settings. Raises InvalidArgumentError for a value that Kafka does not take."""
+        """Return a topic's settings. Raises InvalidArgumentError for a value that Kafka does not accept."""
         properties, source = self._own.get(topic, ({}, Source.TOPIC))
         own = {name: value for name, value in unaliased(properties, warn=False).items() if name in self._names}
         config = LogConfig.from_properties({**self._values, **own})
@@ -106,7 +106,7 @@ class TopicSettings:
 
 
 def stricter_settings(ours: LogConfig, theirs: LogConfig) -> list[str]:
-    """Return Kafka's names of those settings by which `theirs` keep less than `ours`."""
+    """Return Kafka's names of the settings by which `theirs` keep less than `ours`."""
     found = []
     if (theirs.is_deleted and not ours.is_deleted) or (theirs.is_compacted and not ours.is_compacted):
         found.append("cleanup.policy")

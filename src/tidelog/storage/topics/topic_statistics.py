@@ -1,7 +1,7 @@
-"""What is worth knowing of each topic of a data folder at a glance (KIP-32's and KIP-33's warnings about rolling by time).
+"""Statistics of each topic of a data folder (KIP-32's and KIP-33's warnings about rolling by time).
 
-Many segments that were rolled by time, or that hold a single batch, say that producers' timestamps lie further apart than
-segment.ms: see `roll_statistics`, which counts. `LogManager.statistics` returns these.
+Many segments that were rolled by time, or that hold a single batch, indicate producer timestamps further apart than segment.ms:
+see `roll_statistics`, which counts them. `LogManager.statistics` returns these.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from tidelog.model import TopicPartition
 from tidelog.storage.partition.partition_log import PartitionLog
 
 AT_ONCE = 250
-"""Logs that are checked between two `yield`s: a millisecond."""
+"""Logs that are checked between two `yield`s: about a millisecond."""
 
 
 class TopicStatistics(NamedTuple):
-    """Of one topic. Rolled and one-batch segments are those since the start; bytes are those of `.log` files."""
+    """The statistics of one topic. Rolled and one-batch segments are counted since the start; bytes are those of `.log` files."""
 
     partitions: int = 0
     offline_partitions: tuple[int, ...] = ()
@@ -27,9 +27,9 @@ class TopicStatistics(NamedTuple):
     rolled_by_time: int = 0
     one_batch_segments: int = 0
     uncleanable_partitions: int = 0
-    """Compaction leaves them alone: they are damaged."""
+    """Partitions that compaction skips because they are damaged."""
     late_transactions: int = 0
-    """Partitions where a transaction is open for longer than any may last: read_committed waits for it (KIP-664)."""
+    """Partitions with a transaction that is open for longer than the maximum: read_committed waits for it (KIP-664)."""
 
 
 def topic_statistics(
@@ -38,7 +38,7 @@ def topic_statistics(
     uncleanable: Container[TopicPartition],
     now_ms: int,
 ) -> Generator[None, None, dict[str, TopicStatistics]]:
-    """Add up what the logs have, `AT_ONCE` of them up to each `yield`; `failed` are the partitions that have none."""
+    """Add up the logs' statistics, `AT_ONCE` logs per `yield`; `failed` are the partitions without a log."""
     found: dict[str, TopicStatistics] = defaultdict(TopicStatistics)
     offline = set(failed)
     for count, (key, log) in enumerate(list(logs.items()), 1):

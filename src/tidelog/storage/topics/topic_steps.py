@@ -1,4 +1,4 @@
-"""Changes of topics in steps: those of `TopicLifecycle`, and what compaction has to do with them."""
+"""Changes of topics in steps: those of `TopicLifecycle`, with their effects on compaction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidelog.storage.topics.topic_lifecycle import TopicLifecycle
 
 
 class TopicSteps:
-    """For an owner that does other things in between: see `steps`. `LogManager` has the same in one go, with the errors."""
+    """For an owner that does other work in between: see `steps`. `LogManager` has the same in one call, with the errors."""
 
     def __init__(self, lifecycle: TopicLifecycle, partitions: Partitions, work: BackgroundWork) -> None:
         self._lifecycle = lifecycle
@@ -25,7 +25,7 @@ class TopicSteps:
         return self._lifecycle.create(name, partitions, properties or {})
 
     def enlargement(self, name: str, partitions: int) -> Steps[Topic]:
-        """Let a topic have more partitions: see `LogManager.add_partitions`."""
+        """Increase a topic's partitions: see `LogManager.add_partitions`."""
         return self._lifecycle.add_partitions(name, partitions)
 
     def deletion(self, name: str) -> Steps[None]:
@@ -35,12 +35,12 @@ class TopicSteps:
         self._work.forget_cleaning(keys)
 
     def alteration(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
-        """Give a topic these properties: see `LogManager.alter_config`."""
+        """Replace a topic's properties: see `LogManager.alter_config`."""
         topic = yield from self._lifecycle.alter(name, properties)
         if not self._lifecycle.table.config_of(name).is_compacted:
             self._work.stop_cleaning(self._partitions.keys_of(name))
         return topic
 
     def adoption(self, name: str, properties: Mapping[str, PropertyValue] | None = None) -> Steps[Topic]:
-        """Give a topic that was found a configuration: see `LogManager.adopt_topic`."""
+        """Give a configuration to a topic found without one: see `LogManager.adopt_topic`."""
         return self._lifecycle.adopt(name, properties or {})

@@ -1,4 +1,4 @@
-"""The topics of a data folder as its metadata has them now, by name: their configurations, and which names look alike."""
+"""The topics of a data folder by name, as in its metadata: their configurations, and colliding names."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tidelog.storage.topics.topic_configs import TopicConfigs
 logger = logging.getLogger("tidelog.storage")
 
 SHOWN_TOPICS = 10
-"""A notice names no more than so many."""
+"""The most topics that a notice names."""
 
 
 class TopicTable(TopicConfigs):
-    """The topics of one folder, by name and id. `by_name` is to be read, not changed: `refresh` does that."""
+    """The topics of one folder, by name and id. Only `refresh` changes `by_name`."""
 
     def __init__(self, config: ManagerConfig, partitions: Partitions, store: MetadataStore) -> None:
         super().__init__(config, partitions, self._own_properties)
         self.by_name: dict[str, Topic] = {}
         self._store = store
         self._look_alikes: Counter[str] = Counter()
-        """How many topics have a name, but for dots and underscores."""
+        """How many topics share a name, apart from dots and underscores."""
         self._restored()
         store.on_restore = self._restored
 
@@ -36,7 +36,7 @@ class TopicTable(TopicConfigs):
         return None if topic is None else topic.properties
 
     def refresh(self, name: str) -> None:
-        """Take a topic as the metadata has it now."""
+        """Update a topic from the metadata."""
         image = self._store.image
         found = image.topics.get(name)
         if self.by_name.pop(name, None) is not None:
@@ -48,12 +48,14 @@ class TopicTable(TopicConfigs):
         self.forget(name)
 
     def _restored(self) -> None:
-        """Take all topics as the metadata has them."""
+        """Update all topics from the metadata."""
         for name in {*self.by_name, *self._store.image.topics}:
             self.refresh(name)
 
     def refuse_collision(self, name: str) -> None:
-        """Kafka refuses a topic whose name differs from another's in dots and underscores only: metrics would mix them up."""
+        """Refuse a topic whose name differs from another's only in dots and underscores, as Kafka does: metrics would mix them
+        up.
+        """
         wanted = _look_alike(name)
         if "_" not in wanted:
             return

@@ -1,13 +1,12 @@
-"""What the members of a group of type "consumer" exchange through the coordinator.
+"""The messages that members of groups of type "consumer" exchange through the coordinator.
 
 | version | what it changed |
 |---|---|
-| 1 | the partitions that a member still has, for cooperative rebalances (KIP-429) |
-| 2 | the generation in which it was given them (KIP-792) |
+| 1 | the partitions that a member still owns, for cooperative rebalances (KIP-429) |
+| 2 | the generation in which they were assigned (KIP-792) |
 | 3 | its rack (KIP-881) |
 
-A version only adds fields at the end. One that is newer than these is therefore read as the newest of them, as Kafka's clients
-and its coordinator do.
+Versions only add fields at the end. So newer versions are decoded as the newest one here, as Kafka's clients and coordinator do.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class ConsumerProtocolAssignment(Message, versions="0-3"):
 
 
 def read_assignment(data: Bytes) -> ConsumerProtocolAssignment:
-    """Read a member's assignment. Raises ProtocolError for bytes that are none; no bytes at all are none, too."""
+    """Decode a member's assignment. Raises ProtocolError for invalid bytes, which includes empty ones."""
     return _read(ConsumerProtocolAssignment, data)
 
 

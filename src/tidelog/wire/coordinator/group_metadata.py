@@ -1,4 +1,4 @@
-"""A group and its members, in `__consumer_offsets`: written when the members have their assignments, and when none is left.
+"""A group and its members, in `__consumer_offsets`: written when the members get their assignments, and when the last one leaves.
 
 | value | what it changed |
 |---|---|

@@ -2,12 +2,12 @@
 
 | value | what it changed |
 |---|---|
-| 1 | expire_timestamp, where the client gave a retention time |
+| 1 | expire_timestamp, if the client set a retention time |
 | 2 | no expire_timestamp (KIP-211) |
-| 3 | the leader epoch of what was read (KIP-320) |
+| 3 | the leader epoch of the last consumed record (KIP-320) |
 | 4 | flexible; the topic's id |
 
-Keys of version 0 and 1 are alike.
+Keys of versions 0 and 1 are equal.
 """
 
 from __future__ import annotations

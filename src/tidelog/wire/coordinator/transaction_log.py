@@ -1,6 +1,6 @@
 """A transactional id and its transaction, in `__transaction_state` (KIP-98).
 
-Version 1 of the value is flexible; its tagged fields are of producers that have an epoch for each transaction (KIP-890).
+Version 1 of the value is flexible; its tagged fields are for producers with a new epoch per transaction (KIP-890).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The messages, one module an API, each with what its versions changed. Names are Kafka's, in snake case."""
+"""The messages, one module per API, with what each version changed. Names are Kafka's, in snake case."""

@@ -2,8 +2,8 @@
 
 | version | what it changed |
 |---|---|
-| 1 | a throttled client is answered at once |
-| 2 | PRODUCER_FENCED (KIP-588); before, INVALID_PRODUCER_EPOCH stands for it |
+| 1 | throttled clients get the response at once |
+| 2 | PRODUCER_FENCED (KIP-588); before, INVALID_PRODUCER_EPOCH |
 | 3 | flexible |
 | 4 | for brokers: many transactions in one request, and verify_only, which adds nothing (KIP-890) |
 | 5 | TRANSACTION_ABORTABLE (KIP-890) |

@@ -1,12 +1,12 @@
-"""ApiVersions (key 18): which versions of which APIs a broker serves. The first question of most clients.
+"""ApiVersions (key 18): which versions of which APIs a broker serves. Most clients send it first.
 
 A version that the broker does not know is answered in v0, with UNSUPPORTED_VERSION and the versions of this API (KIP-511). The
-response's header never has tagged fields: its reader may not know what it reads yet.
+response's header never has tagged fields: its reader may not know the version yet.
 
 | version | what it changed |
 |---|---|
 | 1 | throttle_time_ms |
-| 2 | a throttled client is answered at once |
+| 2 | throttled clients get the response at once |
 | 3 | flexible; the client's software (KIP-511); features (KIP-584) |
 | 4 | a feature's min_version may be 0 (KAFKA-17011) |
 | 5 | cluster_id and node_id that the client thinks it talks to (KIP-1242) |

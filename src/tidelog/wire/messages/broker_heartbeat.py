@@ -1,7 +1,8 @@
-"""BrokerHeartbeat (key 63): a registered broker is alive, has read the metadata so far, wants to be fenced or to end (KIP-631).
+"""BrokerHeartbeat (key 63): a registered broker reports that it is alive, how far it has read the metadata, and whether it wants
+to be fenced or to shut down (KIP-631).
 
 The controller unfences a broker that has caught up and does not want to be fenced. A broker that wants to shut down loses its
-leaderships first; `should_shut_down` says that it may go.
+leaderships first; `should_shut_down` permits it to exit.
 
 | version | what it changed |
 |---|---|

@@ -1,6 +1,6 @@
 """BrokerRegistration (key 62): a broker tells the controller who and where it is, and gets its epoch (KIP-631).
 
-Each run of a broker has an incarnation id of its own. A broker of an id that another live one has is refused with
+Each run of a broker has an incarnation id of its own. A broker with the id of another live one is rejected with
 DUPLICATE_BROKER_REGISTRATION; one that does not support a finalized feature, with UNSUPPORTED_VERSION.
 
 | version | what it changed |
@@ -8,7 +8,7 @@ DUPLICATE_BROKER_REGISTRATION; one that does not support a finalized feature, wi
 | 0 | flexible from the start |
 | 1 | is_migrating_zk_broker (KIP-866) |
 | 2 | log_dirs, the ids of the data folders (KIP-858) |
-| 3 | previous_broker_epoch: of the run before, where that one ended cleanly (KIP-966) |
+| 3 | previous_broker_epoch: the epoch of the previous run, if that ended cleanly (KIP-966) |
 | 4 | features may begin at level 0; before, such features are left out (KAFKA-17492) |
 """
 

@@ -1,11 +1,11 @@
 """ControlledShutdown (key 7): a broker of a ZooKeeper cluster asks the controller to move its leaders elsewhere.
 
-The answer names what it still leads; the broker asks again as long as that is anything.
+The response lists the partitions that it still leads. The broker asks again until there are none.
 
 | version | what it changed |
 |---|---|
 | 0 | its request's header has no client_id |
-| 1 | a header as all others have |
+| 1 | the usual header |
 | 2 | broker_epoch (KIP-380) |
 | 3 | flexible |
 """

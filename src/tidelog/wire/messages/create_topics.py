@@ -4,7 +4,7 @@
 |---|---|
 | 1 | validate_only; error_message |
 | 2 | throttle_time_ms |
-| 3 | a throttled client is answered at once |
+| 3 | throttled clients get the response at once |
 | 4 | -1 partitions or replicas: the broker's default (KIP-464) |
 | 5 | flexible; the topic's partitions, replicas and configuration in the answer (KIP-525) |
 | 6 | THROTTLING_QUOTA_EXCEEDED (KIP-599) |

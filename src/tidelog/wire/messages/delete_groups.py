@@ -1,8 +1,8 @@
-"""DeleteGroups (key 42): groups without members are forgotten, with their offsets (KIP-229).
+"""DeleteGroups (key 42): deletes groups without members, and their offsets (KIP-229).
 
 | version | what it changed |
 |---|---|
-| 1 | a throttled client is answered at once |
+| 1 | throttled clients get the response at once |
 | 2 | flexible |
 | 3 | error_message |
 """

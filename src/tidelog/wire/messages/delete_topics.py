@@ -3,8 +3,8 @@
 | version | what it changed |
 |---|---|
 | 1 | throttle_time_ms |
-| 2 | a throttled client is answered at once |
-| 3 | TOPIC_DELETION_DISABLED; before, INVALID_REQUEST stands for it |
+| 2 | throttled clients get the response at once |
+| 3 | TOPIC_DELETION_DISABLED; before, INVALID_REQUEST |
 | 4 | flexible |
 | 5 | error_message; THROTTLING_QUOTA_EXCEEDED (KIP-599) |
 | 6 | topics by name or by id (KIP-516) |

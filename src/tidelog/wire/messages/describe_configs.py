@@ -3,7 +3,7 @@
 | version | what it changed |
 |---|---|
 | 1 | the source of each value and its synonyms, in place of is_default (KIP-226) |
-| 2 | a throttled client is answered at once |
+| 2 | throttled clients get the response at once |
 | 3 | type and documentation (KIP-569) |
 | 4 | flexible |
 """

@@ -3,11 +3,11 @@
 | version | what it changed |
 |---|---|
 | 1 | throttle_time_ms |
-| 2 | a throttled client is answered at once |
+| 2 | throttled clients get the response at once |
 | 3 | authorized operations (KIP-430) |
 | 4 | group_instance_id (KIP-345) |
 | 5 | flexible |
-| 6 | GROUP_ID_NOT_FOUND for a group that there is not, error_message (KIP-1043) |
+| 6 | GROUP_ID_NOT_FOUND if the group does not exist, error_message (KIP-1043) |
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 | version | what it changed |
 |---|---|
-| 1 | a throttled client is answered at once |
+| 1 | throttled clients get the response at once |
 | 2 | flexible |
-| 3 | error_code for the whole answer |
+| 3 | error_code for the whole response |
 | 4 | total and usable bytes (KIP-827) |
 | 5 | is_cordoned (KIP-1066) |
 """

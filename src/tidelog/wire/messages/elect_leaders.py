@@ -2,7 +2,7 @@
 
 | version | what it changed |
 |---|---|
-| 1 | election_type: 0 for the preferred replica, 1 for an unclean election; error_code for the whole answer (KIP-460) |
+| 1 | election_type: 0 for the preferred replica, 1 for an unclean election; error_code for the whole response (KIP-460) |
 | 2 | flexible |
 """
 

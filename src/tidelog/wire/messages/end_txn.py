@@ -2,11 +2,11 @@
 
 | version | what it changed |
 |---|---|
-| 1 | a throttled client is answered at once |
-| 2 | PRODUCER_FENCED (KIP-588); before, INVALID_PRODUCER_EPOCH stands for it |
+| 1 | throttled clients get the response at once |
+| 2 | PRODUCER_FENCED (KIP-588); before, INVALID_PRODUCER_EPOCH |
 | 3 | flexible |
 | 4 | TRANSACTION_ABORTABLE (KIP-890) |
-| 5 | the id and epoch to go on with: each transaction has its own epoch (KIP-890) |
+| 5 | the id and epoch for the next transaction: each has its own epoch (KIP-890) |
 """
 
 from __future__ import annotations

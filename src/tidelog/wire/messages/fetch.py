@@ -5,12 +5,12 @@
 | 0 | the answer is in message format v0 |
 | 1 | throttle_time_ms |
 | 2 | the answer may be in message format v1 (KIP-32) |
-| 3 | max_bytes for the whole answer; partitions are read in the order of the request (KIP-74) |
+| 3 | max_bytes for the whole response; partitions are read in the order of the request (KIP-74) |
 | 4 | message format v2, isolation level, last stable offset, aborted transactions (KIP-98) |
 | 5 | log_start_offset (KIP-107) |
-| 6 | KAFKA_STORAGE_ERROR; before, NOT_LEADER_OR_FOLLOWER stands for it (KIP-112) |
-| 7 | fetch sessions: only what changed is asked and answered (KIP-227) |
-| 8 | a throttled client is answered at once |
+| 6 | KAFKA_STORAGE_ERROR; before, NOT_LEADER_OR_FOLLOWER (KIP-112) |
+| 7 | fetch sessions: requests and responses contain only what changed (KIP-227) |
+| 8 | throttled clients get the response at once |
 | 9 | current_leader_epoch fences clients with stale metadata (KIP-320) |
 | 10 | zstd (KIP-110) |
 | 11 | rack_id, preferred_read_replica (KIP-392) |

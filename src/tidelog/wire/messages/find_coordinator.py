@@ -1,10 +1,10 @@
-"""FindCoordinator (key 10): which broker looks after a group or a transactional id.
+"""FindCoordinator (key 10): which broker coordinates a group or a transactional id.
 
 | version | what it changed |
 |---|---|
 | 0 | groups only |
 | 1 | key_type: 0 for a group, 1 for a transactional id (KIP-98); error_message, throttle_time_ms |
-| 2 | a throttled client is answered at once |
+| 2 | throttled clients get the response at once |
 | 3 | flexible |
 | 4 | many keys in one request (KIP-699) |
 | 5 | TRANSACTION_ABORTABLE (KIP-890) |

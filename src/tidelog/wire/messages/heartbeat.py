@@ -1,9 +1,9 @@
-"""Heartbeat (key 12): a member is alive, and learns whether its group rebalances.
+"""Heartbeat (key 12): a member reports that it is alive, and learns whether its group is rebalancing.
 
 | version | what it changed |
 |---|---|
 | 1 | throttle_time_ms |
-| 2 | a throttled client is answered at once |
+| 2 | throttled clients get the response at once |
 | 3 | group_instance_id (KIP-345) |
 | 4 | flexible |
 """

@@ -2,10 +2,10 @@
 
 | version | what it changed |
 |---|---|
-| 1 | a throttled client is answered at once |
+| 1 | throttled clients get the response at once |
 | 2 | flexible |
-| 3 | the id and epoch that the producer has, to go on with after an error (KIP-360) |
-| 4 | PRODUCER_FENCED (KIP-588); before, INVALID_PRODUCER_EPOCH stands for it |
+| 3 | the producer's current id and epoch, to continue after an error (KIP-360) |
+| 4 | PRODUCER_FENCED (KIP-588); before, INVALID_PRODUCER_EPOCH |
 | 5 | TRANSACTION_ABORTABLE (KIP-890) |
 | 6 | two-phase commit (KIP-939); not stable yet |
 """

@@ -1,7 +1,7 @@
-"""LeaderAndIsr (key 4): the controller of a ZooKeeper cluster says who leads partitions, and who is in sync.
+"""LeaderAndIsr (key 4): the controller of a ZooKeeper cluster announces partitions' leaders and in-sync replicas.
 
-`partition_epoch` is the version of the partition's znode. `live_leaders` are the brokers that lead what the request names, with
-their addresses between brokers.
+`partition_epoch` is the version of the partition's znode. `live_leaders` are the leaders of these partitions, with
+their inter-broker addresses.
 
 | version | what it changed |
 |---|---|
@@ -10,7 +10,7 @@ their addresses between brokers.
 | 2 | broker_epoch (KIP-380); partitions by topic |
 | 3 | adding_replicas, removing_replicas (KIP-455) |
 | 4 | flexible |
-| 5 | topic ids, type: 1 where all partitions of the broker are named, else 0 (KIP-516); answers by topic id |
+| 5 | topic ids, type: 1 if the request names all of the broker's partitions, else 0 (KIP-516); answers by topic id |
 | 6 | leader_recovery_state (KIP-704) |
 | 7 | is_kraft_controller: the controllers of KRaft have taken over (KIP-866) |
 """

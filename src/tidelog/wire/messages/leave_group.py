@@ -2,9 +2,9 @@
 
 | version | what it changed |
 |---|---|
-| 0 | one member, by its id; its error is the answer's |
+| 0 | one member, by its id; its error is that of the response |
 | 1 | throttle_time_ms |
-| 2 | a throttled client is answered at once |
+| 2 | throttled clients get the response at once |
 | 3 | many members in one request, by id or by instance, as an administrator removes them (KIP-345) |
 | 4 | flexible |
 | 5 | why they leave (KIP-800) |

@@ -3,10 +3,10 @@
 | version | what it changed |
 |---|---|
 | 1 | throttle_time_ms |
-| 2 | a throttled client is answered at once |
+| 2 | throttled clients get the response at once |
 | 3 | flexible |
-| 4 | a filter by states, and each group's (KIP-518) |
-| 5 | a filter by types, and each group's (KIP-848) |
+| 4 | a filter by state, and each group's state (KIP-518) |
+| 5 | a filter by type, and each group's type (KIP-848) |
 """
 
 from __future__ import annotations

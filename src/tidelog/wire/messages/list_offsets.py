@@ -1,11 +1,11 @@
-"""ListOffsets (key 2): the offset that belongs to a time, or to an end of the log.
+"""ListOffsets (key 2): the offset for a time, or for an end of the log.
 
 | version | what it changed |
 |---|---|
 | 0 | up to max_num_offsets offsets where segments begin, by the files' modification times, newest first |
 | 1 | one offset, and the timestamp of its record (KIP-79) |
 | 2 | isolation level (KIP-98), throttle_time_ms |
-| 3 | a throttled client is answered at once |
+| 3 | throttled clients get the response at once |
 | 4 | leader epochs (KIP-320) |
 | 5 | OFFSET_NOT_AVAILABLE (KIP-207) |
 | 6 | flexible |

@@ -1,4 +1,4 @@
-"""Metadata (key 3): brokers, topics, partitions and who leads them.
+"""Metadata (key 3): brokers, topics, partitions and their leaders.
 
 | version | what it changed |
 |---|---|
@@ -6,7 +6,7 @@
 | 1 | null: all topics, an empty list: none; racks, the controller, internal topics |
 | 2 | cluster_id (KIP-78) |
 | 3 | throttle_time_ms |
-| 4 | allow_auto_topic_creation (KIP-204); before, a topic that is asked for is always created |
+| 4 | allow_auto_topic_creation (KIP-204); before, a requested topic is always created |
 | 5 | offline_replicas (KIP-112) |
 | 6 | a throttled client is answered at once; LISTENER_NOT_FOUND instead of LEADER_NOT_AVAILABLE |
 | 7 | leader epochs (KIP-320) |
@@ -14,8 +14,8 @@
 | 9 | flexible |
 | 10 | topic ids in the answer (KIP-516) |
 | 11 | authorized operations of the cluster moved to DescribeCluster (KIP-700) |
-| 12 | topics asked by their ids |
-| 13 | error_code for the whole answer (KIP-1102) |
+| 12 | topics may be requested by id |
+| 13 | error_code for the whole response (KIP-1102) |
 """
 
 from __future__ import annotations

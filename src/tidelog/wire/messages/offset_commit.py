@@ -1,14 +1,14 @@
-"""OffsetCommit (key 8): how far a group has come in each partition.
+"""OffsetCommit (key 8): stores a group's offsets.
 
 | version | what it changed |
 |---|---|
-| 0 | kept in ZooKeeper |
-| 1 | kept by the broker; the member and its generation; a timestamp for each partition |
-| 2 | retention_time_ms for all partitions in the timestamps' place |
+| 0 | stored in ZooKeeper |
+| 1 | stored by the broker; the member and its generation; a timestamp for each partition |
+| 2 | one retention_time_ms instead of the timestamps |
 | 3 | throttle_time_ms |
-| 4 | a throttled client is answered at once |
-| 5 | no retention time: the broker's holds (KIP-211) |
-| 6 | the leader epoch of what was read (KIP-320) |
+| 4 | throttled clients get the response at once |
+| 5 | no retention time: the broker's applies (KIP-211) |
+| 6 | the leader epoch of the last consumed record (KIP-320) |
 | 7 | group_instance_id (KIP-345) |
 | 8 | flexible |
 | 9 | members of the new kind of group, whose generation is an epoch (KIP-848) |

@@ -1,6 +1,6 @@
-"""OffsetDelete (key 47): a group forgets how far it has come in some partitions (KIP-496).
+"""OffsetDelete (key 47): deletes a group's offsets of some partitions (KIP-496).
 
-The error code is in front of the throttle time, as in no other response.
+The error code precedes the throttle time, unlike in all other responses.
 """
 
 from __future__ import annotations

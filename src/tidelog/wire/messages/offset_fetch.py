@@ -1,12 +1,12 @@
-"""OffsetFetch (key 9): what a group has committed.
+"""OffsetFetch (key 9): the offsets that a group has committed.
 
 | version | what it changed |
 |---|---|
-| 0 | kept in ZooKeeper |
-| 1 | kept by the broker |
-| 2 | null: all topics that the group has committed for; error_code for the whole answer (KIP-88) |
+| 0 | read from ZooKeeper |
+| 1 | read from the broker |
+| 2 | null requests all topics with committed offsets; error_code for the whole response (KIP-88) |
 | 3 | throttle_time_ms |
-| 4 | a throttled client is answered at once |
+| 4 | throttled clients get the response at once |
 | 5 | the leader epoch that was committed (KIP-320) |
 | 6 | flexible |
 | 7 | require_stable: UNSTABLE_OFFSET_COMMIT while a transaction may still change the offset (KIP-447) |

@@ -3,9 +3,9 @@
 | version | what it changed |
 |---|---|
 | 0 | the end offset of an epoch (KIP-101) |
-| 1 | leader_epoch in the answer: the last one at or below the one asked for (KIP-279) |
+| 1 | leader_epoch in the answer: the last one at or below the requested one (KIP-279) |
 | 2 | current_leader_epoch (KIP-320), throttle_time_ms |
-| 3 | replica_id: consumers, -2, see no further than the high watermark (KIP-320) |
+| 3 | replica_id: consumers (-2) get offsets up to the high watermark only (KIP-320) |
 | 4 | flexible |
 """
 

@@ -1,20 +1,20 @@
-"""Produce (key 0): record batches to be appended, and where they went.
+"""Produce (key 0): appends record batches, and returns their offsets.
 
 | version | what it changed |
 |---|---|
 | 0 | message format v0 |
-| 1 | the response says how long the client was throttled |
-| 2 | message format v1 (KIP-32); the response says the time of the append |
+| 1 | throttle_time_ms |
+| 2 | message format v1 (KIP-32); the response contains the append time |
 | 3 | message format v2 (KIP-98): exactly one batch a partition, of that format and no other; transactional_id |
 | 4 | KAFKA_STORAGE_ERROR may be answered (KIP-112) |
 | 5 | log_start_offset in the response (KIP-107) |
-| 6 | a throttled client is answered at once |
+| 6 | throttled clients get the response at once |
 | 7 | zstd (KIP-110) |
-| 8 | which records were refused, and why (KIP-467) |
+| 8 | which records were rejected, and why (KIP-467) |
 | 9 | flexible |
 | 10 | the new leader beside NOT_LEADER_OR_FOLLOWER (KIP-951) |
 | 11 | TRANSACTION_ABORTABLE (KIP-890) |
-| 12 | adds the partition to its transaction by itself (KIP-890) |
+| 12 | adds the partition to the transaction implicitly (KIP-890) |
 | 13 | topic ids in place of names (KIP-516) |
 """
 

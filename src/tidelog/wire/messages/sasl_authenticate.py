@@ -2,7 +2,7 @@
 
 | version | what it changed |
 |---|---|
-| 1 | how long the session lasts, 0 forever (KIP-368) |
+| 1 | the session's lifetime, 0 for no limit (KIP-368) |
 | 2 | flexible |
 """
 

@@ -1,8 +1,8 @@
-"""SaslHandshake (key 17): which mechanism a client will authenticate by (KIP-43).
+"""SaslHandshake (key 17): selects a client's SASL mechanism (KIP-43).
 
 | version | what it changed |
 |---|---|
-| 1 | what follows is framed as SaslAuthenticate (KIP-152) |
+| 1 | SASL messages are framed as SaslAuthenticate (KIP-152) |
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""StopReplica (key 5): the controller of a ZooKeeper cluster has a broker stop following partitions, or delete them.
+"""StopReplica (key 5): the controller of a ZooKeeper cluster tells a broker to stop replicating partitions, or to delete them.
 
 | version | what it changed |
 |---|---|
-| 0 | each partition beside its topic's name; one word for all whether they are deleted |
+| 0 | each partition beside its topic's name; one flag says whether all are deleted |
 | 1 | broker_epoch (KIP-380); partitions by topic |
 | 2 | flexible |
 | 3 | each partition with its leader epoch, and whether it is deleted (KIP-570) |

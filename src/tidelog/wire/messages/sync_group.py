@@ -1,12 +1,12 @@
-"""SyncGroup (key 14): the leader brings what each member is assigned, and each member takes its own.
+"""SyncGroup (key 14): the leader sends all members' assignments, and each member receives its own.
 
 | version | what it changed |
 |---|---|
 | 1 | throttle_time_ms |
-| 2 | a throttled client is answered at once |
+| 2 | throttled clients get the response at once |
 | 3 | group_instance_id (KIP-345) |
 | 4 | flexible |
-| 5 | the protocol's type and name, both ways (KIP-559) |
+| 5 | the protocol's type and name, in both directions (KIP-559) |
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""TxnOffsetCommit (key 28): offsets that a group has once the transaction commits (KIP-98).
+"""TxnOffsetCommit (key 28): offsets that take effect when the transaction commits (KIP-98).
 
 | version | what it changed |
 |---|---|
-| 1 | a throttled client is answered at once |
-| 2 | the leader epoch of what was read (KIP-320) |
-| 3 | flexible; the member and its generation, which fence (KIP-447) |
+| 1 | throttled clients get the response at once |
+| 2 | the leader epoch of the last consumed record (KIP-320) |
+| 3 | flexible; the member and its generation, for fencing (KIP-447) |
 | 4 | TRANSACTION_ABORTABLE (KIP-890) |
-| 5 | adds the offsets' partition to the transaction by itself (KIP-890) |
+| 5 | adds the offsets' partition to the transaction implicitly (KIP-890) |
 | 6 | topics by their ids; a member of the new kind of group |
 
 Kafka's newest definitions call the generation `GenerationIdOrMemberEpoch`.

@@ -1,4 +1,4 @@
-"""UnregisterBroker (key 64): the cluster forgets a broker (KIP-631).
+"""UnregisterBroker (key 64): removes a broker's registration (KIP-631).
 
 | version | what it changed |
 |---|---|

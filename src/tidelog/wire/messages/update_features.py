@@ -3,7 +3,7 @@
 | version | what it changed |
 |---|---|
 | 0 | flexible from the start |
-| 1 | upgrade_type in place of allow_downgrade: 1 upgrades, 2 also goes down where nothing is lost, 3 in any case; validate_only |
+| 1 | upgrade_type in place of allow_downgrade: 1 only upgrades, 2 allows lossless downgrades, 3 all downgrades; validate_only |
 | 2 | one error for all features; before, one for each (KIP-1022) |
 """
 

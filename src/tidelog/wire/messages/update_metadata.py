@@ -1,19 +1,19 @@
-"""UpdateMetadata (key 6): the controller of a ZooKeeper cluster tells a broker what clients get to know.
+"""UpdateMetadata (key 6): the controller of a ZooKeeper cluster sends brokers the metadata for clients.
 
-The brokers that are alive, all of them each time; of the partitions those that have changed, or all to a broker that is new. A
-leader of -2 stands for a partition that is being deleted. `zk_version` is the version of the partition's znode.
+It lists all live brokers each time, and the changed partitions, or all of them for a new broker. Leader -2 marks a partition
+that is being deleted. `zk_version` is the version of the partition's znode.
 
 | version | what it changed |
 |---|---|
-| 0 | each partition beside its topic's name; a host and a port of each broker |
-| 1 | several endpoints of a broker, by their security protocols (KIP-103 names them later) |
+| 0 | each partition beside its topic's name; host and port of each broker |
+| 1 | several endpoints per broker, by security protocol |
 | 2 | rack (KIP-36) |
 | 3 | the endpoints' listeners (KIP-103) |
 | 4 | offline_replicas (KIP-112) |
 | 5 | broker_epoch (KIP-380); partitions by topic |
 | 6 | flexible |
 | 7 | topic ids (KIP-516) |
-| 8 | is_kraft_controller, and as a tagged field whether everything is named (KIP-866) |
+| 8 | is_kraft_controller, and a tagged field that says whether the request is complete (KIP-866) |
 """
 
 from __future__ import annotations

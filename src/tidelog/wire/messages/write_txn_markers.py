@@ -1,9 +1,9 @@
-"""WriteTxnMarkers (key 27): the coordinator ends transactions in the logs of partitions (KIP-98).
+"""WriteTxnMarkers (key 27): the coordinator writes transaction markers into partitions (KIP-98).
 
 | version | what it changed |
 |---|---|
 | 1 | flexible |
-| 2 | transaction_version: whether the epoch must be a newer one than the log's (KIP-1228) |
+| 2 | transaction_version: whether the epoch must be newer than the log's (KIP-1228) |
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""The follower's end of a fetch session: each partition is named to the leader once, then only what changes (KIP-227).
+"""The follower's side of a fetch session: each partition is sent to the leader once, then only changes (KIP-227).
 
-| the last answer | session id and epoch of the next request | it names |
+| the last response | session id and epoch of the next request | partitions in it |
 |---|---|---|
-| none yet; there is no such session; the leader made none | 0, 0 | all partitions: make a session |
-| with a session's id | id, next epoch | what changed, and what is to be forgotten |
-| any other error; none at all; of other partitions than were asked for | id, 0 | all: that session ends, make another |
+| none yet; the session is unknown; the leader made none | 0, 0 | all: create a session |
+| with a session id | id, next epoch | changed ones, and those to be dropped |
+| any other error; no response; partitions that were not requested | id, 0 | all: replace the session |
 
-From version 13 on topics are named by their ids (KIP-516). A topic that was created again under its name is forgotten by its
-old id and named by its new one. Where a partition has no id, all go by name; a session does not change between the two.
+From version 13 on topics are identified by id (KIP-516). If a topic is recreated under the same name, the old id is dropped and
+the new one added. If any partition has no topic id, all use names; a session never switches between the two.
 
-Its cost depends on what changed, not on the number of partitions. The leader's end of it is `broker.fetch.fetch_sessions`.
+The cost depends on the number of changes, not of partitions. `broker.fetch.fetch_sessions` is the leader's side.
 Kafka's FetchSessionHandler. Pure.
 """
 
@@ -29,17 +29,17 @@ from tidelog.wire.messages.fetch import FetchPartition, FetchResponse, FetchTopi
 logger = logging.getLogger("tidelog.broker")
 
 _Name: TypeAlias = tuple[str | uuid.UUID, int]
-"""A partition as requests and answers name it."""
+"""A partition as requests and responses identify it."""
 
 
 class WantedFetch(NamedTuple):
-    """The fetch parameters of one partition; sent to the leader again only if they changed."""
+    """The fetch parameters of one partition, sent to the leader again only if they change."""
 
     topic_id: uuid.UUID | None
     fetch_offset: int
     leader_epoch: int
     last_fetched_epoch: int
-    """-1 where it is unknown: then the leader does not look for where the logs part."""
+    """-1 if unknown: then the leader does not check where the logs diverge."""
     log_start_offset: int
 
 
@@ -51,11 +51,11 @@ class SessionRequest(NamedTuple):
     topics: list[FetchTopic]
     forgotten: list[ForgottenTopic]
     is_empty: bool
-    """Whether there is nothing to ask for, and nothing to forget: such a request is not sent."""
+    """Whether nothing is to be fetched or dropped: such a request is not sent."""
 
 
 class FetchSessionClient:
-    """The session with one leader. `max_bytes` is what each partition may be answered with."""
+    """The session with one leader. `max_bytes` is the limit per partition."""
 
     def __init__(self, max_bytes: int, leader: str = "the leader") -> None:
         self._max_bytes = max_bytes
@@ -76,7 +76,7 @@ class FetchSessionClient:
         return key in self._wanted
 
     def want(self, key: TopicPartition, wanted: WantedFetch) -> None:
-        """Ask for a partition, or for something else of it; it gets its turn after the others then."""
+        """Fetch a partition, or change its parameters; it then moves to the end of the order."""
         before = self._wanted.pop(key, None)
         self._wanted[key] = wanted
         if before != wanted:
@@ -84,18 +84,18 @@ class FetchSessionClient:
             self._without_id += (wanted.topic_id is None) - (before is not None and before.topic_id is None)
 
     def drop(self, key: TopicPartition) -> None:
-        """Stop asking for a partition. Idempotent."""
+        """Stop fetching a partition. Idempotent."""
         before = self._wanted.pop(key, None)
         if before is not None:
             self._changed[key] = None
             self._without_id -= before.topic_id is None
 
     def told(self, key: TopicPartition) -> WantedFetch | None:
-        """Return what the leader was asked for with the last request, None if it was not asked for that partition."""
+        """Return what the last request asked for a partition, None if nothing."""
         return self._told.get(key)
 
     def request(self, version: int) -> SessionRequest:
-        """Return what the next request says; its answer, or its failure, is to be reported before the next one is built."""
+        """Return the next request. Its response or failure must be reported before the next call."""
         uses_topic_ids = version >= 13 and not self._without_id
         if uses_topic_ids != self._uses_topic_ids and self._epoch != INITIAL_EPOCH:
             self._epoch = INITIAL_EPOCH
@@ -124,7 +124,7 @@ class FetchSessionClient:
         return SessionRequest(self._session_id, self._epoch, self._topics(named), self._forgotten(forgotten), is_empty)
 
     def answered(self, response: FetchResponse) -> list[tuple[TopicPartition, PartitionData]] | None:
-        """Take an answer in; return its partitions, None if they are of no use: an error, or a delay that was asked for."""
+        """Process a response; return its partitions, None if it has an error or only requests a delay."""
         if response.error_code:
             code = response.error_code
             logger.info("%s ends fetch session %d, epoch %d: error %d", self._leader, self._session_id, self._epoch, code)
@@ -145,7 +145,7 @@ class FetchSessionClient:
                     found[key] = data
         if count != len(found) or (is_full and count != len(self._told)):
             logger.warning(
-                "%s answers a fetch of %d partitions with %d, of which %d were asked for: the fetch session begins again",
+                "%s answers a fetch of %d partitions with %d, of which %d were requested: starting a new fetch session",
                 self._leader,
                 len(self._told),
                 count,
@@ -158,7 +158,7 @@ class FetchSessionClient:
         return list(found.items())
 
     def failed(self) -> None:
-        """Note that the last request got no response: the leader may or may not have processed it."""
+        """Record that the last request got no response: the leader may or may not have processed it."""
         self._begin_again(keep_id=True)
 
     # --- inside
@@ -174,7 +174,7 @@ class FetchSessionClient:
         return key.topic, key.partition
 
     def _topics(self, named: dict[TopicPartition, WantedFetch]) -> list[FetchTopic]:
-        """Return the partitions in their order, those of a topic together only where they follow each other."""
+        """Return the partitions in their order, grouped by topic only where they are adjacent."""
         topics: list[FetchTopic] = []
         for key, wanted in named.items():
             if not topics or topics[-1].topic != key.topic or topics[-1].topic_id != (wanted.topic_id or ZERO_UUID):

@@ -1,23 +1,23 @@
-"""A partition that this broker follows: what it is waiting for, what it asks its leader for, how errors are handled.
+"""A partition that this broker follows: its state, its requests to the leader, and error handling.
 
 | state | next |
 |---|---|
-| Truncating | the log is cut to where it continues the leader's; from Fetch 12 on the answers to fetches say where that is |
-| Fetching | records are fetched from the log end on |
-| OutOfRange | the leader has no such offset; it is asked where its log starts and ends |
-| Failed | nothing more is asked until it is followed again, in a newer epoch or after its disk came back |
+| Truncating | the log is truncated where it diverges from the leader's; from Fetch 12 on, fetch responses say where |
+| Fetching | records are fetched from the log end |
+| OutOfRange | the leader lacks the offset; it is asked where its log starts and ends |
+| Failed | nothing is fetched until it is followed again, in a newer epoch or after its disk is back |
 
-| error in an answer | what is done |
+| error in a response | action |
 |---|---|
 | OFFSET_OUT_OF_RANGE | OutOfRange |
-| FENCED_LEADER_EPOCH for the current epoch | Failed: the metadata will have a newer one |
-| NOT_LEADER_OR_FOLLOWER, UNKNOWN_LEADER_EPOCH, | the leader does not know yet what this broker knows: |
-| UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID | fetched again soon, then after longer pauses |
-| none: by its epochs, the leader has not what it has sent | again after replica.fetch.backoff.ms, then truncated |
-| any other: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE, INCONSISTENT_TOPIC_ID, … | again after replica.fetch.backoff.ms |
+| FENCED_LEADER_EPOCH for the current epoch | Failed: the metadata will bring a newer epoch |
+| NOT_LEADER_OR_FOLLOWER, UNKNOWN_LEADER_EPOCH, | the leader has older metadata than this broker: |
+| UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID | retried soon, then after longer pauses |
+| none, but the leader's epochs contradict records that it has sent | retried after replica.fetch.backoff.ms, then truncated |
+| any other: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE, INCONSISTENT_TOPIC_ID, … | retried after replica.fetch.backoff.ms |
 
-Kafka waits for the whole ``replica.fetch.backoff.ms`` after each of them; here a leader that was just elected is asked sooner,
-as producers with acks=all wait for its followers. Kafka's PartitionFetchState. Pure, but for the log that it looks at.
+Kafka waits the full ``replica.fetch.backoff.ms`` after each of these errors. Here a leader that was just elected is retried
+sooner, because producers with acks=all wait for its followers. Kafka's PartitionFetchState. Pure, except that it reads the log.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tidelog.transitions import Transitions, checked, name_of
 from tidelog.wire.error_codes import ErrorCode
 
 FIRST_RETRY_S = 0.02
-"""After the first error that goes by itself; twice as long each time, up to the backoff."""
+"""The wait after the first transient error; it doubles each time, up to the backoff."""
 
 TRANSIENT = frozenset(
     {
@@ -44,11 +44,11 @@ TRANSIENT = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
     }
 )
-"""Errors of a leader that does not know yet what this broker knows."""
+"""Errors of a leader whose metadata is older than this broker's."""
 
 
 class FollowerState(enum.Enum):
-    """The states of a followed partition, by what it waits for."""
+    """The states of a followed partition."""
 
     TRUNCATING = "Truncating"
     FETCHING = "Fetching"
@@ -78,7 +78,7 @@ TRANSITIONS: Transitions[FollowerState | None] = {
 
 
 class Followed(NamedTuple):
-    """A partition to be followed in `leader_epoch`. `topic_id` is None if topics have no ids."""
+    """A partition to follow in `leader_epoch`. `topic_id` is None if topics have no ids."""
 
     key: TopicPartition
     topic_id: uuid.UUID | None
@@ -87,7 +87,7 @@ class Followed(NamedTuple):
 
 
 class FollowedPartition:
-    """A partition while it is followed in one leader epoch. Times are of a monotonic clock, in seconds."""
+    """A partition that is followed in one leader epoch. Times are of a monotonic clock, in seconds."""
 
     __slots__ = (
         "_state",
@@ -109,13 +109,13 @@ class FollowedPartition:
         self.failure = ""
         """Why it has failed."""
         self.has_appended = False
-        """Whether it has records of this leader since it follows it in this epoch, or since it was truncated last."""
+        """Whether it has records of this leader, since it began to follow it in this epoch or was last truncated."""
         self.is_contradicted = False
-        """Whether the leader's last answer was that these are not its records."""
+        """Whether the leader's last response denied that these are its records."""
         self.lag: int | None = None
-        """Offsets below the leader's high watermark that are not here, by the last answer; throttles let 0 pass."""
+        """Offsets below the leader's high watermark that are missing here, by the last response; throttles let 0 pass."""
         self.retries = 0
-        """Errors since the last answer that was appended."""
+        """Errors since the last response that was appended."""
         self._state: FollowerState | None = checked(TRANSITIONS, None, FollowerState.TRUNCATING, str(self.key))
 
     def __repr__(self) -> str:
@@ -123,26 +123,26 @@ class FollowedPartition:
 
     @property
     def state(self) -> FollowerState | None:
-        """Its state; None once it is no longer followed. Moved by the methods below."""
+        """Its state; None once it is no longer followed. The methods below change it."""
         return self._state
 
     def move(self, state: FollowerState) -> None:
-        """Go to another state. Raises IllegalStateError where the table has no such move."""
+        """Change the state. Raises IllegalStateError for a transition that the table lacks."""
         self._state = checked(TRANSITIONS, self._state, state, str(self.key))
 
     def leave(self) -> None:
-        """Stop following it; an answer that still comes is of no use."""
+        """Stop following it; a later response is ignored."""
         self._state = checked(TRANSITIONS, self._state, None, str(self.key))
 
     def fail(self, reason: str) -> None:
-        """Ask for nothing more: `reason` says why."""
+        """Stop fetching; `reason` says why."""
         self.move(FollowerState.FAILED)
         self.failure = reason
 
     # --- asking
 
     def wanted(self) -> WantedFetch:
-        """Return what is to be asked of the leader: what follows the log's end, and whether that continues the leader's log."""
+        """Return what to ask the leader for: records from the log end on, and whether the log still continues the leader's."""
         log = self.log
         latest = log.leader_epochs.latest
         return WantedFetch(
@@ -154,7 +154,7 @@ class FollowedPartition:
         )
 
     def is_answer_to(self, asked: WantedFetch) -> bool:
-        """Whether an answer to what was asked then still fits: nothing has moved meanwhile."""
+        """Whether a response to that request still applies: nothing has changed meanwhile."""
         return (
             self._state is FollowerState.FETCHING
             and asked.leader_epoch == self.leader_epoch
@@ -164,13 +164,13 @@ class FollowedPartition:
     # --- delays
 
     def succeeded(self, leader_high_watermark: int) -> None:
-        """Note an answer that was appended."""
+        """Record that a response was appended."""
         self.retries = 0
         self.is_contradicted = False
         self.lag = max(leader_high_watermark - self.log.log_end_offset, 0)
 
     def delay(self, now_s: float, backoff_s: float, error_code: int = ErrorCode.UNKNOWN_SERVER_ERROR) -> float:
-        """Ask nothing for a while after an error; return until when."""
+        """Pause after an error; return until when."""
         wait_s = backoff_s
         if error_code in TRANSIENT:
             wait_s = min(FIRST_RETRY_S * 2 ** min(self.retries, 30), backoff_s)

@@ -1,6 +1,7 @@
-"""The partitions that are followed of one leader: which of them have something to do, which wait, what is to be asked for.
+"""The partitions that are followed from one leader: which need work, which wait, what to request.
 
-Of a thousand partitions few change between two fetches; a round costs what has changed, not how many there are.
+Few of a thousand partitions change between two fetches, so a round's cost depends on the changes, not on the number of
+partitions.
 
 Belongs to the loop's thread. `now_s` is the loop's time.
 """
@@ -19,31 +20,31 @@ from tidelog.wire.error_codes import ErrorCode
 logger = logging.getLogger("tidelog.broker")
 
 HELD_S = 0.1
-"""How soon a partition that a throttle holds up is checked again, where nothing else is to be done."""
+"""How soon a throttled partition is checked again, if nothing else is to be done."""
 
 
 class FollowedPartitions:
-    """Those of one leader."""
+    """The partitions of one leader."""
 
     def __init__(self, quota: ReplicationQuota, backoff_s: float) -> None:
         self.by_key: dict[TopicPartition, FollowedPartition] = {}
         self._quota = quota
         self._backoff_s = backoff_s
         self._touched: dict[TopicPartition, None] = {}
-        """Those that may have something else to ask for than with the last request."""
+        """Partitions whose next request may differ from the last one."""
         self._unsettled: dict[TopicPartition, None] = {}
-        """Those with something to do before they fetch."""
+        """Partitions that need something before they can fetch."""
         self._held: dict[TopicPartition, None] = {}
-        """Those that a throttle keeps from being asked for."""
+        """Partitions that a throttle keeps from being requested."""
         self._delays: list[tuple[float, TopicPartition]] = []
 
     @property
     def has_unsettled(self) -> bool:
-        """Whether any has something to do before it fetches."""
+        """Whether any partition needs something before it can fetch."""
         return bool(self._unsettled)
 
     def follow(self, followed: Followed) -> bool:
-        """Follow a partition, or follow it in another epoch; False if it is followed like that."""
+        """Follow a partition, or follow it in another epoch; False if nothing changes."""
         before = self.by_key.get(followed.key)
         if before is not None:
             same = (before.leader_epoch, before.topic_id) == (followed.leader_epoch, followed.topic_id)
@@ -66,7 +67,7 @@ class FollowedPartitions:
     # --- moves
 
     def fetch(self, one: FollowedPartition) -> None:
-        """Fetch from its log end from now on."""
+        """Fetch from the log end from now on."""
         one.move(FollowerState.FETCHING)
         self._unsettled.pop(one.key, None)
         self._touched[one.key] = None
@@ -77,26 +78,26 @@ class FollowedPartitions:
         self._unsettled[one.key] = self._touched[one.key] = None
 
     def touch(self, one: FollowedPartition) -> None:
-        """Note that there may be something else to ask for."""
+        """Note that the partition's next request may differ."""
         self._touched[one.key] = None
 
     def delay(self, one: FollowedPartition, now_s: float, error_code: int = ErrorCode.UNKNOWN_SERVER_ERROR) -> None:
-        """Ask nothing for a while, after an error."""
+        """Pause a partition after an error."""
         heapq.heappush(self._delays, (one.delay(now_s, self._backoff_s, error_code), one.key))
         self._touched[one.key] = None
 
     def fail(self, one: FollowedPartition, reason: str) -> None:
-        """Give it up until its next epoch."""
+        """Stop fetching a partition until its next epoch."""
         if one.state not in (None, FollowerState.FAILED):
             logger.warning("%s: not followed until its next epoch: %s", one.log.directory, reason)
             one.fail(reason)
             self._unsettled.pop(one.key, None)
             self._touched[one.key] = None
 
-    # --- what is to be done
+    # --- the next requests
 
     def waiting(self, state: FollowerState, now_s: float) -> list[FollowedPartition]:
-        """Return those in a state before fetching that may do something about it now."""
+        """Return the partitions in a state before fetching that can act now."""
         found = []
         for key in tuple(self._unsettled):
             one = self.by_key.get(key)
@@ -107,7 +108,7 @@ class FollowedPartitions:
         return found
 
     def choose(self, session: FetchSessionClient, now_s: float) -> None:
-        """Say in the session what is to be asked for: of the partitions that may have changed."""
+        """Update the session with the requests of partitions that may have changed."""
         touched = self._touched
         while self._delays and self._delays[0][0] <= now_s:
             touched[heapq.heappop(self._delays)[1]] = None
@@ -128,11 +129,11 @@ class FollowedPartitions:
         touched.clear()
 
     def is_throttled(self, one: FollowedPartition) -> bool:
-        """Whether its bytes count for the throttle."""
+        """Whether a partition's bytes count for the throttle."""
         return self._quota.is_throttled(one.key, one.log.config.follower_replication_throttled_replicas)
 
     def due_s(self, now_s: float) -> float | None:
-        """Return how long nothing is to be done, unless partitions come; None: for good."""
+        """Return how long nothing needs to be done unless partitions are added; None: no limit."""
         if any(self.by_key[key].delayed_until_s <= now_s for key in self._unsettled if key in self.by_key):
             return 0
         waits = [self._delays[0][0] - now_s] if self._delays else []

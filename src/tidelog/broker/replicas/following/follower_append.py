@@ -2,13 +2,13 @@
 
 | | |
 |---|---|
-| records | appended as they come, in pieces of whole batches that fit a segment and a slice of the loop |
-| high watermark | the smaller of the leader's and the own log end; never back to what a new leader knows: it is committed |
-| log start | the leader's, up to the high watermark |
-| an empty log, a batch from below its start | the log starts over there: the leader's start is within it (DeleteRecords) |
+| records | appended as received, in pieces of whole batches that fit into a segment and a slice of the loop |
+| high watermark | the smaller of the leader's and the own log end; it never decreases, even if a new leader knows a lower one |
+| log start | the leader's, at most the high watermark |
+| an empty log, and a batch below its start | the log restarts there: the leader's log start is within the batch (DeleteRecords) |
 
 Kafka's ReplicaFetcherThread.processPartitionData and Partition.appendRecordsToFollowerOrFutureReplica; there, a follower's high
-watermark goes back where a new leader knows less.
+watermark can decrease under a new leader.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.messages.fetch import PartitionData
 
 AT_ONCE_BYTES = 1 << 20
-"""So much is appended in one go: about a millisecond's work."""
+"""How many bytes are appended in one step: about a millisecond's work."""
 
 _LENGTH = Struct(">i")
 
 
 def append_fetched(log: PartitionLog, data: PartitionData, leader_epoch: int) -> Iterator[None]:
-    """Append an answer of the leader of `leader_epoch` to a log, a piece at each step. Raises what an append raises.
+    """Append a response of the leader of `leader_epoch` to a log, one piece per step. Raises what an append raises.
 
     Batches appended before an error stay: they are the leader's.
     """
@@ -42,7 +42,7 @@ def append_fetched(log: PartitionLog, data: PartitionData, leader_epoch: int) ->
             log.truncate_fully_and_start_at(error.first_offset)
             log.append_as_follower(piece, leader_epoch)
         if log.log_end_offset == end:
-            break  # Of a newer epoch than the one that is followed, as is all that comes after it.
+            break  # This batch and all later ones are of a newer epoch than the one that is followed.
         yield
     if data.high_watermark > log.high_watermark:
         log.update_high_watermark(data.high_watermark)
@@ -52,9 +52,9 @@ def append_fetched(log: PartitionLog, data: PartitionData, leader_epoch: int) ->
 
 
 def pieces(records: memoryview | bytes | None, most_bytes: int) -> Iterator[memoryview]:
-    """Yield records in pieces of whole batches, of `most_bytes` at most where a single batch is not larger.
+    """Yield records in pieces of whole batches, of at most `most_bytes` unless a single batch is larger.
 
-    Bytes of a partial batch at the end are left out. Bytes that are not a batch are left to the append, which reports the fault.
+    A partial batch at the end is left out. Bytes that are not a batch are passed on, and the append reports the fault.
     """
     view = memoryview(records or b"")
     if len(view) <= most_bytes:

@@ -1,7 +1,7 @@
-"""FollowerSlices of the loop for those who follow leaders: one slice of a few milliseconds in a round of the loop.
+"""Slices of the loop for replica fetchers: one slice of a few milliseconds per turn of the loop.
 
-Ten leaders that answer with 10 MB each take no more of a round than one: their work is done in slices, one after the other, and
-everybody else in between. Requests of clients have turns of their own (`server.slices`).
+Ten leaders that answer with 10 MB each take no more of a turn than one: their work runs in slices, one after the other, with all
+other work in between. Client requests have their own slices (`server.slices`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class FollowerSlices:
         """The longest slice so far."""
 
     async def run(self, steps: Iterator[object]) -> None:
-        """Do all `steps`, as many in a slice as fit; what is between two of them may change meanwhile. Raises what they raise."""
+        """Run all `steps`, as many per slice as fit; state may change between two of them. Raises what they raise."""
         is_over = False
         while not is_over:
             async with self._lock:

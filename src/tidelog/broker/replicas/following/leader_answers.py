@@ -1,17 +1,17 @@
-"""Applies a leader's responses to the partitions that follow it: truncate, start over, append, delay, fail.
+"""Applies a leader's responses to the partitions that follow it: truncate, restart, append, delay, fail.
 
-Each function is a generator with a step for each partition, or for each piece that is appended; others have their turn between
-two steps, and partitions come and go meanwhile: each is checked again before it changes. An error affects only one partition:
+Each function is a generator with a step per partition or appended piece. Other work runs between two steps, and partitions may be
+added or removed, so each partition is checked again before it changes. An error affects only its partition:
 
-| error | |
+| error | action |
 |---|---|
-| the log's disk | given up: the partition is offline |
-| too many open files | again after the backoff |
-| bytes that are no batch, fail their checksum, or are out of order | not appended; again after the backoff |
-| a batch that begins before the log's end | the log is cut there; given up where that is committed |
-| epochs that end before records that the leader has sent itself | nothing is cut at first; asked again after the backoff |
-| offsets that no log has: negative ones, an end before the start | nothing is cut; asked again after the backoff |
-| any other | given up, logged with its trace |
+| of the log's disk | failed: the partition is offline |
+| too many open files | retried after the backoff |
+| bytes that are not a batch, have a wrong checksum, or are out of order | not appended; retried after the backoff |
+| a batch that begins before the log's end | the log is truncated there; failed if those records are committed |
+| epochs that end before records that the leader itself has sent | nothing is truncated at first; retried after the backoff |
+| impossible offsets: negative, or an end before the start | nothing is truncated; retried after the backoff |
+| any other | failed, logged with its traceback |
 
 Belongs to the loop's thread.
 """
@@ -44,11 +44,11 @@ from tidelog.wire.messages.fetch import PartitionData
 logger = logging.getLogger("tidelog.broker")
 
 LOUD_RETRIES = 3
-"""A partition that was refused more often is logged."""
+"""After more retries than this, an error is logged."""
 
 
 class LeaderAnswers:
-    """Does what the answers of one leader say. `moved` is called where a log has more, or less, to read; `now_s` is the time."""
+    """Applies the responses of one leader. `moved` is called if a log has more or less to read; `now_s` is the time."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class LeaderAnswers:
         now_s: Callable[[], float],
     ) -> None:
         self.appended_bytes = 0
-        """Bytes of records that were appended so far."""
+        """Bytes of records appended so far."""
         self._leader_id = leader_id
         self._followed = followed
         self._quota = quota
@@ -78,7 +78,7 @@ class LeaderAnswers:
         knows_epochs: bool,
         asking: list[tuple[FollowedPartition, int]],
     ) -> Iterator[None]:
-        """Let partitions that are new fetch, where the answers to fetches tell where logs part, or nobody can tell.
+        """Let new partitions fetch, if fetch responses say where logs diverge, or if that cannot be found out.
 
         The others are added to `asking`, with their last epochs.
         """
@@ -96,7 +96,7 @@ class LeaderAnswers:
             yield
 
     def truncate(self, asked: Iterable[tuple[FollowedPartition, int]], ends: dict[TopicPartition, EpochEnd]) -> Iterator[None]:
-        """Cut logs where the leader's epochs end."""
+        """Truncate logs where the leader's epochs end."""
         for one, _ in asked:
             if one.state is FollowerState.TRUNCATING:
                 error_code, epoch, end_offset = ends[one.key]
@@ -110,7 +110,7 @@ class LeaderAnswers:
             yield
 
     def find_range(self, partitions: Iterable[FollowedPartition], ends: dict[TopicPartition, Ends]) -> Iterator[None]:
-        """Let partitions continue where the leader's log is."""
+        """Let partitions continue within the range of the leader's log."""
         for one in partitions:
             if one.state is FollowerState.OUT_OF_RANGE:
                 error_code, start, end = ends[one.key]
@@ -140,12 +140,13 @@ class LeaderAnswers:
             self._followed.delay(one, self._now_s())
 
     def _forget_future(self, one: FollowedPartition, epoch: int) -> Iterator[None]:
-        """A leader cannot say where an epoch ends that is above its own: the high watermark is what both are known to have.
+        """Remove epochs above the leader's own: the leader cannot say where they end, so both logs are known to agree only up to
+        the high watermark.
 
-        Such an epoch comes from a checkpoint or a batch that is damaged, or from another cluster. Kafka asks forever.
+        Such an epoch comes from a damaged checkpoint or batch, or from another cluster. Kafka would ask forever.
         """
         why = f"it has leader epoch {epoch}, and its leader's is {one.leader_epoch}"
-        self._log.error("%s: %s: what is above is forgotten, and the log truncated to its high watermark", one.log.directory, why)
+        self._log.error("%s: %s: newer epochs are dropped, the log is truncated to its high watermark", one.log.directory, why)
         yield from self._cut(one, Truncation(one.log.high_watermark, True), why)
         if one.state is FollowerState.OUT_OF_RANGE:
             with one.log.writing("store a leader epoch"):
@@ -156,7 +157,7 @@ class LeaderAnswers:
     def take(
         self, answers: Iterable[tuple[TopicPartition, PartitionData]], told: Callable[[TopicPartition], WantedFetch | None]
     ) -> Iterator[None]:
-        """Take answers to what the leader was `told`."""
+        """Apply responses to the requests in `told`."""
         for key, data in answers:
             one, asked = self._followed.by_key.get(key), told(key)
             if one is not None and asked is not None and one.is_answer_to(asked):
@@ -186,12 +187,12 @@ class LeaderAnswers:
             for _ in append_fetched(log, data, one.leader_epoch):
                 yield
                 if one.state is not FollowerState.FETCHING:
-                    return  # It was left meanwhile: the rest is not for it.
+                    return  # The partition was dropped meanwhile: ignore the rest.
         except UnexpectedAppendOffsetError as error:
             yield from self._overlapped(one, error)
             return
         if data.records and log.log_end_offset == end:
-            self._followed.delay(one, self._now_s())  # All of it is of an epoch that is not followed yet.
+            self._followed.delay(one, self._now_s())  # The whole response is of an epoch that is not followed yet.
             return
         size_bytes = len(data.records or b"")
         one.has_appended |= log.log_end_offset > end
@@ -202,7 +203,7 @@ class LeaderAnswers:
         if log.high_watermark != high_watermark:
             self._moved(one.key)
 
-    # --- what is done
+    # --- actions
 
     def _cut_by_epoch(self, one: FollowedPartition, epoch: int, end_offset: int) -> Generator[None, None, bool]:
         cut = truncation_by_epoch(one.log, epoch, end_offset)
@@ -210,9 +211,10 @@ class LeaderAnswers:
         return cut.is_complete
 
     def _cut(self, one: FollowedPartition, truncation: Truncation, why: str) -> Iterator[None]:
-        """Cut a log, between batches. A leader that has it cut where it ends is not asked again at once.
+        """Truncate a log between batches. A leader that requests truncation at the log's end is not asked again at once.
 
-        Which producers stay is found out before, in steps: what is done to the log is one step, and none if it has changed.
+        The remaining producers are found before, in steps. The truncation itself is one step, which is skipped if the log has
+        changed.
         """
         log, state, end = one.log, one.state, one.log.log_end_offset
         offset = start_of_batch(log, truncation.offset)
@@ -232,20 +234,21 @@ class LeaderAnswers:
             self._followed.delay(one, self._now_s())
 
     def _contradicted(self, one: FollowedPartition, epoch: int, end_offset: int) -> None:
-        """Ask a leader again later whose epochs say that what it has sent itself is not its: nothing is cut before.
+        """Ask a leader again later if its epochs deny records that it has sent itself; nothing is truncated before.
 
-        Its epochs are wrong, or it has lost records in the middle of its epoch. If it insists, its log is what counts, as in
-        Kafka; who truncates and fetches the same again and again does so once in a backoff, and has the records meanwhile.
+        Either its epochs are wrong, or it has lost records in the middle of its epoch. If it insists, its log counts, as in
+        Kafka. A follower that truncates and fetches the same records repeatedly does so once per backoff, and has the records
+        meanwhile.
         """
         one.is_contradicted = True
         self._log.error(
-            "%s: broker %d says that its epoch %d ends at %d, and has sent records up to %d: asked again",
+            "%s: broker %d says that its epoch %d ends at %d, but sent records up to %d: asking again",
             *(one.log.directory, self._leader_id, epoch, end_offset, one.log.log_end_offset - 1),
         )
         self._followed.delay(one, self._now_s())
 
     def _is_nonsense(self, one: FollowedPartition, is_nonsense: bool, what: str) -> bool:
-        """Ask again later where an answer is nonsense; whether it is."""
+        """Ask again later if a response is impossible; return whether it is."""
         if is_nonsense:
             self._log.warning("%s: broker %d has answered %s", one.log.directory, self._leader_id, what)
             self._followed.delay(one, self._now_s())
@@ -261,7 +264,7 @@ class LeaderAnswers:
 
     @contextlib.contextmanager
     def _guarded(self, one: FollowedPartition) -> Iterator[None]:
-        """Keep to a partition what goes wrong with it."""
+        """Limit an error to its partition."""
         log = one.log
         try:
             yield
@@ -279,9 +282,9 @@ class LeaderAnswers:
             self._followed.fail(one, repr(error))
 
     def _overlapped(self, one: FollowedPartition, error: UnexpectedAppendOffsetError) -> Iterator[None]:
-        """The leader's batch begins before the log's end: the log was cut within what is a batch there."""
+        """Handle a batch that begins before the log's end: the log was truncated within a batch of the leader."""
         first_offset = error.first_offset
         if first_offset < one.log.high_watermark:
-            self._followed.fail(one, f"broker {self._leader_id} contradicts what is committed: {error}")
+            self._followed.fail(one, f"broker {self._leader_id} contradicts committed records: {error}")
         else:
             yield from self._cut(one, Truncation(first_offset, True), f"a batch of the leader begins at {first_offset}")

@@ -1,6 +1,6 @@
-"""A follower's questions to its leader besides records: where the log starts and ends, and where an epoch ends in it.
+"""Asks a leader where its log starts and ends, and where an epoch ends in it.
 
-One request each for all partitions at once; errors come back partition by partition. Raises what `Channel.call` raises.
+One request for all partitions; errors are per partition. Raises what `Channel.call` raises.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ P = TypeVar("P")
 
 
 class Ends(NamedTuple):
-    """Where a leader's log starts and ends, or why that is unknown."""
+    """Where a leader's log starts and ends, or the error."""
 
     error_code: int
     start_offset: int = -1
@@ -34,7 +34,7 @@ class Ends(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """The leader's last epoch at or below ours, and where it ends there; -1 for what it does not know."""
+    """The leader's last epoch at or below ours, and its end offset; -1 if unknown."""
 
     error_code: int
     epoch: int = -1
@@ -47,7 +47,7 @@ class _Led(Protocol):
 
 
 async def ask_ends(channel: Channel, replica_id: int, partitions: Iterable[_Led]) -> dict[TopicPartition, Ends]:
-    """Ask for the starts and ends of logs. A partition that the leader says nothing of has an error."""
+    """Ask for the starts and ends of logs. A partition that is missing from the response gets an error."""
     asked = list(partitions)
     version = min(channel.version_of(ListOffsetsRequest), MAX_LIST_OFFSETS_VERSION)
 
@@ -73,7 +73,7 @@ async def ask_ends(channel: Channel, replica_id: int, partitions: Iterable[_Led]
 async def ask_epoch_ends(
     channel: Channel, replica_id: int, partitions: Iterable[tuple[_Led, int]]
 ) -> dict[TopicPartition, EpochEnd]:
-    """Ask where epochs end, each partition with the epoch of the follower's last record."""
+    """Ask where epochs end; each partition is sent with the epoch of the follower's last record."""
     asked = dict(partitions)
     topics = [
         OffsetForLeaderTopic(topic, [OffsetForLeaderPartition(one.key.partition, one.leader_epoch, asked[one]) for one in ones])

@@ -1,19 +1,20 @@
-"""Fetches from one leader what this broker follows there: one connection, one request on its way at a time.
+"""Fetches the followed partitions of one leader: one connection, one request at a time.
 
 | a round | |
 |---|---|
-| 1 partitions that are new | continue where the logs diverge: Fetch 12 and later return that, before it OffsetForLeaderEpoch |
+| 1 new partitions | find where the logs diverge: by Fetch 12 and later, before that by OffsetForLeaderEpoch |
 | 2 partitions out of range | ListOffsets: where the leader's log starts and ends |
-| 3 a fetch | of what changed since the last one (`fetch_session_client`); the leader waits for up to replica.fetch.wait.max.ms |
-| 4 the answer | is appended, partition after partition, in slices of the loop (`follower_slices`) |
+| 3 a fetch | sends changes since the last one (`fetch_session_client`); the leader waits up to replica.fetch.wait.max.ms |
+| 4 the response | is appended, partition by partition, in slices of the loop (`follower_slices`) |
 
-**A fetch from an offset says that everything before it is in the log here.** So the next fetch is sent when the last answer is in
-the log. If it were sent earlier, records would count as replicated that a crash can still take away.
+**A fetch from an offset tells the leader that everything before it is in the log here.** So the next fetch is sent only after the
+last response has been appended. Otherwise records would count as replicated that a crash can still lose.
 
-Errors: a partition is delayed or given up alone (`followed_partition`); after a lost connection, or an answer that is none, all
-of them wait, a little longer each time. Rules and order are those of Kafka's AbstractFetcherThread.
+Errors: a partition is delayed or fails alone (`followed_partition`). After a lost connection or an invalid response all
+partitions wait, a little longer each time. Rules and order are those of Kafka's AbstractFetcherThread.
 
-Belongs to the loop's thread. During each `await` partitions come and go: each is looked up again before it is changed.
+Belongs to the loop's thread. Partitions may be added or removed during each `await`, so each is looked up again before it is
+changed.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Shared(NamedTuple):
     quota: ReplicationQuota
     turns: FollowerSlices
     moved: Callable[[TopicPartition], None]
-    """Called where a log has more, or less, to read than before."""
+    """Called if a log has more or less to read than before."""
     log: RateLimitedLog
     connect: Callable[..., Channel] = Channel
     max_fetch_version: int = MAX_FETCH_VERSION
@@ -94,11 +95,11 @@ class LeaderFetcher:
 
     @property
     def appended_bytes(self) -> int:
-        """Bytes of records that were appended so far."""
+        """Bytes of records appended so far."""
         return self._answers.appended_bytes
 
     def follow(self, followed: Followed) -> None:
-        """Follow a partition, or follow it in another epoch; no change if it is followed like that."""
+        """Follow a partition, or follow it in another epoch; no-op if nothing changes."""
         if self._followed.follow(followed):
             self._wake.set()
 
@@ -110,12 +111,12 @@ class LeaderFetcher:
     # --- running
 
     def start(self) -> None:
-        """Begin. Idempotent."""
+        """Start. Idempotent."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name=f"fetching from broker {self.leader_id}")
 
     async def stop(self) -> None:
-        """End; what comes from now on is of no use. Idempotent."""
+        """Stop; later responses are ignored. Idempotent."""
         for key in tuple(self.partitions):
             self.leave(key)
         if self._task is not None:
@@ -172,7 +173,7 @@ class LeaderFetcher:
             raise
         answers = self._session.answered(response)
         if answers is None:
-            # A leader that was started again does not know the session: that is not a failure.
+            # A restarted leader does not know the session: that is not a failure.
             is_usual = response.error_code in SESSION_ERRORS and not self._failures
             await self._failed(f"error {response.error_code} for all", response.throttle_time_ms / 1000, is_usual=is_usual)
             return
@@ -183,7 +184,7 @@ class LeaderFetcher:
             logger.info("fetching from broker %d continues", self.leader_id)
 
     def _reachable(self) -> Channel | None:
-        """Return the channel to the leader, another one if it has moved; None while its address is unknown."""
+        """Return the channel to the leader, a new one if its address has changed; None while the address is unknown."""
         place = self._shared.plane.endpoint(self.leader_id)
         channel = self._channel
         if channel is not None and place != (channel.host, channel.port):
@@ -204,13 +205,13 @@ class LeaderFetcher:
         await asyncio.sleep(max(wait_s, at_least_s))
 
     async def _pause(self, wait_s: float | None) -> None:
-        """Wait until partitions come or go, at most that long."""
+        """Wait until partitions are added or removed, at most that long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await self._wake.wait()
 
     def _wait_ms(self) -> int:
-        """Return how long the leader may wait: partitions that are delayed do not wait for others longer than they have to."""
+        """Return how long the leader may wait: not longer than until a delayed partition is due."""
         due_s = self._followed.due_s(_now_s())
         most_ms = self._shared.config.replica_fetch_wait_max_ms
         return most_ms if due_s is None else min(most_ms, int(due_s * 1000) + 1)
@@ -218,7 +219,7 @@ class LeaderFetcher:
     # --- before a fetch
 
     async def _truncate(self, channel: Channel, version: int) -> None:
-        """Let partitions that are new continue where the logs part."""
+        """Let new partitions continue where the logs diverge."""
         asking: list[tuple[FollowedPartition, int]] = []
         begin = self._answers.begin(
             self._followed.waiting(FollowerState.TRUNCATING, _now_s()),
@@ -232,7 +233,7 @@ class LeaderFetcher:
             await self._shared.turns.run(self._answers.truncate(asking, ends))
 
     async def _find_range(self, channel: Channel) -> None:
-        """Let partitions whose offset the leader does not have continue where its log is."""
+        """Let partitions whose offset the leader lacks continue within the range of its log."""
         found = self._followed.waiting(FollowerState.OUT_OF_RANGE, _now_s())
         if found:
             ends = await ask_ends(channel, self._shared.plane.node_id, found)

@@ -1,30 +1,30 @@
-"""Where a follower cuts its log so that it continues its leader's (KIP-101, KIP-279, KIP-595).
+"""Where a follower truncates its log to match its leader's (KIP-101, KIP-279, KIP-595).
 
-`truncation_by_epoch`: the leader names an epoch and where its records end there: in an answer to a fetch (DivergingEpoch, from
-Fetch 12 on), or to OffsetForLeaderEpoch:
+`truncation_by_epoch`: the leader returns an epoch and its end offset, in a fetch response (DivergingEpoch, from Fetch 12 on) or
+in an OffsetForLeaderEpoch response:
 
-| the leader's end | epoch | the follower's log has | cut to | is that all? |
+| the leader's end | epoch | the follower's log has | truncate to | done? |
 |---|---|---|---|---|
-| not known | - | - | the high watermark | yes |
-| known | not known (OffsetForLeaderEpoch 0) | - | the leader's end | yes |
-| known | known | that epoch | the smaller of both ends of that epoch | yes |
-| known | known | an older one, and not that | its end of the older one | no: ask again with that |
-| known | known | no epoch as old | the leader's end | yes |
+| unknown | - | - | the high watermark | yes |
+| known | unknown (OffsetForLeaderEpoch 0) | - | the leader's end | yes |
+| known | known | that epoch | the smaller of the two ends of that epoch | yes |
+| known | known | only an older one | its own end of the older one | no: ask again with that epoch |
+| known | known | no epoch that old | the leader's end | yes |
 
-Never above the follower's log end. Without any epoch of its own (formats before v2, an empty log) a follower asks nothing and
-cuts to its high watermark.
+The offset is never above the follower's log end. A follower without epochs (formats before v2, an empty log) does not ask, and
+truncates to its high watermark.
 
-`out_of_range`: the leader has no such offset:
+`out_of_range`: the leader lacks the offset:
 
-| leader's end and start, the follower's end | what is done |
+| leader's end and start, the follower's end | action |
 |---|---|
-| leader's end < own end | cut to the leader's end: another leader was elected that has less (unclean) |
-| leader's start > own end | the log is emptied, and starts over at the leader's start: the leader has deleted what is between |
-| the follower's last epoch is above the leader's | that epoch is forgotten, and the log cut to its high watermark |
-| else | kept: asked again |
+| leader's end < own end | truncate to the leader's end: a leader with a shorter log was elected (unclean) |
+| leader's start > own end | empty the log and restart at the leader's start: the leader has deleted the records in between |
+| the follower's last epoch is above the leader's | remove that epoch, and truncate to the high watermark |
+| otherwise | change nothing: ask again |
 
-`start_of_batch`: a log is never cut within a batch. The records before the offset in that batch would be removed too, and never
-fetched again. Kafka cuts there, and cannot append what the leader sends next.
+`start_of_batch`: a log is never truncated within a batch. That would remove the batch's records before the offset as well, and
+they would never be fetched again. Kafka truncates there, and cannot append what the leader sends next.
 
 Kafka's AbstractFetcherThread. Nothing here changes a log.
 """
@@ -37,7 +37,7 @@ from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.partition.partition_log import PartitionLog
 
 UNDEFINED = -1
-"""Stands for an epoch or an end that the leader does not know."""
+"""An epoch or end offset that the leader does not know."""
 
 
 class EpochEnds(Protocol):
@@ -51,14 +51,14 @@ class EpochEnds(Protocol):
 
 
 class Truncation(NamedTuple):
-    """Where to cut, and whether the log continues the leader's then."""
+    """Where to truncate, and whether the log then continues the leader's."""
 
     offset: int
     is_complete: bool
 
 
 def truncation_by_epoch(log: EpochEnds, epoch: int, end_offset: int) -> Truncation:
-    """Return where to cut for what the leader says: its last epoch at or below ours, and where that ends there."""
+    """Return where to truncate for the leader's answer: its last epoch at or below ours, and that epoch's end."""
     if end_offset == UNDEFINED:
         return Truncation(min(log.high_watermark, log.log_end_offset), True)
     own = None if epoch == UNDEFINED else log.end_offset_for_epoch(epoch)
@@ -71,14 +71,14 @@ def truncation_by_epoch(log: EpochEnds, epoch: int, end_offset: int) -> Truncati
 
 
 class OutOfRange(NamedTuple):
-    """The action for an offset that the leader does not have: at most one of the two."""
+    """The action for an offset that the leader lacks: at most one of the two."""
 
     truncate_to: int | None = None
     start_over_at: int | None = None
 
 
 def out_of_range(own_end: int, leader_start: int, leader_end: int) -> OutOfRange:
-    """Return what to do where a log ends at `own_end`, and the leader has [`leader_start`, `leader_end`)."""
+    """Return the action for a log that ends at `own_end`, if the leader has [`leader_start`, `leader_end`)."""
     if leader_end < own_end:
         return OutOfRange(truncate_to=leader_end)
     if leader_start > own_end:
@@ -87,9 +87,9 @@ def out_of_range(own_end: int, leader_start: int, leader_end: int) -> OutOfRange
 
 
 def start_of_batch(log: PartitionLog, offset: int) -> int:
-    """Return the start of the batch that has `offset` in it, `offset` itself where none has. Raises what reading raises.
+    """Return the start of the batch that contains `offset`, or `offset` itself if none does. Raises what reading raises.
 
-    Messages of v0 and v1 do not say where a compressed set begins; a follower takes such a set whole, wherever it begins.
+    Messages of v0 and v1 do not say where a compressed set begins; a follower appends such a set whole, wherever it begins.
     """
     if not log.log_start_offset < offset < log.log_end_offset:
         return offset

@@ -1,1 +1,1 @@
-"""One append, step by step (`appends.Appends`): looked at, given offsets and times, written; what it says when it comes back."""
+"""One append, step by step (`appends.Appends`): checks, offsets and timestamps, the write, and its result."""

@@ -1,16 +1,16 @@
-"""What is checked of every append before anything else happens, batch by batch (spec §5.1, step 2).
+"""The first checks of every append, batch by batch (spec §5.1, step 2).
 
 | check | leader | follower | error |
 |---|---|---|---|
 | header: length, magic, offsets | yes | yes | CorruptBatchError |
 | a client's v2 batch begins at offset 0, and does not end before | origin CLIENT | - | InvalidRecordError |
-| size ≤ max.message.bytes | yes | - (its leader took it) | RecordTooLargeError |
+| size ≤ max.message.bytes | yes | - (the leader accepted it) | RecordTooLargeError |
 | checksum | yes | yes | CorruptBatchError |
-| codec: one that there is | yes | when it is read | DecompressionError |
+| codec: a known one | yes | when it is read | DecompressionError |
 | offsets grow from batch to batch | - (they are assigned) | yes | OffsetsOutOfOrderError |
-| leader epoch ≤ the one that is followed | - | rest is left out (KAFKA-18723) | - |
+| leader epoch ≤ the one that is followed | - | the rest is left out (KAFKA-18723) | - |
 
-Bytes of a partial batch at the end are left out, as everywhere (spec §4.15). Pure; `PartitionLog` calls it.
+A partial batch at the end is left out, as everywhere (spec §4.15). Pure; `PartitionLog` calls it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def analyze_as_leader(records: memoryview, origin: AppendOrigin, max_message_byt
             raise InvalidRecordError("a producer's batch does not begin at offset 0", found=header.base_offset, expected=0)
         if size > max_message_bytes:
             check_size(header, max_message_bytes)
-        # The usual batch is summed here; the slow way says what is wrong.
+        # The checksum of the usual batch is computed here; the slow way reports errors.
         if not is_v2 or crc32c(records[position + 21 : position + size]) != header.crc:
             check_crc(header, records[position : position + size])
         if header.attributes & CODEC_MASK > Codec.ZSTD:
@@ -60,10 +60,10 @@ def analyze_as_leader(records: memoryview, origin: AppendOrigin, max_message_byt
 
 
 def analyze_as_follower(records: memoryview, leader_epoch: int | None) -> list[BatchHeader]:
-    """Return the headers of the batches to be appended; None as `leader_epoch` takes batches of every epoch.
+    """Return the headers of the batches to append; None as `leader_epoch` accepts batches of every epoch.
 
-    A batch of a newer epoch than the one that is followed may be one that its leader is about to lose: it and what comes
-    after it are left out. Raises the errors of the table above.
+    A batch of a newer epoch than the one that is followed may be one that its leader is about to lose: it and all later ones are
+    left out. Raises the errors of the table above.
     """
     headers: list[BatchHeader] = []
     last_offset = -1

@@ -1,20 +1,20 @@
-"""Records into the log, as its leader or as a follower (spec §5.1): the path that every byte takes.
+"""Appends records to the log, as its leader or as a follower (spec §5.1).
 
 | step | leader | follower |
 |---|---|---|
 | 1 `append_analysis` | headers, sizes, checksums | headers, checksums, order; batches of a newer epoch are left out |
-| 2 offsets, timestamps | `records.validation` assigns them, in place where it can | as they come, from the log end on |
-| 3 sizes | segment.bytes; max.message.bytes again where the records were rebuilt | segment.bytes |
-| 4 leader epochs | noted, or forgotten where a batch of v0 or v1 comes | the same |
-| 5 roll | at the log end | at the first batch's offset; v0 and v1 do not tell it: as low as the last one allows |
-| 6 producers | duplicates, sequences, epochs | taken as the leader took them |
+| 2 offsets, timestamps | `records.validation` assigns them, in place if possible | unchanged, from the log end on |
+| 3 sizes | segment.bytes; max.message.bytes again if the records were rebuilt | segment.bytes |
+| 4 leader epochs | stored; dropped if a v0 or v1 batch is appended | the same |
+| 5 roll | at the log end | at the first batch's offset, or, unknown for v0 and v1, the lowest that fits the last offset |
+| 6 producers | duplicates, sequences, epochs | accepted as the leader accepted them |
 | 7 write | segment, log end; then producers, aborted transactions, watermarks | the same |
 
-Up to step 6 a refusal changes nothing but what is true anyway (an epoch's start, an empty segment). What goes wrong in step 7
-takes the log offline, whatever it is: the file and what is known about it must not part.
+Up to step 6 an error changes nothing of substance (at most an epoch's start, or an empty segment). Any error in step 7 takes the
+log offline, because the file and the state in memory must not diverge.
 
-Steps 1 and 2 of a leader are one call for the usual batch (`records.kernel.take_plain_batch`). `PartitionLog` owns one `Appends`;
-what an append costs beside its write is measured by bench/append_bench.py.
+For the usual batch, a leader's steps 1 and 2 are one call (`records.kernel.take_plain_batch`). `PartitionLog` owns one `Appends`;
+bench/append_bench.py measures the cost of an append besides its write.
 """
 
 from __future__ import annotations
@@ -59,34 +59,34 @@ from tidelog.storage.segment.descriptors import is_shortage
 from tidelog.storage.segment.log_segment import LogSegment, RollParams
 
 _Taken: TypeAlias = tuple[Sequence[BatchHeader], Bytes, int, AppendWork | None]
-"""Headers and bytes as they are to be written, their largest timestamp, what was done with them."""
+"""Headers and bytes to be written, their largest timestamp, what was done with them."""
 
 
 AT_ONCE_BYTES = 2 << 20
-"""What an owner who may not spend long lets compressed records grow to: some milliseconds of work."""
+"""The limit of decompressed bytes for an owner that must not spend long: some milliseconds of work."""
 
 _CHANGED_AT_ONCE_BYTES = AT_ONCE_BYTES // 64
-"""The same for records that are packed again, or converted, by their size as they come."""
+"""The same limit for records that are recompressed or converted, by their size on arrival."""
 
 _MESSAGES_AT_ONCE_BYTES = AT_ONCE_BYTES // 16
-"""The same for messages of v0 and v1, which cost more to check."""
+"""The same limit for messages of v0 and v1, whose checks cost more."""
 
 _OFFSET = Struct(">q")
 
 
 class TooMuchAtOnceError(Exception):
-    """To take these records costs more than an owner may spend who serves many. Nothing was done: see `Appends.prepare`."""
+    """These records need more work than an owner that serves many clients may spend. Nothing was done: see `Appends.prepare`."""
 
 
 class Prepared(NamedTuple):
-    """Records with steps 1 and 2 after them, for the log end and the rules as they were then."""
+    """Records after steps 1 and 2, for the log end and the rules at that time."""
 
     rules: ValidationRules
     first_offset: int
     append_ms: int
     taken: _Taken | None
     has_own_offsets: bool
-    """Whether messages within compressed ones carry whole offsets (v0): such records cannot be moved."""
+    """Whether messages within compressed ones have absolute offsets (v0), so that the records cannot be moved."""
 
 
 class Appends:
@@ -125,12 +125,12 @@ class Appends:
         is_hurried: bool = False,
         prepared: Prepared | None = None,
     ) -> AppendInfo:
-        """Give the records offsets and timestamps, and append them. A writable buffer is changed in place where that will do.
+        """Assign offsets and timestamps to the records, and append them. A writable buffer is changed in place if possible.
 
-        Bytes of a partial batch at the end are left out; without a whole batch nothing happens. Raises CorruptBatchError,
-        RecordValidationError (InvalidTimestampError) with the records at fault, InvalidRecordError, RecordTooLargeError,
+        A partial batch at the end is left out; without a whole batch nothing happens. Raises CorruptBatchError,
+        RecordValidationError (InvalidTimestampError) with the invalid records, InvalidRecordError, RecordTooLargeError,
         RecordBatchTooLargeError, UnsupportedForMessageFormatError, UnsupportedCompressionTypeError, a ProducerError; then nothing
-        was appended. LogOfflineError where the disk refuses, from then on.
+        was appended. LogOfflineError if the disk fails, and from then on.
         """
         local = self._local
         if self._availability.offline_reason is not None or local.is_closed:
@@ -143,7 +143,7 @@ class Appends:
             append_ms = self.append_time.next_ms(now_ms, monotonic=local.config.append_time_monotonic)
         view = memoryview(records)
         first_offset = local.log_end_offset
-        # What a coordinator may write besides, control batches, is never plain.
+        # The control batches that a coordinator may also write are never plain.
         if prepared is not None:
             taken = self._moved(prepared, first_offset, append_ms)
         else:
@@ -167,7 +167,7 @@ class Appends:
         return written
 
     def _validate_fast(self, records: memoryview, first_offset: int, now_ms: int, append_ms: int) -> _Taken | None:
-        """Steps 1 and 2 for a batch that nothing is to be said about; None if there is."""
+        """Steps 1 and 2 for a usual batch without errors; None for any other."""
         if not self._takes_plain or records.readonly or len(records) > self._config.max_message_bytes:
             return None
         rules = self._rules
@@ -179,11 +179,11 @@ class Appends:
         return [header], records, header.max_timestamp, None
 
     def prepare(self, records: Bytes, leader_epoch: int, origin: AppendOrigin) -> Callable[[], Prepared]:
-        """Return what does steps 1 and 2, to be called on any thread.
+        """Return a function that does steps 1 and 2 on any thread.
 
-        For an owner that serves many: with `is_hurried`, an append that takes more than some milliseconds before it is written
-        raises TooMuchAtOnceError, and comes back with what this has `prepared`. `records` stay unchanged by others meanwhile.
-        What is returned raises what `as_leader` raises for the records.
+        For an owner that serves many clients: with `is_hurried`, an append that would take more than some milliseconds before its
+        write raises TooMuchAtOnceError, and is repeated with the result of this function as `prepared`. Nobody may change
+        `records` meanwhile. The function raises what `as_leader` raises for the records.
         """
         local = self._local
         if local.config is not self._config or leader_epoch != self._rules.leader_epoch:
@@ -193,7 +193,7 @@ class Appends:
         append_ms = now_ms if self._stamps else NO_TIMESTAMP
 
         def work() -> Prepared:
-            # A copy: should the log have gone another way meanwhile, all is done again with what came.
+            # A copy: if the log has changed meanwhile, everything is repeated with the original records.
             taken = _validate(memoryview(bytearray(records)), rules, max_message_bytes, first_offset, now_ms, origin)
             has_own_offsets = taken is not None and taken[0][0].magic == 0 and any(header.is_compressed for header in taken[0])
             return Prepared(rules, first_offset, append_ms, taken, has_own_offsets)
@@ -201,7 +201,7 @@ class Appends:
         return work
 
     def _moved(self, prepared: Prepared, first_offset: int, append_ms: int) -> _Taken | None:
-        """Give prepared records the place, and the append time, that are right by now. Raises TooMuchAtOnceError."""
+        """Give prepared records the present offset and append time. Raises TooMuchAtOnceError."""
         taken = prepared.taken
         if prepared.rules is not self._rules:
             raise TooMuchAtOnceError  # The topic's configuration has changed, or it is another topic.
@@ -220,7 +220,7 @@ class Appends:
         return list(iter_headers(data)), data, max_timestamp, work
 
     def _validate_soon(self, records: memoryview, first_offset: int, now_ms: int, origin: AppendOrigin) -> _Taken | None:
-        """`_validate`, unless that takes long: then it raises TooMuchAtOnceError."""
+        """Call `_validate`, unless it would take long: then raise TooMuchAtOnceError."""
         rules, size = self._rules, len(records)
         if size > _CHANGED_AT_ONCE_BYTES:
             for header in iter_headers(records):
@@ -238,9 +238,9 @@ class Appends:
             raise
 
     def as_follower(self, records: Bytes, leader_epoch: int | None) -> AppendInfo:
-        """Append batches as they come from the leader of `leader_epoch`: offsets, epochs, timestamps, bytes stay.
+        """Append batches as received from the leader of `leader_epoch`: offsets, epochs, timestamps and bytes stay.
 
-        Batches of a newer epoch, and all after them, are left out (KAFKA-18723); None takes all. Raises CorruptBatchError,
+        Batches of a newer epoch, and all after them, are left out (KAFKA-18723); None accepts all. Raises CorruptBatchError,
         OffsetsOutOfOrderError, UnexpectedAppendOffsetError below the log end, InvalidOffsetError for offsets that no segment can
         hold, RecordBatchTooLargeError; LogOfflineError.
         """
@@ -280,7 +280,7 @@ class Appends:
         return written
 
     def _adopt(self, config: LogConfig, leader_epoch: int) -> None:
-        """Take what each append needs out of a configuration, or a leader's epoch, that is new."""
+        """Cache what appends need from a new configuration or leader epoch."""
         self._config = config
         self._max_segment_ms = config.max_segment_ms
         rules = self._rules = ValidationRules.from_config(config, leader_epoch)
@@ -292,10 +292,10 @@ class Appends:
     def _write(
         self, headers: Sequence[BatchHeader], data: Bytes, info: AppendInfo, origin: AppendOrigin, now_ms: int
     ) -> AppendInfo:
-        """Steps 3 to 7; returns `info`, or what a duplicate has instead.
+        """Steps 3 to 7; returns `info`, or the result for a duplicate.
 
-        An append that has begun is not given up for what is not in memory: an index's end, or a segment's first batch, once
-        after a start. It waits.
+        An append that has begun does not give up if bytes are not in memory (an index's end, or a segment's first batch, once
+        after a start): it waits.
         """
         with blocking():
             return self._written(headers, data, info, origin, now_ms)
@@ -358,7 +358,7 @@ class Appends:
         except Exception as error:
             raise self._availability.go_offline("append", error) from error
         except BaseException as error:
-            # Interrupted between the file and what is known about it.
+            # Interrupted between the write and the update of the state.
             self._availability.go_offline("append was interrupted", error)
             raise
         return info
@@ -373,7 +373,7 @@ class Appends:
         return producer_updates.analyze_as_leader(self._producer_state, headers[0], data, origin, where)
 
     def _note_epochs(self, headers: Sequence[BatchHeader]) -> None:
-        """Note the leader epochs that begin with these batches; a batch that knows none makes all of them worthless."""
+        """Store the leader epochs that begin with these batches; a batch without an epoch invalidates all of them."""
         epochs = self._leader_epochs
         for header in headers:
             if header.magic < 2:
@@ -391,7 +391,7 @@ class Appends:
         return self._roll_log(expected, by_time=by_time)
 
     def _refused(self, error: OSError) -> StorageError:
-        """Return what is raised for a step that changes nothing if it fails: without descriptors the log stays online."""
+        """Return the error to raise for a step without side effects: if descriptors are short, the log stays online."""
         if not is_shortage(error):
             return self._availability.go_offline("append", error)
         text = "append: the process has too many open files, retry later"
@@ -399,7 +399,7 @@ class Appends:
 
 
 class _OutOfFilesError(StorageError):
-    """Nothing was appended, as the process has too many open files: it may be tried again."""
+    """Nothing was appended because the process has too many open files: it may be retried."""
 
 
 def _validate(
@@ -420,7 +420,7 @@ def _validate(
 
 
 def _work(came: Sequence[BatchHeader], stored: ValidatedRecords) -> AppendWork | None:
-    """Return what was done with batches that `came`; None for nothing."""
+    """Return what was done with the batches as they `came`; None for nothing."""
     is_decompressed = came[0].is_compressed
     if not stored.size_may_have_changed:
         return AppendWork(True, False, False) if is_decompressed else None

@@ -1,15 +1,15 @@
-"""The time that a log gives to what is appended: never before the time it gave last (KIP-32; spec §11).
+"""The append time of a log, which never goes back (KIP-32; spec §11).
 
 | message.timestamp.type | append time |
 |---|---|
-| CreateTime | none; "now" is the clock's, for the limits on producers' timestamps |
+| CreateTime | none; the clock's "now" is used for the limits on producers' timestamps |
 | LogAppendTime | the later of now and the last append time |
-| LogAppendTime, ``tidelog.log.append.time.monotonic=false`` | now, as in Kafka, whose log then goes back in time with the clock |
+| LogAppendTime, ``tidelog.log.append.time.monotonic=false`` | now, as in Kafka, so that times go back with the clock |
 
 The last append time is that of the last batch in the log with the LogAppendTime flag; a follower's batches raise it. After a
-start or a truncation it is read from the log, when the first append needs it: from the end backward, and no further than where
-an append time later than now can be. Producers' timestamps do not count, so a CreateTime of next year does not freeze a log
-whose type is changed. A clock that is more than a minute behind is reported, once until it has caught up.
+start or a truncation the first append that needs it reads it from the log, from the end backward, only as far as an append time
+later than now is possible. Producers' timestamps do not count, so a CreateTime of next year does not freeze a log whose type is
+changed. A clock that is more than a minute behind is logged, once until it has caught up.
 
 `PartitionLog` owns one clock for each log.
 """
@@ -60,28 +60,28 @@ class LogAppendTime:
         return last_ms
 
     def on_leader_append(self, append_time_ms: int) -> None:
-        """Note the append time of what was just written."""
+        """Record the append time of a write."""
         self._last_ms = append_time_ms
 
     def on_follower_append(self, headers: Iterable[BatchHeader]) -> None:
-        """Let the batches that a leader stamped raise the last append time."""
+        """Let batches with the leader's append times raise the last append time."""
         for header in headers:
             if header.timestamp_type == LOG_APPEND_TIME:
                 if self._last_ms is None:
-                    return  # It is read from the log when it is needed, and these batches lie there by then.
+                    return  # It will be read from the log when needed, with these batches.
                 self._last_ms = max(self._last_ms, header.max_timestamp)
 
     def forget(self) -> None:
-        """Read it from the log again: batches were removed from its end."""
+        """Forget it, because batches were removed from the log's end; it is read from the log again."""
         self._last_ms = None
 
 
 def last_append_time(segments: LogSegments, now_ms: int) -> int | None:
     """Return the time of the last batch with the LogAppendTime flag (ms).
 
-    None if there is no such batch, and where it was not looked for because it cannot be later than `now_ms`. The log is read
-    backward, segment by segment; at the end of a LogAppendTime log lies the answer, and beyond that nothing is read unless some
-    segment reaches past `now_ms`.
+    None if there is no such batch, or if it was not looked for because it cannot be later than `now_ms`. The log is read
+    backward, segment by segment. A LogAppendTime log has the answer at its end; further segments are read only if their largest
+    timestamp is after `now_ms`.
     """
     found = None
     newest_first = list(segments.values())[::-1]
