@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import click
@@ -25,7 +26,7 @@ from tidelog.times import (
     is_after_start,
     parse_time,
 )
-from tidelog.zones import find_zone
+from tidelog.zones import default_zone, find_zone, zone_name
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -134,6 +135,14 @@ class _ZoneType(_TextParam):
         from click.shell_completion import CompletionItem
 
         return [CompletionItem(name) for name in sorted(available_timezones()) if name.lower().startswith(incomplete.lower())]
+
+
+def zone_in_use() -> str | None:
+    """Return the name of the zone of this run's times: that of --tz, else of TIDELOG_TZ; None for UTC."""
+    ctx = click.get_current_context(silent=True)
+    given = None if ctx is None else ctx.meta.get(_ZONE_KEY)
+    zone = default_zone() if given is None else find_zone(given)
+    return None if zone is None or zone is UTC else zone_name(zone)
 
 
 def time_zone_option(function: Decorated) -> Decorated:
