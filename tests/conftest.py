@@ -43,6 +43,9 @@ FSYNC = {"real": os.fsync, "skipped": lambda fd: os.fstat(fd) and None}
 """What `--fsync` says. Skipped, it fails where a sync would, and leaves the disk alone: there are tens of thousands, and nobody
 loses power. What is synced, and when, is seen by tests that look at the calls."""
 
+# Times without a zone are in UTC here, whatever the machine's owner prefers.
+os.environ.pop("TIDELOG_TZ", None)
+
 settings.register_profile("tests", max_examples=drawn(DEFAULT), deadline=None, derandomize=not IS_SOAK)
 settings.load_profile("tests")
 

@@ -2,19 +2,28 @@
 
 What `parse_time` accepts::
 
-    2013-07-10                          midnight, UTC
-    2013-07-10T09:30[:15[.250]]         without a zone: UTC ("T" or one space between)
-    2013-07-10T09:30:00Z, ...+02:00     with a zone
-    1373414400000                       digits alone: epoch milliseconds
-    now                                 the clock's time
-    -3d, -90m, -1h30m, -2w, -45s        that long before now (w d h m s, largest unit first)
+    2013-07-10                              the start of that day
+    2013-07-10T09, ...T09:30[:15[.250]]     that time ("T" or one space between)
+    2013-07-10T09:30:00Z, ...+02:00         with an offset from UTC
+    2013-07-10 09:30 Europe/Berlin          with a zone's name, after any of these
+    today, yesterday, tomorrow              the start of that day
+    last monday                             the latest Monday before today
+    yesterday 09:00, last mon 09:00         that day at that time
+    09:00, 09:00:15                         today at that time
+    1373414400000                           digits alone: epoch milliseconds
+    now                                     the clock's time
+    -3d, -90m, -1h30m, -2w, -45s            that long before now (w d h m s, largest unit first); also now-3d, 3d ago
+    now+15m                                 that long after now
+    +15m                                    that long after the start of the range, where there is one
 
-Python callers may also pass an `int` (epoch milliseconds), a `datetime` (naive = UTC) or a `date`.
+A time without offset or zone is in the zone that the caller names, else in that of the environment variable TIDELOG_TZ,
+else in UTC. Python callers may also pass an `int` (epoch milliseconds), a `datetime` or a `date`; naive ones are in that
+zone, too.
 
 Invariants: a parsed time is an int64 that is not negative, because Kafka keeps negative values for its special targets
 and for "no timestamp"; anything finer than a millisecond is floored; `parse_time(format_time(ms)) == ms` for each such
 value. The calendar is computed here and not by `datetime`, whose years end at 9999: a log may hold microseconds stored as
-milliseconds, and they must be shown, not crash.
+milliseconds, and they must be shown, not crash. Zones are `tidelog.zones`.
 
 Everybody may call this. It reads no clock of its own.
 """
@@ -22,14 +31,18 @@ Everybody may call this. It reads no clock of its own.
 from __future__ import annotations
 
 import re
-from datetime import date, datetime
+from datetime import UTC, date, datetime, tzinfo
 
+from tidelog import zones
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError
 
 __all__ = ["Time", "format_time", "parse_duration", "parse_time"]
 
-ACCEPTED = "2013-07-10, 2013-07-10T09:30:00Z (no zone means UTC), epoch milliseconds, now, or a time ago as -3d, -90m, -1h30m"
+ACCEPTED = (
+    "2013-07-10, 2013-07-10T09:30:00Z, yesterday 09:00, last monday, 09:00 Europe/Berlin, epoch milliseconds, now, "
+    "or a time ago as -3d, -90m, -1h30m"
+)
 """What a time may look like, in one line, for messages and help texts."""
 
 Time = str | int | date
@@ -48,37 +61,54 @@ _DAY_MS = 24 * _HOUR_MS
 
 _DAYS_IN_MONTH = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
-_ISO = re.compile(
-    r"""(?P<year>[+]?\d{4,9})-(?P<month>\d\d)-(?P<day>\d\d)
-        (?:[Tt\ ]
-           (?P<hour>\d\d):(?P<minute>\d\d)
-           (?: :(?P<second>\d\d) (?:[.,](?P<fraction>\d+))? )?
-           \ ?(?P<zone>[Zz]|[+-]\d\d(?::?\d\d)?)?
-        )?""",
-    re.VERBOSE | re.ASCII,
+_SPAN = r"(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?"
+_DURATION = re.compile(_SPAN, re.ASCII)
+_DURATION_UNITS_MS = (7 * _DAY_MS, _DAY_MS, _HOUR_MS, _MINUTE_MS, _SECOND_MS)
+_RELATIVE = re.compile(rf"(?P<now>now)?\ ?(?P<sign>[-+])\ ?(?P<span>{_SPAN})|(?P<ago>{_SPAN})\ ago", re.IGNORECASE | re.ASCII)
+
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_DAYS_FROM_TODAY = {"yesterday": -1, "today": 0, "tomorrow": 1}
+
+_TIME_OF_DAY = r"\d\d?:\d\d (?: :\d\d (?:[.,]\d+)? )?"
+_ZONE = r"(?P<offset>[Zz]|[+-]\d\d(?::?\d\d)?) | \ (?P<zone>[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*)"
+_LOCAL = re.compile(
+    rf"""(?: (?P<year>[+]?\d{{4,9}})-(?P<month>\d\d)-(?P<day>\d\d) (?: [T\ ] (?P<at>{_TIME_OF_DAY}|\d\d) )?
+           | (?P<word>{"|".join(_DAYS_FROM_TODAY)} | last\ (?P<weekday>[a-z]{{3,9}})) (?: \ (?P<word_at>{_TIME_OF_DAY}|\d\d) )?
+           | (?P<today_at>{_TIME_OF_DAY})
+         )
+         (?: \ ?{_ZONE} )?""",
+    re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
-_AGO = re.compile(r"-(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
-_AGO_UNITS_MS = (7 * _DAY_MS, _DAY_MS, _HOUR_MS, _MINUTE_MS, _SECOND_MS)
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
+
+_MAX_DATETIME_MS = 253_402_214_400_000
+"""The last day that `datetime` knows begins here, in UTC."""
 
 # Longer texts are no times; Python itself refuses to convert some thousands of digits with an error of its own.
 _MAX_TEXT = 100
 
 
-def parse_time(value: str | int | date, clock: Clock) -> int:
+def parse_time(value: Time, clock: Clock, *, zone: str | None = None, start_ms: int | None = None) -> int:
     """Return epoch milliseconds for a time as a person or a program gives it.
 
-    `clock` answers for "now" and is asked only where the value is relative to it.
-    Raises InvalidArgumentError, with what is accepted, for anything that is not a time or lies before 1970.
+    Args:
+        value: the time, see the module.
+        clock: answers for "now", and is asked only where the value is relative to it.
+        zone: the name of the zone of a value without one. [default: that of TIDELOG_TZ, else UTC]
+        start_ms: the start of the range that ends at the value, for `+15m`.
+
+    Raises:
+        InvalidArgumentError: not a time (with what is accepted), one before 1970, no such zone, or a local time that does
+            not occur in its zone, or occurs twice.
     """
     if isinstance(value, bool) or not isinstance(value, str | int | date):
         raise InvalidArgumentError(f"not a time: {value!r}; accepted: {ACCEPTED}")
     if isinstance(value, str):
-        return _parse_text(value, clock)
+        return _parse_text(value, clock, zone, start_ms)
     if isinstance(value, int):
         # Python refuses to print a number of thousands of digits, with an error of its own.
         return _checked(value, str(value) if value.bit_length() <= 64 else "a number of more than 64 bits")
-    return _checked(_from_date(value), str(value))
+    return _checked(_from_date(value, zone), str(value))
 
 
 def format_time(time_ms: int) -> str:
@@ -93,6 +123,23 @@ def format_time(time_ms: int) -> str:
     second, millisecond = divmod(rest_ms, _SECOND_MS)
     sign = "+" if year > 9999 else "-" if year < 0 else ""
     return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}T{hour:02d}:{minute:02d}:{second:02d}.{millisecond:03d}Z"
+
+
+def is_after_start(text: str) -> bool:
+    """Return whether a time is relative to the start of its range, as `+15m` is."""
+    match = _RELATIVE.fullmatch(text.strip()) if len(text) <= _MAX_TEXT else None
+    return match is not None and match["sign"] == "+" and not match["now"] and bool(match["span"])
+
+
+def format_local(time_ms: int, zone: str | None = None) -> str | None:
+    """Return an instant as people in a zone read it, with its offset and the zone's name; None where the zone is UTC.
+
+    `zone` is as in `parse_time`. Raises InvalidArgumentError.
+    """
+    found = _named_zone(zone)
+    if found is None or time_ms > _MAX_DATETIME_MS:
+        return None
+    return f"{zones.local_time(time_ms, found).isoformat(timespec='milliseconds')} {zones.zone_name(found)}"
 
 
 def doubtful_unit(number: int) -> str | None:
@@ -114,10 +161,9 @@ def parse_duration(text: str) -> int:
     Raises InvalidArgumentError for anything else, and for a span beyond an int64.
     """
     stripped = text.strip()
-    match = _AGO.fullmatch(f"-{stripped}") if len(stripped) <= _MAX_TEXT else None
+    match = _DURATION.fullmatch(stripped) if len(stripped) <= _MAX_TEXT else None
     if match is not None and any(match.groups()):
-        amounts = (int(amount or 0) for amount in match.groups())
-        span_ms = sum(n * unit for n, unit in zip(amounts, _AGO_UNITS_MS, strict=True))
+        span_ms = _span_ms(stripped)
     elif len(stripped) <= _MAX_TEXT and stripped.isascii() and stripped.isdigit():
         span_ms = int(stripped)
     else:
@@ -128,7 +174,7 @@ def parse_duration(text: str) -> int:
     return span_ms
 
 
-def _parse_text(text: str, clock: Clock) -> int:
+def _parse_text(text: str, clock: Clock, zone: str | None, start_ms: int | None) -> int:
     stripped = text.strip()
     if len(stripped) > _MAX_TEXT:
         raise InvalidArgumentError(f"not a time: {stripped[:20]!r}... ({len(text)} characters); accepted: {ACCEPTED}")
@@ -136,46 +182,108 @@ def _parse_text(text: str, clock: Clock) -> int:
         return _checked(int(stripped), stripped)
     if stripped.lower() == "now":
         return _checked(clock.now_ms(), "now")
-    ago = _AGO.fullmatch(stripped)
-    if ago is not None and any(ago.groups()):
-        amounts = (int(amount or 0) for amount in ago.groups())
-        return _checked(clock.now_ms() - sum(n * unit for n, unit in zip(amounts, _AGO_UNITS_MS, strict=True)), stripped)
-    iso = _ISO.fullmatch(stripped)
-    if iso is None:
+    relative = _RELATIVE.fullmatch(stripped)
+    if relative is not None and (span := relative["span"] or relative["ago"]):
+        if not is_after_start(stripped):
+            base_ms = clock.now_ms()
+        elif start_ms is not None:
+            base_ms = start_ms
+        else:
+            raise InvalidArgumentError(f"{stripped!r} is relative to the start of a range, and there is none here")
+        return _checked(base_ms + (_span_ms(span) if relative["sign"] == "+" else -_span_ms(span)), stripped)
+    local = _LOCAL.fullmatch(stripped)
+    if local is None:
         raise InvalidArgumentError(f"not a time: {text!r}; accepted: {ACCEPTED}")
-    return _checked(_from_iso(iso, stripped), stripped)
+    return _checked(_from_local(local, stripped, clock, zone), stripped)
 
 
-def _from_iso(match: re.Match[str], text: str) -> int:
-    year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
-    hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
-    zone_ms = _zone_ms(match["zone"], text)
+def _span_ms(text: str) -> int:
+    match = _DURATION.fullmatch(text.lower())
+    assert match is not None
+    return sum(int(amount or 0) * unit for amount, unit in zip(match.groups(), _DURATION_UNITS_MS, strict=True))
+
+
+def _from_local(match: re.Match[str], text: str, clock: Clock, default: str | None) -> int:
+    """Return the instant of a day and a time of day."""
+    at = match["at"] or match["word_at"] or match["today_at"]
+    offset = match["offset"]
+    if offset is not None and at is None:
+        raise InvalidArgumentError(f"not a time: {text!r} has an offset from UTC and no time of day; accepted: {ACCEPTED}")
+    offset_ms = None if offset is None else _offset_ms(offset, text)
+    zone = None if offset is not None else _named_zone(match["zone"] or default)
+    if match["year"] is not None:
+        days = _calendar_day(int(match["year"]), int(match["month"]), int(match["day"]), text)
+    else:
+        days = _day_in_words(match["word"], match["weekday"], _local_day(clock.now_ms(), zone, offset_ms or 0), text)
+    time_of_day_ms = 0 if at is None else _time_of_day_ms(at, text)
+    if zone is None:
+        return days * _DAY_MS + time_of_day_ms - (offset_ms or 0)
+    year, month, day = _date_of_days(days)
+    if not 1 <= year <= 9999:
+        raise InvalidArgumentError(f"the rules of {zones.zone_name(zone)} end with the year 9999: give a time in UTC")
+    second, millisecond = divmod(time_of_day_ms, _SECOND_MS)
+    local = datetime(year, month, day, second // 3600, second // 60 % 60, second % 60, millisecond * 1000)
+    return zones.instant(local, zone, text, is_start_of_day=at is None)
+
+
+def _named_zone(name: str | None) -> tzinfo | None:
+    """Return the zone of that name, or the default one; None for UTC, whose years do not end."""
+    zone = zones.default_zone() if name is None else zones.find_zone(name)
+    return None if zone is UTC else zone
+
+
+def _local_day(now_ms: int, zone: tzinfo | None, offset_ms: int) -> int:
+    """Return which day it is in a zone: days since 1970-01-01."""
+    if zone is not None:
+        today = zones.local_time(now_ms, zone)
+        return _days_of_date(today.year, today.month, today.day)
+    return (now_ms + offset_ms) // _DAY_MS
+
+
+def _day_in_words(word: str | None, weekday: str | None, today: int, text: str) -> int:
+    if weekday is None:
+        return today + _DAYS_FROM_TODAY[(word or "today").lower()]
+    wanted = next((number for number, name in enumerate(_WEEKDAYS) if weekday.lower() in (name, name[:3])), None)
+    if wanted is None:
+        raise InvalidArgumentError(f"not a time: {text!r}; after 'last' comes a day of the week, as monday or mon")
+    # 1970-01-01 was a Thursday.
+    return today - ((today + 3 - wanted - 1) % 7 + 1)
+
+
+def _calendar_day(year: int, month: int, day: int, text: str) -> int:
     if not 1 <= month <= 12 or not 1 <= day <= _days_in_month(year, month):
         raise InvalidArgumentError(f"not a time: {text!r} names a day that is not in the calendar")
-    if hour > 23 or minute > 59 or second > 59:
-        raise InvalidArgumentError(f"not a time: {text!r} names no time of day: hours end at 23, minutes and seconds at 59")
-    millisecond = int(f"{match['fraction'] or ''}000"[:3])
-    time_of_day_ms = hour * _HOUR_MS + minute * _MINUTE_MS + second * _SECOND_MS + millisecond
-    return _days_of_date(year, month, day) * _DAY_MS + time_of_day_ms - zone_ms
+    return _days_of_date(year, month, day)
 
 
-def _zone_ms(zone: str | None, text: str) -> int:
-    if zone is None or zone in "Zz":
+def _time_of_day_ms(text: str, whole: str) -> int:
+    hour, minute, second, fraction = (*re.split("[:.,]", text), "0", "0", "0")[:4]
+    if int(hour) > 23 or int(minute) > 59 or int(second) > 59:
+        raise InvalidArgumentError(f"not a time: {whole!r} names no time of day: hours end at 23, minutes and seconds at 59")
+    return int(hour) * _HOUR_MS + int(minute) * _MINUTE_MS + int(second) * _SECOND_MS + int(f"{fraction}000"[:3])
+
+
+def _offset_ms(offset: str, text: str) -> int:
+    if offset in "Zz":
         return 0
-    digits = zone[1:].replace(":", "")
+    digits = offset[1:].replace(":", "")
     hours, minutes = int(digits[:2]), int(digits[2:] or 0)
     if hours > 23 or minutes > 59:
-        raise InvalidArgumentError(f"not a time: {text!r} names no zone: {zone} is beyond a day or an hour")
-    return (-1 if zone[0] == "-" else 1) * (hours * _HOUR_MS + minutes * _MINUTE_MS)
+        raise InvalidArgumentError(f"not a time: {text!r} names no zone: {offset} is beyond a day or an hour")
+    return (-1 if offset[0] == "-" else 1) * (hours * _HOUR_MS + minutes * _MINUTE_MS)
 
 
-def _from_date(value: date) -> int:
+def _from_date(value: date, default: str | None) -> int:
     days_ms = _days_of_date(value.year, value.month, value.day) * _DAY_MS
-    if not isinstance(value, datetime):
+    moment = value if isinstance(value, datetime) else None
+    offset = None if moment is None else moment.utcoffset()
+    if offset is None and (zone := _named_zone(default)) is not None:
+        local = datetime(value.year, value.month, value.day) if moment is None else moment.replace(tzinfo=None)
+        return zones.instant(local, zone, str(value), is_start_of_day=moment is None)
+    if moment is None:
         return days_ms
-    offset = value.utcoffset()
     # Integers throughout: datetime.timestamp() goes through a float, and would take a naive time as local.
-    time_of_day_us = ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
+    time_of_day_us = ((moment.hour * 60 + moment.minute) * 60 + moment.second) * 1_000_000 + moment.microsecond
     if offset is not None:
         time_of_day_us -= (offset.days * 86_400 + offset.seconds) * 1_000_000 + offset.microseconds
     return days_ms + time_of_day_us // 1_000

@@ -177,7 +177,7 @@ def test_careless_use(tmp_path: Path) -> None:
     ran = run("find", KAFKA_3, "two-partitions", "--at", 0, "--partition", 7)
     assert ran.exit_code == 1
     assert "no partition 7 of topic 'two-partitions', only 0, 1" in ran.error
-    for at in ("-5", "tomorrow", "2013-02-30", "9" * 40, ""):
+    for at in ("-5", "monday", "2013-02-30", "9" * 40, ""):
         ran = run("find", KAFKA_3, "v2-lz4-ct", "--at", at)
         assert ran.exit_code == 2
         assert "not a time" in ran.error or "is before 1970" in ran.error or "is beyond" in ran.error

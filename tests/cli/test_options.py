@@ -7,15 +7,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tidelog.cli import app
-from tidelog.cli.options import (
-    Moment,
-    TimeType,
-    echo_moment,
-    isolation_option,
-    message_format_option,
-    partition_option,
-    wanted_partitions,
-)
+from tidelog.cli.options import isolation_option, message_format_option, partition_option, wanted_partitions
+from tidelog.cli.time_options import Moment, TimeType, echo_moment, time_range_options
 from tidelog.clock import Clock, ManualClock
 
 JULY_10 = 1_373_414_400_000
@@ -93,7 +86,7 @@ def test_words() -> None:
     assert result.exit_code == 2
 
 
-@pytest.mark.parametrize("text", ["-5", "-1", "1969-01-01", "2013-02-30", "tomorrow", "", "9" * 30])
+@pytest.mark.parametrize("text", ["-5", "-1", "1969-01-01", "2013-02-30", "monday", "", "9" * 30])
 def test_no_times(text: str) -> None:
     result = try_out("--at", text)
     assert result.exit_code == 2
@@ -115,6 +108,77 @@ def test_partitions_isolation_format() -> None:
     assert "(None, None, [2, 7], 'read_committed', 0)" in result.stdout
     for args in (["-p", "-1"], ["-p", "x"], ["-p", str(2**31)], ["--isolation", "dirty"], ["--message-format", "v3"]):
         assert try_out(*args).exit_code == 2
+
+
+@click.command(cls=click.Command)
+@time_range_options("The start.", "The end.")
+def ranged(start: Moment | None, end: Moment | None) -> None:
+    for moment in (start, end):
+        if moment is not None:
+            echo_moment(moment)
+            click.echo(f"{moment.time_ms} {moment.is_relative}")
+
+
+def try_range(*args: str) -> Result:
+    group = app.Application("tidelog")
+    group.get_command = lambda ctx, name: ranged  # type: ignore[method-assign]
+    return CliRunner().invoke(group, ["ranged", *args], obj=ManualClock(JULY_10))
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_an_end_may_be_relative_to_the_start(is_last: bool) -> None:
+    start = ["--from", "2013-07-09T09"]
+    result = try_range(*([] if is_last else start), "--to", "+15m", *(start if is_last else []))
+    assert result.stdout.splitlines() == [f"{JULY_10 - 15 * 3_600_000} False", f"{JULY_10 - 15 * 3_600_000 + 900_000} False"]
+    assert "+15m = 1373361300000 ms, 2013-07-09T09:15:00.000Z" in result.stderr
+
+
+def test_what_depends_on_the_clock_is_known() -> None:
+    assert "True" in try_range("--from", "yesterday").stdout
+    assert "True" in try_range("--to", "09:00").stdout
+    assert try_range("--from", "-1h", "--to", "+15m").stdout.count("True") == 2
+    assert try_range("--from", "2013-07-09", "--to", "-15m").stdout.count("True") == 1
+
+
+def test_a_range_is_in_order_and_complete() -> None:
+    result = try_range("--to", "+15m")
+    assert result.exit_code == 2
+    assert "relative to the start of a range" in result.stderr
+    result = try_range("--from", "now", "--to", "yesterday")
+    assert result.exit_code == 2
+    assert "the range ends at 2013-07-09T00:00:00.000Z, before its start 2013-07-10T00:00:00.000Z" in result.stderr
+    assert "not a time: '+x'" in try_range("--from", "now", "--to", "+x").stderr
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_a_time_zone(is_last: bool) -> None:
+    zone = ["--tz", "europe/berlin"]
+    result = try_range(*([] if is_last else zone), "--from", "yesterday 09:00", *(zone if is_last else []))
+    assert result.stderr == (
+        "yesterday 09:00 = 1373353200000 ms, 2013-07-09T07:00:00.000Z, 2013-07-09T09:00:00.000+02:00 Europe/Berlin\n"
+    )
+    assert try_range("--tz", "Europe/Belin").stderr.splitlines()[0] == (
+        "tidelog: invalid value for '--tz': no such time zone: found 'Europe/Belin', expected Europe/Berlin"
+    )
+
+
+def test_the_environment_names_a_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDELOG_TZ", "Asia/Tokyo")
+    assert "2013-07-10T09:00:00.000+09:00 Asia/Tokyo" in try_range("--from", "today 09:00").stderr
+    assert "+02:00 Europe/Berlin" in try_range("--from", "today 09:00", "--tz", "Europe/Berlin").stderr
+    monkeypatch.setenv("TIDELOG_TZ", "nowhere")
+    result = try_range("--from", "today 09:00")
+    assert result.exit_code == 2
+    assert "environment variable TIDELOG_TZ: no such time zone: found 'nowhere'" in result.stderr
+
+
+def test_completion_knows_times_and_zones() -> None:
+    context = click.Context(probe)
+    at = next(param for param in probe.params if param.name == "at")
+    assert [item.value for item in at.shell_complete(context, "yes")] == ["yesterday"]
+    assert [item.value for item in at.shell_complete(context, "la")] == ["latest"]
+    zone = next(param for param in ranged.params if param.name == "tz")
+    assert [item.value for item in zone.shell_complete(context, "europe/berl")] == ["Europe/Berlin"]
 
 
 def test_the_machines_clock_is_the_default() -> None:

@@ -1,94 +1,24 @@
-"""Arguments and options shared by several commands.
-
-A time on the command line becomes a `Moment`: its text, and its epoch milliseconds. All times of one run are relative to the same
-"now", so that `--from -3d --to now` is exactly three days. `echo_moment` prints the resolved time on stderr, whatever the output
-format, so that a forgotten time zone is noticed.
-"""
+"""The arguments and options that several commands share. Those with times are `time_options`."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from tidelog.cli.client_options import client_options, reached
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import show_time
-from tidelog.clock import Clock, ManualClock, SystemClock
-from tidelog.errors import InvalidArgumentError
 from tidelog.sources.opening import kind_of
-from tidelog.times import LIKELY_MS, MAX_TIME_MS, doubtful_unit, format_time, parse_duration, parse_time
-
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-
-_NOW_KEY = "tidelog.now"
-
-
-class Moment(NamedTuple):
-    """A time on the command line: the text as written, and its epoch milliseconds."""
-
-    text: str
-    time_ms: int
-
+from tidelog.times import parse_duration
 
 if TYPE_CHECKING:
     from tidelog.storage.topics.topic_settings import TopicSettings
 
-    _TimeParam = click.ParamType["Moment | str"]
-else:
-    _TimeParam = click.ParamType  # Classes of older click releases cannot be subscripted.
-
-
-class TimeType(_TimeParam):
-    """Converts a text to a `Moment`; `words` are texts with a special meaning, which are passed on unchanged."""
-
-    name = "time"
-
-    def __init__(self, *words: str) -> None:
-        self.words = words
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        return "|".join(("TIME", *self.words))
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Moment | str:
-        if isinstance(value, Moment):
-            return value
-        text = str(value).strip()
-        if text.lower() in self.words:
-            return text.lower()
-        try:
-            return Moment(text, parse_time(text, run_clock(ctx)))
-        except InvalidArgumentError as error:
-            words = f" (or {', '.join(self.words)})" if self.words else ""
-            self.fail(f"{error.message}{words}", param, ctx)
-
-
-def run_clock(ctx: click.Context | None) -> Clock:
-    """Return the clock of this run. It stands still: its first use defines "now" for the whole run."""
-    if ctx is None:
-        return SystemClock()
-    clock: Clock | None = ctx.meta.get(_NOW_KEY)
-    if clock is None:
-        given = ctx.find_root().obj
-        clock = ManualClock((given or SystemClock()).now_ms())
-        ctx.meta[_NOW_KEY] = clock
-    return clock
-
-
-def echo_moment(moment: Moment | None) -> None:
-    """Print on stderr to which instant a time on the command line resolved."""
-    if moment is None:
-        return
-    notices.print_line(f"{moment.text} = {moment.time_ms} ms, {format_time(moment.time_ms)}")
-    if not moment.text.isdigit():
-        return
-    if 0 < moment.time_ms < LIKELY_MS.start:
-        notices.note(f"digits alone are milliseconds; {moment.text} seconds would be {moment.time_ms * 1000}")
-    elif moment.time_ms < MAX_TIME_MS and (doubt := doubtful_unit(moment.time_ms)) is not None:
-        notices.note(doubt)
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def directory_argument(function: Decorated) -> Decorated:

@@ -210,7 +210,7 @@ class Client:
             OffsetOutOfRangeError: retention deleted records before they were read; CorruptDataError: damaged batches.
         """
         start_ms = None if from_time is None else parse_time(from_time, self._clock)
-        end_ms = None if to_time is None else parse_time(to_time, self._clock)
+        end_ms = None if to_time is None else parse_time(to_time, self._clock, start_ms=start_ms)
         if start_ms is not None and end_ms is not None and end_ms < start_ms:
             raise InvalidArgumentError(f"the range ends at {format_time(end_ms)}, before its start {format_time(start_ms)}")
         numbers = self.partitions(topic) if partitions is None else sorted(set(partitions))

@@ -48,14 +48,14 @@ class TimeRange:
         return f"[{start}, {end})"
 
 
-def time_range(start: Time | None, end: Time | None, clock: Clock) -> TimeRange:
-    """Return the bounds in epoch milliseconds.
+def time_range(start: Time | None, end: Time | None, clock: Clock, *, zone: str | None = None) -> TimeRange:
+    """Return the bounds in epoch milliseconds; `zone` is that of times without one (`parse_time`).
 
     Raises:
         InvalidArgumentError: an invalid time, or an end before its start.
     """
-    start_ms = None if start is None else parse_time(start, clock)
-    end_ms = None if end is None else parse_time(end, clock)
+    start_ms = None if start is None else parse_time(start, clock, zone=zone)
+    end_ms = None if end is None else parse_time(end, clock, zone=zone, start_ms=start_ms)
     if start_ms is not None and end_ms is not None and end_ms < start_ms:
         raise InvalidArgumentError(f"the range ends at {format_time(end_ms)}, before its start {format_time(start_ms)}")
     return TimeRange(start_ms, end_ms)

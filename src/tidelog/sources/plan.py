@@ -31,6 +31,7 @@ def plan(
     *,
     start: Time | None = None,
     end: Time | None = None,
+    tz: str | None = None,
     partitions: Iterable[int] | None = None,
     isolation: str = READ_UNCOMMITTED,
     offsets: OffsetRanges | None = None,
@@ -57,6 +58,7 @@ def plan(
         topic,
         start=start,
         end=end,
+        tz=tz,
         partitions=partitions,
         isolation=isolation,
         offsets=offsets,
@@ -75,6 +77,7 @@ def scan_request(
     *,
     start: Time | None = None,
     end: Time | None = None,
+    tz: str | None = None,
     partitions: Iterable[int] | None = None,
     isolation: str = READ_UNCOMMITTED,
     offsets: OffsetRanges | None = None,
@@ -96,7 +99,7 @@ def scan_request(
         raise InvalidArgumentError("partitions must be a list", found=partitions, expected=f"[{partitions}]")
     return ScanRequest(
         topic=topic,
-        time=time_range(start, end, SystemClock() if clock is None else clock),
+        time=time_range(start, end, SystemClock() if clock is None else clock, zone=tz),
         partitions=None if partitions is None else tuple(partitions),
         isolation=check_isolation(isolation),
         offsets=offsets,

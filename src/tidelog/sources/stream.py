@@ -52,6 +52,7 @@ def scan(
     clock: Clock | None = None,
     skip_damaged: bool = False,
     config: Mapping[str, object] | None = None,
+    tz: str | None = None,
 ) -> pa.RecordBatchReader:
     """Return every record of a topic with `start <= timestamp < end`, however late it was appended.
 
@@ -62,8 +63,9 @@ def scan(
     Args:
         source: a Kafka data folder, a `LogDir`, or brokers as `host:port` (several separated by commas).
         topic: its name.
-        start: inclusive; epoch milliseconds, `datetime`, `date` or a text as `2013-07-10T09:00`, `now`, `-3d`. None: no bound.
-        end: exclusive; the same.
+        start: inclusive; epoch milliseconds, `datetime`, `date` or a text as `2013-07-10T09:00`, `yesterday 09:00`, `-3d`.
+            None: no bound.
+        end: exclusive; the same, or `+15m`, that long after `start`.
         columns: names, in order (`tidelog.sources.schema`). None: all but `create_time`.
         partitions: their numbers. None: all.
         isolation: `read_uncommitted`, or `read_committed`: no records of aborted or open transactions.
@@ -77,6 +79,7 @@ def scan(
         clock: the clock for `now`; the machine's by default.
         skip_damaged: skip damaged batches; `report.left_out` and the log say what was left out. For folders only.
         config: Kafka's client properties, for brokers only: `{"security.protocol": "SSL", …}`, as for `connect`.
+        tz: the zone of times without one, an IANA name. [default: that of TIDELOG_TZ, else UTC]
 
     Raises:
         InvalidArgumentError: an invalid argument.
@@ -96,6 +99,7 @@ def scan(
         topic,
         start=start,
         end=end,
+        tz=tz,
         partitions=partitions,
         isolation=isolation,
         offsets=offsets,

@@ -23,6 +23,9 @@ BROKERS = "kafka.bootstrap.servers"
 CLIENT = "kafka."
 """Prefix of options for a Kafka client."""
 
+TIME_ZONE = "timeZone"
+"""The option that names the zone of times without one."""
+
 INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
@@ -82,13 +85,13 @@ def is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def time(given: Mapping[str, str], option: str, clock: Clock) -> int | None:
-    """Return a time in epoch ms, None if the option is not set."""
+def time(given: Mapping[str, str], option: str, clock: Clock, *, start_ms: int | None = None) -> int | None:
+    """Return a time in epoch ms, None if the option is not given. `+15m` is relative to `start_ms`."""
     text = given.get(option.lower())
     if text is None:
         return None
     try:
-        return parse_time(text, clock)
+        return parse_time(text, clock, zone=given.get(TIME_ZONE.lower()), start_ms=start_ms)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"option {option}: {error}") from None
 

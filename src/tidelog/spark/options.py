@@ -58,6 +58,7 @@ OPTIONS: dict[str, str] = {
     "assign": 'partitions as JSON, {"topicA": [0, 1], "topicB": [2]}',
     "startTime": "first time of an exact range: every record with startTime <= timestamp < endTime",
     "endTime": "end of that range, exclusive",
+    "timeZone": "the zone of a startTime and endTime without one, e.g. Europe/Berlin; UTC by default",
     "startingOffsets": "earliest, or JSON with an offset for each partition (-2 earliest)",
     "endingOffsets": "latest, or JSON with an offset for each partition (-1 latest)",
     "startingTimestamp": "epoch ms: from the first offset whose timestamp reaches it, in each partition",
@@ -165,7 +166,8 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
     starting = _bound(given, "starting", "startingOffsets", LATEST if is_stream else EARLIEST, is_stream=is_stream)
     ending = _bound(given, "ending", "endingOffsets", LATEST)
     _check_bounds(starting, ending)
-    start_ms, end_ms = time(given, "startTime", clock), time(given, "endTime", clock)
+    start_ms = time(given, "startTime", clock)
+    end_ms = time(given, "endTime", clock, start_ms=start_ms)
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
         raise InvalidArgumentError(f"option startTime ({given['starttime']}) is later than endTime ({given['endtime']})")
     if start_ms is not None and ending.by_time:  # Everything before that offset is older than its time.

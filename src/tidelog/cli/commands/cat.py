@@ -1,171 +1,192 @@
-"""`tidelog cat DIR|HOST:PORT TOPIC`: every record of an exact time range, as text, JSON lines, Arrow or Parquet.
+"""`tidelog cat DIR|HOST:PORT TOPIC...`: the records of an exact range of time, as text, JSON lines, CSV, Arrow or Parquet.
 
-The range is `[from, to)` by the records' own timestamps, however early or late they were appended. Records are printed in offset
-order, partition by partition, as a stream: memory does not grow with the range.
+The range is `[from, to)` by the records' own timestamps: a record that was appended late is in it, one that was appended
+early is too. Records come in offset order, partition by partition, and stream: memory does not grow with the range, unless
+`--sort` or `--tail` hold records back. `cli/records` has what the options do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from tidelog.cli.options import (
-    Moment,
-    TimeType,
-    data_dir_of,
-    echo_moment,
-    isolation_option,
-    partition_option,
-    source_argument,
-    topic_argument,
-    wanted_partitions,
-)
+from tidelog.cli.options import data_dir_of, wanted_partitions
 from tidelog.cli.printing import notices
+from tidelog.cli.printing.layout import csv_lines, json_line, table
 from tidelog.cli.printing.notices import INCOMPLETE
 from tidelog.cli.printing.output import STDOUT, open_output, stdout_is_terminal
 from tidelog.cli.printing.progress_bar import ProgressBar
-from tidelog.sources.opening import kind_of, open_source
-from tidelog.times import format_time
+from tidelog.cli.records.cat_options import BINARY_FORMATS, CatOptions, cat_options, span_ms
+from tidelog.cli.records.offset_option import parse_offset
+from tidelog.cli.time_options import echo_moment, zone_in_use
+from tidelog.sources.opening import open_source
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidelog.sources.reader_resources import ReaderResources
+    from tidelog.cli.records.reading import Reading
     from tidelog.sources.scan_plan import ScanPlan
-    from tidelog.sources.scan_report import ScanReport
     from tidelog.sources.split import Split
-
-FORMATS = ("text", "jsonl", "arrow", "parquet")
-
-SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".arrow": "arrow", ".arrows": "arrow", ".parquet": "parquet"}
-"""Extension of the output file → its format, unless --format says otherwise."""
-
-BINARY_FORMATS = ("arrow", "parquet")
 
 
 @click.command()
-@source_argument
-@topic_argument
-@click.option("--from", "start", type=TimeType(), help="Records with this timestamp or a later one.")
-@click.option("--to", "end", type=TimeType(), help="Records with an earlier timestamp than this.")
-@partition_option
-@isolation_option
-@click.option(
-    "--until-high-watermark",
-    is_flag=True,
-    help="Stop at the high-watermark checkpoint: later records may not have reached every replica.",
-)
-@click.option(
-    "--time-map-dir", metavar="DIR", type=click.Path(), help="A folder of time maps, used before those beside the segments."
-)
-@click.option("--skip-damaged", is_flag=True, help="Skip damaged batches and report them; the exit code is then 3.")
-@click.option("--format", "format_name", type=click.Choice(FORMATS), help="[default: by the name of the output, else text]")
-@click.option(
-    "--encoding",
-    type=click.Choice(["utf8", "base64"]),
-    help="Encoding of keys and values in text and jsonl; base64 keeps every byte. [default: utf8]",
-)
-@click.option("--output", "-o", metavar="FILE", type=click.Path(), help="Write to FILE, which appears once it is complete.")
-def command(
-    source: str,
-    topic: str,
-    start: Moment | None,
-    end: Moment | None,
-    partitions: tuple[int, ...],
-    isolation: str,
-    until_high_watermark: bool,
-    time_map_dir: str | None,
-    skip_damaged: bool,
-    format_name: str | None,
-    encoding: str | None,
-    output: str | None,
-) -> None:
-    """Read every record of a time range [--from, --to), exactly: by the records' timestamps, however late they arrived.
+@cat_options
+def command(options: CatOptions) -> None:
+    """Read every record of a time range [--from, --to), exactly: by the records' timestamps, however late they came.
 
-    Records are in offset order, partition by partition. Control records are left out. Exit code 3: offsets are missing from the
-    folder; the notes say which.
+    TOPIC may be a pattern: 'order*', or '^orders[0-9]' for a regular expression. Records come in offset order, partition by
+    partition. Control records are left out. Exit code 3: offsets are missing from the folder; the notes say which.
     """
-    if start is not None and end is not None and end.time_ms < start.time_ms:
-        raise click.UsageError(f"the range ends at {format_time(end.time_ms)}, before its start {format_time(start.time_ms)}.")
-    format_name = format_name or SUFFIXES.get(Path(output or "").suffix.lower(), "text")
-    kind = kind_of(source)
-    if not kind.reads_files and (time_map_dir is not None or until_high_watermark):
-        raise click.UsageError(f"--time-map-dir and --until-high-watermark are for folders, not for {kind.name}.")
-    if not kind.reads_files and skip_damaged:
-        raise click.UsageError(f"--skip-damaged reads segment files, so it needs a folder, not {kind.name}.")
-    if encoding is not None and format_name in BINARY_FORMATS:
-        raise click.UsageError(f"--encoding is for text and jsonl: {format_name} holds bytes as they are.")
-    echo_moment(start)
-    echo_moment(end)
-    data_dir = data_dir_of(source)
+    offsets = None if options.offset is None else parse_offset(options.offset)
+    every_ms, lateness_ms = span_ms("--every", options.every), span_ms("--max-lateness", options.max_lateness)
+    format_name = options.resolved_format()
+    echo_moment(options.start)
+    echo_moment(options.end)
     with (
-        open_output(output, format_name=format_name, binary=format_name in BINARY_FORMATS, data_dir=data_dir) as out,
+        open_output(
+            options.output, format_name=format_name, binary=format_name in BINARY_FORMATS, data_dir=data_dir_of(options.source)
+        ) as out,
         ExitStack() as stack,
     ):
+        from tidelog.cli.records.filters import filters_for
+        from tidelog.cli.records.reading import Reading, announce
+        from tidelog.cli.records.topic_names import named_topics
         from tidelog.sources.plan import scan_request
-        from tidelog.sources.scan_report import ScanReport
 
-        request = scan_request(
-            topic,
-            start=None if start is None else start.time_ms,
-            end=None if end is None else end.time_ms,
-            partitions=wanted_partitions(partitions),
-            isolation=isolation,
-            until="high_watermark" if until_high_watermark else "log_end",
-            time_map_dir=time_map_dir,
+        filters = filters_for(
+            options.keys, options.expressions, options.headers, options.where, ignores_case=options.ignores_case
         )
-        opened = open_source(source, skip_damaged=skip_damaged)
-        reading = stack.enter_context(opened.reading)
-        scan_plan = opened.plan(request)
-        del opened  # The folder's logs are no longer needed.
-        # The plan's notes are about requested offsets, which this command does not use, and about the high watermark: the
-        # report counts the records after that, in one note for all partitions.
-        report = ScanReport()
-        report += scan_plan.known
-        with ProgressBar(f"cat {topic}", scan_plan.size_bytes, answer_on_stdout=output in (None, STDOUT)) as bar:
-            _write(_batches(scan_plan, report, bar, reading), out, format_name, encoding or "utf8", output)
-    for text in report.notices():
+        request = scan_request(
+            "",
+            start=None if options.start is None else options.start.time_ms,
+            end=None if options.end is None else options.end.time_ms,
+            partitions=wanted_partitions(options.partitions),
+            isolation=options.isolation,
+            until="high_watermark" if options.until_high_watermark else "log_end",
+            time_map_dir=options.time_map_dir,
+        )
+        source = open_source(options.source, skip_damaged=options.skip_damaged)
+        stack.enter_context(source)
+        reading = Reading(
+            source,
+            named_topics(source, options.topics),
+            request,
+            filters,
+            offsets=offsets,
+            max_lateness_ms=lateness_ms,
+        )
+        plans = reading.plans()
+        announce(plans, has_lateness=lateness_ms is not None)
+        size_bytes = sum(one.size_bytes for one in plans)
+        on_stdout = options.output in (None, STDOUT)
+        with ProgressBar(f"cat {' '.join(reading.topics)}", size_bytes, answer_on_stdout=on_stdout) as bar:
+            if options.counts:
+                if not filters:
+                    reading.columns = ("topic", "timestamp")
+                written = _count(reading, reading.batches(plans, bar), every_ms, format_name, out)
+            else:
+                written = _write(options, reading, _selected(options, reading, plans, bar), out, format_name)
+            if options.follows:
+                _follow(options, reading, plans, bar, out, format_name, written)
+    for text in reading.report.notices():
         notices.note(text)
-    if output not in (None, STDOUT):
-        notices.print_line(f"{output}: {report.records:,} record{'' if report.records == 1 else 's'}")
-    if not report.is_complete:
+    if not on_stdout:
+        notices.print_line(f"{options.output}: {written:,} record{'' if written == 1 else 's'}")
+    if not reading.report.is_complete:
         raise click.exceptions.Exit(INCOMPLETE)
 
 
-def _batches(
-    scan_plan: ScanPlan[Split], report: ScanReport, bar: ProgressBar, resources: ReaderResources
-) -> Iterator[pa.RecordBatch]:
-    for split in scan_plan.splits:
-        before = bar.done_bytes
-        start_bytes = report.bytes_read
-        for batch in split.read(report=report, reading=resources):
-            bar.advance(min(report.bytes_read - start_bytes, split.size_bytes) - (bar.done_bytes - before))
+def _selected(options: CatOptions, reading: Reading, plans: list[ScanPlan[Split]], bar: ProgressBar) -> Iterable[pa.RecordBatch]:
+    from tidelog.cli.records.filters import limited
+    from tidelog.cli.records.sorting import by_time, sorted_by_time
+
+    if options.tail is not None:
+        last = reading.last(plans, options.tail, bar)
+        return by_time(last) if options.order is not None else last
+    batches: Iterable[pa.RecordBatch] = reading.batches(plans, bar)
+    return limited(sorted_by_time(batches) if options.order is not None else batches, options.count)
+
+
+def _write(options: CatOptions, reading: Reading, batches: Iterable[pa.RecordBatch], out: BinaryIO, format_name: str) -> int:
+    """Write records; return how many."""
+    written = 0
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        nonlocal written
+        for batch in batches:
+            written += batch.num_rows
             yield batch
-        bar.advance(split.size_bytes - (bar.done_bytes - before))
 
-
-def _write(batches: Iterator[pa.RecordBatch], out: BinaryIO, format_name: str, encoding_name: str, output: str | None) -> None:
     from tidelog.cli.printing import record_writers
 
     if format_name in BINARY_FORMATS:
         from tidelog.sources.schema import scan_schema
 
-        schema = scan_schema()
         if format_name == "parquet":
-            record_writers.write_parquet(batches, schema, out)
+            record_writers.write_parquet(counted(), scan_schema(), out)
         else:
-            as_file = output not in (None, STDOUT) and not str(output).endswith(".arrows")
-            record_writers.write_arrow(batches, schema, out, as_file=as_file)
-        return
-    encoding = record_writers.Encoding(encoding_name)
-    if format_name == "jsonl":
-        record_writers.write_jsonl(batches, out, encoding)
+            as_file = options.output not in (None, STDOUT) and not str(options.output).endswith(".arrows")
+            record_writers.write_arrow(counted(), scan_schema(), out, as_file=as_file)
+        return written
+    encoding = record_writers.Encoding(options.encoding or "utf8")
+    if options.format_string is not None:
+        from tidelog.cli.records.format_string import parse_format, write_formatted
+
+        write_formatted(counted(), out, parse_format(options.format_string))
+    elif format_name == "jsonl":
+        record_writers.write_jsonl(counted(), out, encoding)
+    elif format_name == "csv":
+        record_writers.write_csv(counted(), out, encoding)
     else:
-        on_terminal = output in (None, STDOUT) and stdout_is_terminal()
-        record_writers.write_text(batches, out, encoding, with_header=on_terminal)
+        on_terminal = options.output in (None, STDOUT) and stdout_is_terminal()
+        record_writers.write_text(counted(), out, encoding, with_header=on_terminal, with_topic=len(reading.topics) > 1)
     for text in encoding.notices():
         notices.note(text)
+    return written
+
+
+def _follow(
+    options: CatOptions,
+    reading: Reading,
+    plans: list[ScanPlan[Split]],
+    bar: ProgressBar,
+    out: BinaryIO,
+    format_name: str,
+    written: int,
+) -> None:
+    """Write records as they arrive, up to `-n` in all."""
+    from tidelog.cli.records.filters import limited
+
+    for batch in reading.following(plans, bar):
+        if options.count is not None and written >= options.count:
+            return
+        if batch is None:
+            out.flush()
+            sys.stdout.flush()
+            continue
+        left = None if options.count is None else options.count - written
+        written += _write(options, reading, limited([batch], left), out, format_name)
+
+
+def _count(reading: Reading, batches: Iterable[pa.RecordBatch], every_ms: int | None, format_name: str, out: BinaryIO) -> int:
+    """Write how many records there are; return the sum."""
+    from tidelog.cli.records.counting import count_records, count_rows, show_start
+
+    zone = zone_in_use()
+    counts = count_records(batches, every_ms, zone)
+    rows = list(count_rows(counts, reading.topics, every_ms))
+    if format_name == "jsonl":
+        lines: Iterator[str] = (
+            json_line({"topic": topic, **({} if every_ms is None else {"time": show_start(start, zone)}), "records": count})
+            for topic, start, count in rows
+        )
+    else:
+        cells = [[topic, *([] if every_ms is None else [show_start(start, zone)]), count] for topic, start, count in rows]
+        header = ["topic", *([] if every_ms is None else ["time"]), "records"]
+        lines = csv_lines([header, *cells]) if format_name == "csv" else table(header, cells)
+    out.writelines(line.encode("utf-8", "backslashreplace") + b"\n" for line in lines)
+    return counts.total()

@@ -16,9 +16,6 @@ import click
 
 from tidelog.cli.commands.explain import explain
 from tidelog.cli.options import (
-    Moment,
-    TimeType,
-    echo_moment,
     isolation_option,
     json_option,
     message_format_option,
@@ -30,6 +27,7 @@ from tidelog.cli.options import (
 from tidelog.cli.printing.layout import json_line, one_line, show_time, some, table
 from tidelog.cli.printing.notices import INCOMPLETE, note, print_line
 from tidelog.cli.printing.output import print_lines
+from tidelog.cli.time_options import Moment, TimeType, echo_moment, time_zone_option
 from tidelog.model import EARLIEST, LATEST, MAX_TIMESTAMP, Isolation, TopicPartition
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing.missing_offsets import MissingOffsets, is_any_lost
@@ -50,6 +48,7 @@ NOT_FOUND = FoundOffset(-1, -1, -1)
 @click.command()
 @source_argument
 @topic_argument
+@time_zone_option
 @click.option(
     "--at",
     "target",

@@ -19,21 +19,12 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.commands.groups_lag import lag_command, note_missing_commits
-from tidelog.cli.options import (
-    Decorated,
-    Moment,
-    TimeType,
-    brokers_argument,
-    echo_moment,
-    group_isolation_option,
-    json_option,
-    run_clock,
-    source_argument,
-)
+from tidelog.cli.options import Decorated, brokers_argument, group_isolation_option, json_option, source_argument
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import Amount, json_line, one_line, show_span, show_time, table
 from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
+from tidelog.cli.time_options import Moment, TimeType, echo_moment, run_clock, time_zone_option
 from tidelog.errors import InvalidArgumentError, NotFoundError
 from tidelog.model import OFFSETS_TOPIC, Isolation, TopicPartition
 from tidelog.sources.opening import open_source
@@ -260,6 +251,7 @@ def _json_partition(group: str, one: PartitionLag, reader: str | None) -> dict[s
 @command.command("reset", short_help="Set a group's offsets to a time.")
 @brokers_argument
 @click.argument("group", metavar="GROUP")
+@time_zone_option
 @click.option(
     "--to", "target", type=TimeType(*_ENDS), help="The first record at or after TIME, or the end of the log without one."
 )

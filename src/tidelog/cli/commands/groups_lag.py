@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import click
 
-from tidelog.cli.options import json_option, lag_options, lag_times, run_clock, source_argument
+from tidelog.cli.options import json_option, lag_options, lag_times, source_argument
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import Amount, json_line, show_span, table
 from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
+from tidelog.cli.time_options import run_clock
 from tidelog.model import OFFSETS_TOPIC, Isolation
 from tidelog.reader.missing.missing_offsets import MissingOffsets
 

@@ -21,13 +21,13 @@ from tidelog.cli.options import (
     json_option,
     note_kafkas_since,
     optional_topic,
-    run_clock,
     wanted_partitions,
 )
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, show_span, show_time, table
 from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
+from tidelog.cli.time_options import run_clock
 from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError
 from tidelog.reader.log_dir import LogDir

@@ -8,8 +8,9 @@ import click
 
 from tidelog.cli.client_options import config_option, reached_by
 from tidelog.cli.job.running import JobOptions, job_options, run_job
-from tidelog.cli.options import Moment, TimeType, data_dir_of, echo_moment, run_clock, source_argument
+from tidelog.cli.options import data_dir_of, source_argument
 from tidelog.cli.printing import notices
+from tidelog.cli.time_options import Moment, TimeType, echo_moment, run_clock, time_zone_option
 from tidelog.times import format_time
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 @click.command("bootstrap")
 @source_argument
 @click.option("--subscribe", metavar="TOPIC[,TOPIC]", required=True, help="The topics.")
+@time_zone_option
 @click.option("--from", "start", type=TimeType(), help="Start of the history. [default: the log's start]")
 @click.option("--cut", "cut_path", metavar="FILE", required=True, type=click.Path(), help="The file of the cut.")
 @config_option("history-source")

@@ -8,8 +8,9 @@ import click
 
 from tidelog.cli.client_options import client_options, config_option, reached, reached_by
 from tidelog.cli.job.running import JobOptions, job_options, run_job
-from tidelog.cli.options import Moment, TimeType, check_brokers, echo_moment
+from tidelog.cli.options import check_brokers
 from tidelog.cli.printing import notices
+from tidelog.cli.time_options import Moment, TimeType, echo_moment, time_zone_option
 from tidelog.times import parse_duration
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 @click.option(
     "--max-latency", metavar="TIME", help="The longest delay of a record into the source's log, clock skew included: 5m."
 )
+@time_zone_option
 @click.option("--read-until", type=TimeType(), help="The time of the last record read, if no offsets are known.")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic of the source; may be repeated.")
 @click.option("--by", type=click.Choice(["map", "time"]), help="Which position to use. [default: map if there is one]")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.job.running import JobOptions, job_options, run_job
-from tidelog.cli.options import lag_options, lag_times, run_clock, source_argument
+from tidelog.cli.options import lag_options, lag_times, source_argument
+from tidelog.cli.time_options import run_clock
 from tidelog.model import Isolation
 
 if TYPE_CHECKING:

@@ -9,18 +9,10 @@ import click
 
 from tidelog.cli.client_options import config_option, reached_by
 from tidelog.cli.job.running import JobOptions, job_options, run_job
-from tidelog.cli.options import (
-    Moment,
-    TimeType,
-    check_brokers,
-    data_dir_of,
-    echo_moment,
-    partition_option,
-    source_argument,
-    topic_argument,
-)
+from tidelog.cli.options import check_brokers, data_dir_of, partition_option, source_argument, topic_argument
+from tidelog.cli.time_options import Moment, echo_moment, time_range_options
 from tidelog.errors import InvalidArgumentError
-from tidelog.times import format_time, parse_duration
+from tidelog.times import parse_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,8 +34,10 @@ def _shift_ms(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 @source_argument
 @topic_argument
 @partition_option
-@click.option("--from", "start", type=TimeType(), help="Start of the window. [default: the log's start]")
-@click.option("--to", "end", type=TimeType(), help="End of the window, exclusive. [default: the log's end now]")
+@time_range_options(
+    "Start of the window. [default: the log's start]",
+    "End of the window, exclusive; +15m: after --from. [default: the log's end]",
+)
 @config_option("target")
 @click.option(
     "--target", callback=reached_by("target"), metavar="HOST:PORT", help="The cluster to copy to. [default: the source's]"
@@ -85,8 +79,6 @@ def command(
 
     if target is None:
         target = check_brokers(source, "--target is missing: a folder cannot be the target.")
-    if start is not None and end is not None and end.time_ms < start.time_ms:
-        raise click.UsageError(f"the window ends at {format_time(end.time_ms)}, before its start {format_time(start.time_ms)}.")
     echo_moment(start)
     echo_moment(end)
     request = ReplayRequest(
@@ -100,7 +92,7 @@ def command(
         shift_ms=shift_ms,
         time=TimeRule(times),
     )
-    request = remembered(request, map_dir, is_relative=[moment is not None and _is_relative(moment) for moment in (start, end)])
+    request = remembered(request, map_dir, is_relative=[moment is not None and moment.is_relative for moment in (start, end)])
 
     def work(spark: SparkSession, progress: Progress) -> JobResult:
         from tidelog.spark.jobs.replay import replay
@@ -110,7 +102,3 @@ def command(
     # A resumed replay may have copied everything: then the source is not needed.
     places = [source, target] if read_replay(Path(map_dir).absolute()) is None else [target]
     run_job(options, "replay", work, places=places, data_dir=data_dir_of(source))
-
-
-def _is_relative(moment: Moment) -> bool:
-    return moment.text.lower() == "now" or moment.text.startswith("-")

@@ -9,7 +9,8 @@ import click
 
 from tidelog.cli.commands.retention import given_limits, limit_options
 from tidelog.cli.job.running import JobOptions, job_options, run_job
-from tidelog.cli.options import broker_config_option, broker_properties, directory_argument, optional_topic, run_clock
+from tidelog.cli.options import broker_config_option, broker_properties, directory_argument, optional_topic
+from tidelog.cli.time_options import run_clock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -77,6 +79,17 @@ def show_time(time_ms: int) -> str:
 def some(number: int) -> int | None:
     """Return a number for a table, None for -1, which means none."""
     return None if number == -1 else number
+
+
+def csv_lines(rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """Yield rows as CSV (RFC 4180), None as an empty cell."""
+    line = io.StringIO()
+    writer = csv.writer(line, lineterminator="")
+    for row in rows:
+        writer.writerow(row)
+        yield line.getvalue()
+        line.seek(0)
+        line.truncate()
 
 
 class Amount(str):

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from tidelog.cli.printing.layout import NOTHING, TIMESTAMP_TYPES, show_bytes, table
+from tidelog.cli.printing.layout import NOTHING, TIMESTAMP_TYPES, csv_lines, show_bytes, table
 from tidelog.times import format_time
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ ROWS_AT_A_TIME = 1024
 """Rows turned into Python objects at once; a batch may have many more."""
 
 ROW_GROUP_BYTES = 64 << 20
+
+CSV_HEADER = ("topic", "partition", "offset", "time", "key", "value", "headers")
 
 TEXT_HEADER = ("time", "partition", "offset", "key", "value", "headers")
 
@@ -73,9 +75,12 @@ class Encoding:
         return [f"{what} not UTF-8; undecodable bytes became U+FFFD (--encoding base64 keeps every byte)"]
 
 
-def write_text(batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding, *, with_header: bool) -> None:
+def write_text(
+    batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding, *, with_header: bool, with_topic: bool = False
+) -> None:
     """Write a line for each record, for people."""
-    for line in table(TEXT_HEADER if with_header else None, _text_cells(batches, encoding)):
+    header = ("topic", *TEXT_HEADER) if with_topic else TEXT_HEADER
+    for line in table(header if with_header else None, _text_cells(batches, encoding, with_topic)):
         # Header names may contain invalid Unicode; a line must still be printed.
         out.write(line.encode("utf-8", "backslashreplace") + b"\n")
 
@@ -84,7 +89,7 @@ def write_jsonl(batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Enco
     """Write a JSON object for each record."""
     # UTF-8 rather than escapes, because there are many records.
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-    for row in _rows(batches):
+    for row in record_rows(batches):
         line = encode(
             {
                 "topic": row.topic,
@@ -98,6 +103,21 @@ def write_jsonl(batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Enco
             }
         )
         out.write(line.encode() + b"\n")
+
+
+def write_csv(batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding) -> None:
+    """Write a header and a line for each record; headers as JSON, nulls as empty cells."""
+    encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+    def cells() -> Iterator[Sequence[object]]:
+        yield CSV_HEADER
+        for row in record_rows(batches):
+            headers = encode([[header["key"], encoding(header["value"])] for header in row.headers]) if row.headers else None
+            time = None if row.timestamp is None else format_time(row.timestamp)
+            yield row.topic, row.partition, row.offset, time, encoding(row.key), encoding(row.value), headers
+
+    for line in csv_lines(cells()):
+        out.write(line.encode("utf-8", "backslashreplace") + b"\n")
 
 
 def write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: BinaryIO, *, as_file: bool) -> None:
@@ -128,7 +148,7 @@ def write_parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: Bin
             writer.write_table(pa.Table.from_batches(gathered, schema))
 
 
-def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[RecordRow]:
+def record_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[RecordRow]:
     import pyarrow as pa
 
     for batch in batches:
@@ -142,11 +162,12 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[RecordRow]:
             yield from map(RecordRow._make, zip(*columns, strict=True))
 
 
-def _text_cells(batches: Iterable[pa.RecordBatch], encoding: Encoding) -> Iterator[list[object]]:
+def _text_cells(batches: Iterable[pa.RecordBatch], encoding: Encoding, with_topic: bool) -> Iterator[list[object]]:
     show = _show_base64 if encoding.is_base64 else show_bytes
-    for row in _rows(batches):
+    for row in record_rows(batches):
         time = NOTHING if row.timestamp is None else format_time(row.timestamp)
-        cells: list[object] = [time, row.partition, row.offset, show(row.key), show(row.value)]
+        cells: list[object] = [row.topic] if with_topic else []
+        cells += [time, row.partition, row.offset, show(row.key), show(row.value)]
         if row.headers:
             cells.append(" ".join(f"{header['key']}={show(header['value'])}" for header in row.headers))
         yield cells

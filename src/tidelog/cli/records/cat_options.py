@@ -1,0 +1,217 @@
+"""The options of `cat`: which records, in which order, how many, and in which format."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from tidelog.cli.options import isolation_option, partition_option, source_argument
+from tidelog.cli.time_options import Moment, time_range_options
+from tidelog.errors import InvalidArgumentError
+from tidelog.model import Isolation
+from tidelog.sources.opening import kind_of
+from tidelog.times import parse_duration
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+FORMATS = ("text", "jsonl", "csv", "arrow", "parquet")
+
+BINARY_FORMATS = ("arrow", "parquet")
+
+SUFFIXES = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".parquet": "parquet",
+}
+"""End of an output's name → the format meant by it, unless --format says otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatOptions:
+    """What `cat` was asked for."""
+
+    source: str
+    topics: tuple[str, ...]
+    start: Moment | None
+    end: Moment | None
+    partitions: tuple[int, ...]
+    isolation: Isolation
+    offset: str | None
+    count: int | None
+    tail: int | None
+    follows: bool
+    keys: tuple[str, ...]
+    expressions: tuple[str, ...]
+    ignores_case: bool
+    headers: tuple[str, ...]
+    where: str | None
+    order: str | None
+    counts: bool
+    every: str | None
+    max_lateness: str | None
+    until_high_watermark: bool
+    time_map_dir: str | None
+    skip_damaged: bool
+    format_name: str | None
+    format_string: str | None
+    encoding: str | None
+    output: str | None
+
+    def resolved_format(self) -> str:
+        """Return the format's name: as given, else that of the output's ending, else text."""
+        return self.format_name or SUFFIXES.get(Path(self.output or "").suffix.lower(), "text")
+
+    def check(self) -> None:
+        """Refuse combinations that contradict each other. Raises UsageError."""
+        kind = kind_of(self.source)
+        format_name = self.resolved_format()
+        for is_wrong, refusal in (
+            (
+                not kind.reads_files and (self.time_map_dir is not None or self.until_high_watermark),
+                f"--time-map-dir and --until-high-watermark are for folders, not for {kind.name}.",
+            ),
+            (
+                not kind.reads_files and self.skip_damaged,
+                f"--skip-damaged reads segment files, so it needs a folder, not {kind.name}.",
+            ),
+            (
+                self.encoding is not None and format_name in BINARY_FORMATS,
+                f"--encoding is for text, jsonl and csv: {format_name} holds bytes as they are.",
+            ),
+            (self.format_string is not None and self.format_name is not None, "-f and --format exclude each other."),
+            (self.tail is not None and self.count is not None, "--tail and -n exclude each other."),
+            (
+                self.counts and (self.tail is not None or self.count is not None),
+                "--count counts all records: -n and --tail do not apply.",
+            ),
+            (
+                self.counts and format_name not in ("text", "jsonl", "csv"),
+                f"--count writes text, jsonl or csv, not {format_name}.",
+            ),
+            (self.every is not None and not self.counts, "--every is for --count."),
+            (self.follows and self.counts, "--follow and --count exclude each other: a count needs an end."),
+            (self.follows and self.order is not None, "--follow and --sort exclude each other: sorting needs an end."),
+            (self.follows and self.end is not None, "--follow and --to exclude each other."),
+            (
+                self.follows and format_name in BINARY_FORMATS,
+                f"--follow writes text, jsonl or csv: a file in {format_name} needs an end.",
+            ),
+            (
+                self.follows and self.output not in (None, "-"),
+                "--follow writes to standard output: a file appears once it is complete.",
+            ),
+            (self.max_lateness is not None and self.end is None, "--max-lateness is for ranges with --to."),
+        ):
+            if is_wrong:
+                raise click.UsageError(refusal)
+
+
+def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
+    """All arguments and options of `cat`; the command gets them as one object."""
+
+    @functools.wraps(function)
+    def called(**given: Any) -> None:
+        options = CatOptions(**given)
+        options.check()
+        function(options)
+
+    decorated: Callable[..., Any] = called
+    for option in reversed(
+        (
+            source_argument,
+            click.argument("topics", metavar="TOPIC...", nargs=-1, required=True),
+            time_range_options(
+                "Records with this timestamp or a later one.", "Records with an earlier timestamp than this; +15m: after --from."
+            ),
+            partition_option,
+            click.option(
+                "--offset",
+                metavar="N|-N|N:M",
+                help="Offsets in each partition: from N on, the last N, N to M-1; earliest; latest.",
+            ),
+            click.option("--key", "keys", multiple=True, metavar="KEY", help="Only records with this key; may be repeated."),
+            click.option(
+                *("--grep", "expressions"),
+                multiple=True,
+                metavar="REGEX",
+                help="Only records whose key or value matches (RE2 syntax); may be repeated.",
+            ),
+            click.option("--ignore-case", "-i", "ignores_case", is_flag=True, help="--grep ignores case."),
+            click.option(
+                *("--header", "headers"),
+                multiple=True,
+                metavar="NAME[=VALUE]",
+                help="Only records with this header; may be repeated.",
+            ),
+            click.option(
+                "--where",
+                metavar="EXPRESSION",
+                help="Only records for which an SQL expression is true: value->>'$.carrier' = 'UA' and offset > 100.",
+            ),
+            click.option("-n", "count", type=click.IntRange(0), metavar="N", help="Stop after N records."),
+            click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N records."),
+            click.option("--follow", "follows", is_flag=True, help="Continue with records that arrive. Ctrl-C ends it."),
+            click.option(
+                "--sort", "order", type=click.Choice(["time"]), help="Records of all partitions by time. [default: offset order]"
+            ),
+            click.option("--count", "counts", is_flag=True, help="Count the records instead of writing them."),
+            click.option("--every", metavar="SPAN", help="With --count: in each interval of this length, 1m or 1h or 1d."),
+            click.option(
+                "--max-lateness",
+                metavar="SPAN",
+                help="Assume that no record is later than this: reads only up to that long after --to, and says so.",
+            ),
+            isolation_option,
+            click.option(
+                "--until-high-watermark",
+                is_flag=True,
+                help="Stop at the high-watermark checkpoint: later records may not have reached every replica.",
+            ),
+            click.option(
+                "--time-map-dir",
+                metavar="DIR",
+                type=click.Path(),
+                help="A folder of time maps, used before those beside the segments.",
+            ),
+            click.option("--skip-damaged", is_flag=True, help="Skip damaged batches and report them; the exit code is then 3."),
+            click.option(
+                "--format", "format_name", type=click.Choice(FORMATS), help="[default: by the name of the output, else text]"
+            ),
+            click.option(
+                *("-f", "format_string"),
+                metavar="FORMAT",
+                help=r"A format in kcat's letters: '%t %p %o %T %k %s %h\n'.",
+            ),
+            click.option(
+                "--encoding",
+                type=click.Choice(["utf8", "base64"]),
+                help="Encoding of keys and values in text, jsonl and csv; base64 keeps every byte. [default: utf8]",
+            ),
+            click.option(
+                "--output", "-o", metavar="FILE", type=click.Path(), help="Write to FILE, which appears once it is complete."
+            ),
+        )
+    ):
+        decorated = option(decorated)
+    return decorated
+
+
+def span_ms(option: str, text: str | None) -> int | None:
+    """Return a span of time in ms, None without one. Raises UsageError, also for a span of 0."""
+    if text is None:
+        return None
+    try:
+        found = parse_duration(text)
+    except InvalidArgumentError as error:
+        raise click.UsageError(f"{option}: {error}") from None
+    if found <= 0:
+        raise click.UsageError(f"{option} must be positive.")
+    return found

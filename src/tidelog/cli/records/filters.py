@@ -1,0 +1,129 @@
+"""Selects records of Arrow batches: by key, header, regular expression, or an SQL expression.
+
+Every filter works on whole batches. A record must pass all kinds of filters, and one of several with the same option.
+
+| option | a record passes if |
+|---|---|
+| `--key K` | its key is exactly the bytes of K (UTF-8) |
+| `--grep REGEX` | the expression (RE2 syntax) matches somewhere in its key or value |
+| `--header NAME[=VALUE]` | it has a header with that name (and value) |
+| `--where EXPRESSION` | the expression is true (`where`) |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from tidelog.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Filter = Callable[["pa.RecordBatch"], "pa.RecordBatch"]
+
+
+def filters_for(
+    keys: Sequence[str], expressions: Sequence[str], headers: Sequence[str], where: str | None, *, ignores_case: bool = False
+) -> list[Filter]:
+    """Return the filters for a command's options.
+
+    Raises:
+        InvalidArgumentError: a malformed regular expression or SQL expression.
+        MissingPackageError: `where` needs DuckDB.
+    """
+    found: list[Filter] = []
+    if keys:
+        found.append(_by_key(keys))
+    if headers:
+        found.append(_by_header(headers))
+    if expressions:
+        found.append(_by_expression(expressions, ignores_case))
+    if where is not None:
+        from tidelog.cli.records.where import Where
+
+        found.append(Where(where))
+    return found
+
+
+def filtered(batches: Iterable[pa.RecordBatch], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
+    """Yield the records that pass all filters, without empty batches."""
+    for batch in batches:
+        for keep in filters:
+            if not batch.num_rows:
+                break
+            batch = keep(batch)
+        if batch.num_rows:
+            yield batch
+
+
+def limited(batches: Iterable[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:
+    """Yield the first `count` records, all for None. Reads no further than necessary."""
+    if count == 0:
+        return
+    for batch in batches:
+        if count is None:
+            yield batch
+            continue
+        yield batch.slice(0, count)
+        count -= min(count, batch.num_rows)
+        if not count:
+            return
+
+
+def _by_key(keys: Sequence[str]) -> Filter:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    wanted = pa.array([key.encode("utf-8", "surrogateescape") for key in keys], pa.binary())
+    return lambda batch: batch.filter(pc.is_in(batch.column("key"), wanted))
+
+
+def _by_expression(expressions: Sequence[str], ignores_case: bool) -> Filter:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for text in expressions:
+        try:
+            pc.match_substring_regex(pa.array([b""], pa.binary()), text, ignore_case=ignores_case)
+        except pa.ArrowInvalid as error:
+            reason = str(error).removeprefix("Invalid regular expression: ")
+            raise InvalidArgumentError(f"--grep: not a regular expression: {reason}", found=repr(text)) from None
+
+    def keep(batch: pa.RecordBatch) -> pa.RecordBatch:
+        found = None
+        for name in ("value", "key"):
+            for text in expressions:
+                one = pc.fill_null(pc.match_substring_regex(batch.column(name), text, ignore_case=ignores_case), False)
+                found = one if found is None else pc.or_(found, one)
+        return batch.filter(found)
+
+    return keep
+
+
+def _by_header(headers: Sequence[str]) -> Filter:
+    import numpy as np
+    import pyarrow.compute as pc
+
+    wanted = [(name, value.encode("utf-8", "surrogateescape") if given else None) for name, given, value in _parts(headers)]
+
+    def keep(batch: pa.RecordBatch) -> pa.RecordBatch:
+        column = batch.column("headers")
+        flat = column.flatten()
+        names, values = flat.field("key"), flat.field("value")
+        rows = pc.list_parent_indices(column).to_numpy()
+        found = np.zeros(batch.num_rows, bool)
+        for name, value in wanted:
+            fits = pc.equal(names, name)
+            if value is not None:
+                fits = pc.and_(fits, pc.fill_null(pc.equal(values, value), False))
+            found[rows[fits.to_numpy(zero_copy_only=False)]] = True
+        return batch.filter(found)
+
+    return keep
+
+
+def _parts(headers: Sequence[str]) -> Iterator[tuple[str, bool, str]]:
+    for text in headers:
+        name, separator, value = text.partition("=")
+        yield name, bool(separator), value

@@ -1,0 +1,69 @@
+"""`--offset`: from which offset on, or a range of offsets, in each partition.
+
+| text | offsets |
+|---|---|
+| `100` | from 100 on |
+| `100:200`, `:200` | 100 to 199; up to 199 |
+| `-5` | the last five |
+| `earliest`, `beginning` | from the log's start on |
+| `latest`, `end` | from the log's end on, for `--follow` |
+
+The end of a log is that of the isolation level. Offsets are not records: transaction markers have some, and compaction leaves
+gaps. `--tail` counts records.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tidelog.errors import InvalidArgumentError
+from tidelog.model import TopicPartition
+from tidelog.sources.source import Ends
+
+ACCEPTED = "100, 100:200, -5 (the last five), earliest, latest"
+
+MAX_OFFSET = 2**63 - 1
+
+_RANGE = re.compile(r"(?P<first>\d{1,19})?:(?P<end>\d{1,19})?|(?P<last>-\d{1,19})|(?P<from>\d{1,19})", re.ASCII)
+_WORDS = {"earliest": 0, "beginning": 0, "latest": None, "end": None}
+
+
+class OffsetOption(NamedTuple):
+    """Offsets `[first, end)`; `last` of them from the end if that is not None."""
+
+    first: int = 0
+    end: int | None = None
+    last: int | None = None
+
+    def ranges(self, ends: Mapping[TopicPartition, Ends]) -> dict[int, tuple[int, int]]:
+        """Return each partition's offsets, within its log."""
+        found = {}
+        for key, log in ends.items():
+            end = log.end_offset if self.end is None else min(self.end, log.end_offset)
+            first = self.first if self.last is None else end - self.last
+            first = min(max(first, log.log_start_offset), max(end, log.log_start_offset))
+            found[key.partition] = (first, max(first, end))
+        return found
+
+
+def parse_offset(text: str) -> OffsetOption:
+    """Return what the option says. Raises InvalidArgumentError."""
+    word = text.strip().lower()
+    if word in _WORDS:
+        return OffsetOption() if _WORDS[word] == 0 else OffsetOption(last=0)
+    match = _RANGE.fullmatch(word)
+    if match is None:
+        raise InvalidArgumentError("not an offset", found=repr(text), expected=ACCEPTED)
+    numbers = {name: int(number) for name, number in match.groupdict().items() if number is not None}
+    if any(abs(number) > MAX_OFFSET for number in numbers.values()):
+        raise InvalidArgumentError("an offset is too large", found=repr(text), expected=f"at most {MAX_OFFSET}")
+    if "last" in numbers:
+        return OffsetOption(last=-numbers["last"])
+    if "from" in numbers:
+        return OffsetOption(numbers["from"])
+    first, end = numbers.get("first", 0), numbers.get("end")
+    if end is not None and end < first:
+        raise InvalidArgumentError(f"the offsets end at {end}, before their start {first}", found=repr(text))
+    return OffsetOption(first, end)

@@ -1,0 +1,49 @@
+"""Which topics a command's arguments name: a name, a pattern as in a shell (`order*`), or a regular expression (`^order`).
+
+A pattern does not match internal topics, whose names begin with two underscores, unless it does itself.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable
+
+from tidelog.errors import InvalidArgumentError, UnknownTopicOrPartitionError
+from tidelog.sources.source import Source
+
+
+def named_topics(source: Source, names: Iterable[str]) -> list[str]:
+    """Return the topics, each once, in the order of the arguments and by name for a pattern.
+
+    Raises:
+        InvalidArgumentError: a malformed regular expression.
+        UnknownTopicOrPartitionError: a pattern that matches no topic. A name is returned whether it exists or not.
+    """
+    existing: list[str] | None = None
+    found: dict[str, None] = {}
+    for name in names:
+        if not _is_pattern(name):
+            found[name] = None
+            continue
+        existing = sorted(source.topics()) if existing is None else existing
+        pattern = _compiled(name)
+        matches = [
+            one for one in existing if pattern.search(one) and (name.lstrip("^").startswith("__") or not one.startswith("__"))
+        ]
+        if not matches:
+            raise UnknownTopicOrPartitionError(f"no topic matches {name!r}", path=source.address)
+        found.update(dict.fromkeys(matches))
+    return list(found)
+
+
+def _is_pattern(name: str) -> bool:
+    # None of these characters is allowed in a topic's name.
+    return name.startswith("^") or any(sign in name for sign in "*?[")
+
+
+def _compiled(name: str) -> re.Pattern[str]:
+    try:
+        return re.compile(name if name.startswith("^") else fnmatch.translate(name))
+    except re.error as error:
+        raise InvalidArgumentError(f"not a regular expression: {error}", found=repr(name)) from None

@@ -1,0 +1,207 @@
+"""Times on the command line: --from, --to, --tz, and what any other option with a time becomes.
+
+A time becomes a `Moment`: what was written, and the epoch milliseconds that it means. All times of one run are relative to the
+same "now", so that `--from -3d --to now` is three days to the millisecond. `echo_moment` prints the resolved time on stderr, in
+UTC and in the zone of --tz, whatever the output format: a forgotten time zone shows there.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from datetime import UTC
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+
+import click
+
+from tidelog.cli.printing import notices
+from tidelog.clock import Clock, ManualClock, SystemClock
+from tidelog.errors import InvalidArgumentError
+from tidelog.times import (
+    LIKELY_MS,
+    MAX_TIME_MS,
+    doubtful_unit,
+    format_local,
+    format_time,
+    is_after_start,
+    parse_time,
+)
+from tidelog.zones import default_zone, find_zone, zone_name
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    _TimeParam = click.ParamType["Moment | str"]
+    _TextParam = click.ParamType[str]
+else:
+    _TimeParam = _TextParam = click.ParamType  # older releases of click cannot be subscripted
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+_NOW_KEY = "tidelog.now"
+_ZONE_KEY = "tidelog.zone"
+
+_TYPICAL_TIMES = ("now", "today", "yesterday", "-15m", "-1h", "-1d")
+"""What completion proposes."""
+
+
+class Moment(NamedTuple):
+    """A time on the command line: the text as written, and its epoch milliseconds.
+
+    `is_relative` says whether the same text means another time tomorrow; `zone` is what --tz names.
+    """
+
+    text: str
+    time_ms: int
+    is_relative: bool = False
+    zone: str | None = None
+
+
+class TimeType(_TimeParam):
+    """Converts a text to a `Moment`; `words` are texts with a meaning of their own, which are passed on unchanged."""
+
+    name = "time"
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return "|".join(("TIME", *self.words))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Moment | str:
+        if isinstance(value, Moment):
+            return value
+        text = str(value).strip()
+        if text.lower() in self.words:
+            return text.lower()
+        try:
+            return _moment(text, ctx)
+        except InvalidArgumentError as error:
+            words = f" (or {', '.join(self.words)})" if self.words else ""
+            self.fail(f"{error}{words}", param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(text) for text in (*self.words, *_TYPICAL_TIMES) if text.startswith(incomplete)]
+
+
+class _EndType(TimeType):
+    """Checks a text that may be relative to another option, `+15m`, and passes it on as it is."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Moment | str:
+        try:
+            _moment(str(value), ctx, Moment("", 0))
+        except InvalidArgumentError as error:
+            self.fail(str(error), param, ctx)
+        return str(value).strip()
+
+
+class _WatchedClock:
+    """Notes whether a time was relative to it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.was_asked = False
+        self._clock = clock
+
+    def now_ms(self) -> int:
+        self.was_asked = True
+        return self._clock.now_ms()
+
+
+def _moment(text: str, ctx: click.Context | None, start: Moment | None = None) -> Moment:
+    clock = _WatchedClock(run_clock(ctx))
+    zone = None if ctx is None else ctx.meta.get(_ZONE_KEY)
+    time_ms = parse_time(text, clock, zone=zone, start_ms=None if start is None else start.time_ms)
+    follows_start = start is not None and start.is_relative and is_after_start(text)
+    return Moment(text, time_ms, clock.was_asked or follows_start, zone)
+
+
+def _note_zone(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        try:
+            find_zone(value)
+        except InvalidArgumentError as error:
+            raise click.BadParameter(str(error), ctx, param) from None
+        ctx.meta[_ZONE_KEY] = value
+
+
+class _ZoneType(_TextParam):
+    name = "zone"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from zoneinfo import available_timezones
+
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(name) for name in sorted(available_timezones()) if name.lower().startswith(incomplete.lower())]
+
+
+def zone_in_use() -> str | None:
+    """Return the name of the zone of this run's times: that of --tz, else of TIDELOG_TZ; None for UTC."""
+    ctx = click.get_current_context(silent=True)
+    given = None if ctx is None else ctx.meta.get(_ZONE_KEY)
+    zone = default_zone() if given is None else find_zone(given)
+    return None if zone is None or zone is UTC else zone_name(zone)
+
+
+def time_zone_option(function: Decorated) -> Decorated:
+    """--tz ZONE, of the command's times. It is read before them, wherever it stands."""
+    return click.option(
+        "--tz",
+        metavar="ZONE",
+        type=_ZoneType(),
+        is_eager=True,
+        expose_value=False,
+        callback=_note_zone,
+        help="The time zone of times without one, as Europe/Berlin. [default: TIDELOG_TZ, else UTC]",
+    )(function)
+
+
+def time_range_options(start_help: str, end_help: str) -> Callable[[Decorated], Decorated]:
+    """--from, --to, which may be relative to --from, and --tz: the command gets both resolved and in order, and shows them."""
+
+    def decorate(function: Decorated) -> Decorated:
+        @functools.wraps(function)
+        def resolved(*args: Any, start: Moment | None, end: str | None, **rest: Any) -> Any:
+            ctx = click.get_current_context()
+            try:
+                until = None if end is None else _moment(end, ctx, start)
+            except InvalidArgumentError as error:
+                raise click.UsageError(f"--to: {error}") from None
+            if start is not None and until is not None and until.time_ms < start.time_ms:
+                ends, starts = format_time(until.time_ms), format_time(start.time_ms)
+                raise click.UsageError(f"the range ends at {ends}, before its start {starts}.")
+            return function(*args, start=start, end=until, **rest)
+
+        until = click.option("--to", "end", type=_EndType(), help=end_help)(time_zone_option(cast("Decorated", resolved)))
+        return click.option("--from", "start", type=TimeType(), help=start_help)(until)
+
+    return decorate
+
+
+def run_clock(ctx: click.Context | None) -> Clock:
+    """Return the clock of this run. It stands still: the first time that anything asks is "now" for all of the run."""
+    if ctx is None:
+        return SystemClock()
+    clock: Clock | None = ctx.meta.get(_NOW_KEY)
+    if clock is None:
+        given = ctx.find_root().obj
+        clock = ManualClock((given or SystemClock()).now_ms())
+        ctx.meta[_NOW_KEY] = clock
+    return clock
+
+
+def echo_moment(moment: Moment | None) -> None:
+    """Say on stderr which instant a time on the command line resolved to."""
+    if moment is None:
+        return
+    local = format_local(moment.time_ms, moment.zone)
+    also = "" if local is None else f", {local}"
+    notices.print_line(f"{moment.text} = {moment.time_ms} ms, {format_time(moment.time_ms)}{also}")
+    if not moment.text.isdigit():
+        return
+    if 0 < moment.time_ms < LIKELY_MS.start:
+        notices.note(f"digits alone are milliseconds; {moment.text} seconds would be {moment.time_ms * 1000}")
+    elif moment.time_ms < MAX_TIME_MS and (doubt := doubtful_unit(moment.time_ms)) is not None:
+        notices.note(doubt)

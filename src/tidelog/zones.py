@@ -1,0 +1,105 @@
+"""Time zones by name, and the instant of a local time in one.
+
+A zone is an IANA name (`Europe/Berlin`, in any case), or `UTC`. The rules come from the system's time zone database, or from
+the package `tzdata` where a system has none.
+
+Local times are irregular where clocks change:
+
+| local time | instant |
+|---|---|
+| occurs once | that one |
+| occurs twice, because clocks go back | none: the error gives both offsets to choose from |
+| never occurs, because clocks go forward | none: the error says so |
+| the start of a day | always one: the first instant of that day |
+
+`tidelog.times` asks this only where a text or a setting names a zone: `zoneinfo` is imported then.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta, tzinfo
+
+from tidelog.errors import InvalidArgumentError
+
+VARIABLE = "TIDELOG_TZ"
+"""The environment variable that names the zone of times that have none."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def default_zone() -> tzinfo | None:
+    """Return the zone that the environment variable TIDELOG_TZ names; None, which is UTC, without one.
+
+    Raises:
+        InvalidArgumentError: it names no zone.
+    """
+    name = os.environ.get(VARIABLE, "").strip()
+    if not name:
+        return None
+    try:
+        return find_zone(name)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"environment variable {VARIABLE}: {error}") from None
+
+
+def find_zone(name: str) -> tzinfo:
+    """Return the zone of that name, in whatever case it is written.
+
+    Raises:
+        InvalidArgumentError: there is none; the message names similar ones.
+    """
+    from difflib import get_close_matches
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+    if name.upper() in ("UTC", "Z"):
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        pass
+    names = {known.lower(): known for known in available_timezones()}
+    if not names:
+        raise InvalidArgumentError(f"no time zones are known on this system, {name!r} among them: pip install tzdata")
+    if name.lower() in names:
+        return ZoneInfo(names[name.lower()])
+    cities = {known.rpartition("/")[2]: known for known in names if not known.startswith(("etc/", "posix/", "right/"))}
+    near = [cities[city] for city in get_close_matches(name.lower().rpartition("/")[2], cities, n=3, cutoff=0.8)]
+    expected = " or ".join(names[one] for one in near) or "an IANA name, as Europe/Berlin"
+    raise InvalidArgumentError("no such time zone", found=repr(name), expected=expected)
+
+
+def zone_name(zone: tzinfo) -> str:
+    """Return the zone's IANA name."""
+    return str(getattr(zone, "key", "UTC"))
+
+
+def local_time(time_ms: int, zone: tzinfo) -> datetime:
+    """Return the local time of an instant, to the millisecond. Raises InvalidArgumentError beyond the year 9999."""
+    try:
+        return (_EPOCH + time_ms * _MILLISECOND).astimezone(zone)
+    except (OverflowError, ValueError):
+        raise InvalidArgumentError(f"the rules of {zone_name(zone)} end with the year 9999: give a time in UTC") from None
+
+
+def instant(local: datetime, zone: tzinfo, text: str, *, is_start_of_day: bool) -> int:
+    """Return the epoch milliseconds of a naive local time; `text` is what a person wrote.
+
+    Raises:
+        InvalidArgumentError: the local time does not occur, or occurs twice, and is not the start of a day.
+    """
+    first, second = local.replace(tzinfo=zone), local.replace(tzinfo=zone, fold=1)
+    try:
+        before, after = first.utcoffset() or timedelta(), second.utcoffset() or timedelta()
+        # A local time that clocks skip reads, with the offset from before the change, as the moment that they jump to.
+        time_ms = (local - before - _EPOCH.replace(tzinfo=None)) // _MILLISECOND
+        if before == after or is_start_of_day:
+            return time_ms
+        occurs = first.astimezone(UTC).astimezone(zone).replace(tzinfo=None) == local
+    except OverflowError:
+        raise InvalidArgumentError(f"the rules of {zone_name(zone)} end with the year 9999: give a time in UTC") from None
+    if not occurs:
+        raise InvalidArgumentError(f"not a time: {text!r} does not exist in {zone_name(zone)}, where clocks go forward then")
+    choices = " or ".join(one.isoformat(timespec="minutes") for one in (first, second))
+    raise InvalidArgumentError(f"{text!r} occurs twice in {zone_name(zone)}, where clocks go back then: write {choices}")
