@@ -13,13 +13,11 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.metadata.directory_ids import directory_of, is_reserved
 from tidelog.model import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.metadata.image import MetadataImage
-
-_RESERVED_IDS = 100
-"""Directory ids below it mean no directory."""
 
 
 class Owner(NamedTuple):
@@ -37,8 +35,8 @@ def expected_partitions(image: MetadataImage, owner: Owner) -> dict[TopicPartiti
     for topic in image.topics.values():
         for number in image.partitions_on(topic, owner.node_id):
             partition = topic.partitions[number]
-            directory = dict(zip(partition.replicas, partition.directories, strict=False)).get(owner.node_id)
-            if directory is None or directory.int < _RESERVED_IDS or owner.directory_id is None:
+            directory = directory_of(partition, owner.node_id)
+            if directory is None or is_reserved(directory) or owner.directory_id is None:
                 is_here = has_one_folder
             else:
                 is_here = directory == owner.directory_id
