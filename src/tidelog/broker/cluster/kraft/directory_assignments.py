@@ -86,15 +86,16 @@ class DirectoryAssignments:
         self._place = f"directory.id {format_topic_id(directory_id)}"
         self._sleep = sleep
         self._waiting: dict[Replica, None] = {}
-        """In the order in which they came; those that failed once more are last."""
+        """In the order in which they came; those that have failed are last."""
+        self._sent: list[Replica] = []
         self._wake = asyncio.Event()
         self._failures = 0
         self._logged = "", -LOG_EVERY_S
 
     @property
     def pending(self) -> int:
-        """How many replicas are to be assigned."""
-        return len(self._waiting)
+        """How many replicas are to be assigned, those of the request that is under way included."""
+        return len(self._waiting) + len(self._sent)
 
     def placed(self, topic_id: uuid.UUID, partition: PartitionRecord) -> None:
         """Note a replica of this broker whose log is open, with its record as it is now."""
@@ -117,8 +118,10 @@ class DirectoryAssignments:
             while self._waiting and self._plane.image.metadata_version >= DIRECTORIES_LEVEL:
                 delay_s = wait_s(self._failures, len(self._waiting))
                 await self._sleep(delay_s * random.uniform(1 - _JITTER, 1 + _JITTER))
-                if replicas := self._next():
-                    await self._send(replicas)
+                self._sent = self._next()
+                if self._sent:
+                    await self._send(self._sent)
+                    self._sent = []
 
     def _next(self) -> list[Replica]:
         """Take the replicas of the next request, and forget those that are no longer to be assigned."""
@@ -173,4 +176,4 @@ class DirectoryAssignments:
         logged, logged_at_s = self._logged
         if reason != logged or now_s - logged_at_s >= LOG_EVERY_S:
             self._logged = reason, now_s
-            logger.warning("%d replicas cannot be assigned to %s yet: %s", self.pending, self._place, reason)
+            logger.warning("%d replicas cannot be assigned to %s yet: %s", len(self._waiting), self._place, reason)
