@@ -81,8 +81,8 @@ TRANSITIONS: Transitions[BrokerState | None] = {
 _FATAL = {
     ErrorCode.INCONSISTENT_CLUSTER_ID: "the controllers are those of another cluster",
     ErrorCode.UNSUPPORTED_VERSION: "the cluster has a feature at a level that this broker does not support",
-    ErrorCode.INVALID_REGISTRATION: "the controller takes this registration for invalid; "
-    "is the folder a copy of another broker's, with the same directory.id?",
+    ErrorCode.INVALID_REGISTRATION: "the controller takes this registration for invalid "
+    "(is the folder a copy of another broker's? Each needs its own directory.id)",
 }
 
 _UNREGISTERED = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
