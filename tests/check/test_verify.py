@@ -267,6 +267,12 @@ def test_what_the_metadata_expect() -> None:
     )
     expected = expected_partitions(made, Owner(1, here))
     assert sorted(expected) == [("before_kip_858", 1), ("ours", 0), ("unassigned", 3)]
+    made.brokers[1] = r.RegisterBrokerRecord(1, log_dirs=[here, there])
+    assert sorted(expected_partitions(made, Owner(1, here))) == [("ours", 0)]
+    made.brokers[1] = r.RegisterBrokerRecord(1, log_dirs=[here])
+    assert ("other_folder", 0) in expected_partitions(made, Owner(1, here)), "the node has no other folder any more"
+    made.brokers[1] = r.RegisterBrokerRecord(1, log_dirs=[there])
+    assert ("other_folder", 0) not in expected_partitions(made, Owner(1, here)), "this is the disk that was replaced"
     key = TopicPartition("ours", 0)
     assert strangers({key: made.topics["ours"].topic_id}, made) == {}
     assert list(strangers({key: uuid.uuid4()}, made)) == [key]

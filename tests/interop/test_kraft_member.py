@@ -229,6 +229,16 @@ def test_a_folder_of_another_broker(cluster: Cluster) -> None:
     assert "the folder belongs to another node: found 42, expected 43" in other.said()
 
 
+def test_a_copy_of_another_brokers_folder(cluster: Cluster) -> None:
+    """With another node id, but the same directory id. Kafka's broker tries it until its registration times out."""
+    twin = TidelogMember(cluster.kafka, 46)
+    text = (cluster.data(KAFKAS) / "meta.properties").read_text()
+    (twin.data / "meta.properties").write_text(text.replace(f"node.id={KAFKAS}", "node.id=46"))
+    twin.begin()
+    assert twin.ended() == 1
+    assert "Each needs its own directory.id): found INVALID_REGISTRATION" in twin.said()
+
+
 def test_a_folder_that_is_not_formatted(cluster: Cluster) -> None:
     new = TidelogMember(cluster.kafka, 44)
     (new.data / "meta.properties").unlink()

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import ElectionType
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from tests.interop.gate import first_of
 from tests.kafka.clients import make_topics
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import free_port, wait_until
+from tests.kafka.members import TidelogMember
 from tests.patience import PATIENCE_S
 from tidelog.broker.cluster.kraft.kraft_plane import KraftPlane
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.errors import BrokerUnreachableError, InvalidArgumentError
+from tidelog.metadata.directory_ids import directory_of
 from tidelog.storage.folder.data_folder import new_topic_id
+from tidelog.storage.folder.meta_properties import read_meta_properties
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.headers import read_response, request_chunks
 from tidelog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -185,6 +191,44 @@ def test_a_life_in_a_cluster(cluster: KafkaCluster, tmp_path: Path) -> None:
             assert await plane.lifecycle.shut_down_controlled(PATIENCE_S)
 
     asyncio.run(go())
+
+
+def test_a_member_whose_disk_was_replaced(cluster: KafkaCluster, tmp_path: Path) -> None:
+    """What it had, what it got meanwhile, and what is of an internal topic is assigned to the new folder: it leads again."""
+    member = TidelogMember(cluster, 2)
+    admin = AdminClient({"bootstrap.servers": cluster.brokers[1].bootstrap, "log_level": 0})
+    topics = ("replaced", "__consumer_offsets", "meanwhile")
+
+    def created(name: str, *assignment: list[int]) -> None:
+        make_topics(cluster.brokers[1].bootstrap, [NewTopic(name, len(assignment), replica_assignment=list(assignment))])
+
+    def leaders_and_replicas() -> list[tuple[int, list[int], list[int]]]:
+        found = admin.list_topics(timeout=PATIENCE_S).topics
+        return [(p.leader, p.replicas, sorted(p.isrs)) for name in topics for p in found[name].partitions.values()]
+
+    async def assigned_to(folder: uuid.UUID | None) -> None:
+        async with plane_of(cluster, tmp_path) as plane:
+            await caught_up(plane)
+            partitions = [one for name in topics for one in plane.image.topics[name].partitions.values()]
+            await until(plane, lambda: all(directory_of(one, 2) == folder for one in partitions))
+
+    try:
+        member.start()
+        created("replaced", [2, 1], [1, 2])
+        created("__consumer_offsets", [2, 1], [1, 2])
+        assert member.stop() == 0
+        created("meanwhile", [1, 2])
+        shutil.rmtree(member.data)
+        cluster.format(member.data, 2)
+        member.start()
+        wait_until(lambda: all(isr == [1, 2] for _, _, isr in leaders_and_replicas()), "2 to be in sync", PATIENCE_S)
+        owner = read_meta_properties(member.data)
+        assert owner is not None
+        asyncio.run(assigned_to(owner.directory_uuid))
+        admin.elect_leaders(ElectionType.PREFERRED).result(PATIENCE_S)
+        wait_until(lambda: all(leader == of[0] for leader, of, _ in leaders_and_replicas()), "preferred leaders", PATIENCE_S)
+    finally:
+        member.kill()
 
 
 def test_a_snapshot_and_the_log_after_it(cluster: KafkaCluster, tmp_path: Path) -> None:

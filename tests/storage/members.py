@@ -29,7 +29,7 @@ OTHERS = [5, 6]
 CLUSTER_ID = "cluster-of-the-tests--"
 
 
-def formatted(directory: Path, directory_id: str | None = "AAAAAAAAAAAAAAAAAAAABA") -> Path:
+def formatted(directory: Path, directory_id: str | None = "hHa37Y8VmWSBv1MUzYPlVw") -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     write_meta_properties(directory, MetaProperties(NODE, CLUSTER_ID, directory_id))
     return directory

@@ -169,10 +169,24 @@ class TestOwner:
         assert {name: (tmp_path / name).stat().st_mtime_ns for name in files(tmp_path)} == before
         assert CLEAN_SHUTDOWN_FILE in before
 
-    @pytest.mark.parametrize("text", ["version=1\n", "version=9\nnode.id=1\n", "nonsense"])
-    def test_a_damaged_one(self, tmp_path: Path, text: str) -> None:
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("version=1\n", r"version 1 without node\.id"),
+            ("version=9\nnode.id=1\n", "found 9, expected 0 or 1"),
+            ("", r"version 0 without broker\.id"),
+            ("nonsense", r"version 0 without broker\.id"),
+            ("version=1\nnode.id=four\n", "found 'four'"),
+            ("version=1\nnode.id=1\ncluster.id=\\u12\n", "an invalid escape"),
+            *(
+                (f"version=1\nnode.id=1\ndirectory.id={one}\n", rf"directory\.id in meta\.properties: found '{one}'")
+                for one in ("", "xyz", "hHa37Y8VmWSBv1MUzYPlVwAAAA", "AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAg")
+            ),
+        ],
+    )
+    def test_a_damaged_one(self, tmp_path: Path, text: str, message: str) -> None:
         (tmp_path / "meta.properties").write_text(text)
-        with pytest.raises(CorruptCheckpointError):
+        with pytest.raises(CorruptCheckpointError, match=message):
             started(tmp_path)
         assert (tmp_path / "meta.properties").read_text() == text
 

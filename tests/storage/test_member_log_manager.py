@@ -89,7 +89,17 @@ class TestOpening:
         directory = formatted(tmp_path, directory_id=None)
         manager = MemberLogManager(directory, ManualClock(NOW_MS))
         manager.open()
-        assert manager.owner.directory_id and read_meta_properties(directory) == manager.owner
+        assert manager.owner.directory_uuid and read_meta_properties(directory) == manager.owner
+        manager.abort()
+
+    def test_a_folder_of_version_0(self, tmp_path: Path) -> None:
+        """Of a broker that was in a ZooKeeper cluster."""
+        text = f"#Fri Nov 27 2026\nversion=0\nbroker.id={NODE}\ncluster.id={CLUSTER_ID[:4]}\\\n  {CLUSTER_ID[4:]}\nto.come=1\n"
+        (tmp_path / "meta.properties").write_text(text)
+        manager = MemberLogManager(tmp_path, ManualClock(NOW_MS), properties={"node.id": NODE, "cluster.id": CLUSTER_ID})
+        manager.open()
+        assert (manager.owner.version, manager.owner.others) == (1, {"to.come": "1"}) and manager.owner.directory_uuid
+        assert read_meta_properties(tmp_path) == manager.owner
         manager.abort()
 
     def test_it_is_not_loaded_without_the_metadata(self, directory: Path) -> None:

@@ -51,10 +51,10 @@ def test_a_damaged_file_says_what_is_wrong(tmp_path: Path, text: str, words: str
 
 def test_owner_of_kafkas_making(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text(
-        "#\n#Sat Nov 21 00:41:11 UTC 2026\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAA\nversion=1\ncluster.id=abc\\=\\=\n"
+        "#\n#Sat Nov 21 00:41:11 UTC 2026\nnode.id=1\ndirectory.id=hHa37Y8VmWSBv1MUzYPlVw\nversion=1\ncluster.id=abc\\=\\=\n"
     )
     owner = read_meta_properties(tmp_path)
-    assert owner == MetaProperties(1, "abc==", "AAAAAAAAAAAAAAAAAAAAAA")
+    assert owner == MetaProperties(1, "abc==", "hHa37Y8VmWSBv1MUzYPlVw")
     write_meta_properties(tmp_path, owner)
     assert read_meta_properties(tmp_path) == owner
 

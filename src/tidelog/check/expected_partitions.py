@@ -3,7 +3,8 @@
 | a replica's directory is | it belongs |
 |---|---|
 | this folder's directory.id | here |
-| another id | into another folder of the node |
+| another one that the node has registered | into that folder |
+| one that the node has not registered | here, if this is the only folder registered: its disk was replaced; else elsewhere |
 | none, or a reserved one (unassigned, lost, migrating) | here, if the node has one folder |
 """
 
@@ -13,13 +14,11 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.metadata.directory_ids import directory_of, is_reserved
 from tidelog.model import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.metadata.image import MetadataImage
-
-_RESERVED_IDS = 100
-"""Directory ids below it mean no directory."""
 
 
 class Owner(NamedTuple):
@@ -32,16 +31,17 @@ class Owner(NamedTuple):
 def expected_partitions(image: MetadataImage, owner: Owner) -> dict[TopicPartition, uuid.UUID]:
     """Return the partitions that should be in the owner's folder, with their topics' ids."""
     registration = image.brokers.get(owner.node_id)
-    has_one_folder = registration is None or len(registration.log_dirs) <= 1
+    registered = [] if registration is None else registration.log_dirs
+    has_one_folder = len(registered) <= 1
     found = {}
     for topic in image.topics.values():
         for number in image.partitions_on(topic, owner.node_id):
             partition = topic.partitions[number]
-            directory = dict(zip(partition.replicas, partition.directories, strict=False)).get(owner.node_id)
-            if directory is None or directory.int < _RESERVED_IDS or owner.directory_id is None:
+            directory = directory_of(partition, owner.node_id)
+            if directory is None or is_reserved(directory) or owner.directory_id is None:
                 is_here = has_one_folder
             else:
-                is_here = directory == owner.directory_id
+                is_here = directory == owner.directory_id or registered == [owner.directory_id]
             if is_here:
                 found[TopicPartition(topic.name, number)] = topic.topic_id
     return found

@@ -28,6 +28,8 @@ LEVEL_3_9 = 21
 """The metadata.version that Kafka 3.9.1 formats a folder with; 4.x reads it."""
 SCRAM_LEVEL = 11
 """3.5-IV2: from then on users' SCRAM credentials are kept in the metadata (KIP-900)."""
+DIRECTORIES_LEVEL = 17
+"""3.7-IV2: from then on partitions name the log directories of their replicas (KIP-858)."""
 KNOWN_LEVELS = range(1, 34)
 """The levels at which `records` has all that controllers write: what a broker may announce that it supports."""
 

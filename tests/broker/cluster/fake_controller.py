@@ -33,6 +33,7 @@ from tidelog.wire.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from tidelog.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from tidelog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from tidelog.wire.messages.broker_registration import BrokerRegistrationRequest
 from tidelog.wire.messages.envelope import EnvelopeRequest
@@ -46,6 +47,7 @@ SERVED = (
     BrokerRegistrationRequest,
     BrokerHeartbeatRequest,
     AllocateProducerIdsRequest,
+    AssignReplicasToDirsRequest,
     EnvelopeRequest,
     ApiVersionsRequest,
 )

@@ -7,8 +7,7 @@ import uuid
 import pytest
 
 from tests.broker.cluster.fake_plane import Member, member, registered, topic
-from tidelog.broker.cluster.cluster_brokers import LOST_DIRECTORY
-from tidelog.broker.topics import NO_TOPIC_ID
+from tidelog.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
 from tidelog.metadata.records import (
     BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
@@ -114,9 +113,9 @@ def test_replicas_of_fenced_and_unknown_brokers_are_offline(member: Member, vers
 
 def test_a_replica_is_offline_whose_directory_is(member: Member) -> None:
     one, other = uuid.uuid4(), uuid.uuid4()
-    records = topic("a", ([1, 2, 3, 5], [1], 1))
-    records[1].directories = [one, other, LOST_DIRECTORY, NO_TOPIC_ID]  # type: ignore[attr-defined]
-    member.replay(*(registered(number, log_dirs=(one,)) for number in (1, 2, 3, 5)), *records)
+    records = topic("a", ([1, 2, 3, 5, 6], [1], 1))
+    records[1].directories = [one, other, LOST, UNASSIGNED, MIGRATING]  # type: ignore[attr-defined]
+    member.replay(*(registered(number, log_dirs=(one,)) for number in (1, 2, 3, 5, 6)), *records)
     assert partition(member).offline_replicas == [2, 3]
     member.replay(BrokerRegistrationChangeRecord(2, 2, log_dirs=[one, other]))
     assert partition(member).offline_replicas == [3]

@@ -26,11 +26,20 @@ from tidelog.wire.codec import decode
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Message
 from tidelog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from tidelog.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+    DirectoryDataResult,
+    PartitionDataResult,
+    TopicDataResult,
+)
 from tidelog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from tidelog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from tidelog.wire.messages.envelope import DefaultPrincipalData, EnvelopeRequest, EnvelopeResponse
 
 KEY = TopicPartition("orders", 3)
+FOLDER = uuid.UUID(int=1 << 100)
+"""The directory id."""
 
 
 class Controllers:
@@ -84,7 +93,7 @@ async def plane_of(controllers: Controllers, tmp_path: Path, **properties: Any) 
     plane = KraftPlane(
         config.cluster,
         cluster_id=CLUSTER_ID,
-        directory_id=uuid.UUID(int=9),
+        directory_id=FOLDER,
         data_dir=tmp_path,
         listeners=config.listeners,
         rack="r1",
@@ -136,7 +145,7 @@ def test_registers_catches_up_and_is_unfenced(tmp_path: Path) -> None:
                 "r1",
                 7,
             )
-            assert request.log_dirs == [uuid.UUID(int=9)]
+            assert request.log_dirs == [FOLDER]
             assert [(one.name, one.host, one.port) for one in request.listeners] == [("PLAINTEXT", "127.0.0.1", 19092)]
             assert {one.name for one in request.features} == {"metadata.version", "kraft.version"}
 
@@ -246,6 +255,43 @@ def test_a_registration_that_is_gone_is_made_again(tmp_path: Path) -> None:
             await until(plane, lambda: plane.broker_epoch > before and not plane.is_fenced)
             first, second = registrations(controllers)
             assert first.incarnation_id == second.incarnation_id
+
+    asyncio.run(go())
+
+
+def test_an_upgrade_to_3_7_registers_the_folder_and_assigns_the_replicas(tmp_path: Path) -> None:
+    """Before it, controllers keep no directories: neither of brokers nor of replicas."""
+    topic_id, refusals = uuid.uuid4(), [ErrorCode.UNKNOWN_SERVER_ERROR]
+
+    async def go() -> None:
+        controllers = Controllers()
+        quorum, controller = controllers.quorum, controllers.controller
+        quorum.append(r.FeatureLevelRecord("metadata.version", 16), r.TopicRecord("orders", topic_id))
+        quorum.append(r.PartitionRecord(0, topic_id, [9], [9], leader=9))
+
+        def amended(request: BrokerRegistrationRequest) -> BrokerRegistrationResponse:
+            if refusals:
+                return BrokerRegistrationResponse(error_code=refusals.pop())
+            record = r.RegisterBrokerRecord(9, False, request.incarnation_id, controllers.broker_epoch, log_dirs=request.log_dirs)
+            quorum.append(record)
+            return BrokerRegistrationResponse(broker_epoch=controllers.broker_epoch)
+
+        async with plane_of(controllers, tmp_path) as plane:
+            await unfenced(plane)
+            plane.assignments.placed(topic_id, plane.image.topics["orders"].partitions[0])
+            epoch = plane.broker_epoch
+            controller.answers[BrokerRegistrationRequest] = amended
+            controller.answers[AssignReplicasToDirsRequest] = AssignReplicasToDirsResponse(
+                directories=[DirectoryDataResult(FOLDER, [TopicDataResult(topic_id, [PartitionDataResult(0, 0)])])]
+            )
+            quorum.append(r.FeatureLevelRecord("metadata.version", 17))
+            await until(plane, lambda: plane.image.brokers[9].log_dirs == [FOLDER] and not plane.assignments.pending)
+            (assigned,) = controller.requests(AssignReplicasToDirsRequest)
+            assert (assigned.broker_epoch, assigned.directories[0].id) == (epoch, FOLDER)
+            beats = len(controller.requests(BrokerHeartbeatRequest))
+            await until(plane, lambda: len(controller.requests(BrokerHeartbeatRequest)) > beats + 2)
+            assert len(registrations(controllers)) == 3, "once, then refused, then taken"
+            assert (plane.broker_epoch, plane.is_fenced) == (epoch, False)
 
     asyncio.run(go())
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 from tests.broker.replicas.small_cluster import LONG_MS, SmallCluster, only
 from tidelog.errors import BrokerUnreachableError
-from tidelog.metadata.records import RemoveTopicRecord, UnfenceBrokerRecord
+from tidelog.metadata.records import PartitionChangeRecord, RemoveTopicRecord, UnfenceBrokerRecord
 from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Message
@@ -385,5 +386,35 @@ def test_a_replica_whose_disk_has_failed_is_not_in_sync(tmp_path: Path) -> None:
                 assert third.node.fetchers.partition(KEY) is None, "whatever the metadata says"
             assert only(await cluster.produce(KEY, b"b", node_id=2)).base_offset == 1
             assert set(cluster.record(KEY).isr) == {1, 2}
+
+    run(work())
+
+
+def test_where_a_replica_is_counts_once_its_log_is_open(tmp_path: Path) -> None:
+    """Of each of this broker's, when it comes and when its record changes; not while its disk fails."""
+    here, there = uuid.uuid4(), uuid.uuid4()
+
+    async def work() -> None:
+        async with SmallCluster(tmp_path, 2) as cluster:
+            member = cluster.members[1]
+            replicas, noted = member.node.replicas, list[tuple[uuid.UUID, list[uuid.UUID]]]()
+            assert replicas is not None
+            replicas.on_placed = lambda topic_id, record: noted.append((topic_id, record.directories))
+
+            async def assigned(*directories: uuid.UUID) -> None:
+                cluster.controller.write(PartitionChangeRecord(0, topic_id, directories=list(directories)))
+                epoch = cluster.record(KEY).partition_epoch
+                await cluster.until(lambda: replicas.get(KEY).partition_epoch >= epoch)  # type: ignore[union-attr]
+
+            await cluster.create_topic("others", [2])
+            await cluster.create_topic("orders", [1, 2])
+            topic_id = cluster.controller.image.topics["orders"].topic_id
+            assert {one for one, _ in noted} == {topic_id}
+            await assigned(here, there)
+            assert noted[-1] == (topic_id, [here, there])
+            member.log(KEY).go_offline("append", OSError("no"))
+            noted.clear()
+            await assigned(there, here)
+            assert not noted
 
     run(work())

@@ -12,22 +12,16 @@ What is answered is kept until a registration changes.
 from __future__ import annotations
 
 import random
-import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.broker.cluster.brokers import NO_BROKER, BrokerView
+from tidelog.metadata.directory_ids import is_online
 
 if TYPE_CHECKING:
     from tidelog.broker.cluster.metadata_plane import MetadataPlane
     from tidelog.broker.server.listeners import Listener
     from tidelog.metadata.records import PartitionRecord
-
-LOST_DIRECTORY = uuid.UUID(int=1)
-"""A replica's log directory that is gone (KIP-858)."""
-
-_NO_DIRECTORIES = frozenset({uuid.UUID(int=0), uuid.UUID(int=2)})
-"""Not assigned yet, or moved from before directories had ids: these count as online."""
 
 
 class _AtListener:
@@ -101,13 +95,8 @@ class ClusterBrokers:
         ]
 
     def _has_directory(self, partition: PartitionRecord, index: int) -> bool:
-        directories = partition.directories
-        if index >= len(directories) or directories[index] in _NO_DIRECTORIES:
-            return True
-        if directories[index] == LOST_DIRECTORY:
-            return False
-        online = self._plane.image.brokers[partition.replicas[index]].log_dirs
-        return not online or directories[index] in online
+        registered = self._plane.image.brokers[partition.replicas[index]].log_dirs
+        return index >= len(partition.directories) or is_online(partition.directories[index], registered)
 
     def _at(self, listener_name: str) -> _AtListener:
         found = self._listeners.get(listener_name)

@@ -83,6 +83,8 @@ class Replicas:
         """Called with a log and the leader epoch, when this broker begins to lead it."""
         self.on_not_leading: list[Callable[[TopicPartition], object]] = []
         """Called with a partition that this broker no longer leads."""
+        self.on_placed: Callable[[uuid.UUID, PartitionRecord], object] = lambda topic_id, record: None
+        """Called with each replica whose log is open, when its record has changed or its log has come back."""
         self.isr_changes = IsrChanges(plane, self._isr_changed)
         self._core = core
         self._manager = core.manager
@@ -252,6 +254,8 @@ class Replicas:
             logger.error("%s-%d: leader epoch %d cannot be applied: %s", *key, record.leader_epoch, error)
             self._offline(partition)
             return
+        if not log.is_offline:
+            self.on_placed(topic_id, record)
         if applied is None:
             return
         if applied.has_advanced:

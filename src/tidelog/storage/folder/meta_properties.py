@@ -7,23 +7,24 @@ A Java properties file, replaced atomically. Versions 0 and 1 are read; version 
     node.id=1                        broker.id=1
     directory.id=<22 characters>     (from Kafka 3.7 on)
 
-Other keys are kept. Kafka refuses to start on a folder of another cluster or node, and so does `log_manager`.
+A file without a version is of version 0. Other keys are kept as they are. Kafka refuses to start on a folder of another cluster
+or node, or with a damaged or reserved ``directory.id``, and so does `log_manager`.
 """
 
 from __future__ import annotations
 
-import re
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tidelog.errors import CorruptCheckpointError, StorageError
+from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError
 from tidelog.formats.checkpoints import replace_file
 from tidelog.formats.files import read_whole
 from tidelog.formats.partition_metadata import parse_topic_id
+from tidelog.metadata.directory_ids import is_reserved
+from tidelog.properties_file import parse_properties
 
 META_PROPERTIES = "meta.properties"
-_LINE = re.compile(r"\s*([^\s=:#!][^\s=:]*)\s*[=:\s]\s*(.*)")
 
 
 @dataclass(frozen=True)
@@ -63,25 +64,28 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
         return None
     except OSError as error:
         raise StorageError(f"cannot read the folder's owner: {error.strerror}", path=path) from error
-    values: dict[str, str] = {}
-    for line in text.splitlines():
-        match = _LINE.fullmatch(line)
-        if match is not None:
-            # Java escapes separators in values as well: an id in base64 may end with "=".
-            values[match[1]] = match[2].replace("\\", "").strip()
+    try:
+        values = {key: value.strip() for key, value in parse_properties(text).items()}
+    except InvalidArgumentError as error:
+        raise CorruptCheckpointError(f"meta.properties: {error.message}", path=path, found=error.found) from None
     version = _number(values.pop("version", "0"), "version", path)
     if version not in (0, 1):
         raise CorruptCheckpointError("the version of meta.properties", path=path, found=version, expected="0 or 1")
     node_key = "broker.id" if version == 0 else "node.id"
     if node_key not in values:
-        raise CorruptCheckpointError(f"meta.properties without {node_key}", path=path)
-    return MetaProperties(
-        _number(values.pop(node_key), node_key, path),
-        values.pop("cluster.id", None),
-        values.pop("directory.id", None),
-        version,
-        values,
-    )
+        raise CorruptCheckpointError(f"meta.properties of version {version} without {node_key}", path=path)
+    node_id = _number(values.pop(node_key), node_key, path)
+    cluster_id, directory_id = values.pop("cluster.id", None), values.pop("directory.id", None)
+    if directory_id is not None and not _is_directory_id(directory_id):
+        raise CorruptCheckpointError(
+            "directory.id in meta.properties", path=path, found=repr(directory_id), expected="16 random bytes in base64"
+        )
+    return MetaProperties(node_id, cluster_id, directory_id, version, values)
+
+
+def _is_directory_id(text: str) -> bool:
+    directory_id = parse_topic_id(text)
+    return directory_id is not None and not is_reserved(directory_id)
 
 
 def known_cluster_id(directory: Path) -> str | None:

@@ -21,14 +21,13 @@ from tidelog.metadata.records import (
     PartitionChangeRecord,
     PartitionRecord,
 )
+from tidelog.metadata.versions import DIRECTORIES_LEVEL
 from tidelog.model import TopicPartition
 from tidelog.storage.metadata.metadata_store import MetadataStore
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.fields import ZERO_UUID, Message
 
 _FENCED = 1
-_DIRECTORIES_LEVEL = 17
-"""The level of metadata.version (3.7-IV2) from which on partitions have directory ids."""
 
 
 def leading_records(store: MetadataStore, logs: Mapping[TopicPartition, PartitionLog], *, may_have_lost: bool) -> list[Message]:
@@ -84,7 +83,7 @@ def _change(store: MetadataStore, partition: PartitionRecord, log: PartitionLog 
     epoch = min(epoch, INT32_MAX)
     isr = None if partition.isr == [node_id] else [node_id]
     directories = None
-    names_directories = store.directory_id != ZERO_UUID and store.image.metadata_version >= _DIRECTORIES_LEVEL
+    names_directories = store.directory_id != ZERO_UUID and store.image.metadata_version >= DIRECTORIES_LEVEL
     if names_directories and partition.replicas == [node_id] and partition.directories != [store.directory_id]:
         directories = [store.directory_id]
     if epoch - before > 1:

@@ -6,6 +6,7 @@
 | `kraft_plane` | the parts, as one `MetadataPlane` |
 | `quorum`, `controller_channel` | which controller leads, and requests to it |
 | `broker_lifecycle`, `features` | registration, heartbeats, controlled shutdown |
+| `directory_assignments` | in which data folder the replicas are |
 | `metadata_fetcher`, `snapshot_fetcher`, `metadata_loader` | the metadata log: fetched, and replayed in slices |
 | `metadata_copy` | the folder's own copy of the metadata |
 | `envelope` | requests of clients that only the controller answers |

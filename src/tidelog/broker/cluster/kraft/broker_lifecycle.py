@@ -81,7 +81,8 @@ TRANSITIONS: Transitions[BrokerState | None] = {
 _FATAL = {
     ErrorCode.INCONSISTENT_CLUSTER_ID: "the controllers are those of another cluster",
     ErrorCode.UNSUPPORTED_VERSION: "the cluster has a feature at a level that this broker does not support",
-    ErrorCode.INVALID_REGISTRATION: "the controller takes this registration for invalid",
+    ErrorCode.INVALID_REGISTRATION: "the controller takes this registration for invalid "
+    "(is the folder a copy of another broker's? Each needs its own directory.id)",
 }
 
 _UNREGISTERED = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
@@ -132,6 +133,7 @@ class BrokerLifecycle:
         self._registration_timeout_s = registration_timeout_s
         self._is_ready = False
         self._ready_at = 0.0
+        self._is_outdated = False
         self._released: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._wake = asyncio.Event()
         self._logged_at = -LOG_EVERY_S
@@ -147,6 +149,11 @@ class BrokerLifecycle:
         if self.state in (BrokerState.STARTING, BrokerState.RECOVERY) or self.is_fenced:
             self._wake.set()
 
+    def register_again(self) -> None:
+        """Register once more, in the same epoch: the controllers did not take all of the registration then, and do now."""
+        self._is_outdated = True
+        self._wake.set()
+
     async def run(self) -> None:
         """Register, and send heartbeats until the controller lets the broker go.
 
@@ -157,6 +164,8 @@ class BrokerLifecycle:
         await self._be_registered()
         while not self._released.done():
             try:
+                if self._is_outdated:
+                    await self._amend_registration()
                 await self._heartbeat()
             except BrokerUnreachableError as error:
                 self._log_waiting(f"no heartbeat reaches the controller: {error}")
@@ -225,6 +234,13 @@ class BrokerLifecycle:
             error = UnsupportedVersionError if code == ErrorCode.UNSUPPORTED_VERSION else InvalidArgumentError
             raise error(f"the broker cannot be registered: {_FATAL[ErrorCode(code)]}", found=ErrorCode(code).name)
         return f"the controller answers {code_name(code)}"
+
+    async def _amend_registration(self) -> None:
+        refusal = await self._try_to_register(max(self._session_s / 2, SOON_S))
+        if refusal is None:
+            self._is_outdated = False
+        else:
+            self._log_waiting(f"its registration is not renewed yet: {refusal}")
 
     # --- heartbeats
 

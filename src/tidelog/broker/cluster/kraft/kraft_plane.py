@@ -17,6 +17,7 @@ from tidelog.broker.cluster.channel import Channel
 from tidelog.broker.cluster.kraft.broker_lifecycle import BrokerLifecycle
 from tidelog.broker.cluster.kraft.channels import Channels
 from tidelog.broker.cluster.kraft.controller_channel import ControllerChannel
+from tidelog.broker.cluster.kraft.directory_assignments import DirectoryAssignments
 from tidelog.broker.cluster.kraft.envelope import envelope, unwrapped
 from tidelog.broker.cluster.kraft.features import KNOWN, announced
 from tidelog.broker.cluster.kraft.metadata_copy import MetadataCopy
@@ -30,6 +31,7 @@ from tidelog.broker.settings.cluster_config import ClusterConfig
 from tidelog.errors import BrokerError, InvalidArgumentError
 from tidelog.metadata.delta import MetadataDelta
 from tidelog.metadata.image import MetadataImage
+from tidelog.metadata.versions import DIRECTORIES_LEVEL, METADATA_VERSION
 from tidelog.reader.metadata_log import METADATA_DIR
 from tidelog.security.access import Access
 from tidelog.security.client_config import SECURITY_PROTOCOLS
@@ -40,8 +42,6 @@ from tidelog.wire.messages.broker_registration import BrokerRegistrationRequest
 from tidelog.wire.messages.broker_registration import Listener as RegisteredListener
 
 logger = logging.getLogger("tidelog.broker")
-
-"""The id of the security protocol PLAINTEXT."""
 
 Publish = Callable[[MetadataDelta], Awaitable[None]]
 
@@ -109,13 +109,19 @@ class KraftPlane:
             session_s=config.broker_session_timeout_ms / 1000,
             registration_timeout_s=config.initial_broker_registration_timeout_ms / 1000,
         )
+        self.assignments = DirectoryAssignments(self, directory_id)
         self._tasks: list[asyncio.Task[None]] = []
 
     # --- start and stop
 
     def start(self) -> None:
         """Begin to follow the metadata, and register."""
-        for name, work in (("metadata", self._follow()), ("lifecycle", self.lifecycle.run()), ("copy", self._copy.run())):
+        for name, work in (
+            ("metadata", self._follow()),
+            ("lifecycle", self.lifecycle.run()),
+            ("copy", self._copy.run()),
+            ("assignments", self.assignments.run()),
+        ):
             task = asyncio.get_running_loop().create_task(work, name=f"tidelog-{name}")
             task.add_done_callback(self._over)
             self._tasks.append(task)
@@ -258,15 +264,24 @@ class KraftPlane:
         )
 
     async def _published(self, delta: MetadataDelta) -> None:
-        if self.node_id in delta.brokers:
+        if self.node_id in delta.brokers or METADATA_VERSION in delta.features:
             self._check_own_registration()
+        if METADATA_VERSION in delta.features:
+            self.assignments.metadata_version_changed()
         if self.publish is not None:
             await self.publish(delta)
 
     def _check_own_registration(self) -> None:
-        """Fail where another process has registered with this broker's id: two that lead the same partitions lose records."""
+        """Fail where another process has registered with this broker's id: two that lead the same partitions lose records.
+
+        A registration from before 3.7-IV2 has no directories: it is made again when the cluster gets there (KAFKA-16162).
+        """
         broker = self.image.brokers.get(self.node_id)
-        if broker is None or self.broker_epoch < 0 or broker.incarnation_id == self.lifecycle.incarnation_id:
+        if broker is None or self.broker_epoch < 0:
+            return
+        if broker.incarnation_id == self.lifecycle.incarnation_id:
+            if not broker.log_dirs and self.image.metadata_version >= DIRECTORIES_LEVEL:
+                self.lifecycle.register_again()
             return
         if broker.broker_epoch > self.broker_epoch:
             self._fail(

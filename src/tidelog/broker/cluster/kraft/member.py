@@ -78,6 +78,7 @@ async def joined(
                 plane.publish = partial(_published, node)
                 assert node.replicas is not None
                 plane.lifecycle.unwritable = node.replicas.unwritable
+                node.replicas.on_placed = plane.assignments.placed
                 await plane.publish(difference(MetadataImage(), plane.image))
                 _start_replicas(node)
                 await holding.aclose()

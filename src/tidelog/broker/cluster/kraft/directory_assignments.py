@@ -1,0 +1,179 @@
+"""Tells the controllers that this broker's replicas are in its data folder: AssignReplicasToDirs (KIP-858; Kafka's
+AssignmentsManager).
+
+The metadata assigns each replica to a log directory, by its id. A folder that was formatted again, on a new disk, has a new id.
+The controllers elect no replica whose directory its broker has not registered. So each replica that is assigned to another
+directory than the folder it is in is assigned again.
+
+| a replica is assigned | when |
+|---|---|
+| to the folder of this broker | nothing is sent |
+| to another one, to a lost one, to none, or not at all | it is sent, once the replica's log is open |
+| while `metadata.version` is below 3.7-IV2 | it waits: the controllers refuse assignments |
+
+A request has `AT_ONCE` replicas at most, and only one request is under way. What fails, as a whole or for one replica, is sent
+again, after `wait_s`. Before each request, replicas are dropped that were deleted, moved to other brokers, or assigned meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import uuid
+from collections.abc import Awaitable, Callable
+from itertools import islice
+from time import monotonic
+from typing import TYPE_CHECKING, TypeAlias
+
+from tidelog.errors import TidelogError
+from tidelog.formats.partition_metadata import format_topic_id
+from tidelog.metadata.directory_ids import directory_of
+from tidelog.metadata.records import PartitionRecord
+from tidelog.metadata.versions import DIRECTORIES_LEVEL
+from tidelog.wire.error_codes import ErrorCode, code_name
+from tidelog.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+    DirectoryData,
+    PartitionData,
+    TopicData,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.cluster.metadata_plane import MetadataPlane
+
+logger = logging.getLogger("tidelog.broker")
+
+AT_ONCE = 1000
+"""Replicas in a request. Kafka's brokers send up to 2,250; here the loop would take too long for those."""
+
+FIRST_WAIT_S = 0.1
+MAX_WAIT_S = 10.0
+_JITTER = 0.02
+
+LASTING = 5
+"""From so many failures in a row on, they are logged: a topic that is deleted meanwhile is no news."""
+
+LOG_EVERY_S = 60.0
+
+Replica: TypeAlias = tuple[uuid.UUID, int]
+"""Topic id and partition."""
+
+
+def wait_s(failures: int, waiting: int) -> float:
+    """Return how long the next request waits, in seconds: after so many failures in a row, with so many replicas to assign.
+
+    | failures | replicas | |
+    |---|---|---|
+    | 0 | at most `AT_ONCE` | 0.1 s: more of them may come |
+    | 0 | more | 0 |
+    | n | any | 0.1 s * 2 ** n, at most 10 s |
+    """
+    if not failures:
+        return 0 if waiting > AT_ONCE else FIRST_WAIT_S
+    return min(FIRST_WAIT_S * 2.0 ** min(failures, 30), MAX_WAIT_S)
+
+
+class DirectoryAssignments:
+    """Keeps the assignments of one broker's replicas right; `run` sends. Belongs to the loop's thread."""
+
+    def __init__(
+        self, plane: MetadataPlane, directory_id: uuid.UUID, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+    ) -> None:
+        self._plane = plane
+        self._directory_id = directory_id
+        self._place = f"directory.id {format_topic_id(directory_id)}"
+        self._sleep = sleep
+        self._waiting: dict[Replica, None] = {}
+        """In the order in which they came; those that have failed are last."""
+        self._sent: list[Replica] = []
+        self._wake = asyncio.Event()
+        self._failures = 0
+        self._logged = "", -LOG_EVERY_S
+
+    @property
+    def pending(self) -> int:
+        """How many replicas are to be assigned, those of the request that is under way included."""
+        return len(self._waiting) + len(self._sent)
+
+    def placed(self, topic_id: uuid.UUID, partition: PartitionRecord) -> None:
+        """Note a replica of this broker whose log is open, with its record as it is now."""
+        replica = topic_id, partition.partition_id
+        if directory_of(partition, self._plane.node_id) == self._directory_id:
+            self._waiting.pop(replica, None)
+        else:
+            self._waiting[replica] = None
+            self._wake.set()
+
+    def metadata_version_changed(self) -> None:
+        """Look whether the controllers accept assignments now."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Send what waits, for as long as the broker runs."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting and self._plane.image.metadata_version >= DIRECTORIES_LEVEL:
+                delay_s = wait_s(self._failures, len(self._waiting))
+                await self._sleep(delay_s * random.uniform(1 - _JITTER, 1 + _JITTER))
+                self._sent = self._next()
+                if self._sent:
+                    await self._send(self._sent)
+                    self._sent = []
+
+    def _next(self) -> list[Replica]:
+        """Take the replicas of the next request, and forget those that are no longer to be assigned."""
+        found: list[Replica] = []
+        for replica in list(islice(self._waiting, AT_ONCE)):
+            del self._waiting[replica]
+            topic_id, number = replica
+            topic = self._plane.image.topics_by_id.get(topic_id)
+            partition = None if topic is None else topic.partitions.get(number)
+            assigned = None if partition is None else directory_of(partition, self._plane.node_id)
+            if assigned is not None and assigned != self._directory_id:
+                found.append(replica)
+        return found
+
+    async def _send(self, replicas: list[Replica]) -> None:
+        topics: dict[uuid.UUID, TopicData] = {}
+        for topic_id, number in replicas:
+            topics.setdefault(topic_id, TopicData(topic_id)).partitions.append(PartitionData(number))
+        directory = DirectoryData(self._directory_id, list(topics.values()))
+        request = AssignReplicasToDirsRequest(self._plane.node_id, self._plane.broker_epoch, [directory])
+        try:
+            response: AssignReplicasToDirsResponse = await self._plane.call(request)
+        except TidelogError as error:
+            self._failed(replicas, str(error))
+            return
+        if response.error_code:
+            self._failed(replicas, f"the controller answers {code_name(response.error_code)}")
+            return
+        done = {
+            (topic.topic_id, one.partition_index): one.error_code
+            for directory_result in response.directories
+            for topic in directory_result.topics
+            for one in topic.partitions
+        }
+        failed = [replica for replica in replicas if done.get(replica) != ErrorCode.NONE]
+        if len(failed) < len(replicas):
+            self._failures = 0
+            logger.info("%d replicas were assigned to %s", len(replicas) - len(failed), self._place)
+        if failed:
+            topic_id, number = failed[0]
+            code = done.get(failed[0])
+            said = "no result" if code is None else code_name(code)
+            self._failed(failed, f"the controller answers {said} for partition {number} of topic id {format_topic_id(topic_id)}")
+
+    def _failed(self, replicas: list[Replica], reason: str) -> None:
+        for replica in replicas:
+            self._waiting.setdefault(replica)
+        self._failures += 1
+        if self._failures < LASTING:
+            return
+        now_s = monotonic()
+        logged, logged_at_s = self._logged
+        if reason != logged or now_s - logged_at_s >= LOG_EVERY_S:
+            self._logged = reason, now_s
+            logger.warning("%d replicas cannot be assigned to %s yet: %s", len(self._waiting), self._place, reason)
