@@ -194,6 +194,7 @@ def scan_messages(
     append_time: int,
     timestamp_type: int,
     nested: bool,
+    mixed: bool,
     source: int,
     limit: int,
 ) -> int: ...
