@@ -3,7 +3,7 @@
 | what | must be |
 |---|---|
 | a wrapper that Kafka reads | offsets, keys and values are Kafka's; so are the timestamps, but inside of a wrapper of v0 |
-| ... of v0 around messages of v1 | Kafka's consumer gives their own times with the type that says that there is none; we give none |
+| ... of v0 around messages of v1 | Kafka's consumer gives their own times, with the type for none; we give none |
 | a wrapper that Kafka does not read | an error |
 | down-converted | what Kafka's conversion gives, or an error where that is one |
 
@@ -26,7 +26,7 @@ from tests.records.old_messages import wrappers
 from tidelog.errors import TidelogError
 from tidelog.records.batch import iter_headers
 from tidelog.records.conversion import down_convert
-from tidelog.records.records import iter_records
+from tidelog.records.records import Record, iter_records
 
 READER = Path(__file__).parent.parent / "kafka" / "java_sources" / "MessageReader.java"
 RELEASES = ("3.9.1", "2.4.1")
@@ -60,13 +60,14 @@ def answer(question: Question) -> list[str]:
         if question.magic < 2:
             data = bytes(down_convert(data, iter_headers(data), question.magic, 0))
         for header in iter_headers(data):
-            for record in iter_records(header, memoryview(data)[header.position : header.end_position]):
-                lines.append(
-                    f"{record.offset} {record.timestamp} {record.timestamp_type} {_text(record.key)} {_text(record.value)}"
-                )
+            lines += map(_line, iter_records(header, memoryview(data)[header.position : header.end_position]))
     except TidelogError as error:
         lines.append(f"error {type(error).__name__}")
     return lines
+
+
+def _line(record: Record) -> str:
+    return f"{record.offset} {record.timestamp} {record.timestamp_type} {_text(record.key)} {_text(record.value)}"
 
 
 def _text(data: bytes | None) -> str:

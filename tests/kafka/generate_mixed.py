@@ -2,9 +2,9 @@
 
     python -m tests.kafka.generate_mixed OUT
 
-It compresses the messages that stay in a wrapper of the topic's new format, and leaves them in the old one (KAFKA-4298). Where such a
-wrapper is the first of a segment, it fails on what it has written itself, and nothing gets to the disk: so each segment begins with a
-batch of which all messages stay. OUT/log is the folder; OUT/expected.json what Kafka 3.9.1 reads of it.
+It compresses the messages that stay in a wrapper of the topic's new format, and leaves them in the old one (KAFKA-4298). Where
+such a wrapper is the first of a segment, it fails on what it has written itself, and nothing gets to the disk: so each segment
+begins with a batch of which all messages stay. OUT/log is the folder; OUT/expected.json what Kafka 3.9.1 reads of it.
 """
 
 from __future__ import annotations
