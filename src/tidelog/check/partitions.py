@@ -45,6 +45,7 @@ from tidelog.errors import InvalidArgumentError, NotFoundError, SegmentChangedEr
 from tidelog.formats import names
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.formats.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
+from tidelog.model import MAX_OFFSET
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.producer_state import ProducerState
@@ -194,7 +195,7 @@ class PartitionVerification:
         self.restarts = log.snapshots
         """Offsets at which the broker may have been started."""
         self._result = VerifiedPartition(log.topic, log.partition, log.directory, interval)
-        self._result.findings += _orphans(log)
+        self._result.findings += [*_orphans(log), *_interrupted(log.directory)]
         self._taken = 0
         self._examined: list[Segment] = []
         self._state: ProducerState | None = None
@@ -287,6 +288,25 @@ def _orphans(log: Log) -> list[Finding]:
         for path in sorted(log.directory.iterdir())
         if path.suffix in suffixes and path.stem.isdecimal() and int(path.stem) not in bases
     ]
+
+
+def _interrupted(directory: Path) -> Iterator[Finding]:
+    """Yield a note about a compaction or a split that is between two of its steps, or stopped there: what counts (spec §6.2)."""
+    found = [path for path in sorted(directory.iterdir()) if path.suffix in (names.CLEANED_SUFFIX, names.SWAP_SUFFIX)]
+    bases = {}
+    for path in found:
+        try:
+            bases[path] = names.offset_from_file_name(path.name)
+        except InvalidArgumentError as error:
+            yield Finding(path, f"{error.message}: no broker loads the partition")
+    if not bases:
+        return
+    first_cleaned = min((base for path, base in bases.items() if path.suffix == names.CLEANED_SUFFIX), default=MAX_OFFSET)
+    finished = sum(base < first_cleaned for base in bases.values())
+    then = [f"puts {finished} .swap files into place"] if finished else []
+    then += [f"removes {len(bases) - finished} unfinished files"] if finished < len(bases) else []
+    what = f"a replacement of segments is under way, or was interrupted: a broker that starts {' and '.join(then)}"
+    yield Finding(directory, what, kind="note")
 
 
 # --- rebuilt
