@@ -28,6 +28,7 @@ from tidelog.check.index_files import OFFSET_ENTRY_BYTES, RebuiltFile, check_in_
 from tidelog.check.interval_votes import IntervalVotes
 from tidelog.check.offset_index import Form, add_gaps, chain_of, read_entries
 from tidelog.check.partition_rules import BatchFacts, joined_facts
+from tidelog.check.segment_indexes import MISSING
 from tidelog.check.segments import (
     SURVEYED_SEGMENTS,
     CheckedSegment,
@@ -255,6 +256,12 @@ class PartitionVerification:
                 entries = "1 entry" if count == 1 else f"{count} entries"
                 what = f"{suffix}: {entries} {form.value}: not by the rules of Kafka 3.9.1, but correct"
                 self._result.findings.append(Finding(self._log.directory, what, kind="note"))
+        if _is_older_than_time_indexes(self._log.directory):
+            found = self._result.findings
+            kept = [one for one in found if one.what != MISSING or not one.path.name.endswith(names.TIME_INDEX_SUFFIX)]
+            if len(kept) < len(found):
+                what = "there are no time indexes, as before Kafka 0.10.1: a broker begins empty ones"
+                self._result.findings = [*kept, Finding(self._log.directory, what, kind="note")]
         self._result.findings.sort(key=lambda finding: (finding.path.name, finding.entry is None, finding.entry or 0))
         return self._result
 
@@ -288,6 +295,12 @@ def _orphans(log: Log) -> list[Finding]:
         for path in sorted(log.directory.iterdir())
         if path.suffix in suffixes and path.stem.isdecimal() and int(path.stem) not in bases
     ]
+
+
+def _is_older_than_time_indexes(directory: Path) -> bool:
+    """Whether no release since 0.10.1 has written to a partition's folder: nothing is there that these write."""
+    suffixes = (names.TIME_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX, names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA)
+    return not any(path.name.removesuffix(names.SWAP_SUFFIX).endswith(suffixes) for path in directory.iterdir())
 
 
 def _interrupted(directory: Path) -> Iterator[Finding]:
