@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import uuid
 from pathlib import Path
@@ -30,6 +31,7 @@ from tidelog.metadata.frame import encode_record
 from tidelog.metadata.image import MetadataImage
 from tidelog.model import TopicPartition
 from tidelog.reader.log_dir import LogDir
+from tidelog.records.batch import compute_crc, iter_headers
 from tidelog.storage.log_manager import LogManager
 
 RELEASES = ("kafka-2.4.1", "kafka-3.9.1")
@@ -49,6 +51,31 @@ def said(report: FolderReport) -> list[str]:
 @pytest.mark.parametrize("release", RELEASES)
 def test_what_kafka_wrote_is_whole_and_sound(release: str, kind: str) -> None:
     assert faults(GOLDEN / release / kind) == []
+
+
+def test_what_the_first_releases_wrote_is_whole_and_sound() -> None:
+    """Before 0.10.1 there were no time indexes, before 0.11 no log-start-offset-checkpoint."""
+    report = verify_folder(GOLDEN / "kafka-0.10.0.1" / "log")
+    assert said(report) == []
+    noted = [str(finding) for finding in report.all_findings()]
+    assert sum("there are no time indexes" in one for one in noted) == len(report.partitions)
+    assert sum("log-start-offset-checkpoint: is missing" in one for one in noted) == 1
+
+
+def test_a_batch_that_was_written_wrong_is_found(tmp_path: Path) -> None:
+    """Its checksum is right, and `cat` ends with an error."""
+    folder = tmp_path / "log"
+    shutil.copytree(GOLDEN / "kafka-3.9.1" / "log", folder)
+    for name, at in (("v2-gzip-ct-0", 75), ("v2-none-ct-0", 61)):
+        path = min((folder / name).glob("*.log"))
+        data, header = bytearray(path.read_bytes()), next(iter_headers(path.read_bytes()))
+        data[at] ^= 0xFF
+        data[17:21] = compute_crc(2, bytes(data[: header.size])).to_bytes(4, "big")
+        path.write_bytes(data)
+    found = [line for line in faults(folder) if re.search(r"\.log byte (0|61): ", line)]
+    assert len(found) == 2, faults(folder)
+    assert any("damaged gzip block" in line for line in found)
+    assert any("invalid record" in line for line in found)
 
 
 def test_a_new_folder_is_whole_from_its_first_moment(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@
 | told | checkpoints: they say what no record says | is the truth, or something is said |
 | lost | `.log` files and folders | is the truth, or an error, or exit code 3 |
 | hurt | bytes of a `.log` | the same |
+| miswritten | bytes of a batch, under a checksum that is right | anything; but no error if `verify` finds nothing |
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from tidelog.formats.checkpoints import read_offset_checkpoint
 from tidelog.formats.leader_epochs import LeaderEpochs
 from tidelog.formats.time_index import TimeIndex
 from tidelog.model import TopicPartition
-from tidelog.records.batch import BatchHeader
+from tidelog.records.batch import BatchHeader, compute_crc
 
-Class = Literal["hint", "told", "lost", "hurt"]
+Class = Literal["hint", "told", "lost", "hurt", "miswritten"]
 
 INDEXES = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX)
 HINTS = (*INDEXES, names.TIME_MAP_SUFFIX, names.SNAPSHOT_SUFFIX)
@@ -360,6 +361,29 @@ def flip_bit(folder: Folder, log: Path, header: BatchHeader, byte: int, bit: int
     return Damage(f"flip bit {bit} of byte {at} of {log.parent.name}/{log.name}, {byte} in its batch", "hurt")
 
 
+def miswrite(folder: Folder, rng: random.Random) -> Damage | None:
+    """A batch that a wrong program wrote, and summed up: header, records or what they are compressed to."""
+    log = _a_log(folder, rng)
+    if log is None:
+        return None
+    data, header = bytearray(log.read_bytes()), rng.choice(hint_damage.headers_of(log))
+    first = header.position + (21 if header.magic == 2 else 17)
+    fields = first + (40 if header.magic == 2 else 17)
+    places = [
+        rng.randrange(first, rng.choice([fields, header.end_position, header.end_position])) for _ in range(rng.choice([1, 1, 3]))
+    ]
+    for at in places:
+        data[at] = rng.choice([data[at] ^ 1 << rng.randrange(8), data[at] ^ 1 << rng.randrange(8), 0, 255, rng.randrange(256)])
+    crc = compute_crc(header.magic, bytes(data[header.position : header.end_position]))
+    at = header.position + (17 if header.magic == 2 else 12)
+    if data[at : at + 4] == crc.to_bytes(4, "big"):
+        return None
+    data[at : at + 4] = crc.to_bytes(4, "big")
+    log.write_bytes(data)
+    where = ", ".join(str(at - header.position) for at in places)
+    return Damage(f"bytes {where} of the batch at {header.position} of {log.parent.name}/{log.name}", "miswritten")
+
+
 def replace_log(folder: Folder, rng: random.Random) -> Damage | None:
     """A `.log` of another state of the folder, of the same size: then that is the truth."""
     if folder.other is None:
@@ -402,6 +426,8 @@ REST: tuple[Make, ...] = (
     delete_partition,
     cut_log,
     hurt_log,
+    miswrite,
+    miswrite,
 )
 
 

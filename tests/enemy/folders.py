@@ -22,6 +22,7 @@ import tidelog
 from tests.cli.conftest import run_ok
 from tests.reader import build
 from tests.reader.build import LogBuilder
+from tests.records.old_messages import wrap
 from tidelog.client.client import NewRecord
 from tidelog.clock import ManualClock
 from tidelog.formats import names
@@ -29,10 +30,12 @@ from tidelog.formats.checkpoints import read_offset_checkpoint, write_offset_che
 from tidelog.formats.leader_epochs import LeaderEpochs
 from tidelog.formats.partition_metadata import write_topic_id
 from tidelog.model import METADATA_TOPIC, TopicPartition
-from tidelog.records.batch import iter_headers
+from tidelog.records.batch import CREATE_TIME, iter_headers
 from tidelog.records.builder import Producer
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType
+from tidelog.records.legacy import encode_message
+from tidelog.records.records import iter_records
 from tidelog.testing import Broker
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -134,6 +137,8 @@ def _lay(directory: Path, rng: random.Random, *, is_compacted: bool, has_epochs:
             transactional=producer is not None,
             value=rng.randbytes(rng.choice([5, 5, 40, 700])),
         )
+        if magic < 2 and codec is not Codec.NONE and rng.random() < 0.3:
+            data = _mixed(data)
         builder.append(data)
         if producer is not None:
             opened.add(producer)
@@ -148,6 +153,24 @@ def _lay(directory: Path, rng: random.Random, *, is_compacted: bool, has_epochs:
     if has_epochs and epochs.latest is not None:
         epochs.write(directory / names.LEADER_EPOCH_CHECKPOINT)
     return builder.next_offset
+
+
+def _mixed(data: bytes) -> bytes:
+    """Return a wrapper around messages of the other format, as the cleaner of 0.10.0 left it."""
+    (header,) = iter_headers(data)
+    first = header.last_offset + 1 - len(records := list(iter_records(header, data)))
+    messages = b"".join(
+        encode_message(1 - header.magic, one.offset - (first if header.magic else 0), one.timestamp, one.key, one.value)
+        for one in records
+    )
+    return wrap(
+        header.magic,
+        header.last_offset,
+        messages,
+        header.codec,
+        timestamp=-1 if header.magic == 0 else header.max_timestamp,
+        timestamp_type=max(header.timestamp_type, CREATE_TIME),
+    )
 
 
 def _shift_one_batch(folder: Folder, rng: random.Random) -> None:

@@ -22,13 +22,14 @@ import pytest
 
 from tests.kafka.jars import classpath
 from tests.kafka.java import run_java
+from tests.records.old_messages import wrap
 from tests.storage.compacting import abort, commit
 from tests.storage.partition_logs import NOW_MS, config, open_log
 from tidelog.clock import ManualClock
-from tidelog.records.batch import CREATE_TIME, BatchHeader, iter_headers
+from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, BatchHeader, iter_headers
 from tidelog.records.builder import NO_PRODUCER, Producer, build_batch_v2
 from tidelog.records.compression import Codec
-from tidelog.records.legacy import build_message_set
+from tidelog.records.legacy import build_message_set, encode_message
 from tidelog.records.records import Record, iter_records
 from tidelog.storage.compaction.cleanable import LogToClean
 from tidelog.storage.compaction.cleaner import Cleaner
@@ -84,6 +85,23 @@ class Writer:
             found.append(Record(base_offset + i, timestamp, CREATE_TIME, key, value, head))
         return found
 
+    def mixed_set(self, records: list[Record], magic: int, *, codec: Codec) -> bytes:
+        """A wrapper with messages of the other format among them, as the cleaner of 0.10.0 left it."""
+        first = records[0].offset if magic == 1 else 0
+        messages = b"".join(
+            encode_message(self.rng.choice([magic, 1 - magic, 1 - magic]), one.offset - first, one.timestamp, one.key, one.value)
+            for one in records
+        )
+        by_append = magic == 1 and self.rng.random() < 0.5
+        return wrap(
+            magic,
+            records[-1].offset,
+            messages,
+            codec,
+            timestamp=self.rng.choice([-1, self.clock.now_ms()]),
+            timestamp_type=LOG_APPEND_TIME if by_append else CREATE_TIME,
+        )
+
     def write(self) -> None:
         """Append one batch, or end a transaction, or roll."""
         rng = self.rng
@@ -94,7 +112,9 @@ class Writer:
         elif self.magic < 2:
             codec = rng.choice([one for one in self.codecs if one is not Codec.ZSTD])
             offset = self.log.log_end_offset + rng.choice([0, 0, 0, 3])
-            self.log.append_as_follower(build_message_set(self.records(offset), self.magic, codec=codec))
+            is_mixed = codec is not Codec.NONE and rng.random() < 0.3
+            build = self.mixed_set if is_mixed else build_message_set
+            self.log.append_as_follower(build(self.records(offset), self.magic, codec=codec))
         elif action < 0.2 and self.open:
             producer_id = rng.choice(sorted(self.open))
             (abort if rng.random() < 0.5 else commit)(self.log, producer_id)

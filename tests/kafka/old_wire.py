@@ -54,7 +54,12 @@ def produce(
 ) -> int:
     """Append a batch to a partition's leader, again where that is another by now; return its first offset."""
     records = [Record(i, at_ms + i, CREATE_TIME, None, value) for i, value in enumerate(values)]
-    request = produce_request([(topic, partition, message_set(magic, codec, records))], acks=acks)
+    return produce_set(where, topic, message_set(magic, codec, records), magic=magic, partition=partition, acks=acks)
+
+
+def produce_set(where: Where, topic: str, data: bytes, *, magic: int, partition: int = 0, acks: int = -1) -> int:
+    """The same with records as they go to the broker, in format `magic`."""
+    request = produce_request([(topic, partition, data)], acks=acks)
     request.timeout_ms = int(PATIENCE_S * 900)  # A leader may have to leave a follower out first.
     answered: list[Answer] = []
 

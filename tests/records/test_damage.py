@@ -109,7 +109,7 @@ def test_scans_stay_inside_of_their_range(kernel: ModuleType) -> None:
     for start, end in ((-1, 5), (0, 11), (6, 5), (-(2**40), 2**40)):
         for scan in (
             lambda s, e: kernel.scan_records_v2(rows, bytes(10), s, e, 1, 0, 0, 0, 0, 0, 0, 1),
-            lambda s, e: kernel.scan_messages(rows, bytes(10), s, e, 1, 0, 0, 0, False, 0, 1),
+            lambda s, e: kernel.scan_messages(rows, bytes(10), s, e, 1, 0, 0, 0, False, False, 0, 1),
             lambda s, e: kernel.last_message_offset(bytes(10), s, e),
         ):
             try:

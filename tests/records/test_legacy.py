@@ -196,9 +196,12 @@ def test_compressed_inside_compressed(magic: int) -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_other_magic_inside(magic: int) -> None:
-    """Spec §10.2: the messages inside are of the wrapper's format."""
-    with pytest.raises(InvalidRecordError, match="another format"):
-        read_all(wrap(magic, 0, encode_message(1 - magic, 0, NOW, b"key", b"value")))
+    """Spec §10.2: the messages inside are of one of the old formats (which of them: test_old_messages.py)."""
+    message = bytearray(encode_message(magic, 0, NOW, b"key", b"value"))
+    for other in (2, 3, 255):
+        message[16] = other
+        with pytest.raises(InvalidRecordError, match="another format"):
+            read_all(wrap(magic, 0, bytes(message)))
 
 
 @pytest.mark.parametrize("magic", [0, 1])

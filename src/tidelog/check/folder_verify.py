@@ -185,7 +185,10 @@ class _Look:
             except (CorruptCheckpointError, StorageError) as error:
                 self._findings.append(Finding.of_error(error, path))
             if there and name not in there and name != names.CLEANER_CHECKPOINT:
-                self._findings.append(fault(path, "is missing"))
+                if name == names.LOG_START_OFFSET_CHECKPOINT and self._is_before_0_11():
+                    self._findings.append(note(path, "is missing, as before Kafka 0.11"))
+                else:
+                    self._findings.append(fault(path, "is missing"))
         path = self._directory / META_PROPERTIES
         try:
             meta = read_meta_properties(self._directory)
@@ -202,6 +205,11 @@ class _Look:
             read_served_settings(self._directory)
         except (CorruptCheckpointError, StorageError) as error:
             self._findings.append(Finding.of_error(error, self._directory / SERVED_FILE))
+
+    def _is_before_0_11(self) -> bool:
+        """Whether no release since 0.11 has written to the folder: no partition has an epoch, a snapshot or a topic id."""
+        written = (names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA, f"*{names.SNAPSHOT_SUFFIX}")
+        return not any(next(self._directory.glob(f"*/{pattern}"), None) for pattern in written)
 
     def _owner(self) -> Owner | None:
         assert self._metadata is not None

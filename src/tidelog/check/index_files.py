@@ -64,11 +64,15 @@ def check_in_place(segment: Segment) -> None:
 
 
 def index_path(log_path: Path, suffix: str) -> Path:
-    """Return the path of an index beside a `.log`, or beside a `.log.swap` that is about to take its place."""
+    """Return the path of an index of a segment, there or not.
+
+    An index beside a `.log.swap` is a `.swap` as well: what has the plain name belongs to a segment that is replaced. Where a
+    replacement stopped after its `.log`, the index still is a `.swap`, until a broker starts (spec §6.7).
+    """
     plain = log_path.with_suffix("") if log_path.suffix == names.SWAP_SUFFIX else log_path
     path = plain.with_suffix(suffix)
     swap = Path(f"{path}{names.SWAP_SUFFIX}")
-    return swap if plain != log_path and swap.exists() else path
+    return swap if plain != log_path or (swap.exists() and not path.exists()) else path
 
 
 # --- put in place

@@ -28,6 +28,7 @@ from tidelog.check.index_files import OFFSET_ENTRY_BYTES, RebuiltFile, check_in_
 from tidelog.check.interval_votes import IntervalVotes
 from tidelog.check.offset_index import Form, add_gaps, chain_of, read_entries
 from tidelog.check.partition_rules import BatchFacts, joined_facts
+from tidelog.check.segment_indexes import MISSING
 from tidelog.check.segments import (
     SURVEYED_SEGMENTS,
     CheckedSegment,
@@ -45,6 +46,7 @@ from tidelog.errors import InvalidArgumentError, NotFoundError, SegmentChangedEr
 from tidelog.formats import names
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.formats.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
+from tidelog.model import MAX_OFFSET
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.producer_state import ProducerState
@@ -194,7 +196,7 @@ class PartitionVerification:
         self.restarts = log.snapshots
         """Offsets at which the broker may have been started."""
         self._result = VerifiedPartition(log.topic, log.partition, log.directory, interval)
-        self._result.findings += _orphans(log)
+        self._result.findings += [*_orphans(log), *_interrupted(log.directory)]
         self._taken = 0
         self._examined: list[Segment] = []
         self._state: ProducerState | None = None
@@ -254,6 +256,12 @@ class PartitionVerification:
                 entries = "1 entry" if count == 1 else f"{count} entries"
                 what = f"{suffix}: {entries} {form.value}: not by the rules of Kafka 3.9.1, but correct"
                 self._result.findings.append(Finding(self._log.directory, what, kind="note"))
+        if _is_older_than_time_indexes(self._log.directory):
+            found = self._result.findings
+            kept = [one for one in found if one.what != MISSING or not one.path.name.endswith(names.TIME_INDEX_SUFFIX)]
+            if len(kept) < len(found):
+                what = "there are no time indexes, as before Kafka 0.10.1: a broker begins empty ones"
+                self._result.findings = [*kept, Finding(self._log.directory, what, kind="note")]
         self._result.findings.sort(key=lambda finding: (finding.path.name, finding.entry is None, finding.entry or 0))
         return self._result
 
@@ -287,6 +295,31 @@ def _orphans(log: Log) -> list[Finding]:
         for path in sorted(log.directory.iterdir())
         if path.suffix in suffixes and path.stem.isdecimal() and int(path.stem) not in bases
     ]
+
+
+def _is_older_than_time_indexes(directory: Path) -> bool:
+    """Whether no release since 0.10.1 has written to a partition's folder: nothing is there that these write."""
+    suffixes = (names.TIME_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX, names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA)
+    return not any(path.name.removesuffix(names.SWAP_SUFFIX).endswith(suffixes) for path in directory.iterdir())
+
+
+def _interrupted(directory: Path) -> Iterator[Finding]:
+    """Yield a note about a compaction or a split that is between two of its steps, or stopped there: what counts (spec §6.2)."""
+    found = [path for path in sorted(directory.iterdir()) if path.suffix in (names.CLEANED_SUFFIX, names.SWAP_SUFFIX)]
+    bases = {}
+    for path in found:
+        try:
+            bases[path] = names.offset_from_file_name(path.name)
+        except InvalidArgumentError as error:
+            yield Finding(path, f"{error.message}: no broker loads the partition")
+    if not bases:
+        return
+    first_cleaned = min((base for path, base in bases.items() if path.suffix == names.CLEANED_SUFFIX), default=MAX_OFFSET)
+    finished = sum(base < first_cleaned for base in bases.values())
+    then = [f"puts {finished} .swap files into place"] if finished else []
+    then += [f"removes {len(bases) - finished} unfinished files"] if finished < len(bases) else []
+    what = f"a replacement of segments is under way, or was interrupted: a broker that starts {' and '.join(then)}"
+    yield Finding(directory, what, kind="note")
 
 
 # --- rebuilt

@@ -146,7 +146,9 @@ class Survey:
         """Return the forms that count as right in a segment. Another release may have written it than those surveyed."""
         own = FormSurvey()
         own.add(one.offset_entries, one.table, _timestamps(one), one.segment.file)
-        return self.forms.accepted | own.accepted
+        # Releases that wrote no time index wrote first offsets; one entry alone is no evidence of that.
+        oldest = frozenset({Form.FIRST}) if one.times is None else frozenset()
+        return self.forms.accepted | own.accepted | oldest
 
 
 def _vote(votes: IntervalVotes, one: Prepared, forms: frozenset[Form]) -> None:
@@ -243,11 +245,13 @@ def _starts(one: Prepared, survey: Survey, rules: IndexRules, offsets: Iterable[
 
 # --- what is said
 
+MISSING = "the file is missing"
+
 
 def _missing_file(one: Prepared, suffix: str, *, is_due: bool) -> list[Finding]:
     if len(one.table) == 0 or (one.is_live and not is_due):
         return []
-    return [Finding(index_path(one.segment.log_path, suffix), "the file is missing")]
+    return [Finding(index_path(one.segment.log_path, suffix), MISSING)]
 
 
 def _length_faults(content: IndexContent, is_live: bool) -> list[Finding]:

@@ -2,7 +2,7 @@
 
 | | does | takes |
 |---|---|---|
-| `examine_segment` | compares indexes with Kafka's rules, time maps with the log; checks batches | a walk in the kernel |
+| `examine_segment` | compares indexes with Kafka's rules, time maps with the log; opens all batches | a walk in the kernel |
 | `check_prepared` | of indexes that differ: what is wrong, by the rules that they were written by | Python for each entry |
 | `rebuild_segment` | writes the indexes and the time map, all but the `.txnindex` | a walk in the kernel, another for the map |
 
@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tidelog.check.batch_opening import BatchOpening
 from tidelog.check.finding import Finding
 from tidelog.check.index_files import (
     OFFSET_ENTRY_BYTES,
@@ -150,8 +151,11 @@ def examine_segment(one: SegmentToVerify, progress: Progress | None = None) -> E
 
 def _look_at(one: SegmentToVerify, progress: Progress | None) -> ExaminedSegment:
     segment = one.segment
-    scanned = scan_log(segment.file, one.size_bytes, segment.base_offset, one.interval_bytes, progress=progress)
-    findings = log_faults(segment, one.size_bytes, scanned)
+    opening = BatchOpening(segment.log_path)
+    scanned = scan_log(
+        segment.file, one.size_bytes, segment.base_offset, one.interval_bytes, progress=progress, whole=opening.open
+    )
+    findings = [*opening.findings, *log_faults(segment, one.size_bytes, scanned)]
     maps = 0
     for directory in dict.fromkeys([one.time_map_dir, None]):
         path = time_map_path(segment.log_path, directory)

@@ -38,8 +38,10 @@ from tidelog.records import kernel
 from tidelog.records.batch import HEADER_BYTES, LOG_APPEND_TIME, BatchHeader, PathLike, check_crc, iter_headers
 from tidelog.records.builder import Producer, build_empty_batch_v2, pack_header_v2
 from tidelog.records.compression import DEFAULT_DECOMPRESSION_LIMIT_BYTES, Bytes, Codec, compress, decompress
-from tidelog.records.legacy import build_message_set
+from tidelog.records.conversion import Target, rebuild
+from tidelog.records.legacy import split_messages
 from tidelog.records.records import Record, iter_records
+from tidelog.records.scanner import unwrap
 
 logger = logging.getLogger("tidelog.records")
 
@@ -318,19 +320,23 @@ def _filter_messages(
     keep = bytearray(len(records))
     count, _, max_offset = select_records(record_filter, header, records, keep)
     result.messages_read += len(records)
-    if count == len(records):
+    # Where the cleaner of 0.10.0 left messages of another format inside, a new wrapper is written, as Kafka does since.
+    if count == len(records) and not _is_mixed(header, batch, limit_bytes):
         result.add(batch, count, header.last_offset, header.max_timestamp, header.last_offset)
     elif count:
         retained = [record for record, stays in zip(records, keep, strict=True) if stays]
-        data = build_message_set(
-            retained,
-            header.magic,
-            codec=header.codec,
-            timestamp_type=header.timestamp_type,
-            append_time=header.max_timestamp,
-        )
+        target = Target(header.magic, header.codec, timestamp_type=header.timestamp_type, append_time=header.max_timestamp)
+        data = rebuild(retained, target)
         (rebuilt,) = iter_headers(data)
         result.add(data, count, max_offset, rebuilt.max_timestamp, rebuilt.last_offset)
+
+
+def _is_mixed(header: BatchHeader, batch: memoryview, limit_bytes: int) -> bool:
+    """Whether a compressed message, which was read before, holds messages of another format than its own."""
+    if not header.is_compressed:
+        return False
+    places = split_messages(unwrap(header, batch, limit_bytes=limit_bytes))
+    return any(place.magic != header.magic for place in places)
 
 
 def raise_fault(fault: int, fault_position: int, opened: OpenBatch, path: PathLike) -> None:

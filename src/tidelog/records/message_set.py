@@ -46,6 +46,7 @@ class MessageSet:
             NO_TIMESTAMP,
             header.timestamp_type,
             is_nested,
+            False,
             0,
             kernel.NO_LIMIT,
         )

@@ -9,6 +9,10 @@
                                                            whose offset the wrapper   that is LogAppendTime
                                                            carries
 
+A message inside a wrapper may be of the other old format: what the cleaner of Kafka 0.10.0 left of compressed messages in topics
+whose format had been changed (spec §10.2). Its wrapper says what its offset means, and that it has no timestamp (v0), or that its
+timestamp is the broker's; a message of v0 has none in any wrapper.
+
 `columns`, `records` and `validation` call this.
 """
 
@@ -81,7 +85,7 @@ def scan_batch(
             start, end = 0, len(data)
             base_offset = wrapped_base_offset(header, data, path)
         count = kernel.scan_messages(
-            rows, data, start, end, magic, base_offset, header.max_timestamp, header.timestamp_type, nested, source, limit
+            rows, data, start, end, magic, base_offset, header.max_timestamp, header.timestamp_type, nested, nested, source, limit
         )
     if count < 0:
         raise_fault(count, rows.fault_position, header, None if header.is_compressed else index, path)

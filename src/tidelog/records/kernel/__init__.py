@@ -45,7 +45,7 @@ _HOMES = {
     "rows.partitioning": ("murmur2", "murmur2_partitions"),
     "rows.record_check": ("check_records_v2",),
     "rows.record_encode": ("encode_records_v2", "size_records_v2"),
-    "rows.record_scan": ("scan_records_v2",),
+    "rows.record_scan": ("scan_plain_batches", "scan_records_v2"),
     "rows.rows": ("COMPILED", "Rows"),
 }
 """Kernel → what callers use of it."""

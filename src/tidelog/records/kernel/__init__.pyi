@@ -158,6 +158,7 @@ class Rows:
     def reserve(self, more: int) -> None: ...
     def column(self, name: str) -> memoryview[int]: ...
 
+def scan_plain_batches(rows: Rows, data: Bytes, start: int, end: int) -> int: ...
 def scan_records_v2(
     rows: Rows,
     data: Bytes,
@@ -194,6 +195,7 @@ def scan_messages(
     append_time: int,
     timestamp_type: int,
     nested: bool,
+    mixed: bool,
     source: int,
     limit: int,
 ) -> int: ...

@@ -29,6 +29,10 @@ Progress = Callable[[int], object]
 """Called with the number of further bytes that were walked."""
 
 
+Whole = Callable[[memoryview, int], object]
+"""Called with complete, verified batches: their bytes, valid until it returns, and their position in the `.log`."""
+
+
 class LogBytes(Protocol):
     """A file to walk: `LogFile` in storage, `ReadOnlyFile` in any folder."""
 
@@ -91,13 +95,14 @@ def scan_log(
     index_interval_bytes: int,
     *,
     progress: Progress | None = None,
+    whole: Whole | None = None,
 ) -> ScannedLog:
-    """Walk the first `size_bytes` of a segment's `.log`.
+    """Walk the first `size_bytes` of a segment's `.log`; `whole` gets the batches that are valid, as they are read.
 
     Raises what `file` raises for a disk error or a file that became shorter.
     """
     scan = kernel.SegmentScan(base_offset, index_interval_bytes)
-    fault = _walk(scan, file, size_bytes, progress)
+    fault = _walk(scan, file, size_bytes, progress, whole)
     scan.finish()
     return ScannedLog(
         base_offset=base_offset,
@@ -120,7 +125,7 @@ def scan_log(
     )
 
 
-def _walk(scan: kernel.SegmentScan, file: LogBytes, size_bytes: int, progress: Progress | None) -> str:
+def _walk(scan: kernel.SegmentScan, file: LogBytes, size_bytes: int, progress: Progress | None, whole: Whole | None) -> str:
     """Pass the file to `scan` until it is complete; return the fault that ended it, if any."""
     position = 0
     buffer = memoryview(bytearray(min(CHUNK_BYTES, size_bytes)))
@@ -128,6 +133,8 @@ def _walk(scan: kernel.SegmentScan, file: LogBytes, size_bytes: int, progress: P
         size = min(len(buffer), size_bytes - position)
         count = file.read_into(position, buffer[:size])
         consumed = scan.scan(buffer[:count], position)
+        if whole is not None:
+            whole(buffer[:consumed], position)
         position += consumed
         if progress is not None:
             progress(consumed)

@@ -53,6 +53,7 @@ def scan_messages(
     append_time: cython.longlong,
     timestamp_type: cython.int,
     nested: cython.bint,
+    mixed: cython.bint,
     source: cython.int,
     limit: cython.longlong,
 ) -> cython.longlong:
@@ -60,15 +61,17 @@ def scan_messages(
 
     `base_offset` is added to each message's offset field: 0 where they are absolute. `nested` says that the messages come
     out of a compressed one: none of them may be compressed again, and under a LogAppendTime wrapper their own timestamps are
-    the producers'. `timestamp_type` is -1 for v0; where it is 1, `append_time` is every record's timestamp.
+    the producers'. `magic` and `timestamp_type` are the wrapper's; `mixed` lets messages of the other old format in. The type
+    is -1 for v0, and no record has a timestamp; where it is 1, `append_time` is the timestamp of every message of v1.
     """
     if not 0 <= start <= end <= len(data):
         raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
-    header_bytes: cython.Py_ssize_t = 26 if magic == 0 else 34
+    header_bytes: cython.Py_ssize_t
+    own_magic: cython.int
     if base_offset < 0:
         rows.fault_position = start
         return faults.OFFSET
-    rows.reserve(min((end - start) // header_bytes + 1, limit))
+    rows.reserve(min((end - start) // (26 if mixed or magic == 0 else 34) + 1, limit))
     p: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
     first_row: cython.Py_ssize_t = rows.count
     row: cython.Py_ssize_t = first_row
@@ -100,9 +103,11 @@ def scan_messages(
                 fault = faults.MESSAGE_SIZE
                 break
             message_end = pos + 12 + size
-            if p[pos + 16] != magic:
+            own_magic = p[pos + 16]
+            if own_magic != magic and not (mixed and own_magic <= 1):
                 fault = faults.OTHER_MAGIC
                 break
+            header_bytes = 26 if own_magic == 0 else 34
             if size < header_bytes - 12:
                 fault = faults.MESSAGE_SIZE
                 break
@@ -113,7 +118,7 @@ def scan_messages(
                 fault = faults.OFFSET
                 break
             offset += base_offset
-            own_timestamp = -1 if magic == 0 else buffers.int64(p, pos + 18)
+            own_timestamp = -1 if own_magic == 0 else buffers.int64(p, pos + 18)
             at = pos + header_bytes - 8
             key_length = buffers.int32(p, at)
             at += 4
@@ -135,7 +140,11 @@ def scan_messages(
             messages += 1
             pos = message_end
 
-            timestamp = append_time if timestamp_type == 1 else own_timestamp
+            timestamp = own_timestamp
+            if magic == 0:
+                timestamp = -1
+            elif timestamp_type == 1 and own_magic == 1:
+                timestamp = append_time
             if rows.bounded:
                 if offset < rows.min_offset or offset > rows.last_offset:
                     continue

@@ -21,6 +21,53 @@ else:
 build_stamp.check(__name__, __file__)
 
 
+def scan_plain_batches(
+    rows: Rows, data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Scan the records of whole batches, from `data[start]` on; return where the first stands that was not: `end` if all were.
+
+    It is the first of an old format, compressed, a control batch, or one of which anything is wrong. Checksums are the caller's.
+    """
+    if not 0 <= start <= end <= len(data):
+        raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
+    p: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
+    pos: cython.Py_ssize_t = start
+    size: cython.longlong
+    base_offset: cython.longlong
+    delta: cython.longlong
+    attributes: cython.int
+    while end - pos >= layout.HEADER_BYTES:
+        size = buffers.int32(p, pos + 8) + layout.LOG_OVERHEAD
+        attributes = p[pos + 22]
+        if p[pos + 16] != 2 or attributes & 7 or attributes & layout.CONTROL_BIT or not layout.HEADER_BYTES <= size <= end - pos:
+            break
+        base_offset = buffers.int64(p, pos)
+        delta = buffers.int32(p, pos + 23)
+        if base_offset < 0 or delta < 0 or base_offset > layout.MAX_INT64 - delta:
+            break
+        if (
+            scan_records_v2(
+                rows,
+                data,
+                pos + layout.HEADER_BYTES,
+                pos + size,
+                buffers.int32(p, pos + 57),
+                base_offset,
+                base_offset + delta,
+                buffers.int64(p, pos + 27),
+                buffers.int64(p, pos + 35),
+                1 if attributes & 8 else 0,
+                0,
+                layout.NO_LIMIT,
+            )
+            < 0
+        ):
+            break
+        pos += size
+    return pos
+
+
+@cython.ccall
 def scan_records_v2(
     rows: Rows,
     data: cython.const[cython.uchar][::1],
