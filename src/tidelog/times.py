@@ -95,6 +95,11 @@ def format_time(time_ms: int) -> str:
     return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}T{hour:02d}:{minute:02d}:{second:02d}.{millisecond:03d}Z"
 
 
+def show_timestamp(timestamp: int) -> str:
+    """Return a timestamp of a record or an index for a message: as ISO 8601 and as the number that is stored."""
+    return f"{format_time(timestamp)} ({timestamp})" if timestamp >= 0 else f"no time ({timestamp})"
+
+
 def doubtful_unit(number: int) -> str | None:
     """Return what to say of a number that is taken as epoch milliseconds and is more likely of another unit; None for others.
 

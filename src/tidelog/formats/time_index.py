@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from tidelog.errors import CorruptIndexError, IndexFullError, InvalidArgumentError, InvalidOffsetError
 from tidelog.formats.index_entries import MAX_RELATIVE_OFFSET, IndexEntries
+from tidelog.times import show_timestamp
 
 _ENTRY = struct.Struct(">qi")
 
@@ -86,9 +87,9 @@ class TimeIndex(IndexEntries):
                     "offsets in a time index cannot go back", path=self.path, found=offset, expected=expected
                 )
             if timestamp < last_timestamp:
-                expected = f"at least {last_timestamp}"
+                expected = f"at least {show_timestamp(last_timestamp)}"
                 raise InvalidArgumentError(
-                    "times in a time index cannot go back", path=self.path, found=timestamp, expected=expected
+                    "times in a time index cannot go back", path=self.path, found=show_timestamp(timestamp), expected=expected
                 )
         if timestamp > last_timestamp:
             if not 0 <= relative <= MAX_RELATIVE_OFFSET:
@@ -134,7 +135,10 @@ class TimeIndex(IndexEntries):
             first, last = self.entry(0), self.last_entry
             if last.timestamp < first.timestamp:
                 raise CorruptIndexError(
-                    "a time index that goes back in time", path=self.path, found=last.timestamp, expected=f">= {first.timestamp}"
+                    "a time index that goes back in time",
+                    path=self.path,
+                    found=show_timestamp(last.timestamp),
+                    expected=f"at least {show_timestamp(first.timestamp)}",
                 )
             if last.offset < self.base_offset:
                 raise CorruptIndexError(
