@@ -475,9 +475,7 @@ class TestRecordErrors:
             ("message.timestamp.difference.max.ms", -1001, "is before {}, the earliest that"),
         ],
     )
-    def test_refusals_name_the_bound_and_its_property(
-        self, magic: int, codec: Codec, name: str, off_ms: int, words: str
-    ) -> None:
+    def test_refusals_name_the_bound_and_its_property(self, magic: int, codec: Codec, name: str, off_ms: int, words: str) -> None:
         """Only the bound that was crossed is named, as a time: the other one may be none."""
         config = {name: "1000", "message.format.version": ("0.9.0", "0.10.0", "3.0")[magic]}
         rules = ValidationRules.from_config(LogConfig.from_properties(config), 0)

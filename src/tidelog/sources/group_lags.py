@@ -12,18 +12,21 @@ positions (`groups.positions`) have no lag: they are listed apart, and are no fa
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from tidelog.client.consumer_groups.group_lag import GroupLag
 from tidelog.clock import Clock
-from tidelog.errors import NotFoundError
+from tidelog.errors import NotFoundError, TidelogError
 from tidelog.groups.lag import CatchUp, PartitionLag
 from tidelog.groups.positions import are_positions
 from tidelog.model import Isolation
+from tidelog.near_names import did_you_mean
 from tidelog.ordered_map import ordered_map
 from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.sources.groups import GroupBundle
 from tidelog.sources.opening import kind_of, open_source
+from tidelog.sources.source import Source
 
 THREADS = 8
 
@@ -74,7 +77,16 @@ def check_all_there(found: Sequence[GroupLag], wanted: tuple[str, ...] | None, p
     """Raise NotFoundError for a group that was asked for by name, and is not there."""
     missing = set(wanted or ()) - {one.description.group for one in found}
     if missing:
-        raise NotFoundError(f"there is no group {min(missing)!r}", path=place)
+        with open_source(place) as source:
+            raise no_such_group(min(missing), source)
+
+
+def no_such_group(group: str, source: Source) -> NotFoundError:
+    """Return the error for a group that a source does not have; it names near ones."""
+    near = ""
+    with suppress(TidelogError):  # What is asked for a hint is not the news.
+        near = did_you_mean(group, [one.group for one in source.groups().list()], most=3)
+    return NotFoundError(f"there is no group {group!r}{near}", path=source.address)
 
 
 def keeps_positions(found: GroupLag) -> bool:

@@ -12,11 +12,11 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from tidelog.client.connections.addresses import is_address
 from tidelog.errors import InvalidArgumentError
+from tidelog.folder_path import folder_path
 
 if TYPE_CHECKING:
     from tidelog.reader.log_dir import LogDir
@@ -46,7 +46,7 @@ class Kind:
 
 
 def _absolute(path: str) -> str:
-    return os.fspath(Path(path).absolute())
+    return os.fspath(folder_path(path).absolute())
 
 
 BROKERS = Kind("brokers", is_address, "tidelog.sources.brokers.broker_source:BrokerSource", is_cluster=True)
@@ -64,8 +64,11 @@ KINDS: list[Kind] = [BROKERS, FOLDER]
 
 
 def kind_of(address: Address) -> Kind:
-    """Return of which kind an address is."""
-    return next(kind for kind in KINDS if kind.claims(address))
+    """Return of which kind an address is. Raises InvalidArgumentError for one with a scheme that no kind claims."""
+    found = next(kind for kind in KINDS if kind.claims(address))
+    if found.is_local and isinstance(address, str | os.PathLike):
+        folder_path(address)
+    return found
 
 
 def open_source(address: Address, *, skip_damaged: bool = False) -> Source:

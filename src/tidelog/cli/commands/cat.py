@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from tidelog.cli.local_path import LocalPath
 from tidelog.cli.options import (
     Moment,
     TimeType,
@@ -60,7 +61,7 @@ BINARY_FORMATS = ("arrow", "parquet")
     help="Stop at the high-watermark checkpoint: later records may not have reached every replica.",
 )
 @click.option(
-    "--time-map-dir", metavar="DIR", type=click.Path(), help="A folder of time maps, used before those beside the segments."
+    "--time-map-dir", metavar="DIR", type=LocalPath(), help="A folder of time maps, used before those beside the segments."
 )
 @click.option("--skip-damaged", is_flag=True, help="Skip damaged batches and report them; the exit code is then 3.")
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="[default: by the name of the output, else text]")
@@ -69,7 +70,7 @@ BINARY_FORMATS = ("arrow", "parquet")
     type=click.Choice(["utf8", "base64"]),
     help="Encoding of keys and values in text and jsonl; base64 keeps every byte. [default: utf8]",
 )
-@click.option("--output", "-o", metavar="FILE", type=click.Path(), help="Write to FILE, which appears once it is complete.")
+@click.option("--output", "-o", metavar="FILE", type=LocalPath(), help="Write to FILE, which appears once it is complete.")
 def command(
     source: str,
     topic: str,

@@ -34,8 +34,10 @@ from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import Amount, json_line, one_line, show_span, show_time, table
 from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
-from tidelog.errors import InvalidArgumentError, NotFoundError
+from tidelog.errors import InvalidArgumentError
+from tidelog.groups.description import DEAD
 from tidelog.model import OFFSETS_TOPIC, Isolation, TopicPartition
+from tidelog.sources.group_lags import no_such_group
 from tidelog.sources.opening import open_source
 from tidelog.times import parse_duration
 
@@ -118,6 +120,8 @@ def describe_command(
     with open_source(source) as opened:
         groups = opened.groups()
         found = groups.describe(group, clock, isolation, window_ms)
+        is_there = found.description.state != DEAD or found.partitions
+        absent = None if is_there else no_such_group(group, opened)
     if groups.unknown_configs:
         names = ", ".join(sorted(groups.unknown_configs)[:5])
         notices.note(f"the configuration of {names} is not in the folder: Kafka's default retention of 7 days is assumed")
@@ -126,8 +130,8 @@ def describe_command(
         one for one in found.missing if one.topic == OFFSETS_TOPIC or _is_wanted(TopicPartition(one.topic, one.partition), wanted)
     ]
     note_missing_commits(missing)
-    if found.description.state == "Dead" and not found.partitions:
-        raise NotFoundError(f"there is no group {group!r}", path=source)
+    if absent is not None:
+        raise absent
     _note_notices(found, partitions)
     readers = {key: member.member_id for member in found.description.members for key in member.assignment or ()}
     if as_json:
