@@ -152,10 +152,11 @@ class LogDir:
 
     def _is_set_compacted(self, topic: str) -> bool:
         """Return whether the cluster's metadata, where they are in the folder, say that a topic is compacted."""
-        return self._image is not None and "compact" in self._image.topic_config(topic).get("cleanup.policy", "")
+        return self.image is not None and "compact" in self.image.topic_config(topic).get("cleanup.policy", "")
 
     @cached_property
-    def _image(self) -> MetadataImage | None:
+    def image(self) -> MetadataImage | None:
+        """The cluster's metadata, where they are in the folder and can be read."""
         # Read on demand: it takes a while.
         from tidelog.reader.metadata_log import read_metadata_log
 

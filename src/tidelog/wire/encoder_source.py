@@ -283,7 +283,7 @@ class EncoderSource:
             return f"{value} != ZERO_UUID"
         if field.kind == "array" and field.default is not None:
             return f"{value} is None or {value}" if self.version in field.nullable else value
-        if field.kind == "struct":
+        if field.kind == "struct" and self.version not in field.nullable:
             return " or ".join(self._differs(inner, f"{value}.{inner.name}") for inner in field.of.FIELDS)
         return f"{value} is not None" if field.default is None else f"{value} != {field.default!r}"
 

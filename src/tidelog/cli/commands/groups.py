@@ -36,6 +36,7 @@ from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
 from tidelog.errors import InvalidArgumentError
 from tidelog.groups.description import DEAD
+from tidelog.groups.modern_groups import CLASSIC, SHARE
 from tidelog.model import OFFSETS_TOPIC, Isolation, TopicPartition
 from tidelog.sources.group_lags import no_such_group
 from tidelog.sources.opening import open_source
@@ -85,8 +86,8 @@ def list_command(source: str, as_json: bool) -> None:
     if as_json:
         print_lines(json_line(one._asdict()) for one in listings)
     else:
-        rows = ([one.group, one.state, one.protocol_type or None, one.coordinator] for one in listings)
-        print_lines(table(("group", "state", "type", "coordinator"), rows))
+        rows = ([one.group, one.type, one.state, one.protocol_type or None, one.coordinator] for one in listings)
+        print_lines(table(("group", "type", "state", "protocol", "coordinator"), rows))
     report_missing(missing, as_json=as_json)
     end_with_missing(missing)
 
@@ -157,8 +158,11 @@ def _note_notices(found: GroupLag, partitions: Iterable[PartitionLag]) -> None:
             )
 
 
+_COMMITTED, _START = "committed", "start"
+"""A share group commits nothing: it has a start offset."""
+
 _HEADER = (
-    *("topic", "partition", "committed", "end", "lag", "behind", "next record", "its time"),
+    *("topic", "partition", _COMMITTED, "end", "lag", "behind", "next record", "its time"),
     *("to the end", "deleted", "member"),
 )
 
@@ -168,10 +172,13 @@ def _lines(
 ) -> Iterator[str]:
     count = description.member_count
     members = "its members are not shown" if count is None else f"{count} member{'' if count == 1 else 's'}"
-    parts = [description.state, members, description.protocol_type, description.protocol]
+    kind = "" if description.type == CLASSIC else f"{description.type} group"
+    protocol_type = "" if description.protocol_type == description.type else description.protocol_type
+    parts = [kind, description.state, members, protocol_type, description.protocol]
     yield one_line(f"{description.group}: {', '.join(part for part in parts if part)}")
     if partitions:
-        yield from table(_HEADER, (_cells(one, readers.get(one.key)) for one in partitions))
+        header = [_START if description.type == SHARE and name == _COMMITTED else name for name in _HEADER]
+        yield from table(header, (_cells(one, readers.get(one.key)) for one in partitions))
 
 
 def _cells(one: PartitionLag, reader: str | None) -> list[object]:
@@ -208,6 +215,7 @@ def _json_lines(
         {
             "type": "group",
             "group": description.group,
+            "group_type": description.type,
             "state": description.state,
             "protocol_type": description.protocol_type,
             "protocol": description.protocol,
@@ -239,6 +247,7 @@ def _json_partition(group: str, one: PartitionLag, reader: str | None) -> dict[s
         "partition": one.partition,
         "committed_offset": one.committed_offset,
         "metadata": one.metadata,
+        "delivered": one.delivered,
         "log_start_offset": one.log_start_offset,
         "end_offset": one.end_offset,
         "high_watermark": one.high_watermark,
