@@ -24,7 +24,6 @@ from typing import Any, NamedTuple, TypeAlias
 from tidelog.errors import ProtocolError
 from tidelog.wire.codec import Message
 from tidelog.wire.coordinator import consumer_group, share_group, streams_group
-from tidelog.wire.coordinator.topic_partitions import TopicIdPartitions
 from tidelog.wire.coordinator.versioned import decode_versioned
 
 CLASSIC = "classic"
@@ -172,7 +171,9 @@ def _state(kind: str, members: list[ModernMember], *, is_assigned: bool) -> str 
     return "Stable"
 
 
-def _partitions(topics: list[TopicIdPartitions]) -> Iterator[TopicIdPartition]:
+def _partitions(
+    topics: list[consumer_group.TopicPartitions] | list[share_group.TopicPartitions],
+) -> Iterator[TopicIdPartition]:
     for topic in topics:
         for partition in sorted(topic.partitions):
             yield TopicIdPartition(topic.topic_id, partition)

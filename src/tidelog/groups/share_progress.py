@@ -106,7 +106,8 @@ class ShareStates:
         if key is None or version not in (_SNAPSHOT, _UPDATE):
             self.unread[f"keys of version {version} in __share_group_state"] += 1
             return
-        read = decode_versioned(ShareSnapshotKey if version == _SNAPSHOT else ShareUpdateKey, key)
+        read: ShareSnapshotKey | ShareUpdateKey
+        read = decode_versioned(ShareSnapshotKey, key) if version == _SNAPSHOT else decode_versioned(ShareUpdateKey, key)
         if self._only not in (None, read.group_id):
             return
         states = self._states.setdefault(read.group_id, {})

@@ -30,7 +30,19 @@ from tidelog.sources.source import Source
 
 THREADS = 8
 
-SUMMARY = ("group", "state", "members", "partitions", "lag", "lag_ms", "most_behind", "catches_up", "time_to_end_ms", "lost")
+SUMMARY = (
+    "group",
+    "state",
+    "members",
+    "partitions",
+    "lag",
+    "lag_ms",
+    "most_behind",
+    "catches_up",
+    "time_to_end_ms",
+    "lost",
+    "type",
+)
 
 _WORST = (CatchUp.NEVER, CatchUp.UNKNOWN, CatchUp.IN, CatchUp.AT_END)
 """A group as a whole, by its worst partition."""
@@ -105,7 +117,7 @@ def _summary(found: GroupLag) -> tuple[Any, ...]:
     head = (found.description.group, found.description.state, found.description.member_count, len(found.partitions))
     known = [] if keeps_positions(found) else [one for one in found.partitions if one.lag is not None]
     if not known:
-        return (*head, *(None,) * 5, 0)
+        return (*head, *(None,) * 5, 0, found.description.type)
     worst = max(known, key=_behind)
     catches_up = min((one.time_to_end.catch_up for one in known), key=_WORST.index)
     times = [one.time_to_end.time_ms or 0 for one in known]
@@ -114,6 +126,7 @@ def _summary(found: GroupLag) -> tuple[Any, ...]:
         f"{worst.topic}-{worst.partition}" if worst.lag else None,
         *(catches_up.value, max(times) if catches_up in (CatchUp.IN, CatchUp.AT_END) else None),
         sum(one.lost for one in known),
+        found.description.type,
     )
 
 

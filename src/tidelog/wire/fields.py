@@ -169,8 +169,11 @@ def struct(of: type[T], versions: str = ..., *, tag: int | None = ...) -> T: ...
 @overload
 def struct(of: type[T], versions: str = ..., *, nullable: str, tag: int | None = ...) -> T | None: ...
 def struct(of: type[T], versions: str = "0+", *, nullable: str | None = None, tag: int | None = None) -> T | None:
-    """Another struct, in place. One that may be null is null by default, and has a byte in front: -1 for null, else 1."""
-    default = () if nullable is None else None
+    """Another struct, in place. One that may be null has a byte in front, 1 if it is there.
+
+    Null is -1, and the default; of a tagged one null is 0, and a struct of defaults the default, as in Kafka.
+    """
+    default = () if nullable is None or tag is not None else None
     return _declare("struct", versions, default, nullable=nullable, tag=tag, of=of)  # type: ignore[no-any-return]
 
 

@@ -14,8 +14,9 @@ are not read.
 
 from __future__ import annotations
 
-from tidelog.wire.coordinator.topic_partitions import TopicIdPartitions
-from tidelog.wire.fields import Message, Struct, array, data, int8, int32, int64, string, struct
+import uuid
+
+from tidelog.wire.fields import Message, Struct, array, data, int8, int32, int64, string, struct, uuid16
 
 
 class ConsumerGroupMetadataKey(Message, versions="3"):
@@ -43,14 +44,14 @@ class ClassicMemberMetadata(Struct):
 
 
 class ConsumerGroupMemberMetadataValue(Message, versions="0", flexible="0+"):
-    instance_id: str | None = string(nullable="0+", default=None)
-    rack_id: str | None = string(nullable="0+", default=None)
+    instance_id: str | None = string(nullable="0+")
+    rack_id: str | None = string(nullable="0+")
     client_id: str = string()
     client_host: str = string()
     subscribed_topic_names: list[str] = array(string)
-    subscribed_topic_regex: str | None = string(nullable="0+", default=None)
+    subscribed_topic_regex: str | None = string(nullable="0+")
     rebalance_timeout_ms: int = int32(default=-1)
-    server_assignor: str | None = string(nullable="0+", default=None)
+    server_assignor: str | None = string(nullable="0+")
     classic_member_metadata: ClassicMemberMetadata | None = struct(ClassicMemberMetadata, nullable="0+", tag=0)
 
 
@@ -60,6 +61,13 @@ class ConsumerGroupTargetAssignmentMetadataKey(Message, versions="6"):
 
 class ConsumerGroupTargetAssignmentMetadataValue(Message, versions="0", flexible="0+"):
     assignment_epoch: int = int32()
+    assignment_timestamp: int = int64(tag=0)
+
+
+class TopicPartitions(Struct):
+    topic_id: uuid.UUID = uuid16()
+    partitions: list[int] = array(int32)
+    assignment_epochs: list[int] | None = array(int32, nullable="0+", tag=0)
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(Message, versions="8"):
@@ -71,5 +79,5 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message, versions="0", flexible=
     member_epoch: int = int32()
     previous_member_epoch: int = int32()
     state: int = int8()
-    assigned_partitions: list[TopicIdPartitions] = array(TopicIdPartitions)
-    partitions_pending_revocation: list[TopicIdPartitions] = array(TopicIdPartitions)
+    assigned_partitions: list[TopicPartitions] = array(TopicPartitions)
+    partitions_pending_revocation: list[TopicPartitions] = array(TopicPartitions)

@@ -12,8 +12,9 @@ take a new assignment at once, and `__share_group_state` has the share partition
 
 from __future__ import annotations
 
-from tidelog.wire.coordinator.topic_partitions import TopicIdPartitions
-from tidelog.wire.fields import Message, array, int8, int32, int64, string
+import uuid
+
+from tidelog.wire.fields import Message, Struct, array, int8, int32, int64, string, uuid16
 
 
 class ShareGroupMemberMetadataKey(Message, versions="10"):
@@ -22,7 +23,7 @@ class ShareGroupMemberMetadataKey(Message, versions="10"):
 
 
 class ShareGroupMemberMetadataValue(Message, versions="0", flexible="0+"):
-    rack_id: str | None = string(nullable="0+", default=None)
+    rack_id: str | None = string(nullable="0+")
     client_id: str = string()
     client_host: str = string()
     subscribed_topic_names: list[str] = array(string)
@@ -37,6 +38,11 @@ class ShareGroupMetadataValue(Message, versions="0", flexible="0+"):
     metadata_hash: int = int64()
 
 
+class TopicPartitions(Struct):
+    topic_id: uuid.UUID = uuid16()
+    partitions: list[int] = array(int32)
+
+
 class ShareGroupCurrentMemberAssignmentKey(Message, versions="14"):
     group_id: str = string()
     member_id: str = string()
@@ -46,4 +52,4 @@ class ShareGroupCurrentMemberAssignmentValue(Message, versions="0", flexible="0+
     member_epoch: int = int32()
     previous_member_epoch: int = int32()
     state: int = int8()
-    assigned_partitions: list[TopicIdPartitions] = array(TopicIdPartitions)
+    assigned_partitions: list[TopicPartitions] = array(TopicPartitions)

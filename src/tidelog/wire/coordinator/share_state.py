@@ -33,10 +33,10 @@ class ShareSnapshotValue(Message, versions="0", flexible="0+"):
     state_epoch: int = int32()
     leader_epoch: int = int32()
     start_offset: int = int64()
+    delivery_complete_count: int = int32(default=-1, tag=0)
     create_timestamp: int = int64()
     write_timestamp: int = int64()
     state_batches: list[StateBatch] = array(StateBatch)
-    delivery_complete_count: int = int32(default=-1, tag=0)
 
 
 class ShareUpdateKey(Message, versions="1"):
@@ -49,5 +49,5 @@ class ShareUpdateValue(Message, versions="0", flexible="0+"):
     snapshot_epoch: int = int32()
     leader_epoch: int = int32()
     start_offset: int = int64()
-    state_batches: list[StateBatch] = array(StateBatch)
     delivery_complete_count: int = int32(default=-1, tag=0)
+    state_batches: list[StateBatch] = array(StateBatch)

@@ -17,7 +17,7 @@ class StreamsGroupMetadataKey(Message, versions="17"):
     group_id: str = string()
 
 
-class ConfigPair(Struct):
+class LastAssignmentConfig(Struct):
     key: str = string()
     value: str = string()
 
@@ -26,7 +26,9 @@ class StreamsGroupMetadataValue(Message, versions="0", flexible="0+"):
     epoch: int = int32()
     metadata_hash: int = int64()
     validated_topology_epoch: int = int32(default=-1, tag=0)
-    last_assignment_configs: list[ConfigPair] = array(ConfigPair, tag=1)
+    last_assignment_configs: list[LastAssignmentConfig] | None = array(LastAssignmentConfig, nullable="0+", tag=1)
+    stored_description_topology_epoch: int = int32(default=-1, tag=2)
+    failed_description_topology_epoch: int = int32(default=-1, tag=3)
 
 
 class StreamsGroupMemberMetadataKey(Message, versions="19"):
@@ -34,23 +36,23 @@ class StreamsGroupMemberMetadataKey(Message, versions="19"):
     member_id: str = string()
 
 
+class KeyValue(Struct):
+    key: str = string()
+    value: str = string()
+
+
 class Endpoint(Struct):
     host: str = string()
     port: int = uint16()
 
 
-class ClientTag(Struct):
-    key: str = string()
-    value: str = string()
-
-
 class StreamsGroupMemberMetadataValue(Message, versions="0", flexible="0+"):
-    instance_id: str | None = string(nullable="0+", default=None)
-    rack_id: str | None = string(nullable="0+", default=None)
+    instance_id: str | None = string(nullable="0+")
+    rack_id: str | None = string(nullable="0+")
     client_id: str = string()
     client_host: str = string()
     rebalance_timeout_ms: int = int32(default=-1)
     topology_epoch: int = int32()
     process_id: str = string()
     user_endpoint: Endpoint | None = struct(Endpoint, nullable="0+")
-    client_tags: list[ClientTag] = array(ClientTag)
+    client_tags: list[KeyValue] = array(KeyValue)
