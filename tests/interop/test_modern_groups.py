@@ -117,7 +117,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
         consumer("deleted", "consumer").close()
         broker.tool(GROUPS, "--delete", "--group", "deleted")
         kept = [consumer("new-librdkafka", "consumer"), consumer("classic", "classic")]
-        opened.callback(lambda: [one.close() for one in kept])
+        for one in kept:
+            opened.callback(one.close)
 
         def are_there() -> bool:
             for one in kept:
@@ -192,10 +193,7 @@ def test_offsets_and_lags(kafka: Kafka, place: str) -> None:
                 shown = ("-" if value is None else str(value) for value in (line["committed_offset"], line["lag"]))
                 ours[group, line["topic"], str(line["partition"])] = tuple(shown)
     assert ours == theirs
-    lags = {
-        json.loads(line)["group"]: json.loads(line)["lag"]
-        for line in run_ok("groups", "lag", place, "--json").stdout.splitlines()
-    }
+    lags = {one["group"]: one["lag"] for one in map(json.loads, run_ok("groups", "lag", place, "--json").stdout.splitlines())}
     assert lags["new-left"] == 50 and lags["new-java"] == lags["sharing"] == 0
 
 
