@@ -54,12 +54,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 from tidelog.errors import InvalidArgumentError
+from tidelog.near_names import did_you_mean
 
 logger = logging.getLogger("tidelog.config")
 
@@ -380,11 +381,3 @@ def unaliased(properties: Mapping[str, PropertyValue], *, warn: bool = True) -> 
                 _warned.add(alias)
                 logger.warning("%s is used as %s", alias, name)
     return {**found, **{name: value for name, value in properties.items() if name not in _ALIASES}}
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean …?)` with the name that was probably meant; nothing if none is close."""
-    from difflib import get_close_matches  # For an error's text only.
-
-    close = get_close_matches(name.replace("_", "."), known, 1)
-    return f" (did you mean {close[0]}?)" if close else ""

@@ -142,6 +142,11 @@ def format_local(time_ms: int, zone: str | None = None) -> str | None:
     return f"{zones.local_time(time_ms, found).isoformat(timespec='milliseconds')} {zones.zone_name(found)}"
 
 
+def show_timestamp(timestamp: int) -> str:
+    """Return a timestamp of a record or an index for a message: as ISO 8601 and as the number that is stored."""
+    return f"{format_time(timestamp)} ({timestamp})" if timestamp >= 0 else f"no time ({timestamp})"
+
+
 def doubtful_unit(number: int) -> str | None:
     """Return what to say of a number that is taken as epoch milliseconds and is more likely of another unit; None for others.
 

@@ -166,14 +166,15 @@ def test_damage_is_one_line_with_path_and_position(tmp_path: Path) -> None:
 def test_careless_use(tmp_path: Path) -> None:
     ran = run("find", tmp_path / "nowhere", "topic", "--at", 0)
     assert (ran.exit_code, ran.error) == (1, f"tidelog: no such folder ({tmp_path / 'nowhere'})")
-    assert run("find", tmp_path, "topic", "--at", 0).error == f"tidelog: no partition of a Kafka log here ({tmp_path})"
+    ran = run("find", tmp_path, "topic", "--at", 0)
+    assert ran.error == f"tidelog: no partition of a Kafka log here: the folder is empty ({tmp_path})"
     ran = run("find", KAFKA_3 / "v2-lz4-ct-0", "v2-lz4-ct", "--at", 0)
     assert ran.exit_code == 1
     assert "a partition's folder, its parent is the data folder" in ran.error
     ran = run("find", KAFKA_3 / "meta.properties", "v2-lz4-ct", "--at", 0)
     assert (ran.exit_code, ran.stdout) == (1, "")
     ran = run("find", KAFKA_3, "v2-lz4", "--at", 0)
-    assert (ran.exit_code, ran.error) == (1, f"tidelog: no topic 'v2-lz4' ({KAFKA_3})")
+    assert (ran.exit_code, ran.error) == (1, f"tidelog: no topic 'v2-lz4' (did you mean v2-lz4-ct or v2-lz4-lat?) ({KAFKA_3})")
     ran = run("find", KAFKA_3, "two-partitions", "--at", 0, "--partition", 7)
     assert ran.exit_code == 1
     assert "no partition 7 of topic 'two-partitions', only 0, 1" in ran.error

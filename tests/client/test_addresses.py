@@ -64,7 +64,7 @@ def test_ports_that_are_none(text: str) -> None:
         parse_addresses(text)
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "http"])
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "sasl_ssl"])
 def test_other_protocols_are_refused(protocol: str) -> None:
     with pytest.raises(InvalidArgumentError, match="another security protocol"):
         parse_addresses(f"{protocol}://a:9092")

@@ -31,6 +31,7 @@ from tidelog.reader.segment_time import largest_timestamp
 from tidelog.reader.time_search import find_offset
 from tidelog.reader.trace import Trace
 from tidelog.records.compression import Codec
+from tidelog.times import show_timestamp
 
 SEGMENT = 40
 NOW_MS = 1_600_604_800_000
@@ -180,7 +181,7 @@ def test_a_last_entry_of_the_roll_that_is_not_true(wrong: int, tmp_path: Path, c
                 ((offset, time) for offset, time in enumerate(times) if time >= target), None
             )
     (notice,) = [record.getMessage() for record in caplog.records]
-    assert f"entry 0 ({largest + wrong} at offset {SEGMENT}) does not agree with the log" in notice
+    assert f"entry 0 ({show_timestamp(largest + wrong)} at offset {SEGMENT}) does not agree with the log" in notice
 
 
 @pytest.mark.parametrize("offset", [3, 5, 9, 10])

@@ -38,6 +38,7 @@ from tidelog.records.control import ControlType
 from tidelog.records.legacy import build_message_set, encode_message
 from tidelog.records.records import Record
 from tidelog.records.validation import AppendOrigin, ValidatedRecords, ValidationRules, validate_and_assign_offsets
+from tidelog.times import format_time
 
 NOW = 1_700_000_000_000
 START = 1_234_567
@@ -393,7 +394,7 @@ class TestCreateTime:
         """LogValidatorTest.testInvalidCreateTimeNonCompressedV1/V2, testInvalidCreateTimeCompressedV1/V2: 1 ms beyond."""
         old = (NOW - 1001,) * 3
         limits = {"before_max_ms": 1000, "after_max_ms": 1000, "magic": magic}
-        refusal(batch(magic, codec, timestamps=old), InvalidTimestampError, "outside of", **limits)
+        refusal(batch(magic, codec, timestamps=old), InvalidTimestampError, "the earliest that", **limits)
         append(batch(magic, codec, timestamps=[t + 1 for t in old]), **limits)
         append(batch(magic, codec, timestamps=(NOW + 1000, -1, NOW)), **limits)
 
@@ -447,12 +448,12 @@ class TestClaims:
     def test_out_of_range(self, magic: int, codec: Codec) -> None:
         """The claimed time is judged, as the records' own are: those are what would be stored."""
         late = batch(magic, codec, timestamp_type=LOG_APPEND_TIME, append_time=NOW + 11)
-        refusal(late, InvalidTimestampError, "outside", magic=magic, after_max_ms=10)
+        refusal(late, InvalidTimestampError, "the latest that", magic=magic, after_max_ms=10)
         none = batch(magic, codec, timestamp_type=LOG_APPEND_TIME, append_time=-1)
         refusal(none, InvalidTimestampError, "set the timestamp type", magic=magic)
         hidden = batch(magic, codec, timestamps=(NOW, NOW - 11), timestamp_type=LOG_APPEND_TIME, append_time=NOW)
         if (magic, codec) != (1, Codec.NONE):
-            error = refusal(hidden, InvalidTimestampError, "outside", magic=magic, before_max_ms=10)
+            error = refusal(hidden, InvalidTimestampError, "the earliest that", magic=magic, before_max_ms=10)
             assert [one.batch_index for one in error.record_errors] == [1]
 
     @pytest.mark.parametrize("magic", [1, 2])
@@ -464,12 +465,36 @@ class TestClaims:
 
 
 class TestRecordErrors:
+    @pytest.mark.parametrize(("magic", "codec"), [case for case in FORMATS if case[0] > 0])
+    @pytest.mark.parametrize(
+        ("name", "off_ms", "words"),
+        [
+            ("message.timestamp.before.max.ms", -1001, "is before {}, the earliest that"),
+            ("message.timestamp.after.max.ms", 1001, "is after {}, the latest that"),
+            ("message.timestamp.difference.max.ms", 1001, "is after {}, the latest that"),
+            ("message.timestamp.difference.max.ms", -1001, "is before {}, the earliest that"),
+        ],
+    )
+    def test_refusals_name_the_bound_and_its_property(self, magic: int, codec: Codec, name: str, off_ms: int, words: str) -> None:
+        """Only the bound that was crossed is named, as a time: the other one may be none."""
+        config = {name: "1000", "message.format.version": ("0.9.0", "0.10.0", "3.0")[magic]}
+        rules = ValidationRules.from_config(LogConfig.from_properties(config), 0)
+        data = bytearray(batch(magic, codec, timestamps=(NOW + off_ms,)))
+        with pytest.raises(InvalidTimestampError) as raised:
+            validate_and_assign_offsets(data, list(iter_headers(data)), rules, base_offset=0, now_ms=NOW)
+        bound = format_time(NOW + (1000 if off_ms > 0 else -1000))
+        (one,) = raised.value.record_errors
+        assert one.message == f"timestamp {format_time(NOW + off_ms)} {words.format(bound)} {name} allows"
+
     @pytest.mark.parametrize("codec", V2_CODECS)
     def test_invalid_timestamp_has_batch_index(self, codec: Codec) -> None:
         """LogValidatorTest.testInvalidTimestampExceptionHasBatchIndex."""
         data = batch(2, codec, timestamps=(NOW - 1001,) * 3)
         error = refusal(data, InvalidTimestampError, before_max_ms=1000, after_max_ms=1000)
-        text = f"timestamp {NOW - 1001} is outside of {NOW - 1000} to {NOW + 1000}"
+        text = (
+            f"timestamp {format_time(NOW - 1001)} is before {format_time(NOW - 1000)}, "
+            "the earliest that message.timestamp.before.max.ms allows"
+        )
         assert error.record_errors == tuple(RecordError(i, text) for i in range(3))
         assert str(error) == f"record 0: {text} (and 2 more refused) (at byte 0)"
 
@@ -650,7 +675,8 @@ class TestRules:
             }
         )
         rules = ValidationRules.from_config(config, 4)
-        assert rules == ValidationRules(LOG_APPEND_TIME, 5, 7, True, Codec.GZIP, 3, 1, 4, 9)
+        by = "message.timestamp.difference.max.ms"
+        assert rules == ValidationRules(LOG_APPEND_TIME, 5, 7, True, Codec.GZIP, 3, 1, 4, 9, after_property=by)
 
     @pytest.mark.parametrize(
         ("properties", "codec", "level"),

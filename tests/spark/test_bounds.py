@@ -27,9 +27,8 @@ from tidelog.errors import (
     UnsupportedForMessageFormatError,
 )
 from tidelog.model import TopicPartition
-from tidelog.reader.log_dir import LogDir
 from tidelog.sources.opening import open_source
-from tidelog.spark.bounds import OffsetRange, resolve_ranges, select_partitions
+from tidelog.spark.bounds import OffsetRange, existing_topics, resolve_ranges, select_partitions
 from tidelog.spark.columns import arrow_schema
 from tidelog.spark.options import ReadOptions, parse_options
 from tidelog.spark.source import TidelogReader
@@ -43,7 +42,7 @@ def parse(**options: Any) -> ReadOptions:
 def ranges(**options: Any) -> dict[TopicPartition, OffsetRange]:
     parsed = parse(**options)
     with open_source(parsed.source) as source:
-        return resolve_ranges(parsed, source, select_partitions(parsed, source.topics()))
+        return resolve_ranges(parsed, source, select_partitions(parsed, source, existing_topics(parsed, source)))
 
 
 def offsets(reader: TidelogReader) -> list[tuple[str, int, int]]:
@@ -54,13 +53,16 @@ def offsets(reader: TidelogReader) -> list[tuple[str, int, int]]:
 
 def selected(**options: Any) -> list[TopicPartition]:
     parsed = parse(**options)
-    return select_partitions(parsed, LogDir(parsed.source).topics())
+    with open_source(parsed.source) as source:
+        return select_partitions(parsed, source, existing_topics(parsed, source))
 
 
 def test_subscribe_selects_all_partitions_of_its_topics() -> None:
     assert selected(subscribe="two-partitions,empty") == [("empty", 0), ("two-partitions", 0), ("two-partitions", 1)]
-    with pytest.raises(UnknownTopicOrPartitionError, match=r"no topic nowhere: expected one of .*empty"):
+    with pytest.raises(UnknownTopicOrPartitionError, match=r"no topic 'nowhere': expected one of .*empty"):
         selected(subscribe="empty,nowhere")
+    with pytest.raises(UnknownTopicOrPartitionError, match=r"no topic 'two_partition' \(did you mean two-partitions\?\)"):
+        selected(subscribe="empty,two_partition")
 
 
 def test_a_pattern_is_found_in_names_and_selects_no_internal_topics(caplog: pytest.LogCaptureFixture) -> None:

@@ -75,7 +75,7 @@ def test_rows_are_the_folder_s(brokers: str, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"subscribe": "nowhere"}, UnknownTopicOrPartitionError, "no topic nowhere"),
+        ({"subscribe": "nowhere"}, UnknownTopicOrPartitionError, "no topic 'nowhere'"),
         ({"assign": '{"two-partitions": [4]}'}, UnknownTopicOrPartitionError, "no partition 4"),
         ({"subscribe": "two-partitions", "startingTimestamp": 10**15}, NotFoundError, "no record of two-partitions-0 reaches"),
         ({"subscribe": "two-partitions", "startingOffsets": JSON % (7, 900)}, OffsetOutOfRangeError, "outside two-partitions-1"),

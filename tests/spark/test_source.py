@@ -181,7 +181,7 @@ def test_a_wrong_option_is_one_message_at_load(load: Load) -> None:
 
 
 def test_an_unknown_topic_is_one_message(load: Load) -> None:
-    with pytest.raises(Exception, match=r"tidelog.errors.UnknownTopicOrPartitionError: no topic nowhere") as error:
+    with pytest.raises(Exception, match=r"tidelog.errors.UnknownTopicOrPartitionError: no topic 'nowhere'") as error:
         load("nowhere").count()
     assert str(error.value).count("File ") == 1
 

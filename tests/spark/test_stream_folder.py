@@ -323,7 +323,7 @@ def delete(folder: Path, builder: LogBuilder) -> None:
     [
         (retention, OffsetOutOfRangeError, r"orders-0 offsets \[20, \d\d\), \d+ of them: the log starts at"),
         (cut, OffsetOutOfRangeError, r"orders-0 ends at 3, the stream was at 20: it was truncated, or deleted and created again"),
-        (delete, UnknownTopicOrPartitionError, "no topic orders"),
+        (delete, UnknownTopicOrPartitionError, "no topic 'orders'"),
     ],
 )
 @pytest.mark.parametrize("restarted", [False, True])

@@ -179,7 +179,9 @@ class Interpreter:
             return self._length("h" if kind == "string" else "i", data) + (data or b"")
         struct_bytes = b"" if value is None else self._struct(field.get("fields") or self.commons[kind], value)
         if field["type"] == kind and within(self.version, field.get("nullableVersions")):
-            return b"\xff" if value is None else b"\x01" + struct_bytes
+            # What Kafka's generated code does: seen in its bytes.
+            null = b"\x00" if within(self.version, field.get("taggedVersions")) else b"\xff"
+            return null if value is None else b"\x01" + struct_bytes
         return struct_bytes
 
     def _length(self, code: str, value: Any) -> bytes:

@@ -42,20 +42,20 @@ def declaration_differences(definitions: dict[str, Definition], classes: Sequenc
             if within(version, definition["flexibleVersions"]) != cls.is_flexible(version):
                 found.append(f"{cls.__name__} v{version}: flexible")
             commons = {common["name"]: common["fields"] for common in definition.get("commonStructs", [])}
-            found += _struct_differences(f"{cls.__name__} v{version}", cls, definition["fields"], version, commons)
+            of_stored = cls.API_KEY < 0
+            found += _struct_differences(f"{cls.__name__} v{version}", cls, definition["fields"], version, commons, of_stored)
     return found
 
 
 def _struct_differences(
-    where: str, cls: type[Struct], fields: list[Definition], version: int, commons: dict[str, Any]
+    where: str, cls: type[Struct], fields: list[Definition], version: int, commons: dict[str, Any], of_stored: bool
 ) -> list[str]:
     theirs = [field for field in fields if within(version, field["versions"])]
     named = {snake(field["name"]) for field in theirs}
-    older = issubclass(cls, Message) and cls.API_KEY < 0
     ours = [
         field
         for field in cls.FIELDS
-        if version in field.versions and not (older and field.tag is not None and field.name not in named)
+        if version in field.versions and not (of_stored and field.tag is not None and field.name not in named)
     ]
     if [snake(field["name"]) for field in theirs] != [field.name for field in ours]:
         return [f"{where}: {[field.name for field in ours]} instead of {[field['name'] for field in theirs]}"]
@@ -68,7 +68,7 @@ def _struct_differences(
         elif element[0].isupper():
             if RENAMED.get(mine.of.__name__, mine.of.__name__) != element:
                 found.append(f"{place}: made of {mine.of.__name__}, not {element}")
-            found += _struct_differences(place, mine.of, its.get("fields") or commons[element], version, commons)
+            found += _struct_differences(place, mine.of, its.get("fields") or commons[element], version, commons, of_stored)
     return found
 
 

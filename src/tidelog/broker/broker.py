@@ -55,6 +55,7 @@ from tidelog.broker.topic_changes import Job
 from tidelog.clock import Clock, SystemClock
 from tidelog.config import PropertyValue
 from tidelog.errors import InvalidArgumentError, TopicExistsError, UnknownTopicOrPartitionError
+from tidelog.folder_path import folder_path
 from tidelog.model import TopicPartition
 from tidelog.records.batch import CREATE_TIME, iter_headers
 from tidelog.records.builder import build_batch_v2
@@ -112,7 +113,7 @@ class Broker:
         if folder is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="tidelog-")
             folder = Path(self._temporary.name) / "data"
-        self.data_dir = Path(folder)
+        self.data_dir = folder_path(folder)
         self._serving: BrokerThread | None = None
         self._if_dropped: weakref.finalize[..., Broker] | None = None
         _brokers.add(self)

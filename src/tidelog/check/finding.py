@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from tidelog.errors import TidelogError
 from tidelog.reader.missing.missing_offsets import MissingOffsets
-from tidelog.times import format_time
+from tidelog.times import show_timestamp
 
 MOST_PER_FILE = 20
 """Faults reported of one file; the others are counted."""
@@ -118,8 +118,7 @@ def show_offset_entry(offset: int, position: int) -> str:
 
 def show_time_entry(timestamp: int, offset: int) -> str:
     """Return an entry of a time index as text."""
-    time = f"{format_time(timestamp)} ({timestamp})" if timestamp >= 0 else str(timestamp)
-    return f"{time} at offset {offset}"
+    return f"{show_timestamp(timestamp)} at offset {offset}"
 
 
 def shortened(findings: Iterable[Finding]) -> list[Finding]:

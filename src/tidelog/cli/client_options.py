@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 
 import click
 
+from tidelog.cli.local_path import LocalPath
 from tidelog.client.connections.addresses import secured
+from tidelog.folder_path import folder_path
 from tidelog.sources.opening import kind_of
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -37,7 +39,7 @@ def client_options(function: Decorated) -> Decorated:
         click.option(
             "--config",
             metavar="FILE",
-            type=click.Path(),
+            type=LocalPath(),
             is_eager=True,
             expose_value=False,
             callback=_keep_file,
@@ -51,10 +53,13 @@ def client_options(function: Decorated) -> Decorated:
 def reached(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Return brokers with the configuration of this run, anything else unchanged. Raises InvalidArgumentError, StorageError."""
     file, given = ctx.meta.get(_FILE), ctx.meta.get(_GIVEN, {})
-    if value is None or (file is None and not given):
-        return value
-    if not kind_of(value).is_cluster:
-        raise click.UsageError(f"--config and -X are for brokers, HOST:PORT, not for {kind_of(value).name}: {value!r}.", ctx)
+    if value is None:
+        return None
+    kind = kind_of(value)
+    if file is None and not given:
+        return str(folder_path(value)) if kind.is_local else value
+    if not kind.is_cluster:
+        raise click.UsageError(f"--config and -X are for brokers, HOST:PORT, not for {kind.name}: {value!r}.", ctx)
     return _secured(value, file, given)
 
 
@@ -63,7 +68,7 @@ def config_option(of: str) -> Callable[[Decorated], Decorated]:
     return click.option(
         f"--{of}-config",
         metavar="FILE",
-        type=click.Path(),
+        type=LocalPath(),
         is_eager=True,
         expose_value=False,
         callback=lambda ctx, param, value: ctx.meta.__setitem__(f"{_FILE}.{of}", value),

@@ -6,6 +6,7 @@ import os
 
 import click
 
+from tidelog.cli.local_path import LocalPath
 from tidelog.config import INT32_MAX
 
 
@@ -22,7 +23,7 @@ interval_option = click.option(
     help="index.interval.bytes of the topics. [default: found from the indexes]",
 )
 out_option = click.option(
-    "--out", "out_dir", metavar="DIR", type=click.Path(), help="Write the files under this folder; the data folder is only read."
+    "--out", "out_dir", metavar="DIR", type=LocalPath(), help="Write the files under this folder; the data folder is only read."
 )
 time_maps_option = click.option(
     "--time-map/--no-time-map", "time_maps", default=True, show_default=True, help="Also build time maps."
@@ -31,5 +32,5 @@ jobs_option = click.option(
     "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Segments processed in parallel. [default: one per processor]"
 )
 time_map_dir_option = click.option(
-    "--time-map-dir", metavar="DIR", type=click.Path(), help="A folder of time maps, verified beside those in DIR."
+    "--time-map-dir", metavar="DIR", type=LocalPath(), help="A folder of time maps, verified beside those in DIR."
 )

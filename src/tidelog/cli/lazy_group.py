@@ -7,6 +7,8 @@ from typing import ClassVar, NamedTuple
 
 import click
 
+from tidelog.near_names import did_you_mean
+
 
 class Entry(NamedTuple):
     """One command of a group."""
@@ -31,6 +33,12 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = import_module(entry.module).command
         return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in self.entries and not name.startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {name!r}{did_you_mean(name, self.entries, most=3)}.")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

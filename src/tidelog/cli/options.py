@@ -12,6 +12,7 @@ import click
 from tidelog.cli.client_options import client_options, reached
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import show_time
+from tidelog.folder_path import folder_path
 from tidelog.sources.opening import kind_of
 from tidelog.times import parse_duration
 
@@ -56,7 +57,7 @@ def _brokers(ctx: click.Context, param: click.Parameter, value: str) -> str:
 def _folder(ctx: click.Context, param: click.Parameter, value: str) -> str:
     if data_dir_of(value) is None and not Path(value).exists():
         raise click.UsageError(f"{ctx.info_name} needs a data folder, DIR, not {kind_of(value).name}: {value!r}.")
-    return value
+    return str(folder_path(value))
 
 
 def broker_config_option(function: Decorated) -> Decorated:

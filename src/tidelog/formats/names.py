@@ -50,6 +50,7 @@ MAX_NAME_LENGTH = 255
 _SUFFIXED_DIR = re.compile(r"^(\S+)-(\S+)\.(\S+)(-delete|-stray|-future)$")
 _OFFSET = re.compile(r"[+-]?[0-9]+")
 _DIGITS = 20
+_LOG_FILE = re.compile(r"[0-9]+\.log(\.swap)?", re.ASCII)
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -79,6 +80,14 @@ def base_offset_of_log(path: Path, ending: str = LOG_SUFFIX) -> int:
         return int(text)
     expected = f"an offset of {_DIGITS} digits before {ending!r}"
     raise CorruptDataError("not the name of a segment", path=path, found=path.name, expected=expected)
+
+
+def is_log_file(name: str) -> bool:
+    """Say whether a file is one of a log's segments by its name, which is digits: `server.log` and `controller.log` are none.
+
+    Names with another number of digits count: they are damaged (`base_offset_of_log`), and to be reported as such.
+    """
+    return _LOG_FILE.fullmatch(name) is not None
 
 
 def is_suffixed_dir(name: str) -> bool:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from tidelog.errors import CorruptIndexError, IndexFullError, InvalidArgumentError, InvalidOffsetError
 from tidelog.formats.index_entries import MAX_RELATIVE_OFFSET, IndexEntries
+from tidelog.times import show_timestamp
 
 _ENTRY = struct.Struct(">qi")
 
@@ -86,9 +87,9 @@ class TimeIndex(IndexEntries):
                     "offsets in a time index cannot go back", path=self.path, found=offset, expected=expected
                 )
             if timestamp < last_timestamp:
-                expected = f"at least {last_timestamp}"
+                expected = f"at least {show_timestamp(last_timestamp)}"
                 raise InvalidArgumentError(
-                    "times in a time index cannot go back", path=self.path, found=timestamp, expected=expected
+                    "times in a time index cannot go back", path=self.path, found=show_timestamp(timestamp), expected=expected
                 )
         if timestamp > last_timestamp:
             if not 0 <= relative <= MAX_RELATIVE_OFFSET:
@@ -136,8 +137,8 @@ class TimeIndex(IndexEntries):
                 raise CorruptIndexError(
                     "a time index with decreasing timestamps",
                     path=self.path,
-                    found=last.timestamp,
-                    expected=f">= {first.timestamp}",
+                    found=show_timestamp(last.timestamp),
+                    expected=f"at least {show_timestamp(first.timestamp)}",
                 )
             if last.offset < self.base_offset:
                 raise CorruptIndexError(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import uuid
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from tidelog.errors import TidelogError
 from tidelog.groups.group_table import StoredGroup
+from tidelog.groups.modern_groups import CLASSIC, ModernMember
 from tidelog.model import TopicPartition
 from tidelog.records.compression import Bytes
 from tidelog.wire.coordinator.consumer_protocol import PROTOCOL_TYPE, read_assignment
 
 EMPTY = "Empty"
 STABLE = "Stable"
+UNKNOWN = "Unknown"
 DEAD = "Dead"
 """Also of a group that does not exist."""
 
@@ -25,6 +28,8 @@ class GroupListing(NamedTuple):
     protocol_type: str
     """`consumer`; empty of a group that only commits offsets."""
     coordinator: str | None
+    type: str | None = CLASSIC
+    """`classic`, `consumer`, `share` or `streams`; None if a broker before Kafka 3.7 lists it."""
 
 
 class GroupMember(NamedTuple):
@@ -38,7 +43,7 @@ class GroupMember(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A group and its members; `state` is Kafka's word. The members of KIP-848's groups are unknown: there are none here."""
+    """A group and its members; `state` is Kafka's word."""
 
     group: str
     state: str
@@ -46,10 +51,12 @@ class GroupDescription(NamedTuple):
     protocol: str
     coordinator: str | None
     members: tuple[GroupMember, ...]
+    type: str = CLASSIC
+    """`classic`, `consumer`, `share` or `streams`."""
 
     @property
     def member_count(self) -> int | None:
-        """How many members it has; None if nothing says, as of the groups of KIP-848."""
+        """How many members it has; None if nothing says, as of streams groups that brokers coordinate."""
         return len(self.members) if self.members or self.state in (EMPTY, DEAD) else None
 
 
@@ -81,25 +88,40 @@ def describe(
     return GroupDescription(group, state, protocol_type, protocol or "", None, found)
 
 
-def describe_stored(group: str, stored: StoredGroup) -> GroupDescription:
-    """Return a group as it was written last."""
+def describe_stored(group: str, stored: StoredGroup, name_of: Callable[[uuid.UUID], str]) -> GroupDescription:
+    """Return a group as it was written last. `name_of` returns what a topic id stands for."""
+    if stored.modern is not None:
+        members = tuple(_modern_member(member, name_of) for member in stored.modern.members)
+        return GroupDescription(group, state_of(stored), stored.modern.type, "", None, members, stored.modern.type)
     metadata = stored.metadata
     if metadata is None:
         return GroupDescription(group, EMPTY, "", "", None, ())
-    members = ((one, one.assignment) for one in metadata.members)
-    return describe(group, state_of(stored), metadata.protocol_type, metadata.protocol, members)
+    classic = ((one, one.assignment) for one in metadata.members)
+    return describe(group, state_of(stored), metadata.protocol_type, metadata.protocol, classic)
+
+
+def _modern_member(member: ModernMember, name_of: Callable[[uuid.UUID], str]) -> GroupMember:
+    assigned = None
+    if member.assigned is not None:
+        assigned = tuple(sorted(TopicPartition(name_of(one.topic_id), one.partition) for one in member.assigned))
+    return GroupMember(member.member_id, member.group_instance_id, member.client_id, member.client_host, assigned)
 
 
 def list_stored(groups: Mapping[str, StoredGroup]) -> list[GroupListing]:
     """Return groups as brokers list them, by name."""
-    return [
-        GroupListing(name, state_of(one), "" if one.metadata is None else one.metadata.protocol_type, None)
-        for name, one in sorted(groups.items())
-    ]
+    return [_listing(name, one) for name, one in sorted(groups.items())]
+
+
+def _listing(name: str, one: StoredGroup) -> GroupListing:
+    if one.modern is not None:
+        return GroupListing(name, state_of(one), one.modern.type, None, one.modern.type)
+    return GroupListing(name, state_of(one), "" if one.metadata is None else one.metadata.protocol_type, None)
 
 
 def state_of(stored: StoredGroup) -> str:
     """Return Kafka's word for a group's state, as far as the log knows it."""
+    if stored.modern is not None:
+        return stored.modern.state or UNKNOWN
     return STABLE if stored.metadata is not None and stored.metadata.members else EMPTY
 
 

@@ -12,7 +12,7 @@ A partition's batches are read in order, as the coordinator of Kafka 3.9.1 loads
 | COMMIT | what waits is committed, unless what is committed already stands after it in the log |
 | ABORT, or any other control record | what waits is dropped |
 | a group | its generation and members; without a value: there is none, its offsets stay |
-| keys of other versions: groups of the newer protocols | skipped |
+| groups of the newer protocols | for folders (`modern_groups`); a coordinator of classic groups skips them |
 
 An offset stands where its batch does: `record_offset` is the offset of the batch's first record. Producer epochs do not matter.
 Kafka 4 differs in one line: a record without a value outside of transactions also drops what open transactions have written
@@ -21,7 +21,7 @@ before it. Of a log that Tidelog's broker wrote both say the same: it deletes su
 
 from __future__ import annotations
 
-import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from struct import Struct
@@ -29,6 +29,7 @@ from typing import Final, NamedTuple
 
 from tidelog.errors import ProtocolError
 from tidelog.groups.group_offsets import CommittedOffset, GroupOffsets
+from tidelog.groups.modern_groups import ModernGroup, ModernRecords
 from tidelog.groups.offset_records import GROUP_KEY_VERSION, MAX_STRING, OFFSET_KEY_VERSION
 from tidelog.model import TopicPartition
 from tidelog.records.control import ControlType
@@ -37,8 +38,6 @@ from tidelog.wire.codec import decoder
 from tidelog.wire.coordinator.group_metadata import GroupMetadataKey, GroupMetadataValue
 from tidelog.wire.coordinator.offset_commit import OffsetCommitKey, OffsetCommitValue
 from tidelog.wire.coordinator.versioned import decode_versioned, version_of
-
-logger = logging.getLogger("tidelog.groups")
 
 _VERSION: Final = Struct(">h")
 _OFFSET_KEYS: Final = (_VERSION.pack(0), _VERSION.pack(OFFSET_KEY_VERSION))
@@ -65,6 +64,8 @@ class StoredGroup:
 
     metadata: GroupMetadataValue | None = None
     offsets: GroupOffsets = field(default_factory=GroupOffsets)
+    modern: ModernGroup | None = None
+    """The group, if it is of one of the newer protocols: then `metadata` is None."""
 
 
 class GroupTable:
@@ -78,10 +79,10 @@ class GroupTable:
         self._only = None if only is None else group_prefix(only)
         self._observe = observe
         # By key, after its version. No value is looked into before the end: nearly all are old by then.
-        self._groups: dict[bytes, bytes] = {}
+        self._groups: dict[bytes, _Stored] = {}
         self._committed: dict[bytes, _Stored] = {}
         self._pending: dict[int, dict[bytes, _Stored]] = {}
-        self._strange: set[int] = set()
+        self._modern = ModernRecords()
 
     def read(self, batches: Iterable[StateBatch]) -> None:
         """Read the partition's batches, or the next of them. Raises ProtocolError for a record without a key."""
@@ -110,14 +111,11 @@ class GroupTable:
                     if only is not None and identity != only:
                         continue
                     if value is not None:
-                        self._groups[identity] = value
+                        self._groups[identity] = _Stored(value, base_offset)
                     else:
                         self._groups.pop(identity, None)
-                elif (number := version_of(key)) not in self._strange:
-                    self._strange.add(number)
-                    logger.warning(
-                        "records with keys of version %d do not belong to classic groups: they are kept, but not read", number
-                    )
+                elif only is None or identity.startswith(only):
+                    self._modern.read(version_of(key), identity, value, base_offset)
 
     def _end(self, producer_id: int, *, is_commit: bool) -> None:
         pending = self._pending.pop(producer_id, None)
@@ -138,8 +136,8 @@ class GroupTable:
         malformed or too new, if it counts.
         """
         groups: dict[str, StoredGroup] = {}
-        for identity, value in self._groups.items():
-            groups[_read_group_key(identity).group] = StoredGroup(decode_versioned(GroupMetadataValue, value))
+        for identity, stored in self._groups.items():
+            groups[_read_group_key(identity).group] = StoredGroup(decode_versioned(GroupMetadataValue, stored.value))
 
         def offsets_of(group: str) -> GroupOffsets:
             stored = groups.get(group)
@@ -155,6 +153,25 @@ class GroupTable:
                 group, key = _place(identity)
                 offsets_of(group).put_pending(producer_id, key, _committed(stored))
         return groups
+
+    def all_groups(self) -> dict[str, StoredGroup]:
+        """Return the groups of every type by name. Raises as `groups`; what cannot be read of the newer ones is in `unread`."""
+        groups = self.groups()
+        classic = {_read_group_key(identity).group: stored.record_offset for identity, stored in self._groups.items()}
+        for name, modern in self._modern.groups().items():
+            if classic.get(name, -1) <= modern.record_offset:
+                groups[name] = StoredGroup(offsets=groups[name].offsets if name in groups else GroupOffsets(), modern=modern)
+        return groups
+
+    @property
+    def has_modern(self) -> bool:
+        """Whether there are records of groups of the newer protocols."""
+        return not self._modern.is_empty
+
+    @property
+    def unread(self) -> Counter[str]:
+        """What could not be read of groups of the newer protocols, and how many records."""
+        return self._modern.unread
 
 
 def group_prefix(group: str) -> bytes:

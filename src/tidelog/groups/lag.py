@@ -218,6 +218,8 @@ class PartitionLag:
     """None if the group has none: what it will be given is its own decision."""
     metadata: str = ""
     """The metadata committed with it."""
+    delivered: int = 0
+    """Of a share group: records after its start offset, which stands for the committed one, that need no delivery any more."""
     log_start_offset: int
     end_offset: int
     """Where the group's reading ends: the high watermark; with read_committed the last stable offset."""
@@ -248,7 +250,7 @@ class PartitionLag:
 
     @property
     def lag(self) -> int | None:
-        return None if self.position is None else max(0, self.end_offset - self.position)
+        return None if self.position is None else max(0, self.end_offset - self.position - self.delivered)
 
     @property
     def lag_ms(self) -> int | None:

@@ -15,7 +15,7 @@ partitions are opened on request.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,12 +30,14 @@ from tidelog.errors import (
     TidelogError,
     UnknownTopicOrPartitionError,
 )
+from tidelog.folder_path import folder_path
 from tidelog.formats import names
 from tidelog.formats.checkpoints import read_offset_checkpoint
 from tidelog.formats.dir_lock import is_locked
 from tidelog.formats.files import Notices
 from tidelog.formats.names import MAX_NAME_LENGTH
 from tidelog.model import METADATA_TOPIC, TopicPartition
+from tidelog.near_names import near_topics
 from tidelog.reader.log import Log
 from tidelog.reader.missing.claims import Claims
 from tidelog.reader.missing.missing_offsets import MissingOffsets
@@ -44,27 +46,46 @@ if TYPE_CHECKING:
     from tidelog.metadata.image import MetadataImage
 
 _SHOWN_PARTITIONS = 5
-_FILES_OF_A_LOG = (names.LOG_SUFFIX, names.LOG_SUFFIX + names.SWAP_SUFFIX)
+_MOST_LISTED = 200
+"""So many folders are looked into for one that may have been meant."""
 
 
 class LogDir:
-    """The data folder at `path`; with `skip_damaged` its logs skip damage. Raises DataDirNotFoundError if it is none."""
+    """The data folder at `path` (or `file:` URL); with `skip_damaged` its logs skip damage.
+
+    Raises DataDirNotFoundError if it is none, InvalidArgumentError for an address with another scheme.
+    """
 
     def __init__(self, path: str | os.PathLike[str], *, skip_damaged: bool = False) -> None:
-        self.path = Path(path)
+        self.path = folder_path(path)
         self.skip_damaged = skip_damaged
         self.notices = Notices()
         if not self._partitions:
-            hint = ""
-            if any(name.endswith(_FILES_OF_A_LOG) for name in self._names):
-                hint = "; this is a partition's folder, its parent is the data folder"
-            elif lost := self.missing_partitions():
-                shown = ", ".join(f"{one.topic}-{one.partition}" for one in lost[:_SHOWN_PARTITIONS])
-                hint = f", but checkpoints name {len(lost)}: {shown}{', ...' if len(lost) > _SHOWN_PARTITIONS else ''}"
-            raise DataDirNotFoundError(f"no partition of a Kafka log here{hint}", path=self.path)
+            raise DataDirNotFoundError(f"no partition of a Kafka log here{self._hint()}", path=self.path)
 
     def __repr__(self) -> str:
         return f"LogDir({str(self.path)!r})"
+
+    def _hint(self) -> str:
+        """Return what the folder is, or which one was probably meant, as the end of a sentence."""
+        from tidelog.reader.metadata_log import metadata_dir  # Takes a while.
+
+        if not self._names:
+            return ": the folder is empty"
+        if any(map(names.is_log_file, self._names)):
+            return "; this is a partition's folder, its parent is the data folder"
+        if lost := self.missing_partitions():
+            shown = ", ".join(f"{one.topic}-{one.partition}" for one in lost[:_SHOWN_PARTITIONS])
+            return f", but checkpoints name {len(lost)}: {shown}{', ...' if len(lost) > _SHOWN_PARTITIONS else ''}"
+        found = [name for name in sorted(self._names)[:_MOST_LISTED] if _partitions_in(self.path / name)]
+        if found:
+            shown = ", ".join(found[:_SHOWN_PARTITIONS]) + (", ..." if len(found) > _SHOWN_PARTITIONS else "")
+            return f"; {shown} in it {'is a data folder' if len(found) == 1 else 'are data folders'}"
+        if metadata_dir(self.path).is_dir():
+            return ", only a KRaft metadata log; tidelog dump shows its files"
+        if _partitions_in(self.path.absolute().parent):
+            return "; its parent is a data folder"
+        return ""
 
     def topics(self) -> dict[str, list[int]]:
         """Return the partitions of each topic, both in order."""
@@ -78,7 +99,9 @@ class LogDir:
         found = sorted(key.partition for key in self._partitions if key.topic == topic)
         if not found:
             lost = len(self.missing_partitions(topic))
-            hint = f", but a checkpoint names it: {lost} partition{'s are' if lost > 1 else ' is'} missing" if lost else ""
+            hint = near_topics(topic, self.topics())
+            if lost:
+                hint = f", but a checkpoint names it: {lost} partition{'s are' if lost > 1 else ' is'} missing"
             raise UnknownTopicOrPartitionError(f"no topic {topic!r}{hint}", path=self.path)
         return found
 
@@ -129,10 +152,11 @@ class LogDir:
 
     def _is_set_compacted(self, topic: str) -> bool:
         """Return whether the cluster metadata in the folder, if any, say that a topic is compacted."""
-        return self._image is not None and "compact" in self._image.topic_config(topic).get("cleanup.policy", "")
+        return self.image is not None and "compact" in self.image.topic_config(topic).get("cleanup.policy", "")
 
     @cached_property
-    def _image(self) -> MetadataImage | None:
+    def image(self) -> MetadataImage | None:
+        """The cluster metadata in the folder, None if there are none that can be read."""
         # Read on demand, because it takes time.
         from tidelog.reader.metadata_log import read_metadata_log
 
@@ -240,30 +264,19 @@ class LogDir:
         except FileNotFoundError:
             raise DataDirNotFoundError("no such folder", path=self.path) from None
         except NotADirectoryError:
-            raise DataDirNotFoundError("not a folder", path=self.path) from None
+            hint = ""
+            if names.is_log_file(self.path.name):
+                hint = " but a segment's file: the data folder is the one above its folder, and tidelog dump shows a single file"
+            raise DataDirNotFoundError(f"not a folder{hint}", path=self.path) from None
         except OSError as error:
             raise StorageError(f"cannot list a folder: {error.strerror}", path=self.path) from error
 
     @cached_property
     def _partitions(self) -> set[TopicPartition]:
-        found = set()
-        for name in self._names:
-            if names.is_suffixed_dir(name):
-                continue
-            try:
-                key = names.parse_topic_partition_name(name)
-            except InvalidArgumentError:
-                continue
-            if key.topic != METADATA_TOPIC and names.log_dir_name(*key) == name and self._holds_a_log(name):
-                found.add(key)
-        return found
+        return set(_partitions_among(self.path, self._names))
 
     def _holds_a_log(self, name: str) -> bool:
-        try:
-            files = [file.name for file in (self.path / name).iterdir()]
-        except OSError:
-            return False  # Not a folder, or removed since the listing.
-        return names.PARTITION_METADATA in files or any(file.endswith(_FILES_OF_A_LOG) for file in files)
+        return _holds_a_log(self.path / name)
 
     def _is_moving(self, name: str, there: list[str]) -> bool:
         """Return whether a partition has a ``-delete``, ``-stray`` or ``-future`` folder. Kafka shortens topics with very long
@@ -285,3 +298,32 @@ class LogDir:
             return any((self.path / name).iterdir())
         except OSError:
             return False
+
+
+def _partitions_among(folder: Path, listed: Iterable[str]) -> Iterator[TopicPartition]:
+    """Yield the partitions among the names in a folder."""
+    for name in listed:
+        if names.is_suffixed_dir(name):
+            continue
+        try:
+            key = names.parse_topic_partition_name(name)
+        except InvalidArgumentError:
+            continue
+        if key.topic != METADATA_TOPIC and names.log_dir_name(*key) == name and _holds_a_log(folder / name):
+            yield key
+
+
+def _partitions_in(folder: Path) -> bool:
+    """Return whether a folder holds a partition; False for what cannot be listed."""
+    try:
+        return any(True for _ in _partitions_among(folder, (entry.name for entry in folder.iterdir())))
+    except OSError:
+        return False
+
+
+def _holds_a_log(folder: Path) -> bool:
+    try:
+        files = [file.name for file in folder.iterdir()]
+    except OSError:
+        return False  # No folder, or gone since it was listed.
+    return names.PARTITION_METADATA in files or any(map(names.is_log_file, files))

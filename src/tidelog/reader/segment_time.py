@@ -30,6 +30,7 @@ from tidelog.reader.segment import LargestTimestamp, Segment
 from tidelog.reader.trace import BatchesStep, RecordStep, TimeIndexStep, Trace
 from tidelog.records.batch import BatchHeader
 from tidelog.records.records import first_record_at, max_timestamp_record
+from tidelog.times import show_timestamp
 
 MAPPED_BYTES = 16 * 1024 * 1024
 """The distance from which reading a time map is cheaper than a walk."""
@@ -75,7 +76,8 @@ def largest_timestamp(segment: Segment, at_least: int | None = None) -> LargestT
     if indexed.source == "index" and largest.source == "log" and not segment.is_last:
         # A roll writes the largest timestamp as the last entry. A live segment's index may lag behind.
         path = segment.log_path if index is None or index.path is None else index.path
-        segment.notices.note(path, f"ends at {indexed.timestamp}, the segment at {largest.timestamp}: entries are missing")
+        ends = f"ends at {show_timestamp(indexed.timestamp)}, the segment at {show_timestamp(largest.timestamp)}"
+        segment.notices.note(path, f"{ends}: entries are missing")
     segment.largest = largest
     return largest
 
@@ -203,7 +205,7 @@ def _entry(
         if trace is not None:
             trace.steps.clear()  # The offset index was asked about another batch than the relevant one.
         return TimestampOffset(entry.timestamp, batch.last_offset), batch
-    reason = f"entry {slot} ({entry.timestamp} at offset {entry.offset}) does not agree with the log"
+    reason = f"entry {slot} ({show_timestamp(entry.timestamp)} at offset {entry.offset}) does not agree with the log"
     segment.distrust_time_index(None if index.entries == 1 and _is_file_time(segment, entry) else reason)
     return None
 

@@ -35,6 +35,7 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from struct import Struct
 from typing import NamedTuple
 
@@ -160,14 +161,14 @@ def _assign_batch(
         raise_fault(refused, max_timestamp, header, None if header.is_compressed else header.position, None)
     claim = claim_refused(header, rules, low, high) if claims else None
     if refused or claim:
-        _refuse_batch(memoryview(data)[start:end], header, first_ms, last_ms, rules.is_compacted, claim)
+        _refuse_batch(memoryview(data)[start:end], header, first_ms, last_ms, rules, claim)
     if count == 0:
         raise InvalidRecordError("a batch without records", position=header.position)
     is_in_order &= header.last_offset - header.base_offset + 1 == count
     target = source if rules.target_codec is None or (header.is_control and source is Codec.NONE) else rules.target_codec
     if source is target and is_in_order and rules.magic == 2:
         if claims:  # Its records' own times come to light.
-            _refuse_batch(memoryview(data)[start:end], header, low, high, False)
+            _refuse_batch(memoryview(data)[start:end], header, low, high, replace(rules, is_compacted=False))
         return _patched_batch(records, header, _target(rules, target, now_ms), base_offset, max_timestamp)
     to = _target(rules, target, now_ms)
     if rules.magic == 2 and is_in_order and is_plain and not claims:
@@ -210,19 +211,20 @@ def _patched_batch(
 
 
 def _refuse_batch(
-    section: memoryview, header: BatchHeader, low: int, high: int, needs_keys: bool, claim: str | None = None
+    section: memoryview, header: BatchHeader, low: int, high: int, rules: ValidationRules, claim: str | None = None
 ) -> None:
     """Raise for the records of a v2 batch that the kernel refuses; for all of them where `claim` says why."""
     count = header.record_count
     shown = min(count, MAX_RECORD_ERRORS)
     listed = array("q", bytes(24 * shown))
-    total = kernel.check_records_v2(section, 0, len(section), count, header.base_timestamp, low, high, needs_keys, listed)[0]
+    first_ms, keyed = header.base_timestamp, rules.is_compacted
+    total = kernel.check_records_v2(section, 0, len(section), count, first_ms, low, high, keyed, listed)[0]
     refused = {}
     for index, reason, timestamp in zip(listed[::3], listed[1::3], listed[2::3], strict=True):
         if reason == _WITHOUT_KEY:
             refused[index] = Refused(False, index, NO_KEY)
         elif reason:
-            refused[index] = Refused(True, index, outside(timestamp, low, high))
+            refused[index] = Refused(True, index, outside(timestamp, low, high, rules))
     if claim:
         refused = {i: refused.get(i, Refused(True, i, claim)) for i in range(shown)}
         total = count
@@ -282,7 +284,7 @@ def _assign_messages(
             elif claim:
                 refused.append(Refused(True, index, claim))
             elif not (low <= timestamp <= high or timestamp == NO_TIMESTAMP):
-                (hidden if claims else refused).append(Refused(True, index, outside(timestamp, low, high)))
+                (hidden if claims else refused).append(Refused(True, index, outside(timestamp, low, high, rules)))
             max_inside = max(max_inside, timestamp)
             is_in_order &= inside + place.offset == len(sent)
             shown = header.max_timestamp if claims else timestamp
@@ -361,7 +363,7 @@ def _refused_messages(inside: MessageSet, rules: ValidationRules, low: int, high
         if rules.is_compacted and key_length < 0:
             yield Refused(False, index, NO_KEY)
         elif not (low <= timestamp <= high or timestamp == NO_TIMESTAMP):
-            yield Refused(True, index, outside(timestamp, low, high))
+            yield Refused(True, index, outside(timestamp, low, high, rules))
 
 
 def _check_inside(place: MessagePlace, data: Bytes, header: BatchHeader) -> None:

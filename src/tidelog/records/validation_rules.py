@@ -10,10 +10,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
+from tidelog.config import INT64_MAX, LogConfig
 from tidelog.config import LOG_APPEND_TIME as LOG_APPEND_TIME_NAME
-from tidelog.config import LogConfig
 from tidelog.errors import (
     InvalidRecordError,
     InvalidTimestampError,
@@ -24,6 +25,7 @@ from tidelog.errors import (
 from tidelog.model import NO_TIMESTAMP
 from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, BatchHeader
 from tidelog.records.compression import DEFAULT_DECOMPRESSION_LIMIT_BYTES, Codec
+from tidelog.times import format_time
 
 MIN_TIME = -(2**63)
 MAX_TIME = 2**63 - 1
@@ -33,6 +35,11 @@ MAX_RECORD_ERRORS = 1000
 """So many refused records are listed one by one: a compressed batch of 1 MB may hold millions."""
 
 _CLAIM = "the producer set the timestamp type LogAppendTime"
+
+_BEFORE = "message.timestamp.before.max.ms"
+_AFTER = "message.timestamp.after.max.ms"
+_DIFFERENCE = "message.timestamp.difference.max.ms"
+"""Counts where one of the other two is not set."""
 
 _LZ4_FAST = 9
 """Kafka's default level of LZ4, and the only one that it leaves to the fast compressor."""
@@ -65,6 +72,9 @@ class ValidationRules:
     leader_epoch: int = -1
     decompressed_max_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES
     """The largest decompressed size of records."""
+    before_property: str = _BEFORE
+    """The topic's property that `before_max_ms` comes from, for refusals."""
+    after_property: str = _AFTER
 
     @classmethod
     def from_config(cls, config: LogConfig, leader_epoch: int) -> ValidationRules:
@@ -80,6 +90,8 @@ class ValidationRules:
             timestamp_type=LOG_APPEND_TIME if config.message_timestamp_type == LOG_APPEND_TIME_NAME else CREATE_TIME,
             before_max_ms=config.timestamp_before_max_ms,
             after_max_ms=config.timestamp_after_max_ms,
+            before_property=_DIFFERENCE if config.message_timestamp_before_max_ms == INT64_MAX else _BEFORE,
+            after_property=_DIFFERENCE if config.message_timestamp_after_max_ms == INT64_MAX else _AFTER,
             is_compacted=config.is_compacted,
             target_codec=codec,
             target_level=level,
@@ -140,11 +152,18 @@ def claim_refused(header: BatchHeader, rules: ValidationRules, low: int, high: i
     claimed = header.max_timestamp
     if rules.timestamp_type == LOG_APPEND_TIME or claimed == NO_TIMESTAMP:
         return _CLAIM
-    return None if low <= claimed <= high else outside(claimed, low, high)
+    return None if low <= claimed <= high else outside(claimed, low, high, rules)
 
 
-def outside(timestamp: int, low: int, high: int) -> str:
-    return f"timestamp {timestamp} is outside of {low} to {high}"
+def outside(timestamp: int, low: int, high: int, rules: ValidationRules) -> str:
+    """Return why a timestamp outside of `[low, high]` is refused: which bound, and which property sets it."""
+    if timestamp > high:
+        return f"timestamp {format_time(timestamp)} is after {_shown(high)}, the latest that {rules.after_property} allows"
+    return f"timestamp {format_time(timestamp)} is before {_shown(low)}, the earliest that {rules.before_property} allows"
+
+
+_shown = lru_cache(maxsize=8)(format_time)
+"""A bound, which all refusals of a batch name."""
 
 
 class Refused(NamedTuple):

@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tidelog.config import did_you_mean
 from tidelog.errors import InvalidArgumentError
+from tidelog.near_names import did_you_mean
 from tidelog.security.jaas import OAUTH_MODULE, PLAIN_MODULE, PROPERTY, SCRAM_MODULE, LoginModule, parse_jaas
 from tidelog.security.oauth_bearer import OAUTHBEARER, without_user
 from tidelog.security.plain import PLAIN

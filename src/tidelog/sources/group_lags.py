@@ -12,22 +12,37 @@ Tasks can run one by one, on threads (`measure_all`), or in a Spark job. Groups 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from tidelog.client.consumer_groups.group_lag import GroupLag
 from tidelog.clock import Clock
-from tidelog.errors import NotFoundError
+from tidelog.errors import NotFoundError, TidelogError
 from tidelog.groups.lag import CatchUp, PartitionLag
 from tidelog.groups.positions import are_positions
 from tidelog.model import Isolation
+from tidelog.near_names import did_you_mean
 from tidelog.ordered_map import ordered_map
 from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.sources.groups import GroupBundle
 from tidelog.sources.opening import kind_of, open_source
+from tidelog.sources.source import Source
 
 THREADS = 8
 
-SUMMARY = ("group", "state", "members", "partitions", "lag", "lag_ms", "most_behind", "catches_up", "time_to_end_ms", "lost")
+SUMMARY = (
+    "group",
+    "state",
+    "members",
+    "partitions",
+    "lag",
+    "lag_ms",
+    "most_behind",
+    "catches_up",
+    "time_to_end_ms",
+    "lost",
+    "type",
+)
 
 _WORST = (CatchUp.NEVER, CatchUp.UNKNOWN, CatchUp.IN, CatchUp.AT_END)
 """A group as a whole, by its worst partition."""
@@ -76,7 +91,16 @@ def check_all_there(found: Sequence[GroupLag], wanted: tuple[str, ...] | None, p
     """Raise NotFoundError for a group that was requested by name and does not exist."""
     missing = set(wanted or ()) - {one.description.group for one in found}
     if missing:
-        raise NotFoundError(f"there is no group {min(missing)!r}", path=place)
+        with open_source(place) as source:
+            raise no_such_group(min(missing), source)
+
+
+def no_such_group(group: str, source: Source) -> NotFoundError:
+    """Return the error for a group that a source does not have; it names near ones."""
+    near = ""
+    with suppress(TidelogError):  # What is asked for a hint is not the news.
+        near = did_you_mean(group, [one.group for one in source.groups().list()], most=3)
+    return NotFoundError(f"there is no group {group!r}{near}", path=source.address)
 
 
 def keeps_positions(found: GroupLag) -> bool:
@@ -95,7 +119,7 @@ def _summary(found: GroupLag) -> tuple[Any, ...]:
     head = (found.description.group, found.description.state, found.description.member_count, len(found.partitions))
     known = [] if keeps_positions(found) else [one for one in found.partitions if one.lag is not None]
     if not known:
-        return (*head, *(None,) * 5, 0)
+        return (*head, *(None,) * 5, 0, found.description.type)
     worst = max(known, key=_behind)
     catches_up = min((one.time_to_end.catch_up for one in known), key=_WORST.index)
     times = [one.time_to_end.time_ms or 0 for one in known]
@@ -104,6 +128,7 @@ def _summary(found: GroupLag) -> tuple[Any, ...]:
         f"{worst.topic}-{worst.partition}" if worst.lag else None,
         *(catches_up.value, max(times) if catches_up in (CatchUp.IN, CatchUp.AT_END) else None),
         sum(one.lost for one in known),
+        found.description.type,
     )
 
 

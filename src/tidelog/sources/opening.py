@@ -12,11 +12,11 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from tidelog.client.connections.addresses import is_address
 from tidelog.errors import InvalidArgumentError
+from tidelog.folder_path import folder_path
 
 if TYPE_CHECKING:
     from tidelog.reader.log_dir import LogDir
@@ -48,7 +48,7 @@ class Kind:
 
 
 def _absolute(path: str) -> str:
-    return os.fspath(Path(path).absolute())
+    return os.fspath(folder_path(path).absolute())
 
 
 BROKERS = Kind("brokers", is_address, "tidelog.sources.brokers.broker_source:BrokerSource", is_cluster=True)
@@ -66,8 +66,11 @@ KINDS: list[Kind] = [BROKERS, FOLDER]
 
 
 def kind_of(address: Address) -> Kind:
-    """Return the kind of an address."""
-    return next(kind for kind in KINDS if kind.claims(address))
+    """Return the kind of an address. Raises InvalidArgumentError for a scheme that no kind claims."""
+    found = next(kind for kind in KINDS if kind.claims(address))
+    if found.is_local and isinstance(address, str | os.PathLike):
+        folder_path(address)
+    return found
 
 
 def open_source(address: Address, *, skip_damaged: bool = False) -> Source:

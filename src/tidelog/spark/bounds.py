@@ -36,14 +36,26 @@ MOST_NAMED = 5
 _log = logging.getLogger("tidelog.spark")
 
 
-def select_partitions(options: ReadOptions, existing: Mapping[str, list[int]], *, warns: bool = True) -> list[TopicPartition]:
-    """Return the partitions to read, sorted, out of the existing ones.
+def existing_topics(options: ReadOptions, source: Source) -> dict[str, list[int]]:
+    """Return the current partitions of each topic that may be read.
+
+    Raises BrokerError for a named topic that the user may not describe.
+    """
+    if options.pattern is not None:
+        return source.topics()
+    return source.topics(_named(options))
+
+
+def select_partitions(
+    options: ReadOptions, source: Source, existing: Mapping[str, list[int]], *, warns: bool = True
+) -> list[TopicPartition]:
+    """Return the partitions to read, sorted, out of the existing ones (`existing_topics`).
 
     Raises UnknownTopicOrPartitionError for a named topic or partition that does not exist. A pattern may match nothing.
     """
+    existing = {**existing, **{name: _found_now(name, source) for name in _named(options) if name not in existing}}
     if options.assigned is not None:
         for topic, partition in options.assigned:
-            _require(existing, topic, options.source)
             if partition not in existing[topic]:
                 raise UnknownTopicOrPartitionError(
                     f"no partition {partition} of topic {topic}",
@@ -52,8 +64,6 @@ def select_partitions(options: ReadOptions, existing: Mapping[str, list[int]], *
                 )
         return sorted(options.assigned)
     if options.topics is not None:
-        for topic in options.topics:
-            _require(existing, topic, options.source)
         topics: Iterable[str] = options.topics
     else:
         assert options.pattern is not None
@@ -64,11 +74,20 @@ def select_partitions(options: ReadOptions, existing: Mapping[str, list[int]], *
     return sorted(TopicPartition(topic, partition) for topic in topics for partition in existing[topic])
 
 
-def _require(existing: Mapping[str, list[int]], topic: str, path: str) -> None:
-    if topic not in existing:
-        names = sorted(existing)
-        shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-        raise UnknownTopicOrPartitionError(f"no topic {topic}", path=path, expected=f"one of {shown}" if names else None)
+def _found_now(name: str, source: Source) -> list[int]:
+    """Return the partitions of a topic that was not there a moment ago. Raises UnknownTopicOrPartitionError, BrokerError."""
+    try:
+        return source.partitions(name)
+    except UnknownTopicOrPartitionError as error:
+        names = sorted(source.topics())
+        if names and "did you mean" not in error.message:
+            error.expected = f"one of {', '.join(names[:10])}" + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+        raise
+
+
+def _named(options: ReadOptions) -> list[str]:
+    """Return the topics that the options name."""
+    return sorted(options.topics or {topic for topic, _ in options.assigned or ()})
 
 
 def missing_partitions(options: ReadOptions, source: Source) -> list[MissingOffsets]:

@@ -9,12 +9,11 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from tidelog.client.connections.addresses import parse_addresses, secured
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError
+from tidelog.folder_path import folder_path
 from tidelog.model import is_topic_name
 from tidelog.security.client_config import client_config, is_of_security
 from tidelog.times import parse_time
@@ -27,7 +26,6 @@ TIME_ZONE = "timeZone"
 """The option that names the zone of times without one."""
 
 INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 def folder(given: Mapping[str, str], option: str) -> str:
@@ -35,13 +33,12 @@ def folder(given: Mapping[str, str], option: str) -> str:
     text = given[option.lower()].strip()
     if not text:
         raise InvalidArgumentError(f"option {option} is empty")
-    if _URL.match(text):
-        parts = urlsplit(text)
-        if parts.scheme.lower() != "file" or parts.netloc not in ("", "localhost"):
-            raise InvalidArgumentError(f"option {option}: a folder that every worker can open is needed, not {text}")
-        text = unquote(parts.path)
+    try:
+        path = folder_path(text, "a folder that every worker can open (a path, or file:///path)")
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"option {option}: {error}") from None
     # Workers have their own working folders: relative paths refer to the driver's.
-    return os.fspath(Path(text).absolute())
+    return os.fspath(path.absolute())
 
 
 def broker_addresses(given: Mapping[str, str], option: str, text: str) -> str:

@@ -22,7 +22,14 @@ from tidelog.sources.opening import open_source
 from tidelog.sources.scan_plan import ScanRequest
 from tidelog.sources.source import Source
 from tidelog.sources.split import Split
-from tidelog.spark.bounds import OffsetRange, missing_partitions, report_missing, resolve_ranges, select_partitions
+from tidelog.spark.bounds import (
+    OffsetRange,
+    existing_topics,
+    missing_partitions,
+    report_missing,
+    resolve_ranges,
+    select_partitions,
+)
 from tidelog.spark.options import ReadOptions
 
 TASK_BYTES = 128 * 1024 * 1024
@@ -47,7 +54,8 @@ def plan_tasks(options: ReadOptions, wanted: int) -> list[Task]:
 
 def _plan(options: ReadOptions, source: Source, wanted: int) -> list[Task]:
     by_topic: dict[str, dict[int, OffsetRange]] = defaultdict(dict)
-    for (topic, partition), found in resolve_ranges(options, source, select_partitions(options, source.topics())).items():
+    keys = select_partitions(options, source, existing_topics(options, source))
+    for (topic, partition), found in resolve_ranges(options, source, keys).items():
         by_topic[topic][partition] = found
     shares = dict.fromkeys(by_topic, wanted if len(by_topic) == 1 else 1)
     planned = {topic: _plan_topic(options, source, topic, offsets, shares[topic]) for topic, offsets in by_topic.items()}

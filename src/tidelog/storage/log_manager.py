@@ -34,6 +34,7 @@ from typing import NamedTuple, TypeVar
 from tidelog.clock import Clock
 from tidelog.config import PropertyValue
 from tidelog.errors import InvalidArgumentError, StorageError
+from tidelog.folder_path import folder_path
 from tidelog.formats.dir_lock import DirLock
 from tidelog.metadata.image import MetadataImage
 from tidelog.model import TopicPartition
@@ -99,7 +100,7 @@ class LogManager:
         recovery_progress: Callable[[RecoveryProgress], None] | None = None,
         jitter: random.Random | None = None,
     ) -> None:
-        self.directory = Path(directory)
+        self.directory = folder_path(directory)
         self.clock = clock
         self._configured = ManagerConfig.from_properties(properties or {})
         self.scheduler = scheduler or Scheduler(clock)

@@ -218,9 +218,9 @@ class DecoderSource:
             self._flush()
             target = self._name("o")
             if is_nullable:
-                # A byte before it says whether it is present.
+                # A byte before it says whether it is present. Kafka writes 0 for a tagged one that is null, else -1.
                 self._line(f"{target} = None")
-                self._line(f"if {sign} >= 0:")
+                self._line(f"if {sign} >= {0 if field.tag is None else 1}:")
                 self.depth += 1
             self._struct(of, target)
             self.depth -= is_nullable

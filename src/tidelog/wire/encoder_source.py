@@ -131,17 +131,17 @@ class EncoderSource:
             target = self._name("o")
             self._line(f"{target} = {value}")
             if self.version in field.nullable and field.kind == kind:
-                self._nullable_struct(of, target)
+                self._nullable_struct(of, target, b"\xff" if field.tag is None else b"\x00")
             else:
                 self._struct(of, target)
         else:
             self._after_length(kind, of, field, value)
 
-    def _nullable_struct(self, of: type[Struct], target: str) -> None:
-        """Emit -1 for null, else 1 and the struct."""
+    def _nullable_struct(self, of: type[Struct], target: str, null: bytes) -> None:
+        """Emit `null` for null, else 1 and the struct."""
         self._flush()
         self._line(f"if {target} is None:")
-        self._line(f"    {self.write}({bytes([0xFF])!r})")
+        self._line(f"    {self.write}({null!r})")
         self._line("else:")
         self.depth += 1
         self.run.append(("b", "1"))
@@ -283,7 +283,8 @@ class EncoderSource:
         if field.kind == "array" and field.default is not None:
             return f"{value} is None or {value}" if self.version in field.nullable else value
         if field.kind == "struct":
-            return " or ".join(self._differs(inner, f"{value}.{inner.name}") for inner in field.of.FIELDS)
+            null = f"{value} is None or " if self.version in field.nullable else ""
+            return null + " or ".join(self._differs(inner, f"{value}.{inner.name}") for inner in field.of.FIELDS)
         return f"{value} is not None" if field.default is None else f"{value} != {field.default!r}"
 
 

@@ -168,10 +168,14 @@ def batches(versions: str = "0+", *, nullable: str | None = None, tag: int | Non
 @overload
 def struct(of: type[T], versions: str = ..., *, tag: int | None = ...) -> T: ...
 @overload
-def struct(of: type[T], versions: str = ..., *, nullable: str) -> T | None: ...
+def struct(of: type[T], versions: str = ..., *, nullable: str, tag: int | None = ...) -> T | None: ...
 def struct(of: type[T], versions: str = "0+", *, nullable: str | None = None, tag: int | None = None) -> T | None:
-    """A nested struct. A nullable one is null by default, and is preceded by a byte: -1 for null, else 1."""
-    default = () if nullable is None else None
+    """A nested struct. A nullable one is preceded by a byte, 1 if it is present.
+
+    The byte for null is -1, and null is the default. In a tagged field it is 0, and the default is a struct of defaults, as in
+    Kafka.
+    """
+    default = () if nullable is None or tag is not None else None
     return _declare("struct", versions, default, nullable=nullable, tag=tag, of=of)  # type: ignore[no-any-return]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 
 from tidelog.broker.groups.group import Group, GroupState, Member
@@ -10,6 +11,10 @@ from tidelog.groups.offset_records import GROUP_VALUE_VERSION, group_key
 from tidelog.records.state_batches import Entry, StateBatch
 from tidelog.wire.coordinator.group_metadata import GroupMetadataValue, MemberMetadata
 from tidelog.wire.coordinator.versioned import encode_versioned
+
+logger = logging.getLogger("tidelog.groups")
+_noted: set[bool] = set()
+"""Not empty once it was logged that groups are not coordinated here: each partition of the log may have some."""
 
 _FIRST_WITH_INSTANCES = 3
 """Older versions of the record have no field for static members, which become dynamic when the coordinator restarts, as in
@@ -57,6 +62,11 @@ def read_groups(batches: Iterable[StateBatch], now_ms: int) -> dict[str, Group]:
     """
     table = GroupTable()
     table.read(batches)
+    if table.has_modern and not _noted:
+        _noted.add(True)
+        logger.warning(
+            "the log has groups of newer protocols (consumer, share, streams): they are kept, but not coordinated here"
+        )
     groups: dict[str, Group] = {}
     for group_id, stored in table.groups().items():
         metadata = stored.metadata

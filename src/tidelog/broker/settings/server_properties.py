@@ -22,8 +22,9 @@ from tidelog.broker.settings.cluster_config import CLUSTER_PROPERTIES, ZOOKEEPER
 from tidelog.broker.settings.listener_limits import is_limit
 from tidelog.broker.settings.protocol_version import ProtocolVersion
 from tidelog.broker.settings.unused_properties import is_unused
-from tidelog.config import BROKER_NAMES, LogConfig, PropertyValue, did_you_mean, unaliased
+from tidelog.config import BROKER_NAMES, LogConfig, PropertyValue, unaliased
 from tidelog.errors import InvalidArgumentError
+from tidelog.near_names import did_you_mean
 from tidelog.security.client_config import PLAINTEXT
 from tidelog.storage.manager_config import MANAGER_PROPERTIES, ManagerConfig
 

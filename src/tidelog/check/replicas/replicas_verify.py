@@ -30,6 +30,7 @@ from tidelog.errors import (
 from tidelog.formats.checkpoints import read_offset_checkpoint
 from tidelog.formats.dir_lock import is_locked
 from tidelog.model import TopicPartition
+from tidelog.near_names import near_topics
 from tidelog.ordered_map import ordered_map
 from tidelog.reader.log_dir import LogDir
 from tidelog.storage.folder.meta_properties import META_PROPERTIES, known_cluster_id
@@ -121,7 +122,8 @@ def _partitions(directories: Sequence[Path], topics: Sequence[str]) -> tuple[lis
                 counts[key] = counts.get(key, 0) + 1
     unknown = [topic for topic in topics if all(key.topic != topic for key in counts)]
     if unknown:
-        raise UnknownTopicOrPartitionError(f"no topic {unknown[0]!r} in any of the folders", path=directories[0])
+        near = near_topics(unknown[0], sorted({key.topic for key in counts}))
+        raise UnknownTopicOrPartitionError(f"no topic {unknown[0]!r} in any of the folders{near}", path=directories[0])
     shared = sorted(key for key, count in counts.items() if count > 1)
     if not shared:
         raise UnknownTopicOrPartitionError("no partition is in two of the folders", path=directories[0])

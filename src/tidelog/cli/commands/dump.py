@@ -24,6 +24,7 @@ from pathlib import Path
 
 import click
 
+from tidelog.cli.local_path import LocalPath
 from tidelog.cli.options import json_option
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, one_line, show_time, table
@@ -72,7 +73,7 @@ class Dump:
 
 
 @click.command()
-@click.argument("file", metavar="FILE", type=click.Path())
+@click.argument("file", metavar="FILE", type=LocalPath())
 @click.option("--records", "with_records", is_flag=True, help="Also show the records of each batch (.log, .checkpoint).")
 @json_option
 def command(file: str, with_records: bool, as_json: bool) -> None:

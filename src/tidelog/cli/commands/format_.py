@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tidelog.broker.settings.server_properties import sort_properties
+from tidelog.cli.local_path import LocalPath
 from tidelog.cli.printing import notices
 from tidelog.config import INT32_MAX
 from tidelog.properties_file import read_properties_file
@@ -14,10 +15,10 @@ from tidelog.storage.folder.folder_format import format_folder
 
 
 @click.command("format")
-@click.argument("directory", metavar="[DIR]", type=click.Path(), required=False)
+@click.argument("directory", metavar="[DIR]", type=LocalPath(), required=False)
 @click.option("--cluster-id", required=True, metavar="ID", help="The cluster id that the controllers were formatted with.")
 @click.option("--node-id", type=click.IntRange(0, INT32_MAX), metavar="N", help="The broker's id. [default: node.id of --config]")
-@click.option("--config", "config_file", metavar="FILE", type=click.Path(), help="Kafka's server.properties of the broker.")
+@click.option("--config", "config_file", metavar="FILE", type=LocalPath(), help="Kafka's server.properties of the broker.")
 @click.option("--ignore-formatted", is_flag=True, help="Ignore a folder that is already formatted for the same node and cluster.")
 def command(directory: str | None, cluster_id: str, node_id: int | None, config_file: str | None, ignore_formatted: bool) -> None:
     """Format a data folder for a broker of a cluster, before its first start.

@@ -25,8 +25,11 @@ from tidelog.cli.printing.layout import Amount, json_line, one_line, show_span, 
 from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.time_options import Moment, TimeType, echo_moment, run_clock, time_zone_option
-from tidelog.errors import InvalidArgumentError, NotFoundError
+from tidelog.errors import InvalidArgumentError
+from tidelog.groups.description import DEAD
+from tidelog.groups.modern_groups import CLASSIC, SHARE
 from tidelog.model import OFFSETS_TOPIC, Isolation, TopicPartition
+from tidelog.sources.group_lags import no_such_group
 from tidelog.sources.opening import open_source
 from tidelog.times import parse_duration
 
@@ -74,8 +77,8 @@ def list_command(source: str, as_json: bool) -> None:
     if as_json:
         print_lines(json_line(one._asdict()) for one in listings)
     else:
-        rows = ([one.group, one.state, one.protocol_type or None, one.coordinator] for one in listings)
-        print_lines(table(("group", "state", "type", "coordinator"), rows))
+        rows = ([one.group, one.type, one.state, one.protocol_type or None, one.coordinator] for one in listings)
+        print_lines(table(("group", "type", "state", "protocol", "coordinator"), rows))
     report_missing(missing, as_json=as_json)
     end_with_missing(missing)
 
@@ -109,6 +112,8 @@ def describe_command(
     with open_source(source) as opened:
         groups = opened.groups()
         found = groups.describe(group, clock, isolation, window_ms)
+        is_there = found.description.state != DEAD or found.partitions
+        absent = None if is_there else no_such_group(group, opened)
     if groups.unknown_configs:
         names = ", ".join(sorted(groups.unknown_configs)[:5])
         notices.note(f"the configuration of {names} is not in the folder: Kafka's default retention of 7 days is assumed")
@@ -117,8 +122,8 @@ def describe_command(
         one for one in found.missing if one.topic == OFFSETS_TOPIC or _is_wanted(TopicPartition(one.topic, one.partition), wanted)
     ]
     note_missing_commits(missing)
-    if found.description.state == "Dead" and not found.partitions:
-        raise NotFoundError(f"there is no group {group!r}", path=source)
+    if absent is not None:
+        raise absent
     _note_notices(found, partitions)
     readers = {key: member.member_id for member in found.description.members for key in member.assignment or ()}
     if as_json:
@@ -144,8 +149,11 @@ def _note_notices(found: GroupLag, partitions: Iterable[PartitionLag]) -> None:
             )
 
 
+_COMMITTED, _START = "committed", "start"
+"""A share group commits nothing: it has a start offset."""
+
 _HEADER = (
-    *("topic", "partition", "committed", "end", "lag", "behind", "next record", "its time"),
+    *("topic", "partition", _COMMITTED, "end", "lag", "behind", "next record", "its time"),
     *("to the end", "deleted", "member"),
 )
 
@@ -155,10 +163,13 @@ def _lines(
 ) -> Iterator[str]:
     count = description.member_count
     members = "its members are not shown" if count is None else f"{count} member{'' if count == 1 else 's'}"
-    parts = [description.state, members, description.protocol_type, description.protocol]
+    kind = "" if description.type == CLASSIC else f"{description.type} group"
+    protocol_type = "" if description.protocol_type == description.type else description.protocol_type
+    parts = [kind, description.state, members, protocol_type, description.protocol]
     yield one_line(f"{description.group}: {', '.join(part for part in parts if part)}")
     if partitions:
-        yield from table(_HEADER, (_cells(one, readers.get(one.key)) for one in partitions))
+        header = [_START if description.type == SHARE and name == _COMMITTED else name for name in _HEADER]
+        yield from table(header, (_cells(one, readers.get(one.key)) for one in partitions))
 
 
 def _cells(one: PartitionLag, reader: str | None) -> list[object]:
@@ -195,6 +206,7 @@ def _json_lines(
         {
             "type": "group",
             "group": description.group,
+            "group_type": description.type,
             "state": description.state,
             "protocol_type": description.protocol_type,
             "protocol": description.protocol,
@@ -226,6 +238,7 @@ def _json_partition(group: str, one: PartitionLag, reader: str | None) -> dict[s
         "partition": one.partition,
         "committed_offset": one.committed_offset,
         "metadata": one.metadata,
+        "delivered": one.delivered,
         "log_start_offset": one.log_start_offset,
         "end_offset": one.end_offset,
         "high_watermark": one.high_watermark,

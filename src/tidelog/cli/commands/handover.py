@@ -15,6 +15,7 @@ from typing import NamedTuple
 import click
 
 from tidelog.cli.commands.kafka_admin import KafkaAdmin
+from tidelog.cli.local_path import LocalPath
 from tidelog.cli.options import broker_config_option, broker_properties, directory_argument, note_kafkas_since
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import one_line, show_bytes_size
@@ -44,7 +45,7 @@ _SHOWN_NAMES = 5
 
 @click.command()
 @directory_argument
-@click.option("--to", "target", metavar="KAFKA_DATA_DIR", required=True, type=click.Path(), help="The log.dir of that Kafka.")
+@click.option("--to", "target", metavar="KAFKA_DATA_DIR", required=True, type=LocalPath(), help="The log.dir of that Kafka.")
 @click.option("--bootstrap-server", metavar="HOST:PORT", required=True, help="The Kafka that takes over; it must be running.")
 @click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic; may be repeated. [default: all]")
 @click.option("--with-groups", is_flag=True, help="Also hand over consumer groups and transactions (internal topics).")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tidelog.cli.local_path import LocalPath
 from tidelog.cli.options import directory_argument, json_option, topic_argument
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, show_bytes_size, show_time, table
@@ -33,7 +34,7 @@ _DEFAULTS = LogConfig()
 @click.command()
 @directory_argument
 @topic_argument
-@click.argument("file", metavar="FILE", type=click.Path())
+@click.argument("file", metavar="FILE", type=LocalPath())
 @click.option("--timestamp", "timestamp_column", metavar="COL", required=True, help="The column with each record's timestamp.")
 @click.option(
     "--timestamp-unit",

@@ -22,6 +22,7 @@ from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.server_properties import described, sort_properties
 from tidelog.broker.settings.unused_properties import GUARDS
 from tidelog.cli.app import EXIT_ERROR
+from tidelog.cli.local_path import LocalPath
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.log_lines import log_lines
 from tidelog.clock import Clock, SystemClock
@@ -32,10 +33,8 @@ logger = logging.getLogger("tidelog.serve")
 
 
 @click.command()
-@click.option(
-    "--data", "data_dir", metavar="DIR", type=click.Path(), help="The data folder; made if missing. [default: log.dirs]"
-)
-@click.option("--config", "config_file", metavar="FILE", type=click.Path(), help="Kafka's server.properties, unchanged.")
+@click.option("--data", "data_dir", metavar="DIR", type=LocalPath(), help="The data folder; made if missing. [default: log.dirs]")
+@click.option("--config", "config_file", metavar="FILE", type=LocalPath(), help="Kafka's server.properties, unchanged.")
 @click.option("--listen", metavar="[HOST:]PORT", help="Where to listen; ':PORT' for every interface. [default: 127.0.0.1:9092]")
 @click.option("--advertise", metavar="HOST:PORT", help="The address that clients are given. [default: where it listens]")
 @click.option(

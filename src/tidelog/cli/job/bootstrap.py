@@ -8,6 +8,7 @@ import click
 
 from tidelog.cli.client_options import config_option, reached_by
 from tidelog.cli.job.running import JobOptions, job_options, run_job
+from tidelog.cli.local_path import LocalPath
 from tidelog.cli.options import data_dir_of, source_argument
 from tidelog.cli.printing import notices
 from tidelog.cli.time_options import Moment, TimeType, echo_moment, run_clock, time_zone_option
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--subscribe", metavar="TOPIC[,TOPIC]", required=True, help="The topics.")
 @time_zone_option
 @click.option("--from", "start", type=TimeType(), help="Start of the history. [default: the log's start]")
-@click.option("--cut", "cut_path", metavar="FILE", required=True, type=click.Path(), help="The file of the cut.")
+@click.option("--cut", "cut_path", metavar="FILE", required=True, type=LocalPath(), help="The file of the cut.")
 @config_option("history-source")
 @click.option(
     "--history-source",

@@ -8,6 +8,7 @@ import click
 
 from tidelog.cli.client_options import client_options, config_option, reached, reached_by
 from tidelog.cli.job.running import JobOptions, job_options, run_job
+from tidelog.cli.local_path import LocalPath
 from tidelog.cli.options import check_brokers
 from tidelog.cli.printing import notices
 from tidelog.cli.time_options import Moment, TimeType, echo_moment, time_zone_option
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 @click.argument("target", metavar="HOST:PORT", callback=reached)
 @client_options
 @click.option("--group", required=True, metavar="GROUP", help="The group to move.")
-@click.option("--map", "map_dir", metavar="DIR", type=click.Path(), help="The mirror's folder.")
+@click.option("--map", "map_dir", metavar="DIR", type=LocalPath(), help="The mirror's folder.")
 @config_option("source")
 @click.option(
     "--source",

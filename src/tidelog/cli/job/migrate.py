@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.job.running import JobOptions, job_options, run_job
+from tidelog.cli.local_path import LocalPath
 from tidelog.cli.options import directory_argument
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command("migrate")
 @directory_argument
-@click.argument("out_dir", metavar="OUT", type=click.Path())
+@click.argument("out_dir", metavar="OUT", type=LocalPath())
 @click.option("--topic", help="Only this topic.")
 @job_options
 def command(directory: str, out_dir: str, topic: str | None, options: JobOptions) -> None:

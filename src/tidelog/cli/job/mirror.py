@@ -8,6 +8,7 @@ import click
 
 from tidelog.cli.client_options import config_option, reached_by
 from tidelog.cli.job.running import JobOptions, job_options, run_job
+from tidelog.cli.local_path import LocalPath
 from tidelog.cli.options import check_brokers, source_argument
 from tidelog.times import parse_duration
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 @source_argument
 @config_option("target")
 @click.option("--target", callback=reached_by("target"), required=True, metavar="HOST:PORT", help="The cluster to copy to.")
-@click.option("--map", "map_dir", required=True, metavar="DIR", type=click.Path(), help="The folder of the offset maps.")
+@click.option("--map", "map_dir", required=True, metavar="DIR", type=LocalPath(), help="The folder of the offset maps.")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic; may be repeated.")
 @click.option("--pattern", metavar="REGEX", help="Only topics whose whole name matches.")
 @click.option("--prefix", default="", metavar="TEXT", help="Prefix of topic names in the target.")

@@ -9,6 +9,7 @@ import click
 
 from tidelog.cli.client_options import config_option, reached_by
 from tidelog.cli.job.running import JobOptions, job_options, run_job
+from tidelog.cli.local_path import LocalPath
 from tidelog.cli.options import check_brokers, data_dir_of, partition_option, source_argument, topic_argument
 from tidelog.cli.time_options import Moment, echo_moment, time_range_options
 from tidelog.errors import InvalidArgumentError
@@ -44,7 +45,7 @@ def _shift_ms(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 )
 @click.option("--target-topic", metavar="TOPIC", help="The topic to copy to. [default: of the same name]")
 @click.option(
-    "--map", "map_dir", metavar="DIR", required=True, type=click.Path(), help="Folder for the offset map and the progress."
+    "--map", "map_dir", metavar="DIR", required=True, type=LocalPath(), help="Folder for the offset map and the progress."
 )
 @click.option("--shift-times", "shift_ms", metavar="[-]DURATION", callback=_shift_ms, help="Move all timestamps: 7d, -1h30m.")
 @click.option(

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from tidelog.cli.local_path import LocalPath
 from tidelog.cli.options import isolation_option, partition_option, source_argument
 from tidelog.cli.time_options import Moment, time_range_options
 from tidelog.errors import InvalidArgumentError
@@ -178,7 +179,7 @@ def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
             click.option(
                 "--time-map-dir",
                 metavar="DIR",
-                type=click.Path(),
+                type=LocalPath(),
                 help="A folder of time maps, used before those beside the segments.",
             ),
             click.option("--skip-damaged", is_flag=True, help="Skip damaged batches and report them; the exit code is then 3."),
@@ -196,7 +197,7 @@ def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
                 help="Encoding of keys and values in text, jsonl and csv; base64 keeps every byte. [default: utf8]",
             ),
             click.option(
-                "--output", "-o", metavar="FILE", type=click.Path(), help="Write to FILE, which appears once it is complete."
+                "--output", "-o", metavar="FILE", type=LocalPath(), help="Write to FILE, which appears once it is complete."
             ),
         )
     ):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 EXPECTED = "host:port, or several separated by commas"
 
 _ADDRESS = re.compile(
-    r"(?:(?P<protocol>[A-Za-z][A-Za-z0-9_]*)://)?"
+    r"(?:(?P<protocol>(?i:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL))://)?"
     r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]*)))"
     r":(?P<port>\d{1,5})",
     re.ASCII,

@@ -21,6 +21,7 @@ from tidelog.client.connections.connection import Connection
 from tidelog.client.connections.failures import RETRIABLE, RetryTimer, error_for
 from tidelog.errors import BrokerError, BrokerUnreachableError, TidelogError, UnknownTopicOrPartitionError
 from tidelog.model import TopicPartition
+from tidelog.near_names import near_topics
 from tidelog.security.access import Access
 from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
@@ -240,6 +241,12 @@ class Cluster:
         self.refresh(None)
         return dict(sorted(self._topics.items()))
 
+    def topics_named(self, names: Iterable[str]) -> dict[str, TopicState]:
+        """Return those of the topics that are there now, by name. Raises BrokerError for one that the user may not see."""
+        wanted = list(names)
+        self.refresh(wanted)
+        return {name: self._topics[name] for name in wanted if name in self._topics}
+
     def topic(self, name: str, *, create: bool = False) -> TopicState:
         """Return the known metadata of a topic. Raises UnknownTopicOrPartitionError."""
         return self._topics.get(name) or self.topic_now(name, create=create)
@@ -249,8 +256,14 @@ class Cluster:
         self.refresh([name], create=create)
         state = self._topics.get(name)
         if state is None:
-            raise UnknownTopicOrPartitionError(f"no topic {name!r}", path=str(self))
+            raise UnknownTopicOrPartitionError(f"no topic {name!r}{self._near(name)}", path=str(self))
         return state
+
+    def _near(self, name: str) -> str:
+        try:
+            return near_topics(name, self.topics())
+        except TidelogError:  # What is asked for a hint is not the news.
+            return ""
 
     def leader(self, key: TopicPartition) -> Leader:
         """Return a partition's leader, as far as known; (-1, -1) without one. Raises UnknownTopicOrPartitionError."""

@@ -49,9 +49,21 @@ del CLASSES[ErrorCode.UNKNOWN_SERVER_ERROR]
 """That class says nothing about the cause."""
 
 
+FORBIDDEN = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+
+
 def error_for(code: int, what: str, place: object, detail: str | None = None) -> TidelogError:
     """Return the error for a broker's error code; `what` was requested, `place` is the broker."""
     name = code_name(code)
+    if code in FORBIDDEN:
+        detail = "the user lacks the permission for it"  # Brokers only repeat the code in words.
     text = f"{what}: {detail}" if detail else what
     cls = CLASSES.get(code, BrokerError)
     if issubclass(cls, BrokerError):

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from tidelog.client.connections.cluster import NO_LEADER, Cluster
 from tidelog.client.consumer_groups.groups import committed_offsets, describe_group
+from tidelog.client.consumer_groups.modern_groups import ShareOffset, share_offsets
 from tidelog.client.consumer_groups.next_records import first_records, next_records
 from tidelog.client.reading.offsets import NotFound, OffsetAnswer, list_offsets
 from tidelog.client.reading.partition_fetcher import PartitionFetcher
@@ -37,8 +38,9 @@ from tidelog.groups.lag import (
     retention_at_the_earliest,
     topic_rate,
 )
+from tidelog.groups.modern_groups import SHARE
 from tidelog.groups.offsets_topic import partition_of
-from tidelog.model import EARLIEST, LATEST, OFFSETS_TOPIC, Isolation, TopicPartition
+from tidelog.model import EARLIEST, LATEST, NO_TIMESTAMP, OFFSETS_TOPIC, Isolation, TopicPartition
 from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.reader.time_search import FoundOffset
 from tidelog.records.records import Bounds, iter_records
@@ -85,7 +87,8 @@ def group_lag(
     partitions.
     """
     description = describe_group(cluster, group)
-    committed = committed_offsets(cluster, group)
+    shared = share_offsets(cluster, group) if description.type == SHARE else {}
+    committed = _starts(shared) if description.type == SHARE else committed_offsets(cluster, group)
     wanted = dict.fromkeys([*committed, *(key for member in description.members for key in member.assignment or ())])
     led = with_leaders(cluster, wanted)
     ends = log_ends(cluster, led, isolation)
@@ -93,15 +96,32 @@ def group_lag(
     positions = {
         key: (max(committed[key].offset, end.log_start_offset), end.end_offset) for key, end in ends.items() if key in committed
     }
-    records = next_records(cluster, positions, isolation)
-    rates = _group_rates(cluster, group, positions, now_ms, window_ms, history)
+    # Of a share group with a lag of 0 all records are done, although its start offset lies before some.
+    searched = {key: held for key, held in positions.items() if key not in shared or shared[key].lag != 0}
+    records = dict.fromkeys(positions) | dict(next_records(cluster, searched, isolation))
+    rates = {} if shared else _group_rates(cluster, group, positions, now_ms, window_ms, history)
     growths = _topic_rates(cluster, rates, ends, now_ms)
     taken = _retention(cluster, records, ends, growths, now_ms)
     return GroupLag(
         description,
-        tuple(_lag(key, ends[key], committed.get(key), records, rates, growths, taken, now_ms) for key in sorted(led)),
+        tuple(
+            _lag(key, ends[key], committed.get(key), shared.get(key), records, rates, growths, taken, now_ms)
+            for key in sorted(led)
+        ),
         tuple(sorted(wanted.keys() - set(led))),
     )
+
+
+def _starts(shared: Mapping[TopicPartition, ShareOffset]) -> dict[TopicPartition, CommittedOffset]:
+    """Return a share group's start offsets in the place of committed ones."""
+    return {key: CommittedOffset(one.start_offset, -1, "", NO_TIMESTAMP) for key, one in shared.items()}
+
+
+def _delivered(shared: ShareOffset | None, ends: Ends) -> int:
+    """Return how many records after the start offset a share group needs no more, as far as the brokers say."""
+    if shared is None or shared.lag < 0:
+        return 0
+    return max(0, ends.high_watermark - max(shared.start_offset, ends.log_start_offset) - shared.lag)
 
 
 def with_leaders(cluster: Cluster, keys: Mapping[TopicPartition, object]) -> list[TopicPartition]:
@@ -137,6 +157,7 @@ def _lag(
     key: TopicPartition,
     ends: Ends,
     committed: CommittedOffset | None,
+    shared: ShareOffset | None,
     records: Mapping[TopicPartition, NextRecord | None],
     rates: Mapping[TopicPartition, GroupRate],
     growths: Mapping[TopicPartition, float],
@@ -150,6 +171,7 @@ def _lag(
         now_ms=now_ms,
         committed_offset=None if committed is None else committed.offset,
         metadata="" if committed is None else committed.metadata,
+        delivered=_delivered(shared, ends),
         log_start_offset=ends.log_start_offset,
         end_offset=ends.end_offset,
         high_watermark=ends.high_watermark,

@@ -4,6 +4,7 @@
 |---|---|---|
 | all groups | ListGroups (key 16) | every broker: each knows those that it coordinates |
 | state, members, assignments | DescribeGroups (15) | the group's coordinator |
+| the same for groups of the newer protocols | `modern_groups` | |
 | committed offsets, of all partitions | OffsetFetch (9) v2 and later, Kafka 0.10.2 | the coordinator |
 | commits by a non-member | OffsetCommit (8) | the coordinator, which refuses while the group has members |
 
@@ -18,9 +19,11 @@ from tidelog.client.connections.cluster import Cluster
 from tidelog.client.connections.coordinators import PASSING, ask_coordinator
 from tidelog.client.connections.failures import RetryTimer, error_for
 from tidelog.client.consumer_groups.committed import fetch_committed
+from tidelog.client.consumer_groups.modern_groups import describe_modern
 from tidelog.errors import BrokerError, BrokerUnreachableError
 from tidelog.groups.description import DEAD, GroupDescription, GroupListing, dead, describe
 from tidelog.groups.group_offsets import CommittedOffset
+from tidelog.groups.modern_groups import CLASSIC
 from tidelog.model import NO_TIMESTAMP, TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -32,7 +35,8 @@ from tidelog.wire.messages.offset_commit import (
     OffsetCommitResponse,
 )
 
-_LIST_NEWEST = 4
+_LIST_NEWEST = 5
+_WITH_STATES, _WITH_TYPES = 4, 5
 _DESCRIBE_NEWEST = 5
 _COMMIT_OLDEST, _COMMIT_NEWEST = 2, 8
 _NO_GENERATION = -1
@@ -59,8 +63,9 @@ def list_groups(cluster: Cluster) -> list[GroupListing]:
                 raise refusal
             timer.wait(refusal)
         for group in answer.groups:
-            state = group.group_state if version >= _LIST_NEWEST else None
-            found[group.group_id] = GroupListing(group.group_id, state, group.protocol_type, str(address))
+            state = group.group_state if version >= _WITH_STATES else None
+            kind = group.group_type.lower() if version >= _WITH_TYPES else None
+            found[group.group_id] = GroupListing(group.group_id, state, group.protocol_type, str(address), kind)
     return [found[name] for name in sorted(found)]
 
 
@@ -72,6 +77,8 @@ def describe_group(cluster: Cluster, group: str) -> GroupDescription:
     found = _describe(cluster, group)
     if found.state == DEAD:
         for listed in list_groups(cluster):
+            if listed.group == group and listed.type not in (None, CLASSIC):
+                return describe_modern(cluster, listed)
             if listed.group == group and listed.state is not None:
                 return found._replace(state=listed.state, protocol_type=listed.protocol_type)
     return found

@@ -21,7 +21,7 @@ from tidelog.client.reading.offsets import NotFound, OffsetAnswer, list_offsets
 from tidelog.client.reading.partition_bounds import bounds_for_times
 from tidelog.client.reading.sizes import log_sizes
 from tidelog.clock import SteadyClock
-from tidelog.errors import ProtocolError, UnknownTopicOrPartitionError, UnsupportedForMessageFormatError
+from tidelog.errors import ProtocolError, UnsupportedForMessageFormatError
 from tidelog.model import EARLIEST, LATEST, READ_UNCOMMITTED, Isolation, TopicPartition
 from tidelog.reader.time_search import FoundOffset
 from tidelog.sources.bounds import HIGH_WATERMARK, LOG_END, TimeRange
@@ -52,14 +52,8 @@ class BrokerSource(OffsetSource):
     def topics(self, names: Collection[str] | None = None) -> dict[str, list[int]]:
         if names is None:
             return {name: list(topic.partitions) for name, topic in self.cluster.topics().items()}
-        self.cluster.refresh(names)
-        found: dict[str, list[int]] = {}
-        for name in names:
-            try:
-                found[name] = list(self.cluster.topic(name).partitions)
-            except UnknownTopicOrPartitionError:
-                continue
-        return found
+        found = self.cluster.topics_named(names)
+        return {name: list(topic.partitions) for name, topic in found.items()}
 
     def partitions(self, topic: str) -> list[int]:
         return sorted(self.cluster.topic(topic).partitions)

@@ -6,6 +6,8 @@ deletes unread records is exact, because the segments are accessible.
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
@@ -31,8 +33,10 @@ from tidelog.groups.lag import (
     group_rate,
     topic_rate,
 )
+from tidelog.groups.modern_groups import SHARE
 from tidelog.groups.offsets_topic import partition_of
-from tidelog.model import OFFSETS_TOPIC, Isolation, TopicPartition
+from tidelog.groups.share_progress import Progress, ShareProgress, ShareStates
+from tidelog.model import NO_TIMESTAMP, OFFSETS_TOPIC, Isolation, TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing.missing_offsets import MissingOffsets
@@ -40,9 +44,14 @@ from tidelog.reader.segment import Segment
 from tidelog.reader.time_search import find_offset
 from tidelog.records.batch import BatchHeader, check_crc
 from tidelog.records.state_batches import StateBatch, state_batches
+from tidelog.sources.files.topic_names import TopicNames
 from tidelog.sources.groups import GroupBundle, Groups
 from tidelog.storage.retention_forecast import ABOVE_HIGH_WATERMARK, forecast
 from tidelog.storage.topics.topic_settings import TopicSettings
+
+logger = logging.getLogger("tidelog.groups")
+
+SHARE_STATE_TOPIC = "__share_group_state"
 
 READ_BYTES = 1 << 20
 """Bytes of ``__consumer_offsets`` read at once; a larger batch is read whole."""
@@ -59,6 +68,7 @@ class FolderGroups(Groups):
         self._topics = self._log_dir.topics()
         self._settings = TopicSettings(self._log_dir.path)
         self._unknown_configs: set[str] = set()
+        self._has_noted = False
 
     @property
     def unknown_configs(self) -> Collection[str]:
@@ -66,9 +76,8 @@ class FolderGroups(Groups):
 
     def stored(self, only: str | None = None, observe: Observer | None = None) -> dict[str, StoredGroup]:
         """Return all groups, or one, as a coordinator that starts on the folder would load them; `observe` as in `GroupTable`."""
-        partitions = self.offsets_partitions()
         groups: dict[str, StoredGroup] = {}
-        for partition in partitions:
+        for partition in self.offsets_partitions():
             for name, one in self._read(partition, only, observe).items():
                 # If a group is in two partitions, because partitions were added, the one that it maps to counts.
                 if name not in groups or partition_of(name, self._offsets_count) == partition:
@@ -126,20 +135,21 @@ class FolderGroups(Groups):
     ) -> GroupLag:
         if stored is None:
             return GroupLag(dead(group), (), ())
-        described = describe_stored(group, stored)
-        committed = dict(sorted(stored.offsets.all()))
+        described = describe_stored(group, stored, self._topic_names.of)
+        shared = self._shared(group) if described.type == SHARE else {}
+        committed = dict(sorted(stored.offsets.all())) | {key: _start_of(one) for key, one in shared.items()}
         wanted = dict.fromkeys([*committed, *(key for member in described.members for key in member.assignment or ())])
         there = [key for key in wanted if key.partition in self._topics.get(key.topic, ())]
         lags: list[PartitionLag] = []
         missing: list[MissingOffsets] = []
         for key in sorted(there):
             rate = None
-            if key in committed:
+            if key in committed and key not in shared:
                 # Transactional commits appear when their transactions end.
                 commits = sorted(history.of(group).get(key, ()), key=lambda one: one.time_ms)
                 rate = group_rate(commits, now_ms, window_ms)
             with self._log_dir.log(*key) as log:
-                lags.append(self._lag(key, log, committed.get(key), rate, isolation, now_ms))
+                lags.append(self._lag(key, log, committed.get(key), shared.get(key), rate, isolation, now_ms))
                 # Missing records before the group's position do not matter.
                 end, offset = lags[-1].high_watermark, lags[-1].committed_offset
                 missing += self._log_dir.missing_of(log, end if offset is None else min(offset, end))
@@ -152,13 +162,41 @@ class FolderGroups(Groups):
         table = GroupTable(only, observe)
         with self._log_dir.log(OFFSETS_TOPIC, partition) as log:
             table.read(batches_of(log))
-        return table.groups()
+        groups = table.all_groups()
+        self._note_unread(table.unread)
+        return groups
+
+    def _note_unread(self, unread: Counter[str]) -> None:
+        """Say what is not read of groups, once in all: other partitions will have the same."""
+        if unread and not self._has_noted:
+            self._has_noted = True
+            shown = ", ".join(f"{what} ({count})" for what, count in sorted(unread.items()))
+            logger.warning("not all records of groups are read, so groups or members may be missing: %s", shown)
+
+    def _shared(self, group: str) -> dict[TopicPartition, ShareProgress]:
+        """Return how far a share group is in each partition."""
+        found = self._share_progress.get(group, {})
+        return {TopicPartition(self._topic_names.of(key.topic_id), key.partition): one for key, one in sorted(found.items())}
+
+    @cached_property
+    def _share_progress(self) -> Progress:
+        states = ShareStates()
+        for partition in self._topics.get(SHARE_STATE_TOPIC, ()):
+            with self._log_dir.log(SHARE_STATE_TOPIC, partition) as log:
+                states.read(batches_of(log))
+        self._note_unread(states.unread)
+        return states.progress()
+
+    @cached_property
+    def _topic_names(self) -> TopicNames:
+        return TopicNames(self._log_dir)
 
     def _lag(
         self,
         key: TopicPartition,
         log: Log,
         committed: CommittedOffset | None,
+        shared: ShareProgress | None,
         rate: GroupRate | None,
         isolation: Isolation,
         now_ms: int,
@@ -166,13 +204,15 @@ class FolderGroups(Groups):
         start = log.log_start_offset
         mark = log.log_end_offset if log.high_watermark is None else log.high_watermark
         end = log.last_stable_offset if isolation == "read_committed" else mark
-        record = None if committed is None else next_record(log, max(committed.offset, start), end, isolation)
+        offset = None if committed is None else committed.offset if shared is None else shared.next_offset
+        record = None if offset is None else next_record(log, max(offset, start), end, isolation)
         return PartitionLag(
             topic=key.topic,
             partition=key.partition,
             now_ms=now_ms,
             committed_offset=None if committed is None else committed.offset,
             metadata="" if committed is None else committed.metadata,
+            delivered=0 if shared is None else shared.delivered,
             log_start_offset=start,
             end_offset=end,
             high_watermark=mark,
@@ -195,6 +235,11 @@ class FolderGroups(Groups):
         # Retention by size deletes nothing while nothing is appended, which may change if the folder is served again.
         is_open = held.reason == ABOVE_HIGH_WATERMARK or (config.is_deleted and config.retention_bytes >= 0)
         return UNKNOWN_RETENTION if is_open else NEVER_TAKEN
+
+
+def _start_of(progress: ShareProgress) -> CommittedOffset:
+    """Return a share group's start offset in the place of a committed one."""
+    return CommittedOffset(progress.start_offset, -1, "", NO_TIMESTAMP)
 
 
 def batches_of(log: Log) -> Iterator[StateBatch]:

@@ -224,7 +224,8 @@ class _Mirror:
         if options.topics is not None:
             missing = sorted(set(options.topics) - there.keys())
             if missing:
-                raise UnknownTopicOrPartitionError(f"no topic {missing[0]!r} to mirror", path=options.source)
+                self._source.partitions(missing[0])  # Raises, and says why it is not among them.
+                raise UnknownTopicOrPartitionError(f"topic {missing[0]!r} is not mirrored: it is internal", path=options.source)
             return sorted(set(options.topics))
         if options.pattern is None:
             return sorted(there)

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tidelog.errors import InvalidTimestampError
 from tidelog.sources.opening import kind_of, open_source
 from tidelog.spark.jobs.distribute import Progress, Row, run_tasks
 from tidelog.spark.jobs.result import JobResult, Summary
@@ -54,6 +55,12 @@ COLUMNS = (
 )
 
 
+_WAY_OUT = (
+    "; the target topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms say which times it takes: change "
+    "them and run again, or leave those records out (--to now, with a new --map)"
+)
+
+
 def replay(
     spark: SparkSession, request: ReplayRequest, map_dir: str | os.PathLike[str], *, progress: Progress | None = None
 ) -> JobResult:
@@ -65,7 +72,11 @@ def replay(
     from tidelog.copying.replay import prepare
 
     begun, tasks = prepare(request, map_dir)
-    done = {result.source.partition: result for (result,) in run_tasks(spark, "replay", tasks, _copy, progress)}
+    try:
+        done = {result.source.partition: result for (result,) in run_tasks(spark, "replay", tasks, _copy, progress)}
+    except InvalidTimestampError as error:
+        error.message += _WAY_OUT
+        raise
     rows, lines = _look_back(begun, Path(map_dir).absolute(), done)
     return JobResult(spark.createDataFrame(rows, SCHEMA), Summary(COLUMNS, tuple(lines)), missing=tuple(_missing(request)))
 

@@ -35,7 +35,7 @@ from tidelog.reader.salvage.salvage import LeftOut
 from tidelog.sources.bounds import HIGH_WATERMARK
 from tidelog.sources.opening import open_source
 from tidelog.sources.source import Ends, Source
-from tidelog.spark.bounds import missing_partitions, report_missing, resolve_ranges, select_partitions
+from tidelog.spark.bounds import existing_topics, missing_partitions, report_missing, resolve_ranges, select_partitions
 from tidelog.spark.short_errors import short_errors
 from tidelog.spark.stream.admission import WINDOW_OFFSETS, TimeLimit, TriggerDelay, Window, share, within_bytes
 from tidelog.spark.stream.batch_ranges import Reach, batch_ranges, ends, loss, reaches
@@ -184,18 +184,15 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._source
 
     def _topics(self) -> dict[str, list[int]]:
-        """Return the current partitions of each topic that may be read."""
-        options, source = self.options.read, self._opened()
+        source = self._opened()
         source.refresh()
-        if options.pattern is not None:
-            return source.topics()
-        return source.topics(sorted(options.topics or {topic for topic, _ in options.assigned or ()}))
+        return existing_topics(self.options.read, source)
 
     def _look(self, before: Collection[TopicPartition] = ()) -> dict[TopicPartition, Ends]:
         """Return the present bounds of the partitions to read; `before` are those that the query has read."""
         source, options, existing = self._opened(), self.options.read, self._topics()
         try:
-            keys = select_partitions(options, existing, warns=not self._has_looked)
+            keys = select_partitions(options, source, existing, warns=not self._has_looked)
         except UnknownTopicOrPartitionError:
             # If losses are allowed, a query may outlive its topics.
             if options.fail_on_data_loss or not before:

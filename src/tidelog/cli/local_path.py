@@ -1,0 +1,16 @@
+"""The type of arguments and options that name a file or folder of this machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tidelog.folder_path import folder_path
+
+
+class LocalPath(click.Path):
+    """A path, or the same as a `file:` URL; addresses with another scheme are refused, and no folder `s3:` is made."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(str(folder_path(value, "a path, or file:///path")), param, ctx)

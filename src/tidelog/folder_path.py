@@ -1,0 +1,36 @@
+"""The path of a folder, from what people call an address.
+
+| address | is |
+|---|---|
+| `/backup/kafka`, `logs`, `./host:9092` | a path |
+| `file:///backup/kafka`, `file:/backup/kafka` | the same path; `%20` and the like are read as in URLs |
+| `s3://bucket/x`, `hdfs://…`, and any other scheme | refused, unless a folder of that name is there |
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from tidelog.errors import InvalidArgumentError
+
+UNDERSTOOD = "a data folder (a path, or file:///path), or brokers (host:port)"
+
+# A path that went through `Path` has one slash left.
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+_FILE = re.compile(r"file:(?://(?:localhost)?(?=/))?(?=/(?!/))", re.IGNORECASE)
+
+
+def folder_path(address: str | os.PathLike[str], expected: str = UNDERSTOOD) -> Path:
+    """Return the path of a folder, which need not exist. Raises InvalidArgumentError for an address with another scheme."""
+    text = os.fspath(address)
+    match = _SCHEME.match(text)
+    if match is None or Path(text).exists():
+        return Path(text)
+    local = _FILE.match(text)
+    if local is None:
+        raise InvalidArgumentError(f"addresses with {match[1]}:// are not understood", found=text, expected=expected)
+    from urllib.parse import unquote  # Takes a few milliseconds.
+
+    return Path(unquote(text[local.end() :]))

@@ -1,0 +1,43 @@
+"""The names of topics by their ids, in a data folder: from the partitions that are there, and from the cluster's metadata."""
+
+from __future__ import annotations
+
+import uuid
+from functools import cached_property
+
+from tidelog.errors import TidelogError
+from tidelog.formats import names
+from tidelog.formats.partition_metadata import format_topic_id, read_topic_id
+from tidelog.reader.log_dir import LogDir
+
+
+class TopicNames:
+    """The topics of a folder."""
+
+    def __init__(self, log_dir: LogDir) -> None:
+        self._log_dir = log_dir
+
+    def of(self, topic_id: uuid.UUID) -> str:
+        """Return the name of a topic; of one that is unknown, the id as Kafka writes it."""
+        return self._here.get(topic_id) or self._in_metadata.get(topic_id) or format_topic_id(topic_id)
+
+    @cached_property
+    def _here(self) -> dict[uuid.UUID, str]:
+        found: dict[uuid.UUID, str] = {}
+        for topic, partitions in self._log_dir.topics().items():
+            for partition in partitions:
+                path = self._log_dir.path / names.log_dir_name(topic, partition) / names.PARTITION_METADATA
+                try:
+                    topic_id = read_topic_id(path)
+                except TidelogError:
+                    continue
+                if topic_id is not None:
+                    found[topic_id] = topic
+                    break
+        return found
+
+    @cached_property
+    def _in_metadata(self) -> dict[uuid.UUID, str]:
+        """Topics of which no partition is here: they have their replicas on other brokers."""
+        image = self._log_dir.image
+        return {} if image is None else {topic_id: topic.name for topic_id, topic in image.topics_by_id.items()}

@@ -1,0 +1,76 @@
+"""Paths and `file:` URLs are folders; other schemes are refused, in every place that takes a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tidelog
+from tests.cli.conftest import run
+from tests.spark.golden import log_dir
+from tidelog.clock import ManualClock
+from tidelog.errors import InvalidArgumentError
+from tidelog.folder_path import folder_path
+from tidelog.reader.log_dir import LogDir
+from tidelog.sources.opening import kind_of, open_source, settled
+from tidelog.storage.log_manager import LogManager
+
+FOREIGN = [
+    "s3://bucket/x",
+    "s3:/bucket/x",
+    "s3a://b",
+    "gs://b/x",
+    "hdfs://n:1/x",
+    "kafka://h:9092",
+    "http://h:80",
+    "file://host/x",
+]
+
+
+@pytest.mark.parametrize(
+    ("address", "path"),
+    [
+        ("/a/b", "/a/b"),
+        ("a", "a"),
+        ("./host:9092", "host:9092"),
+        ("a:b", "a:b"),
+        ("file:///a/b", "/a/b"),
+        ("file:/a/b", "/a/b"),
+        ("FILE://localhost/a%20b", "/a b"),
+        (Path("file:///a"), "/a"),
+        ("/a%20b", "/a%20b"),
+    ],
+)
+def test_folders(address: str | Path, path: str) -> None:
+    assert folder_path(address) == Path(path)
+
+
+@pytest.mark.parametrize("address", FOREIGN)
+def test_other_schemes_are_refused_and_leave_nothing(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = "are not understood: found .* expected a data folder"
+    for take in (folder_path, kind_of, open_source, settled, LogDir, tidelog.Broker, lambda one: LogManager(one, ManualClock(0))):
+        with pytest.raises(InvalidArgumentError, match=said):
+            take(address)
+    for command in (["stat"], ["cat", "--", address, "t"], ["verify"], ["serve", "--data"], ["groups", "list"], ["format"]):
+        ran = run(*command, *(() if address in command else (address,)))
+        assert ran.exit_code == 1 and "are not understood" in ran.error, command
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_whose_name_has_a_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("s3:/bucket").mkdir(parents=True)
+    assert folder_path("s3:/bucket") == Path("s3:/bucket")
+
+
+def test_urls_of_files_are_read(tmp_path: Path) -> None:
+    url = Path(log_dir()).absolute().as_uri()
+    assert LogDir(url).topics() == LogDir(log_dir()).topics()
+    with open_source(url) as source:
+        assert source.topics() == LogDir(log_dir()).topics()
+    assert settled(url) == str(Path(log_dir()).absolute())
+    assert run("stat", url).stdout == run("stat", log_dir()).stdout
+    with tidelog.Broker(f"file://{tmp_path}/data"):
+        assert (tmp_path / "data" / "meta.properties").exists()
