@@ -146,8 +146,8 @@ class PeerConnection(asyncio.BufferedProtocol):
     def _guess(self) -> str:
         """Return what a port may have wanted that ends a connection before it answered anything, or anything but ApiVersions."""
         tls = self._config.tls
-        # Where the versions are known, what is asked first is refused by SASL already.
-        or_sasl = "" if self._first is ApiVersionsResponse else " or SASL"
+        # A peer that is not asked for its versions may be refused by SASL with its first request, and may not know the version.
+        or_sasl = "" if self._first is ApiVersionsResponse else " or SASL, or be older than inter.broker.protocol.version"
         if not self._answers and tls is None:
             return f"; the port may require TLS{or_sasl}"
         if not self._answers and tls is not None and not tls.has_key:

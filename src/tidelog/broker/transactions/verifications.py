@@ -19,6 +19,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from tidelog.broker.cluster.broker_channels import BrokerChannels
+from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.errors import TidelogError, UnsupportedVersionError
 from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode, known_code
@@ -52,6 +53,7 @@ class Verifications:
 
     def __init__(self, brokers: BrokerChannels) -> None:
         self._brokers = brokers
+        self._log = RetryLog(logger)
         self._waiting: dict[int, list[_Question]] = {}
         """Questions that go with the next request, by broker: one is on its way to each of these."""
 
@@ -106,7 +108,7 @@ class Verifications:
                 _settle(question, ErrorCode.NONE)
             return
         except TidelogError as error:
-            logger.info("broker %d does not verify transactions: %s", broker_id, error)
+            self._log.failed("broker %d does not verify transactions: %s", broker_id, error, level=logging.INFO)
             for question in questions:
                 _settle(question, ErrorCode.NETWORK_EXCEPTION)
             return
