@@ -21,6 +21,11 @@ from tidelog.wire.headers import read_request_header, read_response
 from tidelog.wire.messages.api_versions import ApiVersionsResponse
 from tidelog.wire.messages.fetch import FetchRequest
 from tidelog.wire.messages.produce import ProduceRequest, TopicProduceData
+from tidelog.wire.messages.update_metadata import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
 
 VERSIONS = every_version()
 NEWEST = [(cls, cls.VERSIONS[-1]) for cls in message_classes()]
@@ -132,6 +137,15 @@ def test_elements_are_bounded() -> None:
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
+
+
+def test_all_partitions_of_a_cluster_in_one_request() -> None:
+    """ZooKeeper's controller names them to each broker that starts: of three replicas each, more than a client may name."""
+    count = 200_000
+    state = UpdateMetadataPartitionState("", 0, 1, 1, 1, [1, 2, 3], 1, [1, 2, 3])
+    request = UpdateMetadataRequest(1, topic_states=[UpdateMetadataTopicState("t", partition_states=[state] * count)])
+    frame = b"".join(encode(request, 8))
+    assert len(decode(UpdateMetadataRequest, 8, frame).topic_states[0].partition_states) == count
 
 
 @pytest.mark.parametrize("cls", [cls for cls, _ in NEWEST if cls.__name__.endswith("Request")], ids=lambda cls: cls.__name__)

@@ -24,6 +24,7 @@ from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.broker.cluster.topic_creation import TopicCreation
 from tidelog.broker.core import Core
 from tidelog.broker.leadership import Committed, Leadership
@@ -137,6 +138,7 @@ class StateLog:
         self._topics = topics
         self._changes = changes
         self._creation = creation
+        self._retries = RetryLog(logger)
         self._loads: dict[int, object] = {}
         """The token of each partition's load in progress."""
         self._failed: set[int] = set()
@@ -247,7 +249,7 @@ class StateLog:
         if self.is_there:
             return ErrorCode.NONE
         if self.wanted.replication_factor > 1:
-            logger.error(
+            self._retries.error(
                 "%s is not created: it needs %d replicas, and there is one broker",
                 self.topic,
                 self.wanted.replication_factor,
@@ -256,7 +258,7 @@ class StateLog:
         try:
             yield from self._topics.creation(self.topic, self.wanted.partitions, self.wanted.properties)
         except TidelogError as error:
-            logger.error("%s is not created: %s", self.topic, error)
+            self._retries.error("%s is not created: %s", self.topic, error)
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.NONE
 

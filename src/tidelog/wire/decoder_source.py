@@ -46,7 +46,13 @@ MAX_ELEMENTS = 1 << 20
 """The maximum number of elements of a request, in all arrays together, including tagged fields and pieces of long strings.
 
 An element of three bytes may take 120 bytes of memory, so a hundred megabytes of them would take gigabytes. No honest request
-comes near the limit. Responses have none: a client chooses its brokers, and large clusters have many partitions.
+of a client comes near the limit. Responses have none: a client chooses its brokers, and large clusters have many partitions.
+"""
+
+ALL_PARTITIONS = 1 << 23
+MAX_ELEMENTS_OF = {4: ALL_PARTITIONS, 5: ALL_PARTITIONS, 6: ALL_PARTITIONS}
+"""The limits of LeaderAndIsr, StopReplica and UpdateMetadata, by key. The controller of a ZooKeeper cluster lists all partitions
+in one request, each with seven elements or more: 200,000 partitions have two million.
 """
 
 
@@ -101,11 +107,13 @@ class DecoderSource:
         self.is_request = cls.__name__.endswith("Request")
         name = f"{cls.__name__} v{version}"
 
+        self.most = most = MAX_ELEMENTS_OF.get(getattr(cls, "API_KEY", -1), MAX_ELEMENTS)
+
         def fail(what: str, position: int) -> NoReturn:
             raise ProtocolError(f"{name}: {what}", position=position) from None
 
         def too_many(position: int) -> NoReturn:
-            raise TooManyElementsError(f"{name}: a request of more than {MAX_ELEMENTS} elements", position=position) from None
+            raise TooManyElementsError(f"{name}: a request of more than {most} elements", position=position) from None
 
         self.names: dict[str, Any] = {
             "fail": fail,
@@ -128,7 +136,7 @@ class DecoderSource:
         """
         self._struct(self.cls, "message")
         head = [
-            f"def decode(buf, pos=0, end=None, room={MAX_ELEMENTS}):",
+            f"def decode(buf, pos=0, end=None, room={self.most}):",
             "    if end is None:",
             "        end = len(buf)",
             "    elif end < len(buf):",

@@ -39,6 +39,7 @@ class FakePlane:
         self.answer: Callable[[bytes], Any] = lambda frame: self._never()
         self.answer_call: Callable[[Message], Any] = lambda request: self._never()
         self.controller_id: int | None = None
+        self.config_writer = None
         self.controller_versions: Mapping[int, tuple[int, int]] | None = None
         self.supported_features: Mapping[str, tuple[int, int]] = {"metadata.version": (1, 21), "kraft.version": (0, 1)}
 

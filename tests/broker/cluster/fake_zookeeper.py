@@ -46,6 +46,8 @@ class FakeZookeeper:
         """Whether whatever is asked for fails, as where no server answers."""
         self.held = threading.Event()
         """Cleared: nothing is answered until it is set, as by a server that is slow."""
+        self.after_read: Callable[[str], object] = lambda path: None
+        """Called with the path of each znode that was read."""
         self.held.set()
         self._ids = itertools.count(1)
         self._watches: list[Callable[[], object]] = []
@@ -106,7 +108,9 @@ class FakeSession:
     async def get(self, path: str, watch: asyncio.Event | None = None) -> Znode | None:
         await self._answers()
         self._watch(watch)
-        return self.zookeeper.znodes.get(path)
+        found = self.zookeeper.znodes.get(path)
+        self.zookeeper.after_read(path)
+        return found
 
     async def children(self, path: str, watch: asyncio.Event | None = None) -> list[str]:
         await self._answers()

@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 
 import tidelog
 from tests.patience import PATIENCE_S
 from tidelog.broker.cluster.channel import Channel
-from tidelog.broker.cluster.peer_connection import MAX_FIRST_RESPONSE_BYTES
+from tidelog.broker.cluster.peer_connection import MAX_HANDSHAKE_BYTES, MAX_RESPONSE_BYTES
 from tidelog.errors import BrokerUnreachableError, ProtocolError, SecurityProtocolError, UnsupportedVersionError
 from tidelog.records.batch import iter_headers
 from tidelog.wire.codec import decode
@@ -28,7 +29,14 @@ from tidelog.wire.messages.api_versions import (
 )
 from tidelog.wire.messages.describe_cluster import DescribeClusterRequest
 from tidelog.wire.messages.envelope import EnvelopeRequest
-from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tidelog.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -42,7 +50,7 @@ def channel_to(broker: tidelog.Broker) -> Channel:
 
 
 @contextlib.asynccontextmanager
-async def peer(serve: Serve, *, timeout_s: float = PATIENCE_S, **options: float) -> AsyncIterator[Channel]:
+async def peer(serve: Serve, *, timeout_s: float = PATIENCE_S, **options: Any) -> AsyncIterator[Channel]:
     """A channel to a server that does what the test wants."""
 
     served_ones: list[asyncio.Task[None] | None] = []
@@ -144,6 +152,50 @@ def test_record_bytes_are_views_of_the_frame() -> None:
         asyncio.run(fetch(broker))
 
 
+KNOWN = {FetchRequest.API_KEY: (1, 12)}
+"""What is known of a peer that is not asked for its versions: `inter.broker.protocol.version` says it."""
+
+
+@pytest.mark.parametrize("size", [MAX_HANDSHAKE_BYTES, 3 * MAX_HANDSHAKE_BYTES, 50 * MAX_HANDSHAKE_BYTES])
+def test_the_first_answer_is_a_large_one(size: int) -> None:
+    """A follower that knows its leader's versions begins with a Fetch."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for length in (size, 10, size):
+            version, correlation_id, _ = await request(reader)
+            data = PartitionData(partition_index=0, records=bytes(length))
+            answer(writer, FetchResponse(responses=[FetchableTopicResponse("t", partitions=[data])]), version, correlation_id)
+            await writer.drain()
+
+    async def ask() -> None:
+        async with peer(serve, versions=KNOWN) as channel:
+            for length in (size, 10, size):
+                response: FetchResponse = await channel.call(FetchRequest(max_wait_ms=0, min_bytes=0, topics=[]))
+                records = response.responses[0].partitions[0].records
+                assert records is not None and len(records) == length
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    ("serve", "error", "match"),
+    [
+        ("sends_nonsense", ProtocolError, "another request"),
+        ("wants_tls", SecurityProtocolError, "TLS"),
+        ("closes_at_once", BrokerUnreachableError, "TLS or SASL"),
+    ],
+)
+def test_a_peer_that_is_not_asked_for_its_versions_and_breaks_the_protocol(
+    serve: str, error: type[Exception], match: str
+) -> None:
+    async def ask() -> None:
+        async with peer(globals()[serve], versions=KNOWN) as channel:
+            with pytest.raises(error, match=match):
+                await channel.call(FetchRequest(max_wait_ms=0, min_bytes=0, topics=[]))
+
+    asyncio.run(ask())
+
+
 def test_a_lost_connection_is_made_again() -> None:
     async def ask(broker: tidelog.Broker) -> None:
         channel = channel_to(broker)
@@ -232,7 +284,7 @@ async def wants_tls(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
 
 
 async def first_answer_is_huge(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    writer.write(struct.pack(">i", MAX_FIRST_RESPONSE_BYTES + 1))
+    writer.write(struct.pack(">i", MAX_HANDSHAKE_BYTES + 1))
     await reader.read()
 
 
@@ -249,13 +301,13 @@ async def ends_within_a_frame(reader: asyncio.StreamReader, writer: asyncio.Stre
 
 async def ends_within_a_large_frame(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await handshake(reader, writer)
-    await request(reader)
-    writer.write(struct.pack(">i", 1 << 29) + bytes(1000))
+    _, correlation_id, _ = await request(reader)
+    writer.write(struct.pack(">ii", MAX_RESPONSE_BYTES, correlation_id) + bytes(1000))
 
 
-async def announces_too_much(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def announces_a_large_frame_unasked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await handshake(reader, writer)
-    writer.write(struct.pack(">i", (1 << 30) + 1))
+    writer.write(struct.pack(">ii", MAX_RESPONSE_BYTES, 0))
     await reader.read()
 
 
@@ -307,7 +359,7 @@ async def knows_no_version_of_its_own(reader: asyncio.StreamReader, writer: asyn
         (negative_size, ProtocolError, "size"),
         (ends_within_a_frame, BrokerUnreachableError, "closed"),
         (ends_within_a_large_frame, BrokerUnreachableError, "closed"),
-        (announces_too_much, ProtocolError, "size"),
+        (announces_a_large_frame_unasked, ProtocolError, "another request"),
         (wrong_correlation_id, ProtocolError, "another request"),
         (answers_unasked, ProtocolError, "another request"),
         (message_is_cut, ProtocolError, "MetadataResponse|frame"),

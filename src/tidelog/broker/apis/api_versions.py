@@ -60,7 +60,8 @@ def _of_member(node: Node, plane: MetadataPlane, version: int) -> ApiVersionsRes
     keys += [_versions(one.key, one.served) for one in FORWARDED.values()]
     offered = plane.controller_versions
     if offered is not None:
-        keys = [_common(one, offered.get(one.api_key)) if one.api_key in _CONTROLLERS else one for one in keys]
+        bounded = FORWARDED.keys() if plane.config_writer is not None else _CONTROLLERS
+        keys = [_common(one, offered.get(one.api_key)) if one.api_key in bounded else one for one in keys]
     return ApiVersionsResponse(
         api_keys=sorted((one for one in keys if one.min_version <= one.max_version), key=lambda one: one.api_key),
         supported_features=[

@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from tidelog.broker.cluster.owned_tasks import OwnedTasks
-from tidelog.broker.server.rate_limited_log import RateLimitedLog
+from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.errors import BrokerUnreachableError, InvalidArgumentError, ProtocolError, TidelogError, UnsupportedVersionError
 from tidelog.wire.codec import Bytes, decoder
 from tidelog.wire.error_codes import ErrorCode
@@ -64,7 +64,7 @@ class Forwarding:
         self._plane = plane
         self._heavy = heavy
         self._tasks = OwnedTasks()
-        self._log = RateLimitedLog(logger)
+        self._log = RetryLog(logger)
         self._bytes = 0
         self._room = asyncio.Event()
 
@@ -87,12 +87,13 @@ class Forwarding:
             answer = await self.forward(frame, client)
             if bytes(answer[:4]) != bytes(frame[4:8]):
                 raise ProtocolError("the controller's answer is to another request")
+            self._log.works("a controller answers requests again")
             return [len(answer).to_bytes(4, "big") + answer]
         except UnsupportedVersionError as error:
-            self._log.warning("%s version %d: the client must request ApiVersions again: %s", api.name, version, error)
+            self._log.failed("%s version %d: the client must request ApiVersions again: %s", api.name, version, error)
             return None
         except TidelogError as error:
-            self._log.warning("%s version %d is not answered by a controller: %s", api.name, version, error)
+            self._log.failed("%s version %d is not answered by a controller: %s", api.name, version, error)
             code = code_of(error)
         if api.request is None or api.refuse is None:
             return None

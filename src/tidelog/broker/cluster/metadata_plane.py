@@ -5,14 +5,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from tidelog.metadata.image import MetadataImage
+from tidelog.metadata.image import ConfigKey, MetadataImage
 from tidelog.wire.fields import Bytes, Message
 
 ANONYMOUS = ("User", "ANONYMOUS")
 """Type and name of the principal of a client that did not authenticate."""
+
+
+class ConfigWriter(Protocol):
+    """Writes properties of topics and brokers, where brokers do that themselves."""
+
+    async def change(
+        self, key: ConfigKey, changed: Callable[[Mapping[str, str]], Mapping[str, str]], timeout_s: float
+    ) -> Mapping[str, str]:
+        """Give a resource the properties that `changed` makes of those it has, and tell all brokers; return them.
+
+        `changed` may be called again, where another writer came first. Raises what it raises, and BrokerUnreachableError after
+        the timeout: then it is unknown whether they were written.
+        """
 
 
 class MetadataPlane(Protocol):
@@ -35,6 +48,10 @@ class MetadataPlane(Protocol):
     @property
     def controller_id(self) -> int | None:
         """The broker that is the controller, -1 if none is; None if no broker is: any of them takes its requests."""
+
+    @property
+    def config_writer(self) -> ConfigWriter | None:
+        """How this broker changes properties of topics and brokers; None where the controllers do."""
 
     @property
     def supported_features(self) -> Mapping[str, tuple[int, int]]:

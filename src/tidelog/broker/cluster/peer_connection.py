@@ -9,14 +9,18 @@ Kafka answers the requests of a connection in their order, so the oldest one tha
 | a TLS record in place of the first answer | SecurityProtocolError, likewise |
 | the end of the connection | BrokerUnreachableError, likewise |
 
-A frame's memory is taken when its size is known, and filled as bytes come: the system provides it page by page, so that a peer
-that announces much and sends little costs little.
+The answer to ApiVersions and to SASL has at most `MAX_HANDSHAKE_BYTES`: the peer may be none of Kafka's. Any other answer may be
+as large as the protocol can say. The first request may be a Fetch: a peer whose versions are known is not asked for them.
+
+A frame's memory is taken when its size and its correlation id are known. The system provides the memory of a very large one page
+by page, as bytes come: a peer that announces much and sends little costs little.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import mmap
 import socket
 from collections import deque
 from struct import Struct
@@ -29,20 +33,27 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Message
 from tidelog.wire.headers import read_response, request_chunks
 from tidelog.wire.messages.api_versions import ApiVersionsResponse
+from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateResponse
+from tidelog.wire.messages.sasl_handshake import SaslHandshakeResponse
 
-MAX_FIRST_RESPONSE_BYTES = 1 << 20
-"""The first response is small. A server that answers with more does not speak Kafka's protocol."""
+MAX_HANDSHAKE_BYTES = 1 << 20
+"""The answers to `HANDSHAKES` are small. A server that answers with more does not speak Kafka's protocol."""
 
-MAX_RESPONSE_BYTES = 1 << 30
-"""A larger response is taken for no response at all."""
+HANDSHAKES = frozenset({ApiVersionsResponse, SaslHandshakeResponse, SaslAuthenticateResponse})
+
+MAX_RESPONSE_BYTES = 2**31 - 1
+"""What a frame's size can say. Kafka's clients have no other limit: a leader may send a batch of any size first."""
 
 RECEIVED_AT_ONCE = 1 << 20
 """Bytes that are received in one turn of the loop: less than a millisecond's work."""
 
 _SMALL_BYTES = 1 << 16
+_CLEARED_BYTES = 16 << 20
+"""Memory for a frame up to this size is cleared and reused, which is faster; clearing more would take too long on the loop."""
 _SIZE = Struct(">i")
 _SHORT = Struct(">h")
-_TLS_ALERT = b"\x15\x03"
+_TLS_ALERTS = frozenset(bytes([0x15, 3, minor, 0]) for minor in range(5))
+"""How an alert begins: its kind, SSL 3.0 to TLS 1.3, and the high byte of a length of 2. No handshake's answer has that size."""
 
 
 class PeerConnection(asyncio.BufferedProtocol):
@@ -64,6 +75,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._correlation_id = 0
         self._answers = 0
+        self._first: type[Message] | None = None
+        """What the first request is answered with."""
         self._waiting: deque[tuple[int, type[Message], int, asyncio.Future[Any]]] = deque()
         # What is received: many small frames through one buffer; the rest of a larger one straight into its own memory.
         self._small = memoryview(bytearray(_SMALL_BYTES))
@@ -92,6 +105,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         chunks = request_chunks(message, version, self._correlation_id, self._client_id)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._first = self._first or response
         self._waiting.append((self._correlation_id, response, version, future))
         self._transport.writelines(chunks)
         return future
@@ -131,12 +145,14 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def _guess(self) -> str:
         """Return what a port may have wanted that ends a connection before it answered anything, or anything but ApiVersions."""
-        tls, sasl = self._config.tls, self._config.sasl
+        tls = self._config.tls
+        # A peer that is not asked for its versions may be refused by SASL with its first request, and may not know the version.
+        or_sasl = "" if self._first is ApiVersionsResponse else " or SASL, or be older than inter.broker.protocol.version"
         if not self._answers and tls is None:
-            return "; the port may require TLS"
+            return f"; the port may require TLS{or_sasl}"
         if not self._answers and tls is not None and not tls.has_key:
-            return "; the port may require a certificate"
-        return "; the port may require SASL" if self._answers == 1 and sasl is None else ""
+            return f"; the port may require a certificate{or_sasl}"
+        return "; the port may require SASL" if self._answers == 1 and self._config.sasl is None and not or_sasl else ""
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Say where the next bytes go."""
@@ -161,8 +177,10 @@ class PeerConnection(asyncio.BufferedProtocol):
                 return
             have = self._filled - position - 4
             if have < size:
-                if size + 4 > _SMALL_BYTES:
-                    self._large = memoryview(bytearray(size))
+                if size + 4 > _SMALL_BYTES and have >= 4:
+                    if not self._is_expected(_SIZE.unpack_from(self._small, position + 4)[0]):
+                        return
+                    self._large = memoryview(bytearray(size) if size <= _CLEARED_BYTES else mmap.mmap(-1, size))
                     self._large[:have] = self._small[position + 4 : self._filled]
                     self._large_filled = have
                     position = self._filled
@@ -178,10 +196,12 @@ class PeerConnection(asyncio.BufferedProtocol):
     # --- answers
 
     def _is_size(self, size: int, position: int) -> bool:
-        most = self._max_response_bytes if self._answers else MAX_FIRST_RESPONSE_BYTES
-        if 4 <= size <= most:
+        expected = self._waiting[0][1] if self._waiting else None
+        most = MAX_HANDSHAKE_BYTES if expected in HANDSHAKES else self._max_response_bytes
+        is_alert = not self._answers and bytes(self._small[position : position + 4]) in _TLS_ALERTS
+        if 4 <= size <= most and not is_alert:
             return True
-        if not self._answers and bytes(self._small[position : position + 2]) == _TLS_ALERT:
+        if is_alert:
             message = "the port requires TLS (listener.security.protocol.map)"
             self.close(SecurityProtocolError(message, path=self.place, found="SSL or SASL_SSL", expected=self._config.protocol))
         else:
@@ -189,15 +209,18 @@ class PeerConnection(asyncio.BufferedProtocol):
             self.close(ProtocolError(what, path=self.place, found=size, expected=f"4 to {most}"))
         return False
 
+    def _is_expected(self, correlation_id: int) -> bool:
+        """Whether an answer is the oldest request's; else this is closed."""
+        expected = self._waiting[0][0] if self._waiting else None
+        if correlation_id != expected:
+            found = "none" if expected is None else expected
+            self.close(ProtocolError("response to another request", path=self.place, found=correlation_id, expected=found))
+        return correlation_id == expected
+
     def _answer(self, frame: memoryview) -> None:
-        if self.error is not None:
+        if self.error is not None or not self._is_expected(_SIZE.unpack_from(frame)[0]):
             return
-        (found_id,) = _SIZE.unpack_from(frame)
-        expected_id, response, version, future = self._waiting[0] if self._waiting else (None, None, 0, None)
-        if found_id != expected_id or response is None or future is None:
-            expected = "none" if expected_id is None else expected_id
-            self.close(ProtocolError("response to another request", path=self.place, found=found_id, expected=expected))
-            return
+        _, response, version, future = self._waiting[0]
         self._answers += 1
         if future.cancelled():
             self._waiting.popleft()

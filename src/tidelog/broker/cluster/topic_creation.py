@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from tidelog.broker.cluster.owned_tasks import OwnedTasks
-from tidelog.broker.server.rate_limited_log import RateLimitedLog
+from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.errors import TidelogError
 from tidelog.wire.error_codes import ErrorCode, code_name
 from tidelog.wire.headers import read_response, request_chunks
@@ -36,6 +36,9 @@ MAX_ASKED = 10_000
 
 TIMEOUT_S = 30.0
 
+LINES = 20
+"""Of topics that are refused, in a minute."""
+
 _EXPECTED = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
 
 
@@ -48,7 +51,7 @@ class TopicCreation:
         self._creatable = creatable
         self._asked: set[str] = set()
         self._tasks = OwnedTasks()
-        self._log = RateLimitedLog(logger)
+        self._log = RetryLog(logger, LINES)
 
     def ask(self, names: Iterable[str], client: Request) -> None:
         """Ask for topics on behalf of a client: the ids are those of its request."""
@@ -91,14 +94,14 @@ class TopicCreation:
             try:
                 answer = await send()
             except TidelogError as error:
-                self._log.warning("%d topics that clients use, %s among them, are not created: %s", len(names), first, error)
+                self._log.failed("%d topics that clients use, %s among them, are not created: %s", len(names), first, error)
                 return
             finally:
                 self._asked.difference_update(names)
             for one in answer.topics:
                 if one.error_code not in _EXPECTED:
                     reason = one.error_message or code_name(one.error_code)
-                    self._log.warning("topic %s, which a client uses, is not created: %s", one.name, reason)
+                    self._log.failed("topic %s, which a client uses, is not created: %s", one.name, reason)
 
         first = next(iter(names))
         self._tasks.begin(asked(), "tidelog-topic-creation")

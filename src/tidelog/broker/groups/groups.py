@@ -16,6 +16,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
+from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.broker.groups.group import Group, GroupState
 from tidelog.broker.groups.group_records import group_entry, least_bytes, read_groups
 from tidelog.broker.groups.rebalance import Rebalance, give_up
@@ -63,6 +64,8 @@ class Groups:
 
     def __init__(self, core: Core, log: StateLog) -> None:
         self.log = log
+        self.retries = RetryLog(logger)
+        """For what clients try again."""
         cluster = core.config.cluster
         protocol = None if cluster is None or cluster.zookeeper is None else cluster.zookeeper.protocol
         self.group_version = GROUP_VALUE_VERSION if protocol is None else protocol.group_value
@@ -261,7 +264,7 @@ class Groups:
             self.log.check_size(partition, at_least_bytes)
             self.log.append(partition, list(entries), producer=producer, is_transactional=producer != NO_PRODUCER)
         except TidelogError as error:
-            logger.error("group %r: %s refuses its records: %s", group_id, OFFSETS_TOPIC, error)
+            self.retries.error("group %r: %s refuses its records: %s", group_id, OFFSETS_TOPIC, error)
             return refusal(error)
         return ErrorCode.NONE
 

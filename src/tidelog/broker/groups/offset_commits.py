@@ -239,7 +239,7 @@ def _store(node: Node, group: Group, prepared: _Kept, transaction: Transaction |
                 raise batch
             record_offset = groups.log.append_batch(groups.log.partition_of(group.group_id), batch)
         except TidelogError as error:
-            logger.info("group %r: offsets are not committed: %s", group.group_id, error)
+            groups.retries.failed("group %r: offsets are not committed: %s", group.group_id, error, level=logging.INFO)
             code = code_of(error)
             code = _COMMIT_CODES.get(code, code)
         else:

@@ -15,11 +15,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.broker.cluster.channel import Channel
+from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.broker.replicas.following.followed_partition import Followed, FollowedPartition, FollowerState
 from tidelog.broker.replicas.following.follower_slices import FollowerSlices
 from tidelog.broker.replicas.following.leader_fetcher import MAX_FETCH_VERSION, LeaderFetcher, Shared, logger
 from tidelog.broker.replicas.replication_quota import ReplicationQuota
-from tidelog.broker.server.rate_limited_log import RateLimitedLog
 from tidelog.broker.settings.dynamic_settings import FOLLOWER_RATE
 from tidelog.model import TopicPartition
 from tidelog.security.access import Access
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from tidelog.broker.core import Core
 
 __all__ = ["Fetchers", "Followed"]
+
+LINES = 20
+"""Of what goes wrong with single partitions, in a minute."""
 
 
 class Fetchers:
@@ -54,7 +57,7 @@ class Fetchers:
             self.quota,
             FollowerSlices(),
             core.delayed_fetches.appended,
-            RateLimitedLog(logger),
+            RetryLog(logger, LINES),
             connect,
             max_fetch_version,
         )

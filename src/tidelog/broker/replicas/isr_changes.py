@@ -15,10 +15,11 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.broker.replicas.partition import CommittedIsr, IsrChange, Partition
 from tidelog.errors import TidelogError
 from tidelog.model import TopicPartition
-from tidelog.wire.error_codes import ErrorCode, known_code
+from tidelog.wire.error_codes import ErrorCode, code_name, known_code
 from tidelog.wire.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -52,6 +53,8 @@ class IsrChanges:
         self._unsent: dict[TopicPartition, tuple[Partition, IsrChange, uuid.UUID]] = {}
         self._task: asyncio.Task[None] | None = None
         self._is_stopped = False
+        self._log = RetryLog(logger)
+        self._refusals = RetryLog(logger)
 
     def propose(self, partition: Partition, change: IsrChange, topic_id: uuid.UUID) -> None:
         """Send a proposal soon; it replaces an unsent one of that partition."""
@@ -91,7 +94,9 @@ class IsrChanges:
             logger.exception("cannot propose in-sync replicas")
             response, code = AlterPartitionResponse(), ErrorCode.UNKNOWN_SERVER_ERROR
         if code:
-            logger.warning("the controller rejects changes of in-sync replicas (%s %s), retrying", code.name, why)
+            self._log.failed("the controller rejects changes of in-sync replicas, retrying: %s", why or code.name)
+        else:
+            self._log.works("the controller accepts changes of in-sync replicas again")
         results = {
             (topic.topic_id, one.partition_index): one for topic in response.topics for one in topic.partitions if not code
         }
@@ -131,5 +136,8 @@ class IsrChanges:
             if partition.pending is change:
                 logger.info("%s-%d: in-sync replicas %s, partition epoch %d", *change.key, result.isr, result.partition_epoch)
         else:
-            logger.info("%s-%d: in-sync replicas %s refused: %s", *change.key, [one for one, _ in change.isr], answer)
+            isr = [one for one, _ in change.isr]
+            self._refusals.failed(
+                "%s-%d: in-sync replicas %s refused: %s", *change.key, isr, code_name(result.error_code), level=logging.INFO
+            )
         self._answered(partition, partition.isr_answered(change, answer, monotonic()))

@@ -175,14 +175,23 @@ def _change_topic(node: Node, resource: Resource, *, incremental: bool, validate
     name = resource.name
     view = node.topics.get(name)
     before = {} if view is None else node.topics.properties(name)
+    kept = view is not None and not node.manager.is_configuration_known(name)
+    properties = topic_properties(node, resource, before, incremental=incremental, kept=kept)
+    if not validate_only and properties != before:
+        yield from node.topics.configuration(name, properties)
+
+
+def topic_properties(
+    node: Node, resource: Resource, before: Mapping[str, str], *, incremental: bool, kept: bool = False
+) -> dict[str, str]:
+    """Return what a topic has by the changes in place of `before`, which stays where it is `kept`. Raises ApiError."""
+    name = resource.name
     if incremental:
         properties = dict(before)
         for one in resource.changes:
             _apply(properties, one, _TOPIC_LISTS)
     else:
-        properties = {one.name: one.value or "" for one in resource.changes}
-        if view is not None and not node.manager.is_configuration_known(name):
-            properties = {**before, **properties}
+        properties = {**(before if kept else {}), **{one.name: one.value or "" for one in resource.changes}}
     _check_sizes(properties)
     if not name:
         raise ApiError(ErrorCode.INVALID_REQUEST, "topics have no common properties; set the broker's defaults")
@@ -190,10 +199,9 @@ def _change_topic(node: Node, resource: Resource, *, incremental: bool, validate
     if reason is not None:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     node.configs.check_topic(properties)
-    if view is None:
+    if node.topics.get(name) is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
-    if not validate_only and properties != before:
-        yield from node.topics.configuration(name, properties)
+    return properties
 
 
 def _check_sizes(properties: Mapping[str, str]) -> None:
@@ -241,19 +249,29 @@ _BROKER_LISTS = {"log.cleanup.policy": _DEFAULTS["cleanup.policy"], "metric.repo
 
 def _change_broker(node: Node, resource: Resource, *, incremental: bool, validate_only: bool) -> Steps[None]:
     settings = node.dynamic_settings
+    before = settings.own if resource.name else settings.of_all
+    after = broker_settings(node, resource, before, incremental=incremental)
+    if not validate_only and after != before:
+        yield from settings.change(str(node.node_id) if resource.name else "", after)
+        log_broker_settings(resource.name, after)
+
+
+def broker_settings(node: Node, resource: Resource, before: Mapping[str, str], *, incremental: bool) -> dict[str, str]:
+    """Return what this broker, or all (empty name), have by the changes in place of `before`. Raises ApiError."""
     if resource.name:
         check_broker_id(node, resource.name)
-    name = str(node.node_id) if resource.name else ""
-    before = settings.own if name else settings.of_all
     after = dict(before) if incremental else {}
     for one in resource.changes:
         _apply(after, one, _BROKER_LISTS)
     _check_sizes(after)
-    settings.check(after, for_all=not name)
-    if not validate_only and after != before:
-        yield from settings.change(name, after)
-        shown = "".join(f" {key}={HIDDEN if is_sensitive(key) else after[key]}" for key in sorted(after))
-        logger.info("broker %s: settings changed%s", name or "(all)", one_line(shown))
+    node.dynamic_settings.check(after, for_all=not resource.name)
+    return after
+
+
+def log_broker_settings(name: str, settings: Mapping[str, str]) -> None:
+    """Log what this broker, or all (empty name), have from now on, but for what may be a secret."""
+    shown = "".join(f" {key}={HIDDEN if is_sensitive(key) else settings[key]}" for key in sorted(settings))
+    logger.info("broker %s: settings changed%s", name or "(all)", one_line(shown))
 
 
 # --- loggers

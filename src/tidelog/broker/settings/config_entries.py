@@ -170,6 +170,7 @@ class ConfigEntries:
             named = ", ".join(f"{name}{did_you_mean(name, self._kinds)}" for name in unknown[:MAX_NAMED])
             raise ApiError(ErrorCode.INVALID_CONFIG, f"a topic has no property {named}")
         try:
+            LogConfig.from_properties(properties)  # A member's configuration skips what it does not understand.
             config = self._core.manager.config.topic_config(properties)
         except InvalidArgumentError as error:
             raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None

@@ -1,26 +1,29 @@
-"""Property changes in a cluster: checked here first, then forwarded to the controllers, which store them (ConfigAdminManager).
+"""Changes of properties in a cluster: checked here, then stored by the controllers, or in ZooKeeper (ConfigAdminManager).
 
-| resource | here | forwarded |
+| resource | controllers of KRaft | ZooKeeper |
 |---|---|---|
-| topic, client metrics, group | | yes |
-| broker, this one's id or empty name | checked like `config_changes`, because controllers do not check | if valid |
-| broker, another id | refused: each broker checks its own | |
-| broker's loggers | changed | |
-| any other, or a duplicate | refused | |
+| topic | forwarded | checked and written |
+| broker, this one's id or empty name | checked, as controllers do not, and forwarded | checked and written |
+| broker, another id | refused: each broker checks its own | the same |
+| broker's loggers | changed here | the same |
+| client metrics, group | forwarded | refused |
+| any other, or a duplicate | refused | the same |
 
 The changes come back to all brokers in the metadata, and take effect then.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.api_error import ApiError, api_error_of
-from tidelog.broker.cluster.forwarding import WHY, Forwarding, code_of
-from tidelog.broker.server.slices import Elsewhere, Until, slowly
+from tidelog.broker.cluster.forwarding import TIMEOUT_S, WHY, Forwarding, code_of
+from tidelog.broker.cluster.metadata_plane import ConfigWriter
+from tidelog.broker.server.slices import Elsewhere, Until, awaited, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.broker.settings.config_changes import (
     BROKER,
@@ -30,11 +33,15 @@ from tidelog.broker.settings.config_changes import (
     Changed,
     Resource,
     answers,
+    broker_settings,
     change,
     change_all,
+    check_broker_id,
     check_changes,
+    log_broker_settings,
+    topic_properties,
 )
-from tidelog.errors import TidelogError, UnsupportedVersionError
+from tidelog.errors import BrokerUnreachableError, TidelogError, UnsupportedVersionError
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import RESPONSES, Message
 from tidelog.wire.headers import read_response, request_chunks
@@ -47,6 +54,7 @@ if TYPE_CHECKING:
 GROUP = 32
 
 _CONTROLLERS = frozenset({TOPIC, CLIENT_METRICS, GROUP})
+_WRITTEN = frozenset({TOPIC, BROKER})
 
 
 def altered(
@@ -79,11 +87,16 @@ def change_all_forwarded(
             yield None
     outcomes: list[Changed | None] = []
     left = []
+    deadline = asyncio.get_running_loop().time() + TIMEOUT_S
     for number, resource in enumerate(resources):
         try:
             if times[resource.resource_type, resource.name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "the request names a resource more than once")
-            is_done = yield from _looked_at(node, resource, incremental=incremental, validate_only=message.validate_only)
+            is_done = yield from _looked_at(
+                node, resource, deadline, incremental=incremental, validate_only=message.validate_only
+            )
+        except BrokerUnreachableError as error:
+            outcomes.append(Changed(resource, code_of(error), str(error)))
         except Exception as error:
             refusal = api_error_of(error)
             outcomes.append(Changed(resource, refusal.code, refusal.reason))
@@ -103,14 +116,44 @@ def change_all_forwarded(
     return changed
 
 
-def _looked_at(node: Node, resource: Resource, *, incremental: bool, validate_only: bool) -> Generator[Any, Any, bool]:
-    """Whether a resource's changes are complete; otherwise the controllers must make them. Raises ApiError."""
-    if resource.resource_type in _CONTROLLERS:
+def _looked_at(
+    node: Node, resource: Resource, deadline: float, *, incremental: bool, validate_only: bool
+) -> Generator[Any, Any, bool]:
+    """Whether a resource's changes are complete; otherwise the controllers must make them.
+
+    Raises ApiError, BrokerUnreachableError.
+    """
+    writer = None if node.plane is None else node.plane.config_writer
+    if writer is not None and resource.resource_type in _WRITTEN:
+        yield from _written(node, writer, resource, deadline, incremental=incremental, validate_only=validate_only)
+        return True
+    if writer is None and resource.resource_type in _CONTROLLERS:
         check_changes(resource, with_operations=False)
         return False
     is_logger = resource.resource_type == BROKER_LOGGER
     yield from change(node, resource, incremental=incremental, validate_only=validate_only or not is_logger)
     return resource.resource_type != BROKER
+
+
+def _written(
+    node: Node, writer: ConfigWriter, resource: Resource, deadline: float, *, incremental: bool, validate_only: bool
+) -> Generator[Any, Any, None]:
+    """Write a topic's properties, or this broker's or all brokers' settings, where that is not the controllers' work."""
+    check_changes(resource)
+    if resource.resource_type == BROKER and resource.name:
+        check_broker_id(node, resource.name)
+        resource = resource._replace(name=str(node.node_id))
+    after = topic_properties if resource.resource_type == TOPIC else broker_settings
+    changed = partial(after, node, resource, incremental=incremental)
+    key = resource.resource_type, resource.name
+    # What cannot be done as far as is known here is refused without a word to ZooKeeper.
+    changed(node.image.configs.get(key, {}))
+    if validate_only:
+        return
+    timeout_s = max(deadline - asyncio.get_running_loop().time(), 0)
+    properties = yield from awaited(writer.change(key, changed, timeout_s))
+    if resource.resource_type == BROKER:
+        log_broker_settings(resource.name, properties)
 
 
 Answers = dict[tuple[int, str], tuple[int, str | None]] | ErrorCode

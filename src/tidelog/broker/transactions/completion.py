@@ -158,7 +158,7 @@ class Completion:
                     for one in topic.partitions:
                         codes[TopicPartition(topic.name, one.partition_index)] = known_code(one.error_code)
         except TidelogError as error:
-            logger.info("transactional id %r: no markers by broker %d: %s", self.transaction.transactional_id, leader, error)
+            self._markers.retries.failed("no transaction markers by broker %d, retrying: %s", leader, error)
         finally:
             self._awaited -= 1
             for key in keys:
@@ -192,9 +192,12 @@ class Completion:
             return
         is_done = code in _DONE
         if is_done or self._refused.get(key) is not code:
-            text = "transactional id %r: no %s marker in %s-%d: %s%s"
-            trial = "" if is_done else ", retrying"
-            logger.warning(text, self.transaction.transactional_id, self._type.name, *key, code.name, trial)
+            text = "transactional id %r: no %s marker in %s-%d: %s"
+            said = self.transaction.transactional_id, self._type.name, *key, code.name
+            if is_done:
+                logger.warning(text, *said)
+            else:
+                self._markers.retries.failed(f"{text}, retrying", *said)
         if is_done:
             self._refused.pop(key, None)
         else:

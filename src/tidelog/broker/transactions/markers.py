@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.broker.leadership import Committed, Leadership
 from tidelog.broker.transactions.transaction import EPOCH_EACH
 from tidelog.errors import LogOfflineError, TidelogError
@@ -28,6 +29,8 @@ class Markers:
         self._core = core
         self._leadership = leadership
         self._groups = groups
+        self.retries = RetryLog(logger)
+        """For markers that are tried again."""
 
     def write(
         self,
@@ -74,7 +77,7 @@ class Markers:
         except LogOfflineError:
             return ErrorCode.KAFKA_STORAGE_ERROR
         except TidelogError as error:
-            logger.warning("%s-%d: no %s marker: %s", *key, control_type.name, error)
+            self.retries.failed("%s-%d: no %s marker: %s", *key, control_type.name, error)
             return error_code_of(error)
         self._leadership.appended(log)
         if key.topic == OFFSETS_TOPIC:

@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
+from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.errors import StorageError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class ClusterProducerIds:
 
     def __init__(self, plane: MetadataPlane) -> None:
         self._plane = plane
+        self._log = RetryLog(logger)
         self._blocks: deque[range] = deque()
         self._low = 0
         """When this few ids are left, the next block is requested."""
@@ -71,7 +73,7 @@ class ClusterProducerIds:
         self._reserving = None
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            logger.warning("no producer ids from the controller: %s", error)
+            self._log.failed("no producer ids from the controller: %s", error)
 
     async def _reserve(self) -> None:
         block = await self._plane.producer_ids()

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.broker.server.slices import Until, awaited, in_turns, step_by_step
 from tidelog.broker.state_log import COMMIT_TIMEOUT_MS, InternalTopic, StateLog, chunks, refusal, refusal_of
 from tidelog.broker.transactions.completion import RETRY_MS, Completion
@@ -89,6 +90,8 @@ class Transactions:
         self._completions: dict[str, Completion] = {}
         self._strays: list[tuple[int, str]] = []
         self._verifications: Verifications | None = None
+        self._retries = RetryLog(logger)
+        """For what clients try again."""
 
     def start(self) -> None:
         """Load the ids in the folder, and begin to check for timeouts and expiry."""
@@ -270,7 +273,7 @@ class Transactions:
                 return self._fence(before) or ErrorCode.CONCURRENT_TRANSACTIONS, NOBODY
             after = initialized(before, timeout_ms, expected, self._core.clock.now_ms(), new_id)
         except StorageError as error:
-            logger.error("no producer id for the transactional id %r: %s", transactional_id, error)
+            self._retries.error("no producer id for the transactional id %r: %s", transactional_id, error)
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NOBODY
         if isinstance(after, ErrorCode):
             return after, NOBODY
@@ -319,7 +322,7 @@ class Transactions:
         try:
             after = ended_in_next_epoch(before, producer, is_commit=is_commit, now_ms=now_ms, new_id=new_id)
         except StorageError as error:
-            logger.error("no producer id for the transactional id %r: %s", transactional_id, error)
+            self._retries.error("no producer id for the transactional id %r: %s", transactional_id, error)
             after = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         if isinstance(after, ErrorCode):
             return after, NOBODY
@@ -383,7 +386,7 @@ class Transactions:
         try:
             self.log.append(partition, list(entries))
         except TidelogError as error:
-            logger.error("%s-%d refuses its records: %s", TRANSACTIONS_TOPIC, partition, error)
+            self._retries.error("%s-%d refuses its records: %s", TRANSACTIONS_TOPIC, partition, error)
             return refusal(error)
         return ErrorCode.NONE
 

@@ -18,6 +18,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from tidelog.broker.cluster.broker_channels import BrokerChannels
+from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.errors import TidelogError, UnsupportedVersionError
 from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode, known_code
@@ -51,6 +52,7 @@ class Verifications:
 
     def __init__(self, brokers: BrokerChannels) -> None:
         self._brokers = brokers
+        self._log = RetryLog(logger)
         self._waiting: dict[int, list[_Question]] = {}
         """Questions for the next request, by broker; each of these brokers has a request in flight."""
 
@@ -105,7 +107,7 @@ class Verifications:
                 _settle(question, ErrorCode.NONE)
             return
         except TidelogError as error:
-            logger.info("broker %d does not verify transactions: %s", broker_id, error)
+            self._log.failed("broker %d does not verify transactions: %s", broker_id, error, level=logging.INFO)
             for question in questions:
                 _settle(question, ErrorCode.NETWORK_EXCEPTION)
             return

@@ -24,6 +24,7 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 from time import monotonic
 
+from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.errors import BrokerUnreachableError, InvalidArgumentError, UnsupportedVersionError
 from tidelog.model import TopicPartition
 from tidelog.transitions import Transitions, checked
@@ -39,7 +40,6 @@ SOON_S = 0.05
 
 RETRY_S = 0.2
 MAX_RETRY_S = 2.0
-LOG_EVERY_S = 10.0
 LEFT_S = 30.0
 """So long at most a broker stays fenced whose disk has refused. After that it serves what it can."""
 
@@ -136,7 +136,7 @@ class BrokerLifecycle:
         self._is_outdated = False
         self._released: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._wake = asyncio.Event()
-        self._logged_at = -LOG_EVERY_S
+        self._log = RetryLog(logger)
 
     def ready_to_unfence(self) -> None:
         """From now on the broker wants to be unfenced: it can serve."""
@@ -257,7 +257,8 @@ class BrokerLifecycle:
         assert isinstance(response, BrokerHeartbeatResponse)
         code = response.error_code
         if code in _UNREGISTERED:
-            logger.warning("broker %d is no longer registered in epoch %d: %s", self.node_id, self.broker_epoch, code_name(code))
+            gone = self.node_id, self.broker_epoch, code_name(code)
+            self._log.failed("broker %d is no longer registered in epoch %d: %s", *gone)
             self._set_fenced(True)
             if wants_shut_down:
                 self._release()
@@ -290,6 +291,8 @@ class BrokerLifecycle:
                 self._release()
             return
         self._set_fenced(response.is_fenced)
+        if not response.is_fenced:
+            self._log.works("broker %d: the controller answers its heartbeats", self.node_id)
         if self.state is BrokerState.RECOVERY and not response.is_fenced:
             self._move(BrokerState.RUNNING)
             self.unfenced.set_result(None)
@@ -323,9 +326,7 @@ class BrokerLifecycle:
 
     def _log_waiting(self, reason: str) -> None:
         self.waits_for = reason
-        if monotonic() - self._logged_at >= LOG_EVERY_S:
-            self._logged_at = monotonic()
-            logger.warning("broker %d waits: %s", self.node_id, reason)
+        self._log.failed("broker %d waits: %s", self.node_id, reason)
 
     def _move(self, state: BrokerState | None) -> None:
         self.state = checked(TRANSITIONS, self.state, state, f"broker {self.node_id}")

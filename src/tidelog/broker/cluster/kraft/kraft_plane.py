@@ -195,6 +195,10 @@ class KraftPlane:
         return None
 
     @property
+    def config_writer(self) -> None:
+        """None: the controllers change properties."""
+
+    @property
     def supported_features(self) -> Mapping[str, tuple[int, int]]:
         """The features that clients get to see: see `features`."""
         return KNOWN

@@ -24,13 +24,13 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic
 
 from tidelog.broker.cluster.channel import Channel
 from tidelog.broker.cluster.kraft.channels import Channels
 from tidelog.broker.cluster.kraft.metadata_loader import MetadataLoader
 from tidelog.broker.cluster.kraft.quorum import NO_LEADER, Address, Quorum
 from tidelog.broker.cluster.kraft.snapshot_fetcher import Snapshot, SnapshotFetcher
+from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.errors import (
     BrokerError,
     BrokerUnreachableError,
@@ -62,8 +62,6 @@ FIRST_WAIT_MS = 10
 MAX_FETCH_BYTES = 8 << 20
 MAX_PENDING_BYTES = 64 << 20
 """Of records that wait to be replayed: then no more are fetched."""
-
-LOG_EVERY_S = 10.0
 
 _REFUSED = frozenset(
     {
@@ -124,8 +122,7 @@ class MetadataFetcher:
         self.replaying = asyncio.Lock()
         """Held while the image changes."""
         self._wait_ms = FIRST_WAIT_MS
-        self._logged_at = -LOG_EVERY_S
-        self._is_cut_off = False
+        self._log = RetryLog(logger)
 
     @property
     def is_caught_up(self) -> bool:
@@ -225,9 +222,7 @@ class MetadataFetcher:
             )
         if data.error_code:
             raise BrokerError("no metadata", error_code=data.error_code, path=str(address), found=code_name(data.error_code))
-        if self._is_cut_off:
-            self._is_cut_off = False
-            logger.info("the controllers answer again")
+        self._log.works("the controllers answer again")
         await self._take(channel, data)
         return True
 
@@ -346,7 +341,4 @@ class MetadataFetcher:
             raise error
         if self._quorum.leader == address:
             self._quorum.give_up_leader()
-        if monotonic() - self._logged_at >= LOG_EVERY_S:
-            self._logged_at = monotonic()
-            self._is_cut_off = True
-            logger.warning("waiting for the controllers (%s): %s", self._quorum, error)
+        self._log.failed("waiting for the controllers (%s): %s", self._quorum, error)

@@ -11,14 +11,14 @@ A topic that is made has its properties before it is there, and nobody names the
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.broker.cluster.zookeeper.session import RETRY_S, Session, Znode, until
-from tidelog.errors import BrokerUnreachableError
+from tidelog.errors import BrokerUnreachableError, TidelogError
 from tidelog.metadata.delta import MetadataDelta
 from tidelog.metadata.image import ConfigKey, MetadataImage
 from tidelog.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigRecord
@@ -29,6 +29,7 @@ CHANGES = "/config/changes"
 DEFAULT = "<default>"
 
 _KINDS = {"topics": TOPIC_RESOURCE, "brokers": BROKER_RESOURCE}
+_NAMES = {resource: kind for kind, resource in _KINDS.items()}
 
 AT_ONCE = 200
 """Znodes that are asked for together."""
@@ -44,6 +45,9 @@ class Configs:
         self._image = image
         self._publish = publish
         self._seen: set[str] = set()
+        self._log = RetryLog(logger)
+        self._learning = asyncio.Lock()
+        """Held from the first read to the end: what is read later is newer."""
 
     async def load(self) -> None:
         """Read all. Raises BrokerUnreachableError."""
@@ -55,26 +59,31 @@ class Configs:
     async def learn(self, entities: Iterable[tuple[str, str]]) -> None:
         """Read what is said of topics and brokers, as ("topics", name), and publish what is different. Raises as `load`."""
         wanted = list(entities)
-        delta = MetadataDelta(self._image)
-        for start in range(0, len(wanted), AT_ONCE):
-            some = wanted[start : start + AT_ONCE]
-            found = await asyncio.gather(*(self._session.get(f"/config/{kind}/{name}") for kind, name in some))
-            for (kind, name), znode in zip(some, found, strict=True):
-                self._take(delta, (_KINDS[kind], "" if name == DEFAULT else name), znode)
-        if not delta.is_empty:
-            await self._publish(delta)
+        async with self._learning:
+            delta = MetadataDelta(self._image)
+            for start in range(0, len(wanted), AT_ONCE):
+                some = wanted[start : start + AT_ONCE]
+                found = await asyncio.gather(*(self._session.get(f"/config/{kind}/{name}") for kind, name in some))
+                for (kind, name), znode in zip(some, found, strict=True):
+                    self._take(delta, (_KINDS[kind], "" if name == DEFAULT else name), znode)
+            if not delta.is_empty:
+                await self._publish(delta)
 
     async def follow(self) -> None:
         """Go on with changes, for good."""
         while True:
             event = asyncio.Event()
-            with contextlib.suppress(BrokerUnreachableError):
+            try:
                 names = set(await self._session.children(CHANGES, event))
                 await self._changed(sorted(names - self._seen))
                 self._seen = names
+                self._log.works("changes of properties are taken again")
                 await until(event)
-                continue
-            await asyncio.sleep(RETRY_S)
+            except BrokerUnreachableError:  # The connection's loss is logged.
+                await asyncio.sleep(RETRY_S)
+            except TidelogError as error:
+                self._log.failed("changes of properties are not taken, retrying: %s", error)
+                await asyncio.sleep(RETRY_S)
 
     async def _changed(self, names: list[str]) -> None:
         entities: dict[tuple[str, str], None] = {}
@@ -88,15 +97,30 @@ class Configs:
             await self.learn(entities)
 
     def _take(self, delta: MetadataDelta, key: ConfigKey, znode: Znode | None) -> None:
-        value = {} if znode is None else _json(znode.data)
-        config = value.get("config") if isinstance(value, dict) else None
-        wanted = {str(name): str(text) for name, text in config.items()} if isinstance(config, dict) else {}
+        wanted = properties_of(znode)
         known = self._image.configs.get(key, {})
         for name in known.keys() - wanted.keys():
             delta.replay(ConfigRecord(*key, name, None))
         for name, text in wanted.items():
             if known.get(name) != text:
                 delta.replay(ConfigRecord(*key, name, text))
+
+
+def properties_of(znode: Znode | None) -> dict[str, str]:
+    """Return a resource's properties; none where a znode is missing, or holds something else."""
+    value = {} if znode is None else _json(znode.data)
+    config = value.get("config") if isinstance(value, dict) else None
+    return {str(name): str(text) for name, text in config.items()} if isinstance(config, dict) else {}
+
+
+def entity_of(key: ConfigKey) -> tuple[str, str]:
+    """Return how ZooKeeper names a topic or a broker: ("brokers", "<default>") are all brokers."""
+    return _NAMES[key[0]], key[1] or DEFAULT
+
+
+def config_path(key: ConfigKey) -> str:
+    """Return the znode of a topic's or a broker's properties."""
+    return "/config/" + "/".join(entity_of(key))
 
 
 def _json(data: bytes) -> Any:

@@ -44,7 +44,7 @@ def _handler(name: str) -> Callable[[Node, Any, Request], Work]:
         except asyncio.CancelledError:
             return Outcome.CLOSE  # The broker ends.
         except BrokerUnreachableError as error:  # The controller asks again.
-            logger.warning("%s is not answered: %s", message.API_NAME, error)
+            plane.requests.retries.failed("%s is not answered: %s", message.API_NAME, error)
             return Outcome.CLOSE
         except Exception:
             logger.exception("%s version %d failed", message.API_NAME, request.api_version)

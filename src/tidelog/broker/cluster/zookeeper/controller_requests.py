@@ -21,6 +21,7 @@ import logging
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
+from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.broker.cluster.zookeeper.cluster_state import (
     AT_ONCE,
     LedState,
@@ -56,6 +57,9 @@ logger = logging.getLogger("tidelog.broker")
 
 _FIRST_BY_TOPIC_ID = 5
 
+LINES = 20
+"""Of refusals, in a minute: a controller may repeat a request about thousands of partitions."""
+
 Learn = Callable[[list[str]], Awaitable[None]]
 """Reads the properties of new topics."""
 
@@ -77,6 +81,8 @@ class ControllerRequests:
         self._listener = listener
         self._broker_epoch = broker_epoch
         self._learn = learn
+        self.retries = RetryLog(logger, LINES)
+        """For what the controller asks for again."""
 
     # --- the three
 
@@ -160,7 +166,7 @@ class ControllerRequests:
 
     def _refusal(self, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest) -> ErrorCode:
         if request.controller_epoch < self.controller_epoch:
-            logger.warning(
+            self.retries.failed(
                 "%s of controller %d in epoch %d is refused: %d is the newest",
                 request.API_NAME,
                 request.controller_id,
@@ -170,7 +176,7 @@ class ControllerRequests:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         # One that is newer than what is known here is this session's: ZooKeeper's answer has not come yet.
         if -1 < request.broker_epoch < self._broker_epoch():
-            logger.warning("%s for broker epoch %d is refused: it is over", request.API_NAME, request.broker_epoch)
+            self.retries.failed("%s for broker epoch %d is refused: it is over", request.API_NAME, request.broker_epoch)
             return ErrorCode.STALE_BROKER_EPOCH
         self.controller_epoch, self.controller_id = request.controller_epoch, request.controller_id
         return ErrorCode.NONE
@@ -187,16 +193,16 @@ class ControllerRequests:
         partition, state = node.replicas.get(one.key), one.state
         log = node.manager.logs.get(one.key)
         if not is_partition(one.key):
-            logger.warning("%r-%d is no partition that could be led or followed here", *one.key)
+            self.retries.failed("%r-%d is no partition that could be led or followed here", *one.key)
             return ErrorCode.INVALID_TOPIC_EXCEPTION
         namesake = None if one.topic_id is None else self._image.topics_by_id.get(one.topic_id)
         if namesake is not None and namesake.name != one.key.topic:
-            logger.warning("%s-%d is to have the id of topic %s", *one.key, namesake.name)
+            self.retries.failed("%s-%d is to have the id of topic %s", *one.key, namesake.name)
             return ErrorCode.INCONSISTENT_TOPIC_ID
         if log is not None and None not in (log.topic_id, one.topic_id) and log.topic_id != one.topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID
         if node.node_id not in state.replicas:
-            logger.warning("%s-%d should be led or followed here, but has no replica here", *one.key)
+            self.retries.failed("%s-%d should be led or followed here, but has no replica here", *one.key)
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if state.leader_epoch < 0:
             return ErrorCode.STALE_CONTROLLER_EPOCH

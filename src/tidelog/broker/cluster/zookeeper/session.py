@@ -26,6 +26,7 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
 
+from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.errors import BrokerUnreachableError, TidelogError
 from tidelog.wire.error_codes import ErrorCode
 
@@ -59,6 +60,7 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self._is_lost = False
         self._is_closed = False
+        self._log = RetryLog(logger)
         retry = KazooRetry(max_tries=-1, delay=0.1, max_delay=2)
         quiet = logging.getLogger("tidelog.zookeeper")
         quiet.setLevel(logging.ERROR)
@@ -141,11 +143,14 @@ class Session:
         """Call `changed` with a znode now and whenever it changes, for good."""
         while True:
             event = asyncio.Event()
-            with contextlib.suppress(BrokerUnreachableError):
+            try:
                 changed(await self.get(path, event))
                 await until(event)
-                continue
-            await asyncio.sleep(RETRY_S)
+            except BrokerUnreachableError:  # The connection's loss is logged.
+                await asyncio.sleep(RETRY_S)
+            except TidelogError as error:
+                self._log.failed("%s is not followed: %s", path, error)
+                await asyncio.sleep(RETRY_S)
 
     # --- inside
 
@@ -191,11 +196,13 @@ class Session:
             logger.warning("the session with ZooKeeper (%s) is lost: the broker is no longer registered", self.servers)
             self._on_loss()
         elif state == KazooState.SUSPENDED:
-            logger.warning("the connection to ZooKeeper (%s) is lost, reconnecting", self.servers)
+            self._log.failed("the connection to ZooKeeper (%s) is lost, reconnecting", self.servers)
         elif self._is_lost:
             self._is_lost = False
             logger.info("a new session with ZooKeeper (%s)", self.servers)
             self._on_session()
+        else:
+            self._log.works("connected to ZooKeeper (%s) again", self.servers)
 
     def _post(self, call: Callable[[], Any]) -> None:
         with contextlib.suppress(RuntimeError):  # The loop has ended.

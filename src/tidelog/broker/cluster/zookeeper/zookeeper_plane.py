@@ -3,7 +3,7 @@
 | asked for | from |
 |---|---|
 | brokers, leaders, in-sync replicas | the controller's requests, as far as they came (`controller_requests`) |
-| properties | ZooKeeper (`configs`) |
+| properties | ZooKeeper (`configs`), which gets changes from the broker that is asked for them (`config_writer`) |
 | in-sync replicas are to change | the controller from protocol 2.7 on, the partition's znode before |
 | producer ids | ``/latest_producer_id_block``, as Kafka's brokers and controllers take them |
 | requests that are the controller's | the broker that ``/controller`` names |
@@ -21,6 +21,8 @@ from typing import Any
 
 from tidelog.broker.cluster.metadata_plane import ANONYMOUS
 from tidelog.broker.cluster.owned_tasks import OwnedTasks
+from tidelog.broker.cluster.retry_log import RetryLog
+from tidelog.broker.cluster.zookeeper.config_writer import ZookeeperConfigWriter
 from tidelog.broker.cluster.zookeeper.configs import Configs
 from tidelog.broker.cluster.zookeeper.controller_link import ControllerLink
 from tidelog.broker.cluster.zookeeper.controller_requests import ControllerRequests
@@ -57,7 +59,6 @@ CONTROLLER = "/controller"
 PRODUCER_IDS = "/latest_producer_id_block"
 
 PRODUCER_ID_BLOCK = 1000
-SAY_S = 10.0
 
 _FIRST_BY_ID = 2
 """The first version of AlterPartition that names topics by their ids alone."""
@@ -86,6 +87,7 @@ class ZookeeperPlane:
         self._clock = clock
         self._offset = 0
         self._named_controller = -1
+        self._log = RetryLog(logger)
         self._session = Session(
             self._zookeeper.connect, self._zookeeper.session_timeout_ms / 1000, self._has_new_session, self._has_lost_session
         )
@@ -93,6 +95,7 @@ class ZookeeperPlane:
             self.image, config.inter_broker_listener_name, lambda: self.broker_epoch, self._learn_topics
         )
         self._configs = Configs(self._session, self.image, self._publish_configs)
+        self.config_writer = ZookeeperConfigWriter(self._session, self._zookeeper.protocol, self._configs.learn)
         self._isr = IsrZnodes(
             self._session, self.node_id, lambda key: self.requests.controller_epochs.get(key, self.requests.controller_epoch)
         )
@@ -149,17 +152,13 @@ class ZookeeperPlane:
         self.tasks.begin(self._session.follow(CONTROLLER, self._controller_changed), "tidelog-controller-znode")
         self.tasks.begin(self._configs.follow(), "tidelog-configs")
         await self._register()
-        said_at = -SAY_S
-        loop = asyncio.get_running_loop()
         while not self.requests.has_metadata.done():
-            if loop.time() - said_at >= SAY_S:
-                said_at = loop.time()
-                who = self._named_controller
-                self._wait(
-                    "no controller: it must be a broker of Apache Kafka"
-                    if who < 0
-                    else f"broker {who} is the controller, but has not sent the brokers and partitions yet"
-                )
+            who = self._named_controller
+            self._wait(
+                "no controller: it must be a broker of Apache Kafka"
+                if who < 0
+                else f"broker {who} is the controller, but has not sent the brokers and partitions yet"
+            )
             await asyncio.wait({self.requests.has_metadata, self.failure}, timeout=RETRY_S, return_when="FIRST_COMPLETED")
             if self.failure.done():
                 self.failure.result()
@@ -242,7 +241,7 @@ class ZookeeperPlane:
         try:
             controller = -1 if znode is None else parsed(CONTROLLER, znode.data, controller_of)
         except ZookeeperError as error:
-            logger.warning("%s", error)
+            self._log.failed("%s", error)
             controller = -1
         if controller != self._named_controller:
             logger.info("the controller is %s", "nobody" if controller < 0 else f"broker {controller}")
@@ -351,9 +350,8 @@ class ZookeeperPlane:
         return self.endpoint(self._named_controller)
 
     def _wait(self, reason: str) -> None:
-        if reason != self.waits_for:
-            self.waits_for = reason
-            logger.warning("broker %d waits: %s", self.node_id, reason)
+        self.waits_for = reason
+        self._log.failed("broker %d waits: %s", self.node_id, reason)
 
     def _move(self, state: str) -> None:
         logger.info("broker %d is %s", self.node_id, state)

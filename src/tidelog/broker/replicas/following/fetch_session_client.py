@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
+from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.broker.fetch.fetch_sessions import INITIAL_EPOCH, NO_SESSION, next_epoch
 from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
@@ -57,8 +58,9 @@ class SessionRequest(NamedTuple):
 class FetchSessionClient:
     """The session with one leader. `max_bytes` is the limit per partition."""
 
-    def __init__(self, max_bytes: int, leader: str = "the leader") -> None:
+    def __init__(self, max_bytes: int, log: RetryLog | None = None, leader: str = "the leader") -> None:
         self._max_bytes = max_bytes
+        self._log = log or RetryLog(logger)
         self._leader = leader
         self._session_id = NO_SESSION
         self._epoch = INITIAL_EPOCH
@@ -127,7 +129,8 @@ class FetchSessionClient:
         """Process a response; return its partitions, None if it has an error or only requests a delay."""
         if response.error_code:
             code = response.error_code
-            logger.info("%s ends fetch session %d, epoch %d: error %d", self._leader, self._session_id, self._epoch, code)
+            ended = self._session_id, self._epoch, code
+            self._log.failed("%s ends fetch session %d, epoch %d: error %d", self._leader, *ended, level=logging.INFO)
             self._begin_again(keep_id=code != ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             return None
         is_full = self._epoch == INITIAL_EPOCH
@@ -144,7 +147,7 @@ class FetchSessionClient:
                 if key is not None:
                     found[key] = data
         if count != len(found) or (is_full and count != len(self._told)):
-            logger.warning(
+            self._log.failed(
                 "%s answers a fetch of %d partitions with %d, of which %d were requested: starting a new fetch session",
                 self._leader,
                 len(self._told),

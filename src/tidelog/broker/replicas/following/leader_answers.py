@@ -22,6 +22,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator
 
+from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.broker.replicas.following.fetch_session_client import WantedFetch
 from tidelog.broker.replicas.following.followed_partition import FollowedPartition, FollowerState
 from tidelog.broker.replicas.following.followed_partitions import FollowedPartitions
@@ -35,7 +36,6 @@ from tidelog.broker.replicas.following.truncation_rules import (
     truncation_by_epoch,
 )
 from tidelog.broker.replicas.replication_quota import ReplicationQuota
-from tidelog.broker.server.rate_limited_log import RateLimitedLog
 from tidelog.errors import CorruptDataError, InvalidOffsetError, StorageError, UnexpectedAppendOffsetError
 from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
@@ -55,7 +55,7 @@ class LeaderAnswers:
         leader_id: int,
         followed: FollowedPartitions,
         quota: ReplicationQuota,
-        limited_log: RateLimitedLog,
+        retry_log: RetryLog,
         moved: Callable[[TopicPartition], None],
         now_s: Callable[[], float],
     ) -> None:
@@ -64,7 +64,7 @@ class LeaderAnswers:
         self._leader_id = leader_id
         self._followed = followed
         self._quota = quota
-        self._log = limited_log
+        self._log = retry_log
         self._moved = moved
         self._now_s = now_s
 
@@ -136,7 +136,7 @@ class LeaderAnswers:
         elif log.leader_epochs.latest is not None and log.leader_epochs.latest.epoch > one.leader_epoch:
             yield from self._forget_future(one, log.leader_epochs.latest.epoch)
         else:
-            self._log.warning("%s: ends at %d, which is out of range, but %s", log.directory, own_end, why)
+            self._log.failed("%s: ends at %d, which is out of range, but %s", log.directory, own_end, why)
             self._followed.delay(one, self._now_s())
 
     def _forget_future(self, one: FollowedPartition, epoch: int) -> Iterator[None]:
@@ -250,7 +250,7 @@ class LeaderAnswers:
     def _is_nonsense(self, one: FollowedPartition, is_nonsense: bool, what: str) -> bool:
         """Ask again later if a response is impossible; return whether it is."""
         if is_nonsense:
-            self._log.warning("%s: broker %d has answered %s", one.log.directory, self._leader_id, what)
+            self._log.failed("%s: broker %d has answered %s", one.log.directory, self._leader_id, what)
             self._followed.delay(one, self._now_s())
         return is_nonsense
 
@@ -260,7 +260,7 @@ class LeaderAnswers:
             return
         self._followed.delay(one, self._now_s(), error_code)
         if one.retries > LOUD_RETRIES:
-            self._log.warning("%s: broker %d answers %s with error %d", one.log.directory, self._leader_id, what, error_code)
+            self._log.failed("%s: broker %d answers %s with error %d", one.log.directory, self._leader_id, what, error_code)
 
     @contextlib.contextmanager
     def _guarded(self, one: FollowedPartition) -> Iterator[None]:
@@ -272,10 +272,10 @@ class LeaderAnswers:
             if log.is_offline or log.local.is_closed:
                 self._followed.fail(one, str(error))
             else:
-                self._log.warning("%s: %s", log.directory, error)
+                self._log.failed("%s: %s", log.directory, error)
                 self._followed.delay(one, self._now_s())
         except (CorruptDataError, InvalidOffsetError) as error:
-            self._log.warning("%s: broker %d sent records that cannot be appended: %s", log.directory, self._leader_id, error)
+            self._log.failed("%s: broker %d sent records that cannot be appended: %s", log.directory, self._leader_id, error)
             self._followed.delay(one, self._now_s())
         except Exception as error:
             logger.exception("%s: following broker %d failed", log.directory, self._leader_id)

@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from tidelog.broker.cluster.channel import Channel
 from tidelog.broker.cluster.metadata_plane import MetadataPlane
+from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.broker.replicas.following.fetch_session_client import FetchSessionClient
 from tidelog.broker.replicas.following.followed_partition import FIRST_RETRY_S, Followed, FollowedPartition, FollowerState
 from tidelog.broker.replicas.following.followed_partitions import FollowedPartitions
@@ -34,7 +35,6 @@ from tidelog.broker.replicas.following.follower_slices import FollowerSlices
 from tidelog.broker.replicas.following.leader_answers import LeaderAnswers
 from tidelog.broker.replicas.following.leader_ends import ask_ends, ask_epoch_ends
 from tidelog.broker.replicas.replication_quota import ReplicationQuota
-from tidelog.broker.server.rate_limited_log import RateLimitedLog
 from tidelog.broker.settings.cluster_config import ClusterConfig
 from tidelog.errors import TidelogError
 from tidelog.model import TopicPartition
@@ -64,7 +64,8 @@ class Shared(NamedTuple):
     turns: FollowerSlices
     moved: Callable[[TopicPartition], None]
     """Called if a log has more or less to read than before."""
-    log: RateLimitedLog
+    log: RetryLog
+    """For failures of single partitions."""
     connect: Callable[..., Channel] = Channel
     max_fetch_version: int = MAX_FETCH_VERSION
 
@@ -77,13 +78,13 @@ class LeaderFetcher:
         self._client_id = f"broker-{shared.plane.node_id}-fetcher-{index}"
         self._shared = shared
         self._backoff_s = shared.config.replica_fetch_backoff_ms / 1000
-        self._session = FetchSessionClient(shared.config.replica_fetch_max_bytes, f"broker {leader_id}")
+        self._log = RetryLog(logger)
+        self._session = FetchSessionClient(shared.config.replica_fetch_max_bytes, self._log, f"broker {leader_id}")
         self._followed = FollowedPartitions(shared.quota, self._backoff_s)
         self._answers = LeaderAnswers(leader_id, self._followed, shared.quota, shared.log, shared.moved, _now_s)
         self._wake = asyncio.Event()
         self._channel: Channel | None = None
         self._failures = 0
-        self._is_reported = False
         self._task: asyncio.Task[None] | None = None
 
     # --- partitions
@@ -179,9 +180,7 @@ class LeaderFetcher:
             return
         await self._shared.turns.run(self._answers.take(answers, self._session.told))
         self._failures = 0
-        if self._is_reported:
-            self._is_reported = False
-            logger.info("fetching from broker %d continues", self.leader_id)
+        self._log.works("fetching from broker %d continues", self.leader_id)
 
     def _reachable(self) -> Channel | None:
         """Return the channel to the leader, a new one if its address has changed; None while the address is unknown."""
@@ -197,9 +196,8 @@ class LeaderFetcher:
         return channel
 
     async def _failed(self, reason: str, at_least_s: float = 0, *, is_usual: bool = False) -> None:
-        if not self._is_reported and not is_usual:
-            self._is_reported = True
-            logger.warning("fetching from broker %d: %s; retrying", self.leader_id, reason)
+        if not is_usual:
+            self._log.failed("fetching from broker %d: %s; retrying", self.leader_id, reason)
         wait_s = min(FIRST_RETRY_S * 2 ** min(self._failures, 30), self._backoff_s)
         self._failures += 1
         await asyncio.sleep(max(wait_s, at_least_s))

@@ -1,0 +1,70 @@
+"""Log lines of a loop that retries: the first failure, each new reason, once a minute that it still fails, and the recovery.
+
+| what happens | what is logged |
+|---|---|
+| the first failure, another reason than before | the reason |
+| the same reason again | it, once in `PERIOD_S`, with the number of failures that were not logged |
+| it works again | that, if a failure was logged |
+
+At most `LINES` lines are written in `PERIOD_S`, whatever happens: a reason may differ each time, by a number in it, and a peer
+may fail and recover by turns. Belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+
+LINES = 5
+PERIOD_S = 60.0
+
+
+class RetryLog:
+    """Writes the lines of one loop, or of several that are alike, to `logger`: at most `lines` in `PERIOD_S`."""
+
+    def __init__(self, logger: logging.Logger, lines: int = LINES, now_s: Callable[[], float] = monotonic) -> None:
+        self._logger = logger
+        self._lines = lines
+        self._now_s = now_s
+        self._written: deque[float] = deque()
+        """When lines were written, of the last `PERIOD_S`."""
+        self._reasons: dict[str, float] = {}
+        """Reasons that were logged since it worked last, and when."""
+        self._left_out = 0
+
+    def failed(self, message: str, *arguments: object, level: int = logging.WARNING) -> None:
+        """Note a failure, and log it if that is due. The message with its arguments is the reason."""
+        reason = message % arguments if arguments else message
+        now_s = self._now_s()
+        is_new = now_s - self._reasons.get(reason, -PERIOD_S) >= PERIOD_S
+        if not is_new or not self._may_write(now_s):
+            self._left_out += 1
+            return
+        more = f" (not logged meanwhile: {self._left_out})" if self._left_out else ""
+        self._left_out = 0
+        if len(self._reasons) >= self._lines:
+            self._reasons = {known: at for known, at in self._reasons.items() if now_s - at < PERIOD_S}
+        self._reasons[reason] = now_s
+        self._logger.log(level, "%s%s", reason, more)
+
+    def error(self, message: str, *arguments: object) -> None:
+        """Note a failure that is an error: see `failed`."""
+        self.failed(message, *arguments, level=logging.ERROR)
+
+    def works(self, message: str, *arguments: object) -> None:
+        """Note that it works, and log that if a failure was logged. The next failure is news then."""
+        if self._reasons and self._may_write(self._now_s()):
+            self._reasons.clear()
+            self._left_out = 0
+            self._logger.info(message, *arguments)
+
+    def _may_write(self, now_s: float) -> bool:
+        """Whether a line more may be written; it counts."""
+        while self._written and now_s - self._written[0] >= PERIOD_S:
+            self._written.popleft()
+        if len(self._written) >= self._lines:
+            return False
+        self._written.append(now_s)
+        return True
