@@ -6,8 +6,6 @@ import contextlib
 import gc
 import struct
 import threading
-from collections.abc import Callable
-from functools import partial
 from time import monotonic
 
 import pytest
@@ -16,7 +14,7 @@ from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
 from tests.kafka.java import wait_until
 from tidelog.broker.server import connection
-from tidelog.broker.server.read_buffers import SHARED_BYTES, ReadBuffers
+from tidelog.broker.server.read_buffers import SHARED_BYTES
 from tidelog.broker.server.wide_requests import SLOTS
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2

@@ -1,8 +1,8 @@
 """Who moves bytes next, beside a loop that names the ready sockets in the order that is worst for one of them.
 
-The sockets and the loop are the test's; connections, buffers and turns are the broker's. A round of the loop is asyncio's: what was
-asked for with `call_soon` first, then the sockets that are ready, each once. All orders of the ready sockets are possible: the
-system promises none.
+The sockets and the loop are the test's; connections, buffers and turns are the broker's. A round of the loop is asyncio's: what
+was asked for with `call_soon` first, then the sockets that are ready, each once. All orders of the ready sockets are possible:
+the system promises none.
 """
 
 from __future__ import annotations
@@ -177,7 +177,9 @@ orders = st.one_of(
 
 @examples(30)
 @given(st.integers(2, 30), st.integers(LARGE_BYTES, 3 * MIB), orders, st.booleans())
-def test_equal_requests_get_equal_service(connections: int, size: int, order: Callable[[list[int]], None], answered: bool) -> None:
+def test_equal_requests_get_equal_service(
+    connections: int, size: int, order: Callable[[list[int]], None], answered: bool
+) -> None:
     """acks=1 or acks=0: nobody is two answers ahead of anybody else."""
     house = House(Loop(order), lambda _: [b"answer"] if answered else Outcome.NOTHING)
     for fd in range(connections):
