@@ -28,6 +28,11 @@ class Result(NamedTuple):
     bytes: int
     p50_us: float | None = None
     p99_us: float | None = None
+    fewest: int = 0
+    """Responses of the raw client's connection that got the fewest."""
+    most: int = 0
+    longest_us: float | None = None
+    """The longest that one of its connections waited for a response, or still waited at the end."""
 
 
 @cache
@@ -74,7 +79,8 @@ class RawClient:
             raise RuntimeError(f"the raw client ended with {self._process.returncode}")
         told = json.loads(printed)
         size = max(told["bytes_out"], told["bytes_in"])
-        return Result(told["seconds"], told["responses"], size, told.get("p50_us"), told.get("p99_us"))
+        latencies = told.get("p50_us"), told.get("p99_us")
+        return Result(told["seconds"], told["responses"], size, *latencies, told["fewest"], told["most"], told["longest_us"])
 
 
 def raw(port: int, connections: Sequence[bytes], **how: float) -> Result:

@@ -4,7 +4,9 @@
  *
  * Each FRAMES file is one connection: requests with their sizes in front, sent in order, over and over. DEPTH requests of a
  * connection are on their way at a time. It ends after COUNT responses in all, or after SECONDS, whichever comes first (0: no limit).
- * Responses are counted and thrown away. Prints one line of JSON: seconds, responses, bytes, latencies in microseconds.
+ * Responses are counted and thrown away. Prints one line of JSON: seconds, responses, bytes, latencies in microseconds. The last
+ * three say how alike the connections fare: the fewest and the most responses of one, and the longest that one of them has waited
+ * for a response, or still waits at the end.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -39,6 +41,7 @@ struct connection {
     int head_bytes;
     int64_t left;         /* bytes of the current response that have not come yet */
     int wants_write;
+    uint64_t responses, longest_ns;
 };
 
 static uint64_t now_ns(void) {
@@ -100,6 +103,9 @@ static void send_more(struct connection *c, int depth) {
 static void answered(struct connection *c) {
     uint64_t took = now_ns() - c->sent_at[c->first++ % MAX_DEPTH];
     c->in_flight--;
+    c->responses++;
+    if (took > c->longest_ns)
+        c->longest_ns = took;
     if (responses == latencies_room) {
         latencies_room = latencies_room ? latencies_room * 2 : 1 << 16;
         latencies = realloc(latencies, latencies_room * sizeof *latencies);
@@ -205,6 +211,16 @@ int main(int argc, char **argv) {
     if (responses)
         printf(", \"p50_us\": %.1f, \"p99_us\": %.1f, \"p999_us\": %.1f, \"max_us\": %.1f", latencies[responses / 2],
                latencies[responses * 99 / 100], latencies[responses * 999 / 1000], latencies[responses - 1]);
-    printf("}\n");
+    uint64_t fewest = UINT64_MAX, most = 0, longest_ns = 0, ended = now_ns();
+    for (int i = 0; i < n; i++) {
+        struct connection *c = connections + i;
+        uint64_t waits = c->in_flight ? ended - c->sent_at[c->first % MAX_DEPTH] : 0;
+        fewest = c->responses < fewest ? c->responses : fewest;
+        most = c->responses > most ? c->responses : most;
+        longest_ns = c->longest_ns > longest_ns ? c->longest_ns : longest_ns;
+        longest_ns = waits > longest_ns ? waits : longest_ns;
+    }
+    printf(", \"fewest\": %llu, \"most\": %llu, \"longest_us\": %.1f}\n", (unsigned long long)fewest, (unsigned long long)most,
+           (double)longest_ns / 1000.0);
     return 0;
 }

@@ -18,6 +18,7 @@ from tidelog.broker.apis import alter_configs, describe_cluster, describe_config
 from tidelog.broker.settings.config_changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, TOPIC, Operation
 from tidelog.broker.settings.config_entries import meanings
 from tidelog.broker.settings.dynamic_settings import DYNAMIC
+from tidelog.broker.settings.sensitive_properties import SENSITIVE_PROPERTIES, is_read_only, is_secret
 from tidelog.clock import SystemClock
 from tidelog.config import LogConfig
 from tidelog.model import MAX_TIMESTAMP
@@ -146,7 +147,13 @@ def test_the_broker_is_described(start_broker: StartBroker) -> None:
     assert told["advertised.listeners"].value == f"PLAINTEXT://{broker.bootstrap_servers}"
     assert [name for name in ("port", "host.name") if name in told] == []
     assert told["auto.create.topics.enable"].value == "true"
-    assert {name for name, one in told.items() if one.read_only} == told.keys() - DYNAMIC
+    assert {name for name, one in told.items() if one.read_only} == {
+        name for name in told if name not in DYNAMIC and (not is_secret(name) or is_read_only(name))
+    }
+    assert {name for name, one in told.items() if one.is_sensitive} == SENSITIVE_PROPERTIES
+    assert {one.value for one in told.values() if one.is_sensitive} == {None}
+    password = told["ssl.keystore.password"]
+    assert (password.config_source, synonyms(password)) == (STATIC_BROKER, [("ssl.keystore.password", None, STATIC_BROKER)])
     assert "secret" not in {one.value for one in told.values()}
     assert [name for name in ("fetch.max.bytes", "log.segment.bytes", "log.cleaner.enable") if not told[name].documentation] == []
 

@@ -6,8 +6,6 @@ import contextlib
 import gc
 import struct
 import threading
-from collections.abc import Callable
-from functools import partial
 from time import monotonic
 
 import pytest
@@ -16,7 +14,7 @@ from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
 from tests.kafka.java import wait_until
 from tidelog.broker.server import connection
-from tidelog.broker.server.read_buffers import ROUND_BYTES, SHARED_BYTES, TURNS_A_ROUND, ReadBuffers
+from tidelog.broker.server.read_buffers import SHARED_BYTES
 from tidelog.broker.server.wide_requests import SLOTS
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
@@ -158,24 +156,6 @@ def test_a_broker_that_ends_within_a_wide_request_gives_the_collector_back(start
     assert not gc.isenabled()
     broker.stop()
     assert gc.isenabled()
-
-
-def test_large_requests_take_turns() -> None:
-    """So much of them is received in one round of the loop; whoever comes then waits for one of the next, in order."""
-    soon: list[Callable[[], None]] = []
-    buffers = ReadBuffers(soon.append)
-    buffers.received(ROUND_BYTES - 1)
-    assert not buffers.is_round_over
-    buffers.received(1)
-    assert buffers.is_round_over
-    order: list[int] = []
-    for i in range(2 * TURNS_A_ROUND + 1):
-        buffers.when_next(partial(order.append, i))
-    for done in (TURNS_A_ROUND, 2 * TURNS_A_ROUND, 2 * TURNS_A_ROUND + 1):
-        soon.pop()()
-        assert not buffers.is_round_over
-        assert order == list(range(done))
-    assert not soon
 
 
 def test_many_large_requests_at_once_are_all_read(start_broker: StartBroker) -> None:

@@ -246,8 +246,9 @@ def reached(secured: Secured, name: str, config: dict[str, str]) -> Channel:
     return Channel(host, int(port), client_id="t", timeout_s=PATIENCE_S, connect_timeout_s=PATIENCE_S, access=access)
 
 
-def test_a_channel_is_secured(secured: Secured) -> None:
+def test_a_channel_is_secured(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
     """What brokers and controllers are reached by: each protocol and mechanism, large answers, sessions that are renewed."""
+    monkeypatch.setattr("tidelog.broker.server.secured.authentication.REAUTHENTICATION_S", 0.0)  # Three in a row.
     client = {"ssl.keystore.location": str(secured.authority.folder / "client.pem")}
     module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
     bearer = {"sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": f'{module} required unsecuredLoginStringClaim_sub="x";'}

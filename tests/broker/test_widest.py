@@ -79,7 +79,7 @@ def test_no_request_keeps_the_loop_for_long(start_broker: StartBroker, hits: boo
         if kind == "string":
             if hits and field.name in ("name", "topic", "resource_name") and number == 0:
                 return "t"
-            return None if field.default is None else f"n{number}"
+            return None if field.default is None and field.kind != "array" else f"n{number}"
         if kind == "data":
             return b"x"
         if field.kind == "records":

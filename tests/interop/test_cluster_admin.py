@@ -33,6 +33,7 @@ from tidelog.broker.transactions.transaction_records import read_transaction
 from tidelog.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tidelog.records.batch import BatchHeader, iter_headers
 from tidelog.records.records import Record, iter_records
+from tidelog.wire.messages.api_versions import ApiVersionsRequest
 from tidelog.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from tidelog.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
 from tidelog.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
@@ -307,6 +308,21 @@ def test_partitions_in_pages(members: Members) -> None:
         DescribeTopicPartitionsRequest([TopicRequest("orders")], 2, Cursor("orders", -1)),
     ):
         same_answer(members, request, 0)
+
+
+def test_the_same_apis_and_features(members: Members) -> None:
+    """A member lists what Kafka 3.9.1 lists beside it."""
+
+    def listed(port: int) -> tuple[Any, ...]:
+        with RawClient(("127.0.0.1", port)) as client:
+            answer = client.ask(ApiVersionsRequest("test", "1"), 4)
+        return tuple(sorted(map(repr, part)) for part in (answer.api_keys, answer.supported_features, answer.finalized_features))
+
+    theirs = listed(members.cluster.brokers[THEIRS].port)
+    for bootstrap in members.bootstraps:
+        wait_until(
+            lambda bootstrap=bootstrap: listed(int(bootstrap.rpartition(":")[2])) == theirs, f"{bootstrap} to list {theirs}"
+        )  # type: ignore[misc]
 
 
 def test_features_change_and_brokers_are_forgotten(members: Members) -> None:

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from tests.broker.raw import RawClient
 from tests.interop.gate import first_of
 from tests.kafka.clients import make_topics
 from tests.kafka.java import wait_until
@@ -22,6 +23,7 @@ from tests.kafka.members import TidelogMember
 from tests.kafka.zookeepers import ROOT, ZookeeperCluster
 from tidelog.formats.batch_walk import walk
 from tidelog.formats.files import ReadOnlyFile
+from tidelog.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 TIMEOUT_S = 120
 KAFKAS, OURS = 1, 2
@@ -140,6 +142,7 @@ def mixed(folder: Path, release: str, protocol: str) -> Iterator[Mixed]:
 def test_member(tmp_path: Path, release: str, protocol: str) -> None:
     with mixed(tmp_path, release, protocol) as both:
         follows_and_leads(both)
+        lists_the_same_apis(both)
         if protocol != "3.9":
             formats_are_raised(both)
         comes_back_after_a_kill(both)
@@ -153,6 +156,23 @@ def follows_and_leads(both: Mixed) -> None:
         both.wait_for("orders", [KAFKAS, OURS], (KAFKAS, OURS)[partition], partition)
         both.produce("orders", "first", partition)
         both.check_same("orders", partition)
+
+
+def lists_the_same_apis(both: Mixed) -> None:
+    """Clients guess from ApiVersions what they talk to: a member is what Kafka is beside it."""
+
+    def listed(port: int) -> list[ApiVersion]:
+        with RawClient(("127.0.0.1", port)) as client:
+            answer: ApiVersionsResponse = client.ask(ApiVersionsRequest("test", "1"), 3)
+        assert (answer.supported_features, answer.finalized_features) == ([], [])
+        return [ApiVersion(-1, 0, answer.finalized_features_epoch), *sorted(answer.api_keys, key=lambda one: one.api_key)]
+
+    theirs = listed(_port(both.kafka.bootstrap))
+    wait_until(lambda: listed(_port(both.member.bootstrap)) == theirs, f"the member to list {theirs}", TIMEOUT_S)
+
+
+def _port(bootstrap: str) -> int:
+    return int(bootstrap.rpartition(":")[2])
 
 
 def formats_are_raised(both: Mixed) -> None:

@@ -80,6 +80,8 @@ def test_kio_reads_and_writes_the_same(cls: type[Message]) -> None:
         rng = random.Random(f"{cls.__name__} {version}")
         for _ in range(ROUNDS):
             message = random_struct(cls, version, rng)
+            if "DelegationToken" in cls.__name__:
+                _shorten_times(message)
             data = b"".join(encode(message, version))
             theirs, size = read(data, 0)
             assert size == len(data), version
@@ -88,6 +90,13 @@ def test_kio_reads_and_writes_the_same(cls: type[Message]) -> None:
             write(again, theirs)
             assert again.getvalue() == data, version
             assert decode(cls, version, data) == message, version
+
+
+def _shorten_times(message: Message) -> None:
+    """Take times that Python's own types can hold: kio gives these."""
+    for name in fields_of(message):
+        if name.endswith("_ms"):
+            setattr(message, name, getattr(message, name) % 10**9)
 
 
 def test_kio_knows_most_versions() -> None:

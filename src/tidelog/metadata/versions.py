@@ -26,6 +26,8 @@ from tidelog.wire.fields import Message
 METADATA_VERSION = "metadata.version"
 LEVEL_3_9 = 21
 """The metadata.version that Kafka 3.9.1 formats a folder with; 4.x reads it."""
+FEATURES_3_9 = {"kraft.version": (0, 1), METADATA_VERSION: (1, LEVEL_3_9)}
+"""The features that Kafka 3.9.1 supports, with their lowest and highest levels."""
 SCRAM_LEVEL = 11
 """3.5-IV2: from then on users' SCRAM credentials are kept in the metadata (KIP-900)."""
 DIRECTORIES_LEVEL = 17

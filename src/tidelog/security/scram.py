@@ -9,7 +9,8 @@
 
 A server stores a `ScramCredential`: salted keys, which neither reveal the password nor suffice to authenticate. For an unknown
 user it continues with a salt derived from the name and rejects the proof, so that a client cannot tell unknown users from wrong
-passwords. Kafka does not use channel binding, nor normalize names and passwords: they are plain UTF-8.
+passwords, where Kafka rejects an unknown user's first message. Kafka does not use channel binding, nor normalize names and
+passwords: they are plain UTF-8.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ SCRAM_IDS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 """Numbers of the mechanisms in Kafka's metadata and requests (KIP-554)."""
 
 _MAX_NAME = 1024
+MAX_DISGUISED_NAME: Final = 255
+"""A longer name that is unknown is refused at once, as Kafka refuses all unknown ones: it is no user's."""
 _CLIENT_FIRST = re.compile(r"n,(?:a=(?P<authzid>[^,]*))?,(?P<bare>n=(?P<name>[^,]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)(?:,.*)?)")
 _SERVER_FIRST = re.compile(r"r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+),s=(?P<salt>[A-Za-z0-9+/=]+),i=(?P<iterations>\d{1,9})(?:,.*)?")
 _CLIENT_FINAL = re.compile(
@@ -185,6 +188,8 @@ class ScramServer:
             )
         found, disguise = self._find(self._user), self._disguise(self._user)
         self._is_known = found is not None
+        if found is None and len(self._user) > MAX_DISGUISED_NAME:
+            raise self._wrong_credentials()
         self._credential = found or disguise
         self._nonce = match["nonce"] + self._own_nonce
         salt = base64.b64encode(self._credential.salt).decode()
@@ -203,10 +208,13 @@ class ScramServer:
         client_key = _xor(proof, signature) if len(proof) == len(signature) else b""
         is_right = hmac.compare_digest(hashlib.new(self._hash, client_key).digest(), credential.stored_key)
         if not (is_right and self._is_known):
-            raise AuthenticationError(f"Authentication failed during authentication due to {WRONG_CREDENTIALS} {self.mechanism}")
+            raise self._wrong_credentials()
         self.is_complete = True
         self.name = self._user
         return b"v=" + base64.b64encode(_mac(self._hash, credential.server_key, authenticated))
+
+    def _wrong_credentials(self) -> AuthenticationError:
+        return AuthenticationError(f"Authentication failed during authentication due to {WRONG_CREDENTIALS} {self.mechanism}")
 
     def _wrong_message(self) -> AuthenticationError:
         return AuthenticationError(f"Invalid {self.mechanism} message")

@@ -4,13 +4,23 @@ An unsupported version is answered with UNSUPPORTED_VERSION in version 0, with t
 client can retry. The response header always has version 0: a client must be able to read it before it knows the broker's
 versions.
 
-A cluster member also lists the APIs that it forwards to the controllers, in the versions that both support, and those of the
-cluster's finalized features that this broker implements.
+Listed are the APIs, versions and features that Kafka 3.9.1 lists, since clients guess from them what they talk to:
+
+| broker | APIs and versions | features |
+|---|---|---|
+| alone | those of a KRaft broker | its own, see `FEATURES_3_9` |
+| member of a KRaft cluster | the same, as far as the controllers also take what they are to answer | the same |
+| ... whose ``metadata.version`` is newer than 3.9's | all that are served: the others there need them | all that it knows |
+| member of a ZooKeeper cluster | those of a ZooKeeper broker | none |
+
+Later versions of some APIs are served to whoever sends them all the same.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import NOTHING
@@ -18,9 +28,12 @@ from tidelog.broker.cluster.forwarded_apis import FORWARDED
 from tidelog.broker.cluster.metadata_plane import MetadataPlane
 from tidelog.broker.node import Node
 from tidelog.broker.server.request import Request
+from tidelog.metadata.versions import FEATURES_3_9, LEVEL_3_9
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
+from tidelog.wire.messages.add_raft_voter import AddRaftVoterRequest
 from tidelog.wire.messages.alter_configs import AlterConfigsRequest
+from tidelog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from tidelog.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -28,7 +41,20 @@ from tidelog.wire.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from tidelog.wire.messages.describe_cluster import DescribeClusterRequest
+from tidelog.wire.messages.describe_quorum import DescribeQuorumRequest
+from tidelog.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from tidelog.wire.messages.end_txn import EndTxnRequest
+from tidelog.wire.messages.fetch import FetchRequest
 from tidelog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from tidelog.wire.messages.list_client_metrics_resources import ListClientMetricsResourcesRequest
+from tidelog.wire.messages.list_offsets import ListOffsetsRequest
+from tidelog.wire.messages.produce import ProduceRequest
+from tidelog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+from tidelog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from tidelog.wire.messages.unregister_broker import UnregisterBrokerRequest
+from tidelog.wire.messages.update_features import UpdateFeaturesRequest
+from tidelog.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 
 SERVED = Versions(0, 4)
 """Changes by version: the table of `tidelog.wire.messages.api_versions`."""
@@ -38,6 +64,33 @@ ACCESS = NOTHING
 
 _FIRST_LEVEL_0 = 4
 """Before this version, features whose levels begin at 0 are left out, because older clients cannot read them (KAFKA-17492)."""
+
+LAST_OF_3_9: Final[Mapping[int, int]] = {
+    ProduceRequest.API_KEY: 11,
+    FetchRequest.API_KEY: 17,
+    ListOffsetsRequest.API_KEY: 9,
+    EndTxnRequest.API_KEY: 4,
+    WriteTxnMarkersRequest.API_KEY: 1,
+    TxnOffsetCommitRequest.API_KEY: 4,
+    AlterPartitionReassignmentsRequest.API_KEY: 0,
+    UpdateFeaturesRequest.API_KEY: 1,
+    DescribeClusterRequest.API_KEY: 1,
+    AddRaftVoterRequest.API_KEY: 0,
+}
+"""The last version that Kafka 3.9.1 lists, of the APIs of which later ones are served."""
+
+_ONLY_KRAFT: Final = frozenset(
+    request.API_KEY
+    for request in (
+        DescribeQuorumRequest,
+        UnregisterBrokerRequest,
+        ListClientMetricsResourcesRequest,
+        DescribeTopicPartitionsRequest,
+        AddRaftVoterRequest,
+        RemoveRaftVoterRequest,
+    )
+)
+"""What a broker of a ZooKeeper cluster does not list."""
 
 _CONTROLLERS = FORWARDED.keys() | {AlterConfigsRequest.API_KEY, IncrementalAlterConfigsRequest.API_KEY}
 
@@ -50,32 +103,56 @@ def handle(node: Node, message: ApiVersionsRequest, request: Request) -> ApiVers
         _NAME.fullmatch(message.client_software_name) and _NAME.fullmatch(message.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    if node.plane is not None:
-        return _of_member(node, node.plane, request.api_version)
-    return ApiVersionsResponse(api_keys=_served(node))
+    plane = node.plane
+    if plane is None:
+        image, offset = node.manager.image, node.manager.metadata.end_offset
+        supported: Mapping[str, tuple[int, int]] = FEATURES_3_9
+        keys = _listed(node.served.items())
+    elif plane.controller_id is not None:
+        return _of_zookeeper(node, plane)
+    else:
+        image, offset = plane.image, plane.metadata_offset
+        is_later = image.metadata_version > LEVEL_3_9
+        supported = plane.supported_features if is_later else FEATURES_3_9
+        keys = _both_sides(_listed(_all_served(node), is_later=is_later), plane)
+    return ApiVersionsResponse(
+        api_keys=keys,
+        supported_features=[
+            SupportedFeatureKey(name, low, high)
+            for name, (low, high) in sorted(supported.items())
+            if low or request.api_version >= _FIRST_LEVEL_0
+        ],
+        finalized_features_epoch=offset - 1,
+        finalized_features=[
+            FinalizedFeatureKey(name, level, level) for name, level in sorted(image.features.items()) if name in supported
+        ],
+    )
 
 
-def _of_member(node: Node, plane: MetadataPlane, version: int) -> ApiVersionsResponse:
-    keys = _served(node)
-    keys += [_versions(one.key, one.served) for one in FORWARDED.values()]
+def _of_zookeeper(node: Node, plane: MetadataPlane) -> ApiVersionsResponse:
+    keys = _both_sides([one for one in _listed(_all_served(node)) if one.api_key not in _ONLY_KRAFT], plane)
+    # Kafka counts the changes of the features' node in ZooKeeper. A controller without UpdateFeatures makes none.
+    has_features = UpdateFeaturesRequest.API_KEY in (plane.controller_versions or ())
+    return ApiVersionsResponse(api_keys=keys, finalized_features_epoch=0 if has_features else -1)
+
+
+def _all_served(node: Node) -> Iterable[tuple[int, Versions]]:
+    return [*node.served.items(), *((one.key, one.served) for one in FORWARDED.values())]
+
+
+def _listed(served: Iterable[tuple[int, Versions]], *, is_later: bool = False) -> list[ApiVersion]:
+    """Return what is listed of APIs and the versions served, sorted; `is_later`: all of it."""
+    last = {} if is_later else LAST_OF_3_9
+    return [ApiVersion(key, first, min(end, last.get(key, end))) for key, (first, end) in sorted(served)]
+
+
+def _both_sides(keys: list[ApiVersion], plane: MetadataPlane) -> list[ApiVersion]:
+    """Return what the controllers take, too, of what they are to answer; all of it while there is no connection to them."""
     offered = plane.controller_versions
     if offered is not None:
         bounded = FORWARDED.keys() if plane.config_writer is not None else _CONTROLLERS
         keys = [_common(one, offered.get(one.api_key)) if one.api_key in bounded else one for one in keys]
-    return ApiVersionsResponse(
-        api_keys=sorted((one for one in keys if one.min_version <= one.max_version), key=lambda one: one.api_key),
-        supported_features=[
-            SupportedFeatureKey(name, low, high)
-            for name, (low, high) in sorted(plane.supported_features.items())
-            if low or version >= _FIRST_LEVEL_0
-        ],
-        finalized_features_epoch=plane.metadata_offset - 1,
-        finalized_features=[
-            FinalizedFeatureKey(name, level, level)
-            for name, level in sorted(plane.image.features.items())
-            if name in plane.supported_features
-        ],
-    )
+    return [one for one in keys if one.min_version <= one.max_version]
 
 
 def _common(ours: ApiVersion, theirs: tuple[int, int] | None) -> ApiVersion:
@@ -86,10 +163,6 @@ def _common(ours: ApiVersion, theirs: tuple[int, int] | None) -> ApiVersion:
 def unsupported_version() -> ApiVersionsResponse:
     """Return the response to an unsupported version. It must be sent in version 0."""
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_versions(ApiVersionsRequest.API_KEY, SERVED)])
-
-
-def _served(node: Node) -> list[ApiVersion]:
-    return [_versions(key, served) for key, served in node.served.items()]
 
 
 def _versions(key: int, served: Versions) -> ApiVersion:

@@ -126,7 +126,7 @@ def _partitions(
             wanted[label, index] = FetchedPartition((label, index), key, topic_id, partition)
             count += 1
             if not count % 128:
-                yield
+                yield None
     return wanted
 
 
@@ -138,31 +138,32 @@ def _topic(node: Node, topic: FetchTopic | ForgottenTopic, by_id: bool) -> tuple
     return None if view is None else view.name, topic.topic_id, topic.topic_id
 
 
-def _update(node: Node, session: FetchSession, message: FetchRequest, version: int) -> Generator[None, None, None]:
+def _update(node: Node, session: FetchSession, message: FetchRequest, version: int) -> Generator[Elsewhere | None, None, None]:
     """Change a session's partitions according to an incremental request."""
     partitions = session.partitions
     named = yield from _partitions(node, message.topics, version)
     for count, (name, wanted) in enumerate(named.items()):
         if count % 256 == 255:
-            yield
+            yield None
         known = partitions.get(name)
         if known is None:
             partitions[name] = wanted
         else:
             known.take_over(wanted)
+    yield from discarded(None, named)
     by_id = version >= TOPIC_ID_VERSION
     for number, topic in enumerate(message.forgotten_topics_data):
         if number % 64 == 63:
-            yield
+            yield None
         _, _, label = _topic(node, topic, by_id)
         for count, index in enumerate(topic.partitions):
             partitions.pop((label, index), None)
             if count % 256 == 255:
-                yield
+                yield None
     if by_id:
         for count, partition in enumerate(list(partitions.values())):
             if count % 256 == 255:
-                yield
+                yield None
             if partition.key is None:
                 view = node.topics.by_id(partition.topic_id)
                 if view is not None:

@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING
 from tidelog.broker.authorization.fetch_access import failing, readable
 from tidelog.broker.fetch.converted_answers import as_known, converted
 from tidelog.broker.fetch.delayed_fetches import Watch
-from tidelog.broker.fetch.fetch_quota import throttled
+from tidelog.broker.fetch.fetch_quota import size_of, throttled
 from tidelog.broker.fetch.fetch_reader import NOTHING_NEW, FetchParams, PartitionRead, by_topic
 from tidelog.broker.fetch.fetch_sessions import INITIAL_EPOCH, TOPIC_ID_VERSION, FetchedPartition, FetchSession, next_epoch
 from tidelog.broker.server.request import Outcome, Request
-from tidelog.broker.server.slices import Work
+from tidelog.broker.server.slices import Work, picked, slowly
 from tidelog.broker.server.wide_requests import AT_ONCE, FEW, discarded
 from tidelog.errors import TidelogError
 from tidelog.formats.non_blocking_read import NotCachedError, non_blocking
@@ -355,11 +355,13 @@ class Fetch:
     def _finish(self) -> Work:
         """Return the answer to what was read."""
         version = self._params.version
-        answered = [one for one in zip(self._partitions, self._reads, strict=True) if one[1].answer is not NOTHING_NEW]
+        answered = yield from picked(zip(self._partitions, self._reads, strict=True), _has_news)
         answered += self._unknown
+        looked_at = answered
         if self._node.quotas.is_active and not self._params.is_follower:
             busy_ns = perf_counter_ns() - self._since_ns
-            refusal = throttled(self._node.quotas, self._request, answered, busy_ns, self._session, self._session_epoch)
+            size = yield from size_of(answered)
+            refusal = throttled(self._node.quotas, self._request, size, busy_ns, self._session, self._session_epoch)
             if refusal is not None:
                 return refusal
         leaders: set[int] = set()
@@ -383,7 +385,7 @@ class Fetch:
             session_id = session.id
             if session.epoch != next_epoch(self._session_epoch):
                 return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session_id)
-            answered = [one for one in answered if one[0].is_news(one[1].answer, one[1].size_bytes)]
+            answered = yield from picked(answered, _is_news)
             for wanted, read in answered:
                 if read.size_bytes and session.partitions.pop(wanted.name, None) is not None:
                     session.partitions[wanted.name] = wanted
@@ -398,14 +400,26 @@ class Fetch:
                 partitions, is_privileged=self._params.is_follower, uses_topic_ids=version >= TOPIC_ID_VERSION
             )
         if version < _FIRST_WITH_ZSTD:
-            answered = [(wanted, as_known(self._node, version, wanted, read)) for wanted, read in answered]
+            known = ((wanted, as_known(self._node, version, wanted, read)) for wanted, read in answered)
+            answered = yield from slowly(known, 256)
             if version < _FIRST_WITHOUT_FORMATS:
                 return (yield from converted(self._node, version, answered))
         topics = yield from by_topic(answered)
         if len(answered) > AT_ONCE or len(self._partitions) > AT_ONCE:
-            yield from discarded(self._message, answered, self._partitions, self._reads, self._unknown, self._set_apart)
+            yield from discarded(
+                self._message, looked_at, answered, self._partitions, self._reads, self._unknown, self._set_apart
+            )
+        yield from discarded(None, *self._node.fetch_sessions.take_removed())
         return FetchResponse(0, 0, session_id, topics, self._endpoints(leaders) if leaders else [])
 
     def _endpoints(self, leaders: set[int]) -> list[NodeEndpoint]:
         found = ((leader, self._node.endpoint_of(leader, self._request.listener)) for leader in sorted(leaders))
         return [NodeEndpoint(leader, *endpoint) for leader, endpoint in found if endpoint is not None]
+
+
+def _has_news(one: tuple[FetchedPartition, PartitionRead]) -> bool:
+    return one[1].answer is not NOTHING_NEW
+
+
+def _is_news(one: tuple[FetchedPartition, PartitionRead]) -> bool:
+    return one[0].is_news(one[1].answer, one[1].size_bytes)

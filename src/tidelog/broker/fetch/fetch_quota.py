@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidelog.broker.fetch.fetch_sessions import FetchedPartition, FetchSession, next_epoch
@@ -19,17 +19,26 @@ PARTITION_BYTES: Final = 48
 """An answer's size for quotas: its records, and about what it has besides."""
 
 
+def size_of(answered: Sequence[tuple[FetchedPartition, PartitionRead]]) -> Generator[None, None, int]:
+    """Return how much of a quota an answer takes, in bytes."""
+    size = ANSWER_BYTES + PARTITION_BYTES * len(answered)
+    for count, (_, read) in enumerate(answered):
+        size += read.size_bytes
+        if count % 1024 == 1023:
+            yield None
+    return size
+
+
 def throttled(
     quotas: ClientQuotas,
     request: Request,
-    answered: Sequence[tuple[FetchedPartition, PartitionRead]],
+    size: int,
     busy_ns: int,
     session: FetchSession | None,
     session_epoch: int,
 ) -> FetchResponse | None:
-    """Count an answer; return what is sent in its place, None if it may be sent."""
+    """Count an answer of `size` bytes; return what is sent in its place, None if it may be sent."""
     waited_ms = quotas.spent(request, busy_ns) if quotas.counts_time else 0
-    size = ANSWER_BYTES + sum(PARTITION_BYTES + read.size_bytes for _, read in answered)
     throttle_ms = quotas.fetched(request, size)
     if waited_ms and not throttle_ms:
         quotas.not_fetched(request, size)

@@ -136,6 +136,7 @@ class FetchSessions:
         self._max_partitions = max_partitions
         self._sessions: dict[int, FetchSession] = {}
         self.cached_partitions = 0
+        self._removed: list[list[FetchedPartition]] = []
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -170,6 +171,12 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.cached_partitions -= session.size
+            self._removed.append(list(session.partitions.values()))  # Another request may still go through the session's own.
+
+    def take_removed(self) -> list[list[FetchedPartition]]:
+        """Return the partitions of sessions that were removed since the last call: freeing very many takes its time."""
+        removed, self._removed = self._removed, []
+        return removed
 
     def create(self, by_name: dict[PartitionName, FetchedPartition], *, is_privileged: bool, uses_topic_ids: bool) -> int:
         """Make a session of partitions that are just answered and have noted that; return its id, 0 if there is no room."""

@@ -53,7 +53,9 @@ class AnswerWriter:
         "_mute",
         "_send",
         "_server",
+        "_turns",
         "_unsent",
+        "_waits_to_send",
         "_writev",
         "active_at",
         "busy_ns",
@@ -79,12 +81,14 @@ class AnswerWriter:
         self.fd = sock.fileno()
         self._server = server
         self._loop = server.loop
+        self._turns = server.turns
         self._send = sock.send
         self._writev: Callable[[list[Bytes]], int] = getattr(sock, "writev", None) or partial(os.writev, self.fd)
         self._counters = server.node.metrics.counters
         self._is_waiting = False
         self._early: list[Bytes] | None = None
         self._unsent: list[Bytes] = []
+        self._waits_to_send = False
         self._held_bytes = 0
         self._gone: Callable[[], None] | None = None
         self._is_closed = False
@@ -257,30 +261,44 @@ class AnswerWriter:
         return False
 
     def _on_writable(self) -> None:
-        slices = self._server.node.slices
-        if slices.is_round_full:
-            return  # A thousand may take their answers at the same moment. The loop calls again in the next round.
-        began = perf_counter()
-        self._send_more()
-        slices.note(perf_counter() - began)
+        if self._waits_to_send:
+            return
+        if self._turns.must_wait:  # A thousand may take their answers at the same moment.
+            self._wait_to_send()
+        else:
+            self._send_more()
 
-    def _send_more(self) -> None:
+    def _wait_to_send(self) -> None:
+        self._waits_to_send = True
+        self._turns.wait(self._send_in_turn)
+
+    def _send_in_turn(self) -> None:
+        self._waits_to_send = False
+        if self._unsent and self._send_more() and self._unsent and self._turns.must_wait:
+            self._wait_to_send()
+
+    def _send_more(self) -> bool:
+        """Send once; whether the system took something."""
         unsent = self._unsent
+        began = perf_counter()
         try:
             sent = self._writev(_first(unsent))
         except (BlockingIOError, InterruptedError):
-            return
+            return False
         except OSError:
             self.close()
-            return
+            return False
         self.active_at = monotonic()
         self._counters.sent_bytes += sent
+        self._turns.moved(sent)
+        self._server.node.slices.note(perf_counter() - began)
         self._unsent = _behind(unsent, sent)
         if not self._unsent:
             self._hold_bytes(-self._held_bytes)
             self._loop.remove_writer(self.fd)
             if not self._is_waiting:
                 self._go_on()
+        return True
 
     def _hold_bytes(self, more: int) -> None:
         self._held_bytes += more

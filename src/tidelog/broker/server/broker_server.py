@@ -44,6 +44,7 @@ from tidelog.broker.server.read_buffers import ReadBuffers
 from tidelog.broker.server.secured.listener_security import ListenerSecurity
 from tidelog.broker.server.secured.tls_connection import TlsConnection
 from tidelog.broker.server.secured.tls_socket import TlsSocket
+from tidelog.broker.server.turns import Turns
 from tidelog.broker.server.unsent_bytes import LOOK_S, STALLED_S, URGENT_S
 from tidelog.metadata.records import UserScramCredentialRecord
 from tidelog.security.client_config import PLAINTEXT
@@ -105,7 +106,8 @@ class BrokerServer:
         self.node = node
         self.loop = asyncio.get_running_loop()
         self.max_request_bytes = config.socket_request_max_bytes
-        self.buffers = ReadBuffers(self.loop.call_soon, config.queued_max_request_bytes)
+        self.buffers = ReadBuffers(config.queued_max_request_bytes)
+        self.turns = Turns(self.loop.call_soon)
         self.limited_log = RateLimitedLog(logger)
         self.dispatcher = Dispatcher(node, self.limited_log, apis)
         self.handshakes = LoopThreads(self.loop, HANDSHAKE_THREADS, "tidelog-handshake")

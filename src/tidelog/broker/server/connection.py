@@ -12,6 +12,7 @@ It reads unless one of these holds. They do not depend on each other, so they ar
 | a request is answered later | `_is_waiting` | `respond` |
 | the peer does not take its answers: it gets no further ones | `_unsent` | the last byte is sent |
 | it is other connections' turn: many requests came with one read | `_is_held` | the loop came round |
+| ... or many bytes came with many connections: see `turns` | `_is_held` | its turn |
 | there is no room for a large request (`queued.max.request.bytes`) | `_is_held` | another one is over |
 | it has used more than its quota (`mute`) | `_is_muted` | some time has passed |
 | it ends, once nothing is owed to the peer | `_is_ending` | it is closed |
@@ -198,18 +199,20 @@ class Connection(AnswerWriter):
         if self._is_waiting or self._unsent:
             self._not_now()
             return
+        if (self._large is not None or self._limit > LARGE_BYTES) and self._turns.must_wait:
+            self._wait_for_turn()
+            return
+        self._receive()
+
+    def _receive(self) -> bool:
+        """Read once, and answer what is complete; whether something had come."""
         large = self._large
         try:
             if large is not None:
                 have = self._filled
-                if self._buffers.is_round_over:
-                    self._is_held = True
-                    self._stop_reading()
-                    self._buffers.when_next(self._have_room)
-                    return
                 if not self._buffers.may_go_on(self):
                     self._wait_for_room()
-                    return
+                    return False
                 received = self._recv_into(large[have : min(self._limit, have + RECEIVED_AT_ONCE)])
             elif self._limit > LARGE_BYTES and not self._rest and self._buffers.has_room:
                 # The last request was a large one: the next may well be as large.
@@ -228,23 +231,25 @@ class Connection(AnswerWriter):
                     received = self._recv_into(large)
         except (BlockingIOError, InterruptedError):
             self._release_if_empty()
-            return
+            return False
         except OSError:
             self.close()
-            return
+            return False
         if not received:
             self.close()
-            return
+            return False
         self.active_at = monotonic()
         self._counters.received_bytes += received
         filled = have + received
         if large is self._large:
             self._filled = filled
             self._counted += received
-            self._buffers.received(received)
+            self._buffers.used_bytes += received
+            self._turns.moved(received)
         if large is self._large and filled < self._limit and have >= 4:
-            return  # A large frame, and not all of it is there.
+            return True  # A large frame, and not all of it is there.
         self._consume(large, filled)
+        return True
 
     def _consume(self, buffer: memoryview, end: int) -> None:
         """Answer the frames in `buffer[:end]`, and keep what is left over."""
@@ -378,8 +383,19 @@ class Connection(AnswerWriter):
         self._is_held = True
         self._loop.call_soon(self._resume)
 
+    def _wait_for_turn(self) -> None:
+        self._is_held = True
+        self._stop_reading()
+        self._turns.wait(self._have_turn)
+
     def _have_room(self) -> None:
-        self._loop.call_soon(self._resume)
+        """There may be room: it is taken in the order in which it was waited for, before others can take it."""
+        self._turns.wait(self._have_turn)
+
+    def _have_turn(self) -> None:
+        self._resume()
+        if self._is_reading and self._receive() and self._is_reading and self._turns.must_wait:
+            self._wait_for_turn()  # Without waiting for the loop's word: that would come in the order of the sockets.
 
     def _go_on(self) -> None:
         """Nothing is owed to the peer any more: look at what it has sent meanwhile."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tidelog.broker.server.rate_limited_log import RateLimitedLog
     from tidelog.broker.server.read_buffers import ReadBuffers
     from tidelog.broker.server.secured.tls_socket import TlsSocket
+    from tidelog.broker.server.turns import Turns
 
 
 class ConnectionServer(Protocol):
@@ -22,6 +23,7 @@ class ConnectionServer(Protocol):
     loop: asyncio.AbstractEventLoop
     dispatcher: Dispatcher
     buffers: ReadBuffers
+    turns: Turns
     handshakes: LoopThreads
     shaking: set[TlsSocket]
     limited_log: RateLimitedLog

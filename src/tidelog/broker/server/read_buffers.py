@@ -21,7 +21,6 @@ records are written; announced bytes are not. `max_bytes` (`queued.max.request.b
 from __future__ import annotations
 
 import mmap
-from collections import deque
 from collections.abc import Callable
 
 SHARED_BYTES = 128 * 1024
@@ -32,21 +31,14 @@ LARGE_BYTES = 32 * 1024
 
 KEPT_BYTES = 16 * 1024 * 1024
 
-ROUND_BYTES = 8 * 1024 * 1024
-TURNS_A_ROUND = 8
-"""So much of large requests is received in one round of the loop, of all connections: some milliseconds. Then small ones are."""
-
 DEFAULT_MAX_BYTES = 512 * 1024 * 1024
 """The bound where none is set. Kafka has none then."""
 
 
 class ReadBuffers:
-    """Buffers for requests, counted against one bound. `max_bytes` below 1: `DEFAULT_MAX_BYTES`. `call_soon` is the loop's."""
+    """Buffers for requests, counted against one bound. `max_bytes` below 1: `DEFAULT_MAX_BYTES`."""
 
-    def __init__(self, call_soon: Callable[[Callable[[], None]], object], max_bytes: int = -1) -> None:
-        self._call_soon = call_soon
-        self._round_bytes = 0
-        self._waiting_for_a_turn: deque[Callable[[], None]] = deque()
+    def __init__(self, max_bytes: int = -1) -> None:
         self.shared = memoryview(bytearray(SHARED_BYTES))
         self.max_bytes = max_bytes if max_bytes > 0 else DEFAULT_MAX_BYTES
         self.used_bytes = 0
@@ -106,30 +98,6 @@ class ReadBuffers:
     def when_room(self, callback: Callable[[], None]) -> None:
         """Have `callback` called once there may be room. It takes none right away, and asks again if others were sooner."""
         self._waiting.append(callback)
-
-    def received(self, size: int) -> None:
-        """Count bytes of a large request."""
-        self.used_bytes += size
-        if not self._round_bytes and not self._waiting_for_a_turn:
-            self._call_soon(self._next_round)
-        self._round_bytes += size
-
-    @property
-    def is_round_over(self) -> bool:
-        """Whether so much was received in this round of the loop that others are to have their turn: see `when_next`."""
-        return self._round_bytes >= ROUND_BYTES
-
-    def when_next(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called in one of the next rounds, in the order in which this was asked for."""
-        self._waiting_for_a_turn.append(callback)
-
-    def _next_round(self) -> None:
-        self._round_bytes = 0
-        waiting = self._waiting_for_a_turn
-        for _ in range(min(len(waiting), TURNS_A_ROUND)):
-            waiting.popleft()()
-        if waiting:
-            self._call_soon(self._next_round)
 
     def trim(self) -> None:
         """Let go what nobody has used since the last time."""

@@ -34,6 +34,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
@@ -92,6 +93,18 @@ def slowly(made: Iterable[T], at_once: int) -> Generator[None, None, list[T]]:
         if not len(out) % at_once:
             yield None
     return out
+
+
+def picked(some: Iterable[T], is_wanted: Callable[[T], bool], at_once: int = 512) -> Generator[None, None, list[T]]:
+    """Return a list of those that are wanted, with a `yield` after each `at_once` that were looked at: `yield from` it."""
+    rest = iter(some)
+    out: list[T] = []
+    while True:
+        part = list(islice(rest, at_once))
+        out += filter(is_wanted, part)
+        if len(part) < at_once:
+            return out
+        yield None
 
 
 def awaited(coroutine: Coroutine[Any, Any, T]) -> Generator[Until, Any, T]:

@@ -31,7 +31,8 @@ from tidelog.broker.settings import broker_config, cluster_config
 from tidelog.broker.settings.broker_config import BROKER_PROPERTIES, OTHER_PROPERTIES
 from tidelog.broker.settings.cluster_config import CLUSTER_DEFAULTS, CLUSTER_NUMBERS, CLUSTER_PROPERTIES
 from tidelog.broker.settings.dynamic_settings import DYNAMIC, is_sensitive, kind_and_default
-from tidelog.config import LogConfig, PropertyValue
+from tidelog.broker.settings.sensitive_properties import SENSITIVE_PROPERTIES, is_read_only, is_secret
+from tidelog.config import LogConfig, PropertyValue, did_you_mean
 from tidelog.errors import InvalidArgumentError
 from tidelog.near_names import did_you_mean
 from tidelog.storage import manager_config
@@ -277,6 +278,8 @@ class ConfigEntries:
         entries["log.dirs"] = self._own("log.dirs", "STRING", None, str(self._core.manager.directory))
         for name in {*self._core.dynamic_settings.of_all, *self._core.dynamic_settings.own} - entries.keys():
             entries[name] = self._kept(name)
+        for name in SENSITIVE_PROPERTIES.union(filter(is_secret, [*self._core.config.given, *entries])):
+            entries[name] = self._secret(name)
         return [entries[name] for name in sorted(entries)]
 
     def _own(self, name: str, kind: str, default: str | None, actual: str | None = None) -> ConfigEntry:
@@ -287,6 +290,12 @@ class ConfigEntries:
         if default is not None:
             synonyms.append(Synonym(name, default, DEFAULT_CONFIG))
         return _entry(name, actual or (synonyms[0].value if synonyms else None), kind, synonyms)
+
+    def _secret(self, name: str) -> ConfigEntry:
+        """Return a property whose value nobody gets to see: that it is there, and where it was set."""
+        entry = self._own(name, "PASSWORD", None)
+        hidden = [synonym._replace(value=None) for synonym in entry.synonyms]
+        return entry._replace(value=None, synonyms=hidden, is_sensitive=True, is_read_only=is_read_only(name))
 
     def _kept(self, name: str) -> ConfigEntry:
         """Return a dynamic setting that is only stored."""

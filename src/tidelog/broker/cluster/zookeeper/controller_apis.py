@@ -1,5 +1,8 @@
 """LeaderAndIsr (4), StopReplica (5), UpdateMetadata (6): served where ZooKeeper is named, and nowhere else.
 
+There, Kafka's brokers also list what they answer as the controller (ControlledShutdown, AlterPartition, Envelope,
+AllocateProducerIds). This broker never is the controller: NOT_CONTROLLER.
+
 The controller sends one request after the other, and reads each answer before the next; who connects besides it waits for its
 turn like anybody.
 """
@@ -17,10 +20,15 @@ from tidelog.broker.cluster.zookeeper.zookeeper_plane import ZookeeperPlane
 from tidelog.broker.node import Node
 from tidelog.broker.server.request import Outcome, Request, Wide
 from tidelog.broker.server.slices import Until, Work
+from tidelog.broker.server.wide_requests import discarded
 from tidelog.errors import BrokerUnreachableError
 from tidelog.security.acl import Operation
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import RESPONSES, Message, Versions
+from tidelog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from tidelog.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from tidelog.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from tidelog.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from tidelog.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from tidelog.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from tidelog.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
@@ -59,10 +67,19 @@ def _refused(message: Message, code: ErrorCode) -> Message:
     return refusal
 
 
+def _not_controller(node: Node, message: Message, request: Request) -> Work:
+    yield from discarded(message)
+    return _refused(message, ErrorCode.NOT_CONTROLLER)
+
+
 ACCESS = whole(cluster(Operation.CLUSTER_ACTION), refused=_refused)
 
 CONTROLLER_APIS = (
     Api(LeaderAndIsrRequest, LeaderAndIsrResponse, Versions(0, 7), ACCESS, _handler("leader_and_isr")),
     Api(StopReplicaRequest, StopReplicaResponse, Versions(0, 4), ACCESS, _handler("stop_replica")),
     Api(UpdateMetadataRequest, UpdateMetadataResponse, Versions(0, 8), ACCESS, _handler("update_metadata")),
+    Api(ControlledShutdownRequest, ControlledShutdownResponse, Versions(0, 3), ACCESS, _not_controller),
+    Api(AlterPartitionRequest, AlterPartitionResponse, Versions(0, 3), ACCESS, _not_controller),
+    Api(EnvelopeRequest, EnvelopeResponse, Versions(0, 0), ACCESS, _not_controller),
+    Api(AllocateProducerIdsRequest, AllocateProducerIdsResponse, Versions(0, 0), ACCESS, _not_controller),
 )

@@ -2,14 +2,16 @@
 
 | until then | gets |
 |---|---|
-| ApiVersions | its answer |
+| ApiVersions, once | its answer |
 | SaslHandshake of an enabled mechanism, then SaslAuthenticate, or bare messages after version 0 | the mechanism's answers |
 | SaslHandshake of another one | UNSUPPORTED_SASL_MECHANISM with those that are, and the end of the connection |
 | a wrong message, password, token | SASL_AUTHENTICATION_FAILED, a tenth of a second later, and the end |
+| another request between SaslHandshake and SaslAuthenticate | ILLEGAL_SASL_STATE if its response has an error code, and the end |
 | anything else, or more than `MAX_BYTES` at once | the end, without a word |
 
 Where sessions have an end (`connections.max.reauth.ms`, KIP-368) this continues to look at requests: a client authenticates again
-in the midst of them, as the same principal; one that does not is closed at its first request after the end.
+in the midst of them, as the same principal; one that does not is closed at its first request after the end. From its handshake on
+the table holds again. A handshake within `REAUTHENTICATION_S` of the last one begins nothing: it gets ILLEGAL_SASL_STATE.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from __future__ import annotations
 import logging
 from struct import Struct
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidelog.broker.server.framed_request import FramedRequest
 from tidelog.broker.server.request import Outcome
@@ -26,6 +28,7 @@ from tidelog.security.oauth_bearer import OAuthBearerServer
 from tidelog.security.principal import USER, Principal
 from tidelog.wire.codec import decode
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import RESPONSES
 from tidelog.wire.headers import read_request_header, response_chunks
 from tidelog.wire.messages.api_versions import ApiVersionsRequest
 from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -46,9 +49,13 @@ MAX_BYTES: Final = MAX_HELD_BYTES - 4
 FAILED_S: Final = 0.1
 """Kafka's `connection.failed.authentication.delay.ms`: guessing takes its time."""
 
+REAUTHENTICATION_S: Final = 1.0
+"""The shortest time between the beginnings of two re-authentications, as with Kafka."""
+
 MAX_LIFETIME_MS: Final = (1 << 63) - 1
 """Of a session: a token may be good for longer than the field of the answer can say."""
 
+_NO_ERROR: Final = b"\0\0"
 _SHORT = Struct(">h")
 _SIZE = Struct(">i")
 _VERSIONS: Final = {SaslHandshakeRequest.API_KEY: 1, SaslAuthenticateRequest.API_KEY: 2}
@@ -81,6 +88,8 @@ class Authentication:
         self._is_bare = False
         self._is_other = False
         self._ends_at = float("inf")
+        self._knows_versions = False
+        self._began_again_at = float("-inf")
         self.is_over = False
         """Whether requests go to `Dispatcher`."""
 
@@ -98,17 +107,19 @@ class Authentication:
         if end - position < _SHORT.size:
             return Outcome.CLOSE
         (key,) = _SHORT.unpack_from(data, position)
-        if self.is_over:
-            if key not in _VERSIONS:
-                if monotonic() < self._ends_at:
-                    return connection.dispatch(data, position, end)
-                logger.info("%s was closed: its session expired without re-authentication", connection)
-                return Outcome.CLOSE
-        elif key == ApiVersionsRequest.API_KEY and self._server is None:
-            return connection.dispatch(data, position, end)
-        if key not in _VERSIONS:
-            logger.debug("%s was closed: API %d before authentication", connection, key)
+        if self._server is None and not self._is_other:
+            if self.is_over:
+                if key != SaslHandshakeRequest.API_KEY or not self._begins_again():
+                    return self._in_session(connection, data, position, end)
+            elif key == ApiVersionsRequest.API_KEY and not self._knows_versions:
+                return self._versions(connection, data, position, end)
+            elif key != SaslHandshakeRequest.API_KEY:
+                return self._out_of_place(key)
+        elif self._is_other:
+            self._note("another mechanism for re-authentication")  # Nothing is answered: so does Kafka.
             return Outcome.CLOSE
+        elif key != SaslAuthenticateRequest.API_KEY:
+            return self._out_of_place(key, data[position:end])
         try:
             header, body = read_request_header(data, position, end)
             version = header.api_version
@@ -124,13 +135,52 @@ class Authentication:
             return Outcome.CLOSE
         return self._authenticate(bytes(message.auth_bytes), version)
 
+    def _in_session(self, connection: GuardedRequest, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
+        if monotonic() < self._ends_at:
+            return connection.dispatch(data, position, end)
+        logger.info("%s was closed: its session expired without re-authentication", connection)
+        return Outcome.CLOSE
+
+    def _begins_again(self) -> bool:
+        """Whether a handshake begins a re-authentication. If not, it is a request like any other, and out of place."""
+        now = monotonic()
+        if now - self._began_again_at < REAUTHENTICATION_S:
+            return False
+        self._began_again_at = now
+        return True
+
+    def _versions(self, connection: GuardedRequest, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
+        answer = connection.dispatch(data, position, end)
+        # Size and correlation id are in front, whatever the version. A client whose request was refused may ask again.
+        self._knows_versions = isinstance(answer, list) and b"".join(answer)[8:10] == _NO_ERROR
+        return answer
+
+    def _out_of_place(self, key: int, frame: memoryview | None = None) -> Outcome:
+        """Close the connection; a `frame` in the midst of an authentication is told why, if its response can say it."""
+        logger.debug("%s was closed: API %d before authentication", self._connection, key)
+        response = RESPONSES.get(key)
+        if frame is None or response is None:
+            return Outcome.CLOSE
+        try:
+            header, _ = read_request_header(frame)
+        except ProtocolError:
+            return Outcome.CLOSE
+        version = header.api_version
+        if not any(one.name == "error_code" and version in one.versions for one in response.FIELDS):
+            return Outcome.CLOSE
+        if version not in response.VERSIONS:
+            return Outcome.CLOSE
+        self._connection.correlation_id = header.correlation_id
+        answer: Any = response()
+        answer.error_code = ErrorCode.ILLEGAL_SASL_STATE
+        return self._refuse(answer, version, f"API {key} within an authentication")
+
     def _handshake(self, mechanism: str, version: int) -> list[Bytes] | Outcome:
-        if self._server is not None:
-            return self._refuse(
-                SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, []), version, "a handshake within another one"
-            )
         enabled = list(self._security.mechanisms)
         if mechanism not in enabled:
+            if self.is_over:
+                self._note("a mechanism that is not enabled, for re-authentication")  # Nothing is answered: so does Kafka.
+                return Outcome.CLOSE
             answer = SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, enabled)
             return self._refuse(answer, version, "a mechanism that is not enabled")
         self._is_other = self.is_over and mechanism != self._mechanism
@@ -141,14 +191,7 @@ class Authentication:
         return response_chunks(SaslHandshakeResponse(ErrorCode.NONE, enabled), version, self._connection.correlation_id)
 
     def _authenticate(self, message: bytes, version: int) -> list[Bytes] | Outcome:
-        if self._is_other:
-            self._note("another mechanism for re-authentication")  # Nothing is answered: so does Kafka.
-            return Outcome.CLOSE
-        if self._server is None:
-            answer = SaslAuthenticateResponse(
-                ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate request received before SaslHandshake"
-            )
-            return self._refuse(answer, version, "no handshake")
+        assert self._server is not None
         try:
             challenge = self._server.evaluate(message)
             is_complete = self._complete(self._server)

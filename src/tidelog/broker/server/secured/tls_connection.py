@@ -96,11 +96,15 @@ class TlsConnection(Connection):
     # --- reading
 
     def _on_readable(self) -> None:
-        if not self._is_shaken:
+        if self._is_shaken:
+            super()._on_readable()
+        else:
             self._step()
-            return
-        super()._on_readable()
+
+    def _receive(self) -> bool:
+        has_received = super()._receive()
         self._look_again()
+        return has_received
 
     def _go_on(self) -> None:
         super()._go_on()

@@ -1,0 +1,80 @@
+"""AlterReplicaLogDirs (34): moves replicas to another folder of the broker (KIP-113).
+
+There is one folder, and all replicas are in it.
+
+| the folder named | gets |
+|---|---|
+| this one | nothing to do; UNKNOWN_TOPIC_OR_PARTITION for a partition that there is not |
+| any other | LOG_DIR_NOT_FOUND |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import cluster, whole
+from tidelog.broker.server.request import Request
+from tidelog.broker.server.slices import Work
+from tidelog.broker.server.wide_requests import discarded
+from tidelog.model import TopicPartition
+from tidelog.security.acl import Operation
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
+from tidelog.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+SERVED = Versions(0, 2)
+"""Changes by version: the table of `tidelog.wire.messages.alter_replica_log_dirs`."""
+
+
+def _refused(message: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplicaLogDirsResponse:
+    named = {(topic.name, partition): code for one in message.dirs for topic in one.topics for partition in topic.partitions}
+    return _response(named)
+
+
+ACCESS = whole(cluster(Operation.ALTER), refused=_refused)
+
+
+def handle(node: Node, message: AlterReplicaLogDirsRequest, request: Request) -> Work:
+    return _work(node, message)
+
+
+def _work(node: Node, message: AlterReplicaLogDirsRequest) -> Work:
+    folder = str(node.manager.directory.absolute())
+    codes: dict[tuple[str, int], ErrorCode] = {}
+    count = 0
+    for one in message.dirs:
+        for topic in one.topics:
+            for partition in topic.partitions:
+                codes[topic.name, partition] = _code(node, one.path == folder, topic.name, partition)
+                count += 1
+                if not count % 64:
+                    yield None
+            yield None
+    yield from discarded(message)
+    return _response(codes)
+
+
+def _code(node: Node, is_here: bool, topic: str, partition: int) -> ErrorCode:
+    if not is_here:
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    is_known = TopicPartition(topic, partition) in node.manager.logs
+    return ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _response(codes: dict[tuple[str, int], ErrorCode]) -> AlterReplicaLogDirsResponse:
+    topics: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for (topic, partition), code in codes.items():
+        topics.setdefault(topic, []).append(AlterReplicaLogDirPartitionResult(partition, code))
+    return AlterReplicaLogDirsResponse(results=[AlterReplicaLogDirTopicResult(*one) for one in topics.items()])
+
+
+API = Api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, SERVED, ACCESS, handle)

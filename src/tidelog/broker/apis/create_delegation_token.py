@@ -1,0 +1,49 @@
+"""CreateDelegationToken (38): a token that stands for a principal (KIP-48).
+
+Tokens are off, as in Kafka without `delegation.token.secret.key`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import within
+from tidelog.broker.authorization.token_refusal import token_refusal
+from tidelog.broker.server.request import Request
+from tidelog.broker.server.slices import Work
+from tidelog.broker.server.wide_requests import discarded
+from tidelog.wire.fields import Versions
+from tidelog.wire.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+SERVED = Versions(0, 3)
+"""Changes by version: the table of `tidelog.wire.messages.create_delegation_token`."""
+
+ACCESS = within("nothing: they are off for everybody")
+
+
+def handle(node: Node, message: CreateDelegationTokenRequest, request: Request) -> Work:
+    return _work(message, request)
+
+
+def _work(message: CreateDelegationTokenRequest, request: Request) -> Work:
+    requester = request.principal
+    owner = (message.owner_principal_type, message.owner_principal_name)
+    kind, name = owner if request.api_version >= 3 and all(owner) else (requester.kind, requester.name)
+    yield from discarded(message)
+    return CreateDelegationTokenResponse(
+        error_code=token_refusal(request),
+        principal_type=kind or "",
+        principal_name=name or "",
+        token_requester_principal_type=requester.kind,
+        token_requester_principal_name=requester.name,
+        issue_timestamp_ms=-1,
+        expiry_timestamp_ms=-1,
+        max_timestamp_ms=-1,
+    )
+
+
+API = Api(CreateDelegationTokenRequest, CreateDelegationTokenResponse, SERVED, ACCESS, handle)

@@ -1,0 +1,37 @@
+"""DescribeDelegationToken (41): tokens and who may renew them (KIP-48).
+
+Tokens are off, as in Kafka without `delegation.token.secret.key`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import within
+from tidelog.broker.authorization.token_refusal import token_refusal
+from tidelog.broker.server.request import Request
+from tidelog.broker.server.slices import Work
+from tidelog.broker.server.wide_requests import discarded
+from tidelog.wire.fields import Versions
+from tidelog.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest, DescribeDelegationTokenResponse
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+SERVED = Versions(0, 3)
+"""Changes by version: the table of `tidelog.wire.messages.describe_delegation_token`."""
+
+ACCESS = within("nothing: they are off for everybody")
+
+
+def handle(node: Node, message: DescribeDelegationTokenRequest, request: Request) -> Work:
+    return _work(message, request)
+
+
+def _work(message: DescribeDelegationTokenRequest, request: Request) -> Work:
+    yield from discarded(message)
+    return DescribeDelegationTokenResponse(error_code=token_refusal(request))
+
+
+API = Api(DescribeDelegationTokenRequest, DescribeDelegationTokenResponse, SERVED, ACCESS, handle)

@@ -1,0 +1,30 @@
+"""ListClientMetricsResources (74): names of client metrics subscriptions (KIP-1000). There are none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import at_top, cluster, whole
+from tidelog.broker.server.request import Request
+from tidelog.security.acl import Operation
+from tidelog.wire.fields import Versions
+from tidelog.wire.messages.list_client_metrics_resources import (
+    ListClientMetricsResourcesRequest,
+    ListClientMetricsResourcesResponse,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+SERVED = Versions(0, 0)
+"""Changes by version: the table of `tidelog.wire.messages.list_client_metrics_resources`."""
+
+ACCESS = whole(cluster(Operation.DESCRIBE_CONFIGS), refused=at_top(ListClientMetricsResourcesResponse))
+
+
+def handle(node: Node, message: ListClientMetricsResourcesRequest, request: Request) -> ListClientMetricsResourcesResponse:
+    return ListClientMetricsResourcesResponse()
+
+
+API = Api(ListClientMetricsResourcesRequest, ListClientMetricsResourcesResponse, SERVED, ACCESS, handle)

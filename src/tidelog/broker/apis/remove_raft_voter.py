@@ -1,0 +1,36 @@
+"""RemoveRaftVoter (81): one voter less of the controllers' quorum (KIP-853).
+
+Refused by a broker that is alone, as by Kafka where ``kraft.version`` is 0 and the voters are fixed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import at_top, cluster, whole
+from tidelog.broker.server.request import Request
+from tidelog.security.acl import Operation
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
+from tidelog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+SERVED = Versions(0, 0)
+"""Changes by version: the table of `tidelog.wire.messages.remove_raft_voter`."""
+
+ACCESS = whole(cluster(Operation.ALTER), refused=at_top(RemoveRaftVoterResponse))
+
+
+def handle(node: Node, message: RemoveRaftVoterRequest, request: Request) -> RemoveRaftVoterResponse:
+    cluster_id = node.cluster_id
+    if message.cluster_id not in (None, cluster_id):
+        reason = f'The given id "{message.cluster_id}" doesn\'t match the cluster id "{cluster_id}"'
+        return RemoveRaftVoterResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID, error_message=reason)
+    reason = "Cluster doesn't support removing voter because the kraft.version feature is 0"
+    return RemoveRaftVoterResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=reason)
+
+
+API = Api(RemoveRaftVoterRequest, RemoveRaftVoterResponse, SERVED, ACCESS, handle)

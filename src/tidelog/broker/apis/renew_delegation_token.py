@@ -1,0 +1,30 @@
+"""RenewDelegationToken (39): a token expires later (KIP-48).
+
+Tokens are off, as in Kafka without `delegation.token.secret.key`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import within
+from tidelog.broker.authorization.token_refusal import token_refusal
+from tidelog.broker.server.request import Request
+from tidelog.wire.fields import Versions
+from tidelog.wire.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+SERVED = Versions(0, 2)
+"""Changes by version: the table of `tidelog.wire.messages.renew_delegation_token`."""
+
+ACCESS = within("nothing: they are off for everybody")
+
+
+def handle(node: Node, message: RenewDelegationTokenRequest, request: Request) -> RenewDelegationTokenResponse:
+    return RenewDelegationTokenResponse(error_code=token_refusal(request), expiry_timestamp_ms=-1)
+
+
+API = Api(RenewDelegationTokenRequest, RenewDelegationTokenResponse, SERVED, ACCESS, handle)

@@ -1,0 +1,32 @@
+"""UnregisterBroker (64): the cluster forgets a broker (KIP-631). Of a broker that is alone, it is the only one, and it stays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api
+from tidelog.broker.authorization.access import at_top, cluster, whole
+from tidelog.broker.server.request import Request
+from tidelog.security.acl import Operation
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
+from tidelog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+SERVED = Versions(0, 0)
+"""Changes by version: the table of `tidelog.wire.messages.unregister_broker`."""
+
+ACCESS = whole(cluster(Operation.ALTER), refused=at_top(UnregisterBrokerResponse))
+
+
+def handle(node: Node, message: UnregisterBrokerRequest, request: Request) -> UnregisterBrokerResponse:
+    if message.broker_id != node.node_id:
+        return UnregisterBrokerResponse(error_code=ErrorCode.BROKER_ID_NOT_REGISTERED)
+    return UnregisterBrokerResponse(
+        error_code=ErrorCode.INVALID_REQUEST, error_message="a broker that is alone cannot be unregistered"
+    )
+
+
+API = Api(UnregisterBrokerRequest, UnregisterBrokerResponse, SERVED, ACCESS, handle)

@@ -1,0 +1,72 @@
+"""Which connection moves many bytes next: fair by connection, whatever order the system names the ready sockets in.
+
+A connection takes a turn to receive a part of a large request (and to answer it, if that completes it), or to send more of a
+large response. A turn moves 2 MiB at most. One round of the loop has room for `ROUND_BYTES`, so that small requests are answered
+in between.
+
+| a connection that wants a turn | |
+|---|---|
+| while the round has room, and nobody waits or has waited for it | takes it at once |
+| otherwise | waits behind all others that wait |
+| after it has waited for one, and got something done | waits for the next one right away |
+
+Those who wait are called first in the next round. So a connection never has a second turn while another one waits for its
+first. Without the queue the loop would serve the first sockets of its list in every round, and those behind them never.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter
+from typing import Final
+
+ROUND_BYTES: Final = 8 * 1024 * 1024
+"""Bytes that all connections together move in one round of the loop: some milliseconds."""
+
+ROUND_S: Final = 0.004
+"""The same for turns that move few bytes each."""
+
+
+class Turns:
+    """The queue of connections that wait to move bytes. One for each server. `call_soon` is the loop's."""
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
+        self._call_soon = call_soon
+        self._moved_bytes = 0
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._is_scheduled = False
+        self._is_contended = False
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether a connection has to wait for its turn now."""
+        return self._is_contended or self._moved_bytes >= ROUND_BYTES or bool(self._waiting)
+
+    def moved(self, size: int) -> None:
+        """Count bytes that a connection has received or sent in its turn."""
+        self._moved_bytes += size
+        self._schedule()
+
+    def wait(self, turn: Callable[[], None]) -> None:
+        """Have `turn` called in one of the next rounds, in the order in which this was asked for."""
+        self._waiting.append(turn)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._call_soon(self._next_round)
+
+    def _next_round(self) -> None:
+        self._is_scheduled = False
+        self._moved_bytes = 0
+        waiting = self._waiting
+        self._is_contended = bool(waiting)
+        until = perf_counter() + ROUND_S
+        for _ in range(len(waiting)):
+            waiting.popleft()()
+            if self._moved_bytes >= ROUND_BYTES or perf_counter() >= until:
+                break
+        if self._is_contended:
+            self._schedule()

@@ -1,0 +1,255 @@
+"""Who moves bytes next, beside a loop that names the ready sockets in the order that is worst for one of them.
+
+The sockets and the loop are the test's; connections, buffers and turns are the broker's. A round of the loop is asyncio's: what
+was asked for with `call_soon` first, then the sockets that are ready, each once. All orders of the ready sockets are possible:
+the system promises none.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from itertools import count
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.examples import examples
+from tidelog.broker.server.connection import Connection
+from tidelog.broker.server.read_buffers import LARGE_BYTES, ReadBuffers
+from tidelog.broker.server.request import Outcome
+from tidelog.broker.server.turns import ROUND_BYTES, Turns
+
+KIB, MIB = 1024, 1024 * 1024
+TURN_BYTES = 2 * MIB
+WINDOW = 4 * MIB
+"""What the system keeps of what a peer has sent, or is to get."""
+
+
+class Loop:
+    """Rounds like asyncio's; `order` sorts the descriptors of the ready sockets."""
+
+    def __init__(self, order: Callable[[list[int]], None]) -> None:
+        self._order = order
+        self._soon: deque[Callable[[], object]] = deque()
+        self._readers: dict[int, Callable[[], object]] = {}
+        self._writers: dict[int, Callable[[], object]] = {}
+        self.sockets: dict[int, Socket] = {}
+
+    def call_soon(self, call: Callable[[], object]) -> None:
+        self._soon.append(call)
+
+    def add_reader(self, fd: int, call: Callable[[], object]) -> None:
+        self._readers[fd] = call
+
+    def add_writer(self, fd: int, call: Callable[[], object]) -> None:
+        self._writers[fd] = call
+
+    def remove_reader(self, fd: int) -> None:
+        self._readers.pop(fd, None)
+
+    def remove_writer(self, fd: int) -> None:
+        self._writers.pop(fd, None)
+
+    def round(self) -> None:
+        ready = [fd for fd in self.sockets if fd in self._readers or fd in self._writers]
+        self._order(ready)
+        calls = [*self._soon]
+        self._soon.clear()
+        for fd in ready:
+            one = self.sockets[fd]
+            calls += [self._readers[fd]] if one.incoming and fd in self._readers else []
+            calls += [self._writers[fd]] if one.room and fd in self._writers else []
+        for call in calls:
+            call()
+
+
+class Socket:
+    """A peer that always has more requests under way, and takes what it gets. Of what it sends only the sizes are written."""
+
+    def __init__(self, loop: Loop, fd: int, sizes: Iterator[int]) -> None:
+        self._fd = fd
+        self._sizes = sizes
+        self._head = b""
+        self._left = 0
+        self.incoming = self.room = WINDOW
+        self.turns = 0
+        self.sent = 0
+        loop.sockets[fd] = self
+
+    def refill(self) -> None:
+        """The peer goes on, between two rounds."""
+        self.incoming = self.room = WINDOW
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def recv_into(self, buffer: memoryview) -> int:
+        if not self.incoming:
+            raise BlockingIOError
+        received = min(len(buffer), self.incoming)
+        at = 0
+        while at < received:
+            if not self._head and not self._left:
+                self._left = next(self._sizes)
+                self._head = struct.pack(">i", self._left)
+            head = min(len(self._head), received - at)
+            buffer[at : at + head] = self._head[:head]
+            self._head = self._head[head:]
+            at += head
+            if not self._head:
+                body = min(self._left, received - at)
+                self._left -= body
+                at += body
+        self.incoming -= received
+        self.turns += 1
+        return received
+
+    def recv(self, size: int, flags: int) -> bytes:
+        return b"more"[:size]
+
+    def send(self, chunk: bytes) -> int:
+        return self.writev([chunk])
+
+    def writev(self, chunks: list[bytes]) -> int:
+        if not self.room:
+            raise BlockingIOError
+        size = min(sum(map(len, chunks)), self.room)
+        self.room -= size
+        self.sent += size
+        return size
+
+
+class House:
+    """A server with connections, as far as they need one. `answer` makes the answer to a request of some size."""
+
+    def __init__(self, loop: Loop, answer: Callable[[int], list[bytes] | Outcome], max_bytes: int = -1) -> None:
+        self.loop = loop
+        self.buffers = ReadBuffers(max_bytes)
+        self.turns = Turns(loop.call_soon)
+        self.max_request_bytes = 100 * MIB
+        self.answers: Counter[int] = Counter()
+        self._answer = answer
+        self.dispatcher = SimpleNamespace(handle=self._handle)
+        quiet = SimpleNamespace(note=lambda _: None)
+        unsent = SimpleNamespace(add=lambda _: None, used_bytes=0, max_bytes=1)
+        counters = SimpleNamespace(received_bytes=0, sent_bytes=0)
+        self.node = SimpleNamespace(metrics=SimpleNamespace(counters=counters), slices=quiet, unsent=unsent)
+
+    def connect(self, fd: int, sizes: Iterator[int]) -> None:
+        Connection(cast("Any", self), cast("Any", Socket(self.loop, fd, sizes)), fd, "127.0.0.1", cast("Any", None))
+
+    def _handle(self, connection: Connection, data: memoryview, position: int, end: int) -> list[bytes] | Outcome:
+        self.answers[connection.connection_id] += 1
+        return cast("Any", self._answer(end - position))
+
+    def run(self, rounds: int) -> Iterator[None]:
+        for _ in range(rounds):
+            self.loop.round()
+            yield
+            for one in self.loop.sockets.values():
+                one.refill()
+
+
+@pytest.fixture(autouse=True)
+def _timeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds and turns end by bytes and counts alone."""
+    monkeypatch.setattr("tidelog.broker.server.turns.perf_counter", lambda: 0.0)
+    monkeypatch.setattr("tidelog.broker.server.connection.perf_counter_ns", lambda: 0)
+
+
+def repeated(*sizes: int) -> Iterator[int]:
+    for i in count():
+        yield sizes[i % len(sizes)]
+
+
+orders = st.one_of(
+    st.just(lambda fds: fds.sort()),
+    st.just(lambda fds: fds.sort(reverse=True)),
+    st.integers(0, 2**32).map(lambda seed: random.Random(seed).shuffle),
+)
+
+
+@examples(30)
+@given(st.integers(2, 30), st.integers(LARGE_BYTES, 3 * MIB), orders, st.booleans())
+def test_equal_requests_get_equal_service(
+    connections: int, size: int, order: Callable[[list[int]], None], answered: bool
+) -> None:
+    """acks=1 or acks=0: nobody is two answers ahead of anybody else."""
+    house = House(Loop(order), lambda _: [b"answer"] if answered else Outcome.NOTHING)
+    for fd in range(connections):
+        house.connect(fd, repeated(size))
+    turns_a_request = -(-size // (2 * MIB)) + 1
+    for _ in house.run(8 * turns_a_request * max(1, -(-connections * size // ROUND_BYTES))):
+        counts = [house.answers[fd] for fd in range(connections)]
+        assert max(counts) - min(counts) <= 2
+    assert min(house.answers[fd] for fd in range(connections)) >= 3
+
+
+@examples(30)
+@given(st.data())
+def test_requests_of_all_sizes(data: st.DataObject) -> None:
+    """Whoever has sent something gets on once all others had a turn, however large their requests are."""
+    sizes = st.lists(st.sampled_from([200, 20 * KIB, 60 * KIB, 200 * KIB, MIB, 6 * MIB]), min_size=1, max_size=4)
+    house = House(Loop(data.draw(orders)), lambda _: [b"answer"])
+    for fd, mine in enumerate(data.draw(st.lists(sizes, min_size=2, max_size=24))):
+        house.connect(fd, repeated(*mine))
+    sockets = [*house.loop.sockets.values()]
+    longest = -(-len(sockets) * TURN_BYTES // ROUND_BYTES) + 2
+    waited = Counter[int]()
+    before = [0] * len(sockets)
+    for _ in house.run(60):
+        now = [one.turns + house.answers[fd] for fd, one in enumerate(sockets)]
+        for fd, done in enumerate(now):
+            waited[fd] = waited[fd] + 1 if done == before[fd] else 0
+            assert waited[fd] <= longest
+        before = now
+
+
+@pytest.mark.parametrize("order", [list.sort, lambda fds: fds.sort(reverse=True)])
+def test_small_requests_beside_bulk_are_answered_in_each_round(order: Callable[[list[int]], None]) -> None:
+    house = House(Loop(order), lambda _: [b"answer"])
+    for fd in range(30):
+        house.connect(fd, repeated(900 * KIB) if fd % 2 else repeated(100))
+    before = Counter[int]()
+    for _ in house.run(40):
+        assert all(house.answers[fd] > before[fd] for fd in range(0, 30, 2))
+        before = house.answers.copy()
+    bulk = [house.answers[fd] for fd in range(1, 30, 2)]
+    assert max(bulk) - min(bulk) <= 2
+    assert min(bulk) > 10
+
+
+@examples(30)
+@given(orders, st.integers(1, 5))
+def test_large_responses(order: Callable[[list[int]], None], mebibytes: int) -> None:
+    """Answers that do not fit in what the system keeps, beside producers."""
+    response = bytes(mebibytes * 3 * MIB)
+    house = House(Loop(order), lambda size: [response] if size < KIB else [b"answer"])
+    for fd in range(24):
+        house.connect(fd, repeated(200) if fd % 3 else repeated(MIB))
+    for _ in house.run(100):
+        pass
+    sent = [house.loop.sockets[fd].sent for fd in range(24) if fd % 3]
+    produced = [house.answers[fd] for fd in range(24) if not fd % 3]
+    assert max(sent) - min(sent) <= 2 * (len(response) + TURN_BYTES)
+    assert max(produced) - min(produced) <= 2
+    assert min(produced) > 5
+
+
+@examples(30)
+@given(orders, st.integers(1, 20), st.integers(LARGE_BYTES, 3 * MIB))
+def test_memory_that_is_scarce_is_shared_in_turns(order: Callable[[list[int]], None], mebibytes: int, size: int) -> None:
+    """`queued.max.request.bytes`: who has waited for room longest has it first."""
+    house = House(Loop(order), lambda _: [b"answer"], mebibytes * MIB)
+    for fd in range(20):
+        house.connect(fd, repeated(size))
+    for _ in house.run(150):
+        counts = [house.answers[fd] for fd in range(20)]
+        assert max(counts) - min(counts) <= 4
+    assert min(counts) > 3
