@@ -32,7 +32,7 @@ from tidelog.broker.settings.broker_config import BROKER_PROPERTIES, OTHER_PROPE
 from tidelog.broker.settings.cluster_config import CLUSTER_DEFAULTS, CLUSTER_NUMBERS, CLUSTER_PROPERTIES
 from tidelog.broker.settings.dynamic_settings import DYNAMIC, is_sensitive, kind_and_default
 from tidelog.broker.settings.sensitive_properties import SENSITIVE_PROPERTIES, is_read_only, is_secret
-from tidelog.config import LogConfig, PropertyValue, did_you_mean
+from tidelog.config import LogConfig, PropertyValue
 from tidelog.errors import InvalidArgumentError
 from tidelog.near_names import did_you_mean
 from tidelog.storage import manager_config
