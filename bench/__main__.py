@@ -23,8 +23,8 @@ BENCHMARKS = (
     "group_bench",
     "cluster_bench",
     "cluster.zookeeper_faults",
-    "compaction_bench",
-    "background_bench",
+    "broker.compaction_bench",
+    "broker.background_bench",
     "stall_bench",
 )
 

@@ -1,4 +1,4 @@
-"""Logs to compact, and how long a broker's cleaner takes for them: for `bench.compaction_bench` and a row of stalls.
+"""Logs to compact, and how long a broker's cleaner takes for them: for `bench.broker.compaction_bench` and a row of stalls.
 
 The topic is filled while min.compaction.lag.ms keeps the cleaner away. Then that is taken back, and the time runs until the
 cleaner's checkpoint has every partition at its active segment.

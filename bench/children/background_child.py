@@ -1,4 +1,4 @@
-"""What `background_bench` starts: one background work of an embedded broker, timed from when it may begin to when it is done.
+"""What `broker.background_bench` starts: one background work of an embedded broker, timed from when it may begin to its end.
 
 python background_child.py ROW FOLDER SCALE      one JSON line: seconds, and the process's processor seconds meanwhile
 

@@ -173,12 +173,10 @@ def filter_to(
     path: PathLike = None,
     max_batch_bytes: int = INT32_MAX,
     limit_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES,
-    is_brief: bool = False,
 ) -> FilterResult:
     """Filter the whole batches of `data`, whose first byte is at file position `position`; a partial one at the end waits.
 
-    A batch that grows beyond `max_batch_bytes` is logged, and written nevertheless. `is_brief`: only those before the first that
-    `takes_long`.
+    A batch that grows beyond `max_batch_bytes` is logged, and written nevertheless.
     Raises CorruptBatchError, InvalidRecordError, DecompressionError.
     """
     view = memoryview(data)
@@ -187,7 +185,7 @@ def filter_to(
         index = record_filter.take_run(view, result.bytes_read, result)
         result.bytes_read = index
         header = next(iter_headers(view[index:], position + index, path), None)
-        if header is None or (is_brief and takes_long(header)):
+        if header is None:
             return result
         batch = view[index : index + header.size]
         check_crc(header, batch, path)
@@ -202,11 +200,6 @@ def filter_to(
                 header.last_offset,
                 size,
             )
-
-
-def takes_long(header: BatchHeader) -> bool:
-    """Whether a batch may take long to look through: some kilobytes unpack to a hundred megabytes, old formats have no kernel."""
-    return header.is_compressed or header.magic < 2
 
 
 def _filter_batch(

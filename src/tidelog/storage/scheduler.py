@@ -13,8 +13,8 @@ An owner with threads that others wait for also sets `Scheduler.elsewhere`. Then
 and a tick ends after `SLICE_S`: what is left comes with the next one. Tasks that work through many things look at `is_over`; what
 continues after work that went aside has a slice of its own. An owner without threads may have a tick end so, too (`is_slice`).
 
-An owner that sleeps between two ticks sets `Scheduler.wake`, and is told when a task is due before all others that wait. Without
-it, work that comes back from another thread and schedules its next step would wait until the owner looks again by itself.
+An owner that sleeps between two ticks sets `Scheduler.wake`, which is called when a task is due before all others that wait.
+Without it, work that comes back from another thread and schedules its next step would wait until the owner looks by itself.
 
 The clock may be set back, as real ones are. What waits then continues waiting for the rest of its time only, and not until the
 clock is where it was: the scheduler counts how far the clock has moved forward, and leaves the steps back out.

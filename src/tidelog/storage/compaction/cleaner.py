@@ -168,11 +168,11 @@ class Cleaner:
 
     def build_offset_map(self, log: PartitionLog, start_offset: int, end_offset: int, stats: CleanerStats) -> Steps[None]:
         """Fill the map with the keys of the records in [start_offset, end_offset), as far as there is room."""
-        self.offset_map.clear()
+        room = self.offset_map.begin(end_offset - start_offset)  # No more keys than offsets.
         transactions = CleanedTransactions()
         aborted = yield from in_memory(partial(log.local.collect_aborted_transactions, start_offset, end_offset))
         transactions.add_aborted_transactions(aborted)
-        mapper = KeyMapper(self.offset_map.table, start_offset, self.offset_map.max_entries)
+        mapper = KeyMapper(self.offset_map.table, start_offset, room)
         dirty = log.segments.values(start_offset, end_offset)
         try:
             for i, segment in enumerate(dirty):

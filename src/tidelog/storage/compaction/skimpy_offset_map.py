@@ -59,10 +59,18 @@ class SkimpyOffsetMap:
     def latest_offset(self, offset: int) -> None:
         self.table.latest_offset = offset
 
+    def begin(self, most_keys: int) -> int:
+        """Forget everything, and take no more memory than so many keys need; return how many there is room for.
+
+        A small table stays in the processor's cache.
+        """
+        self._table = new_table(min(self.slots, 2 * max(most_keys, 8)))
+        return min(self.max_entries, self._table.slots * 3 // 4) if self._table.slots < self.slots else self.max_entries
+
     def put(self, key: Bytes, offset: int) -> None:
         """Note a key's latest offset. Raises IndexFullError if every slot is in use."""
-        if self.size >= self.slots:
-            raise IndexFullError("an offset map is full", found=f"{self.size} of {self.slots} slots in use")
+        if self.size >= self.table.slots:
+            raise IndexFullError("an offset map is full", found=f"{self.size} of {self.table.slots} slots in use")
         self.table.put(key, offset)
 
     def get(self, key: Bytes) -> int:

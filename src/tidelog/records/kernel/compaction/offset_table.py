@@ -3,12 +3,13 @@
 A slot is 24 bytes: a 128-bit hash that stands for the key, and the offset + 1, 0 in an empty slot. That is what Kafka takes, so
 the same memory holds the same number of keys. The hash is SipHash-2-4 (interpreted: BLAKE2b) under a random salt: ten times
 cheaper than Kafka's MD5 for short keys, and nobody who does not know the salt can make two keys collide. Memory that holds no key
-yet is not touched, and so costs nothing.
+yet is not touched, and so costs nothing; a large table is taken in pages of two megabytes, where the system has them.
 """
 
 from __future__ import annotations
 
 import mmap
+from contextlib import suppress
 from hashlib import blake2b
 
 import cython
@@ -25,6 +26,7 @@ COMPILED: bool = cython.compiled
 
 SLOT_BYTES = 24
 
+_LARGE_BYTES = 16 * 1024 * 1024
 _HASHED_PROBES = cython.declare(cython.Py_ssize_t, 32)
 _SIP_0 = cython.declare(cython.ulonglong, 0x736F6D6570736575)
 _SIP_1 = cython.declare(cython.ulonglong, 0x646F72616E646F6D)
@@ -34,9 +36,14 @@ _SIP_3 = cython.declare(cython.ulonglong, 0x7465646279746573)
 
 def _zeros(size: int) -> mmap.mmap:
     """Return writable zeros that take no memory before they are written to, and all of which goes when they go."""
-    if hasattr(mmap, "MAP_PRIVATE"):
-        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    return mmap.mmap(-1, size)
+    if not hasattr(mmap, "MAP_PRIVATE"):
+        return mmap.mmap(-1, size)
+    zeros = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE") and size >= _LARGE_BYTES:
+        # Keys are all over it: with small pages each one is a page fault at first, and a miss of the address cache later.
+        with suppress(OSError):  # A kernel without them.
+            zeros.madvise(mmap.MADV_HUGEPAGE)
+    return zeros
 
 
 class OffsetTable:
@@ -111,17 +118,17 @@ class OffsetTable:
         self.hash_key(p, at, length)
         slots: cython.Py_ssize_t = self.slots
         slot: cython.Py_ssize_t = self.hash_low % cython.cast(cython.ulonglong, slots)
-        step: cython.Py_ssize_t = self.hash_high % cython.cast(cython.ulonglong, slots)
+        step: cython.Py_ssize_t = 0
         probes: cython.Py_ssize_t = 0
-        if step == 0:
-            step = 1
         while probes < slots + _HASHED_PROBES:
             if self.words[3 * slot + 2] == 0:
                 return 3 * slot
             if self.words[3 * slot] == self.hash_low and self.words[3 * slot + 1] == self.hash_high:
                 return 3 * slot
             probes += 1
-            if probes == _HASHED_PROBES:
+            if probes == 1:
+                step = self.hash_high % cython.cast(cython.ulonglong, slots)
+            if step == 0 or probes == _HASHED_PROBES:
                 step = 1
             slot += step
             if slot >= slots:

@@ -1,6 +1,6 @@
 """Compaction beside Apache Kafka 3.9.1's cleaner with one thread: MB/s of dirty log, one broker after the other, medians.
 
-    python -m bench.compaction_bench [--runs 3] [--only PART …] [--scale 1.0] [--json]
+    python -m bench.broker.compaction_bench [--runs 3] [--only PART …] [--scale 1.0] [--json]
 
 Measured is the time from when a topic may be compacted until the cleaner's checkpoint has every partition at its active segment,
 up to one log.cleaner.backoff.ms (0.2 s) of waiting included. Processor time is the broker's, in seconds per gigabyte of log.

@@ -1,6 +1,6 @@
 """How fast the broker's background works get done, of this checkout and of an earlier one, in turn: a row for each work.
 
-    python -m bench.background_bench [--before CHECKOUT] [--runs 3] [--rows PART …] [--scale 1.0] [--min-ratio 0.9] [--json]
+    python -m bench.broker.background_bench [--before CHECKOUT] [--runs 3] [--rows PART …] [--scale 1.0] [--json]
 
 `CHECKOUT` is a working tree with its own `.venv` (`make install`); without it no ratios are shown. A row is the time from when
 the work may begin to when the folder shows that it is done, in a process of its own, clients idle. A ratio is the time before,
@@ -19,8 +19,8 @@ from pathlib import Path
 
 from bench.children.background_child import ROWS
 
-OUT = Path(__file__).parent / "out" / "background"
-CHILD = Path(__file__).parent / "children" / "background_child.py"
+OUT = Path(__file__).parents[1] / "out" / "background"
+CHILD = Path(__file__).parents[1] / "children" / "background_child.py"
 
 
 def main(arguments: list[str] | None = None) -> int:
