@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,6 +143,15 @@ def test_a_broker_is_added_moved_to_killed_and_taken_out(cluster: KafkaCluster, 
         clients.produce()
         ours.start()
         wait_until(lambda: clients.in_sync(1, 3), "our broker in sync again", TIMEOUT_S)
+        clients.produce()
+        ours.stop()
+        shutil.rmtree(ours.data)
+        ours = TidelogNode(cluster, 3)
+        ours.start()
+        wait_until(lambda: clients.in_sync(1, 3), "our broker in sync on its new disk", TIMEOUT_S)
+        wait_until(lambda: "replicas were assigned to directory.id" in ours.log, "its folder to be known")
+        clients.elect_preferred()
+        wait_until(lambda: clients.leaders() == {3}, "our broker leads again")
         clients.produce()
         folders = [cluster.brokers[1].data, ours.data]
         assert verify_replicas(folders, [TOPIC]).is_equal
