@@ -2,7 +2,7 @@
 file, but what shares something dear to one, first.
 
 A Spark session takes longer to start than most tests that use it, and a second one beside it takes memory and processor of
-the first. The studies are run once for all that look at them. `make test` has five workers on two cores, `make interop` six: a
+the first. The studies are run once for all that look at them. `make test` has five workers on two cores, `make interop` eight: a
 test that talks to another process mostly waits. Without pytest-xdist, or without `-n`, nothing of that matters but the order.
 """
 
@@ -30,10 +30,12 @@ TOGETHER = ("tests/spark/", "tests/studies/", "tests/interop/differential/")
 """What is dealt out as one: it shares a Spark session, the results of studies, a pair of brokers and their table."""
 
 LONG = (
-    *("test_migration.py", "test_stream_kills.py", "test_stream_agreement.py", "test_pipeline_kills.py", "test_cluster_soak.py"),
-    *("test_engine_folders.py", "test_cluster.py", "test_zookeeper_releases.py", "test_times_in_a_cluster.py"),
-    *("test_zookeeper_member.py", "test_exactly_once.py", "test_source_agreement.py", "test_stream_protocol.py"),
-    *("test_sink_brokers.py", "test_group_tools.py", "test_handover.py", "test_import.py", "test_installing.py"),
+    *("test_migration.py", "test_stream_kills.py", "test_pipeline_kills.py", "test_stream_agreement.py", "test_cluster.py"),
+    *("test_replays.py", "test_mirror.py", "test_cluster_soak.py", "test_engine_folders.py", "test_source_agreement.py"),
+    *("test_exactly_once.py", "test_secured_client.py", "test_stream_protocol.py", "test_zookeeper_releases.py"),
+    *("test_sink_brokers.py", "test_group_tools.py", "test_real_clients.py", "test_live_folder.py", "test_operators_steps.py"),
+    *("test_connector_page.py", "test_metadata_rounds.py", "test_verify.py", "test_kraft_plane.py", "test_kraft_member.py"),
+    *("test_java_groups.py", "test_quotas.py", "test_handover.py", "test_import.py", "test_installing.py"),
 )
 """Files of `make interop` that take a minute and more, the longest first."""
 

@@ -33,7 +33,7 @@ class Served(NamedTuple):
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("served") / "data"
     shutil.copytree(log_folder(request.param), folder)
-    with tidelog.Broker(folder) as broker:
+    with tidelog.Broker(folder, log_retention_ms=-1) as broker:
         yield Served(broker.bootstrap_servers, golden(request.param))
 
 

@@ -21,7 +21,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
         for release in RELEASES:
             folder = tmp_path_factory.mktemp(release) / "data"
             shutil.copytree(GOLDEN / release / "log", folder)
-            brokers[release] = tidelog.Broker(data_dir=folder).start()
+            brokers[release] = tidelog.Broker(data_dir=folder, log_retention_ms=-1).start()
         yield {release: broker.bootstrap_servers for release, broker in brokers.items()}
     finally:
         for broker in brokers.values():

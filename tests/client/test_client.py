@@ -288,7 +288,10 @@ class TestConnections:
 
     def test_a_broker_that_starts_again(self, tmp_path: Any) -> None:
         """Connections that were idle while the broker went away are replaced, for every kind of request."""
-        with tidelog.Broker(data_dir=tmp_path / "data") as broker, tidelog.connect(broker.bootstrap_servers) as client:
+        with (
+            tidelog.Broker(data_dir=tmp_path / "data", log_retention_ms=-1) as broker,
+            tidelog.connect(broker.bootstrap_servers) as client,
+        ):
             for count in range(1, 4):
                 assert client.produce("t", b"value", timestamp=DAY).offset == count - 1
                 assert client.latest_offsets([("t", 0)]) == {("t", 0): count}
@@ -299,7 +302,10 @@ class TestConnections:
     def test_a_broker_that_is_away_for_a_moment(self, tmp_path: Any) -> None:
         import threading
 
-        with tidelog.Broker(data_dir=tmp_path / "data") as broker, tidelog.connect(broker.bootstrap_servers) as client:
+        with (
+            tidelog.Broker(data_dir=tmp_path / "data", log_retention_ms=-1) as broker,
+            tidelog.connect(broker.bootstrap_servers) as client,
+        ):
             client.produce("t", b"value", timestamp=DAY)
             broker.kill()
             starting = threading.Timer(0.2, broker.start)

@@ -80,7 +80,10 @@ def test_splits_are_read_alone_anywhere(golden: dict[str, str]) -> None:
 
 
 def test_large_partitions_are_cut(tmp_path: Any) -> None:
-    with tidelog.Broker(data_dir=tmp_path / "data") as broker, tidelog.connect(broker.bootstrap_servers) as client:
+    with (
+        tidelog.Broker(data_dir=tmp_path / "data", log_retention_ms=-1) as broker,
+        tidelog.connect(broker.bootstrap_servers) as client,
+    ):
         client.produce_many("t", [tidelog.NewRecord(b"", timestamp=i) for i in range(5_000)], compression="lz4")
         planned = plan(broker.bootstrap_servers, "t", min_splits=3)
         assert [(s.start_offset, s.end_offset) for s in planned.splits] == [(0, 1_666), (1_666, 3_333), (3_333, 5_000)]

@@ -10,8 +10,8 @@ here checks, or checks what a cheaper test checks too, and it has found nothing 
 | a wrong answer (a failed assertion, no error where one was expected) | it has failed |
 | no answer (a timeout, a process or a query that died) | it is reported, and run once more, alone, in at most `AT_MOST` files |
 
-Six workers share the tests, file by file (see `tests/conftest.py`): a test mostly waits, for a session that ends, a broker that
-starts, a client that asks again. Four workers left a third of two cores' time unused. `-n 0` runs the tests one after another.
+Eight workers share the tests, file by file (see `tests/conftest.py`): a test mostly waits, for a session that ends, a broker
+that starts, a client that asks again. Six workers left a third of two cores' time unused. `-n 0` runs the tests in turn.
 The first run on a machine also makes the class archive of Spark's JVMs (see `tests/spark_classes.py`).
 
 A test that passes when it is run again has still failed once: find out why. Many a fault of ours was found like that.
@@ -30,7 +30,7 @@ import pytest
 from tests import spark_classes
 
 AT_MOST = 3
-WORKERS = "6"
+WORKERS = "8"
 FOLDERS = ("tests/interop", "tests/spark")
 ALL = "--all"
 GATE = "interop and not thorough"

@@ -93,6 +93,7 @@ def test_writing(spark_program: SparkProgram, place: Place) -> None:
         assert times_are_kept == (kind == "tidelog")
 
 
+@pytest.mark.thorough("waits a minute for Spark's own connector to fail; no code of ours takes part in it")
 def test_a_transactional_id(spark_program: SparkProgram, place: Place) -> None:
     """The connector's producer never begins a transaction, and its write fails after a minute: too long to be shown here."""
     create_topics(place.bootstrap, {"tidelog-id": {}})

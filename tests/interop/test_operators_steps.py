@@ -167,6 +167,7 @@ def test_a_broker_is_added_moved_to_killed_and_taken_out(cluster: KafkaCluster, 
     assert sorted(clients.consumed()) == sorted(clients.sent)
 
 
+@pytest.mark.thorough("a folder that changes hands: test_kraft_member; the other steps: the test above")
 def test_a_broker_of_kafkas_becomes_one_of_ours_and_back(cluster: KafkaCluster) -> None:
     """With its node id and its data, one after another, as at an upgrade."""
     clients = _Clients(cluster)

@@ -192,6 +192,7 @@ def _wait_for_high_watermark(broker: Kafka391, topic: str) -> None:
     wait_until(written, "the high watermark to be written down", PATIENCE_S)
 
 
+@pytest.mark.thorough("replays that are killed: the test above; drivers that are killed: test_stream_kills, test_pipeline_kills")
 def test_a_job_whose_driver_is_killed_goes_on(broker: Kafka391, tidelog_broker: tidelog.Broker, tmp_path: Path) -> None:
     """With Spark: the driver dies when the first chunk is in; its workers may live on for a while, and are fenced."""
     chance = random.Random(1)

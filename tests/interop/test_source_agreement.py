@@ -55,6 +55,8 @@ BROKER = {
     "log.cleaner.backoff.ms": "200",
     "log.initial.task.delay.ms": "500",
     "log.flush.start.offset.checkpoint.interval.ms": "200",
+    # Kafka's next look, five minutes after the start, removes segments before a log start, and its answers by time change.
+    "log.retention.check.interval.ms": "7200000",
     "replica.high.watermark.checkpoint.interval.ms": "200",
 }
 COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
@@ -108,7 +110,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 def golden_place(release: str, folder: Path) -> Iterator[Place]:
     shutil.copytree(log_dir(release), folder / "data")
-    with tidelog.Broker(data_dir=folder / "data") as broker:
+    with tidelog.Broker(data_dir=folder / "data", log_retention_ms=-1) as broker:
         yield place(broker.bootstrap_servers, folder / "data", BASE_MS)
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("golden") / "data"
     shutil.copytree(Path(log_dir()), folder)
-    with tidelog.Broker(data_dir=folder) as broker:
+    with tidelog.Broker(data_dir=folder, log_retention_ms=-1) as broker:
         yield broker.bootstrap_servers
 
 

@@ -44,7 +44,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str
     fill(second, 5)
     first.close()
     second.close()
-    with tidelog.Broker(data_dir=folder) as broker:
+    with tidelog.Broker(data_dir=folder, log_retention_ms=-1) as broker:
         yield folder, broker.bootstrap_servers
 
 
@@ -99,7 +99,7 @@ def test_a_record_of_the_future_below_the_position_hides_nothing(monkeypatch: py
     builder.append([(NOON + 10**9, None, b"of the future"), (NOON, None, b"v")])
     fill(builder, 60)
     builder.close()
-    with tidelog.Broker(data_dir=tmp_path) as broker:
+    with tidelog.Broker(data_dir=tmp_path, log_retention_ms=-1) as broker:
         stream = Query({"path": broker.bootstrap_servers, "subscribe": TOPIC, "maxTimePerTrigger": "20s"} | START)
         while stream.run() is not None:
             pass
@@ -114,7 +114,7 @@ def test_retention_between_two_batches_and_between_plan_and_read(tmp_path: Path)
     builder = LogBuilder(tmp_path, segment_bytes=300)
     fill(builder, 40)
     builder.close()
-    with tidelog.Broker(data_dir=tmp_path) as broker:
+    with tidelog.Broker(data_dir=tmp_path, log_retention_ms=-1) as broker:
         strict, easy = (
             Query(
                 {"path": broker.bootstrap_servers, "subscribe": TOPIC, "failOnDataLoss": fails, "maxOffsetsPerTrigger": 5} | START
@@ -141,7 +141,10 @@ def test_a_query_outlives_a_broker(tmp_path: Path) -> None:
     port = 0
     stream: Query | None = None
     for turn in range(3):
-        with tidelog.Broker(data_dir=tmp_path, port=port) as broker, tidelog.connect(broker.bootstrap_servers) as client:
+        with (
+            tidelog.Broker(data_dir=tmp_path, port=port, log_retention_ms=-1) as broker,
+            tidelog.connect(broker.bootstrap_servers) as client,
+        ):
             port = broker.port
             if stream is None:
                 stream = Query({"path": broker.bootstrap_servers, "subscribe": TOPIC} | START)

@@ -82,7 +82,7 @@ def test_records_that_go_while_they_are_read(
         builder = LogBuilder(tmp_path / str(number), segment_bytes=300)
         fill(builder, 40)
         builder.close()
-        with tidelog.Broker(data_dir=tmp_path / str(number)) as broker:
+        with tidelog.Broker(data_dir=tmp_path / str(number), log_retention_ms=-1) as broker:
             stream = Query({"path": broker.bootstrap_servers, "subscribe": TOPIC, "failOnDataLoss": "false"} | START, tasks=1)
             stream.run(crashes="planned")
             batches = read_task(planned(stream), columns, 2, ScanReport())
@@ -145,7 +145,7 @@ def test_batches_of_a_backlog_are_bounded_in_bytes_that_are_unpacked(tmp_path: P
     whole = Query({"path": tmp_path / "log"} | options)
     rows = whole.run_all()
     assert len(whole.batches) == 1
-    with tidelog.Broker(data_dir=tmp_path / "log") as broker:
+    with tidelog.Broker(data_dir=tmp_path / "log", log_retention_ms=-1) as broker:
         for place in (tmp_path / "log", broker.bootstrap_servers):
             bounded = Query({"path": place, "maxBytesPerTrigger": "4m"} | options)
             assert bounded.run_all() == rows
