@@ -12,7 +12,7 @@ Listed are the APIs, versions and features that Kafka 3.9.1 lists, since clients
 | ... whose ``metadata.version`` is newer than 3.9's | all that are served: the others there need them | all that it knows |
 | member of a ZooKeeper cluster | those of a ZooKeeper broker | none |
 
-Later versions of some APIs are served to whoever sends them all the same.
+Later versions of some APIs are served, too, to clients that do not look here.
 """
 
 from __future__ import annotations
