@@ -130,8 +130,10 @@ def handle(node: Node, message: ApiVersionsRequest, request: Request) -> ApiVers
 
 def _of_zookeeper(node: Node, plane: MetadataPlane) -> ApiVersionsResponse:
     keys = _both_sides([one for one in _listed(_all_served(node)) if one.api_key not in _ONLY_KRAFT], plane)
-    # Kafka counts the changes of the features' node in ZooKeeper. A controller without UpdateFeatures makes none.
-    has_features = UpdateFeaturesRequest.API_KEY in (plane.controller_versions or ())
+    # Kafka counts the changes of the features' node in ZooKeeper, which there is from 2.7 on. Nobody changes any in fact.
+    cluster = node.config.cluster
+    zookeeper = None if cluster is None else cluster.zookeeper
+    has_features = zookeeper is not None and zookeeper.protocol.is_at_least("2.7-IV0")
     return ApiVersionsResponse(api_keys=keys, finalized_features_epoch=0 if has_features else -1)
 
 

@@ -193,8 +193,8 @@ class Collector:
 def _serve_metrics(broker: ServingBroker, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack, host: str, port: int) -> None:
     # Few want them, and the library takes a good part of a start's time.
     from tidelog.broker.groups.group_lags import GroupLags
-    from tidelog.broker.server.metrics_server import MetricsServer
-    from tidelog.broker.server.prometheus import snapshot
+    from tidelog.broker.server.scraped.metrics_server import MetricsServer
+    from tidelog.broker.server.scraped.prometheus import snapshot
 
     def on_loop(work: Callable[[], T]) -> T:
         async def done() -> T:
