@@ -31,6 +31,27 @@ def catalogue(scale: float) -> list[Case]:
         ("produce raw, 1 MB batches", "MB/s", 2.0, True, cases.raw_produce(1_000_000, mb(1000))),
         ("produce raw, 64 KiB batches", "MB/s", 1.8, True, cases.raw_produce(65_536, mb(1000))),
         ("produce raw, 16 KiB batches", "MB/s", 1.8, True, cases.raw_produce(16_384, mb(500))),
+        (
+            "produce raw, 1 MB, 16 connections",
+            "MB/s",
+            None,
+            True,
+            cases.shared_produce(16, s, cases.megabytes_a_second),
+        ),
+        (
+            "produce raw, 1 MB, 16 connections: the last's share",
+            "%",
+            0.8,
+            True,
+            cases.shared_produce(16, s, cases.share_of_the_last),
+        ),
+        (
+            "produce raw, 1 MB, 16 connections: longest wait",
+            "us",
+            None,
+            False,
+            cases.shared_produce(16, s, cases.longest_wait_us),
+        ),
         ("produce raw, 1 MB batches, lz4", "MB/s", 1.7, True, cases.raw_produce(1_000_000, mb(1500), codec=Codec.LZ4)),
         ("produce librdkafka, 100 B, 1 partition", "MB/s", 1.0, True, cases.client_produce("rdkafka", 100, 1, mb(300) * 10_000)),
         (

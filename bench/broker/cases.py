@@ -104,6 +104,42 @@ def raw_produce(
     return prepare
 
 
+def shared_produce(connections: int, seconds: float, value_of: Callable[[Result], float]) -> object:
+    """Connections that each keep five requests of a 1 MB batch under way, each to a partition of its own: see `Result`."""
+
+    @contextmanager
+    def prepare(peer: Peer) -> Iterator[Run]:
+        sent = batch(records_for(1_000_000, 100), 100)
+
+        def run() -> Measure:
+            topic = new_topic(peer, connections)
+            frames = [frame(produce_request(topic, sent, p, acks=1), PRODUCE_VERSION) for p in range(connections)]
+            raw(peer.port, frames, count=connections)  # Each partition has its leader then.
+            before = peer.cpu_seconds()
+            result = raw(peer.port, frames, depth=5, seconds=seconds)
+            cpu = peer.cpu_seconds() - before
+            peer.delete_topic(topic)
+            return Measure(value_of(result), cpu / (result.bytes / 1e9), result.p50_us, result.p99_us)
+
+        yield run
+
+    return prepare
+
+
+def megabytes_a_second(result: Result) -> float:
+    return result.bytes / MB / result.seconds
+
+
+def share_of_the_last(result: Result) -> float:
+    """Return how much the connection gets that gets least, in percent of what the one gets that gets most."""
+    return 100 * result.fewest / max(1, result.most)
+
+
+def longest_wait_us(result: Result) -> float:
+    assert result.longest_us is not None
+    return result.longest_us
+
+
 def client_produce(client: str, record_bytes: int, partitions: int, records: int) -> object:
     """A real producer, as fast as it goes."""
 

@@ -12,7 +12,7 @@ from tidelog.broker.groups.group_lags import Scraped
 from tidelog.broker.metrics import Metrics
 from tidelog.broker.replicas.replica_numbers import ReplicaNumbers
 from tidelog.broker.server.dispatcher import APIS
-from tidelog.broker.server.prometheus import BrokerCollector, Snapshot
+from tidelog.broker.server.scraped.prometheus import BrokerCollector, Snapshot
 from tidelog.broker.settings.broker_config import BROKER_PROPERTIES
 from tidelog.groups.lag import NextRecord, PartitionLag, Precision, Retention
 from tidelog.storage.topics.topic_statistics import TopicStatistics

@@ -21,7 +21,7 @@ from tests.broker.conftest import RunningBroker
 from tests.examples import examples
 from tidelog.broker.groups import group_lags
 from tidelog.broker.groups.group_lags import GroupLags
-from tidelog.broker.server.prometheus import BrokerCollector, snapshot
+from tidelog.broker.server.scraped.prometheus import BrokerCollector, snapshot
 from tidelog.client.client import Client
 from tidelog.client.consumer_groups.groups import commit_offsets
 from tidelog.client.consumer_groups.next_records import next_records

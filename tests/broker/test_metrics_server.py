@@ -13,8 +13,8 @@ import pytest
 
 from tidelog.broker.metrics import Metrics
 from tidelog.broker.server import metrics_server
-from tidelog.broker.server.metrics_server import MAX_REQUESTS, PATIENCE_S, MetricsServer
-from tidelog.broker.server.prometheus import Snapshot
+from tidelog.broker.server.scraped.metrics_server import MAX_REQUESTS, PATIENCE_S, MetricsServer
+from tidelog.broker.server.scraped.prometheus import Snapshot
 
 
 def snapshot() -> Snapshot:

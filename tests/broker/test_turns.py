@@ -15,8 +15,9 @@ from tests.broker.transactions.producers import TransactionalProducer
 from tests.kafka.java import wait_until
 from tidelog.broker.apis import describe_producers, write_txn_markers
 from tidelog.broker.delays import Delays
+from tidelog.broker.fetch.fetch_sessions import FetchedPartition
 from tidelog.broker.server import slices as slices_module
-from tidelog.broker.server.slices import SLICE_S
+from tidelog.broker.server.slices import SLICE_S, Slices
 from tidelog.broker.transactions import transactions as transactions_module
 from tidelog.broker.transactions.transaction import TransactionState
 from tidelog.clock import ManualClock
@@ -28,6 +29,7 @@ from tidelog.storage import scheduler
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.delete_topics import DeleteTopicsRequest
 from tidelog.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from tidelog.wire.messages.find_coordinator import FindCoordinatorRequest
 from tidelog.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -61,6 +63,35 @@ def done_in_turns(broker: RunningBroker, begin: Callable[[], object], is_done: C
         broker.on_loop(begin)
         wait_until(lambda: broker.on_loop(is_done), "the last one")
     assert turns.longest.seconds < LONGEST_S, turns.turns[:3]
+
+
+def test_an_incremental_fetch_is_compared_in_turns(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session of very many partitions: counted is how many are compared in one turn, where a turn is as short as can be."""
+    compared = [0]
+    turn, is_news = Slices._turn, FetchedPartition.is_news
+
+    def counted(one: FetchedPartition, answer: PartitionData, size_bytes: int) -> bool:
+        compared[-1] += 1
+        return is_news(one, answer, size_bytes)
+
+    def turned(slices: Slices) -> None:
+        compared.append(0)
+        turn(slices)
+
+    monkeypatch.setattr(FetchedPartition, "is_news", counted)
+    monkeypatch.setattr(Slices, "_turn", turned)
+    monkeypatch.setattr(slices_module, "SLICE_S", 0.0)
+    monkeypatch.setattr(slices_module, "SHORT_SLICE_S", 0.0)
+    named = [FetchPartition(partition=i, fetch_offset=0, partition_max_bytes=1) for i in range(1, 6_001)]
+    asked = FetchRequest(
+        max_wait_ms=0, min_bytes=1, max_bytes=1, session_epoch=0, topics=[FetchTopic(topic="t", partitions=named)]
+    )
+    with broker.client() as client:
+        session_id = client.ask(asked, 12).session_id
+        asked.session_id, asked.session_epoch, asked.topics = session_id, 1, []
+        assert client.ask(asked, 12).session_id == session_id
+    assert sum(compared) == 6_000
+    assert max(compared) <= 1024
 
 
 def test_transactions_that_time_out_and_ids_that_expire(broker: RunningBroker, clock: ManualClock) -> None:

@@ -13,7 +13,7 @@ Listed are the APIs, versions and features that Kafka 3.9.1 lists, since clients
 | ... whose ``metadata.version`` is newer than 3.9's | all that are served: the others there need them | all that it knows |
 | member of a ZooKeeper cluster | those of a ZooKeeper broker | none |
 
-Later versions of some APIs are served to whoever sends them all the same.
+Later versions of some APIs are served, too, to clients that do not look here.
 """
 
 from __future__ import annotations
@@ -131,8 +131,10 @@ def handle(node: Node, message: ApiVersionsRequest, request: Request) -> ApiVers
 
 def _of_zookeeper(node: Node, plane: MetadataPlane) -> ApiVersionsResponse:
     keys = _both_sides([one for one in _listed(_all_served(node)) if one.api_key not in _ONLY_KRAFT], plane)
-    # Kafka counts the changes of the features' node in ZooKeeper. A controller without UpdateFeatures makes none.
-    has_features = UpdateFeaturesRequest.API_KEY in (plane.controller_versions or ())
+    # Kafka counts the changes of the features' node in ZooKeeper, which there is from 2.7 on. Nobody changes any in fact.
+    cluster = node.config.cluster
+    zookeeper = None if cluster is None else cluster.zookeeper
+    has_features = zookeeper is not None and zookeeper.protocol.is_at_least("2.7-IV0")
     return ApiVersionsResponse(api_keys=keys, finalized_features_epoch=0 if has_features else -1)
 
 

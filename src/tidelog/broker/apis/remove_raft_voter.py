@@ -1,6 +1,6 @@
 """RemoveRaftVoter (81): one voter less of the controllers' quorum (KIP-853).
 
-Refused by a broker that is alone, as by Kafka where ``kraft.version`` is 0 and the voters are fixed.
+A broker that is alone refuses it, as Kafka does where ``kraft.version`` is 0 and the voters are fixed.
 """
 
 from __future__ import annotations

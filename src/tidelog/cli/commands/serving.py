@@ -194,8 +194,8 @@ class Collector:
 def _serve_metrics(broker: ServingBroker, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack, host: str, port: int) -> None:
     # Rarely needed, and the library takes a good part of the startup time.
     from tidelog.broker.groups.group_lags import GroupLags
-    from tidelog.broker.server.metrics_server import MetricsServer
-    from tidelog.broker.server.prometheus import snapshot
+    from tidelog.broker.server.scraped.metrics_server import MetricsServer
+    from tidelog.broker.server.scraped.prometheus import snapshot
 
     def on_loop(work: Callable[[], T]) -> T:
         async def done() -> T:

@@ -4,7 +4,7 @@
 |---|---|
 | 1 | a throttled client is answered at once |
 | 2 | flexible |
-| 3 | who has asked for the token (KIP-373) |
+| 3 | the principal that requested the token (KIP-373) |
 """
 
 from __future__ import annotations

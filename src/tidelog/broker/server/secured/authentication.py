@@ -156,7 +156,7 @@ class Authentication:
         return answer
 
     def _out_of_place(self, key: int, frame: memoryview | None = None) -> Outcome:
-        """Close the connection; a `frame` in the midst of an authentication is told why, if its response can say it."""
+        """Close the connection. A `frame` within an authentication gets ILLEGAL_SASL_STATE first, if its response has a code."""
         logger.debug("%s was closed: API %d before authentication", self._connection, key)
         response = RESPONSES.get(key)
         if frame is None or response is None:

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from prometheus_client import CollectorRegistry, MetricsHandler, ProcessCollector
 
 from tidelog.broker.groups.group_lags import Scraped
-from tidelog.broker.server.prometheus import BrokerCollector, Snapshot
+from tidelog.broker.server.scraped.prometheus import BrokerCollector, Snapshot
 from tidelog.errors import StorageError
 
 logger = logging.getLogger("tidelog.broker")
