@@ -3,20 +3,20 @@
 What `parse_time` accepts::
 
     2013-07-10                          midnight, UTC
-    2013-07-10T09:30[:15[.250]]         without a zone: UTC ("T" or one space between)
+    2013-07-10T09:30[:15[.250]]         without a zone: UTC ("T" or one space as separator)
     2013-07-10T09:30:00Z, ...+02:00     with a zone
     1373414400000                       digits alone: epoch milliseconds
-    now                                 the clock's time
+    now                                 the clock's current time
     -3d, -90m, -1h30m, -2w, -45s        that long before now (w d h m s, largest unit first)
 
 Python callers may also pass an `int` (epoch milliseconds), a `datetime` (naive = UTC) or a `date`.
 
-Invariants: a parsed time is an int64 that is not negative, because Kafka keeps negative values for its special targets
-and for "no timestamp"; anything finer than a millisecond is floored; `parse_time(format_time(ms)) == ms` for each such
-value. The calendar is computed here and not by `datetime`, whose years end at 9999: a log may hold microseconds stored as
-milliseconds, and they must be shown, not crash.
+Invariants: a parsed time is a non-negative int64, because Kafka reserves negative values for its special targets and for "no
+timestamp"; anything finer than a millisecond is floored; `parse_time(format_time(ms)) == ms` for each such value. The calendar is
+computed here and not by `datetime`, whose years end at 9999: a log may hold microseconds stored as milliseconds, which must be
+displayed without an error.
 
-Everybody may call this. It reads no clock of its own.
+Any layer may import this. It reads no clock of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tidelog.errors import InvalidArgumentError
 __all__ = ["Time", "format_time", "parse_duration", "parse_time"]
 
 ACCEPTED = "2013-07-10, 2013-07-10T09:30:00Z (no zone means UTC), epoch milliseconds, now, or a time ago as -3d, -90m, -1h30m"
-"""What a time may look like, in one line, for messages and help texts."""
+"""The accepted forms of a time, in one line, for messages and help texts."""
 
 Time = str | int | date
 """What `parse_time` accepts; a `datetime` is a `date`."""
@@ -61,22 +61,22 @@ _AGO = re.compile(r"-(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", r
 _AGO_UNITS_MS = (7 * _DAY_MS, _DAY_MS, _HOUR_MS, _MINUTE_MS, _SECOND_MS)
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
 
-# Longer texts are no times; Python itself refuses to convert some thousands of digits with an error of its own.
+# Longer texts are not times, and Python raises its own error for thousands of digits.
 _MAX_TEXT = 100
 
 
 def parse_time(value: str | int | date, clock: Clock) -> int:
-    """Return epoch milliseconds for a time as a person or a program gives it.
+    """Return epoch milliseconds for a time as a person or a program writes it.
 
-    `clock` answers for "now" and is asked only where the value is relative to it.
-    Raises InvalidArgumentError, with what is accepted, for anything that is not a time or lies before 1970.
+    `clock` gives "now"; it is read only if the value is relative to it.
+    Raises InvalidArgumentError, which lists the accepted forms, for anything that is not a time or lies before 1970.
     """
     if isinstance(value, bool) or not isinstance(value, str | int | date):
         raise InvalidArgumentError(f"not a time: {value!r}; accepted: {ACCEPTED}")
     if isinstance(value, str):
         return _parse_text(value, clock)
     if isinstance(value, int):
-        # Python refuses to print a number of thousands of digits, with an error of its own.
+        # Python raises its own error when it prints a number of thousands of digits.
         return _checked(value, str(value) if value.bit_length() <= 64 else "a number of more than 64 bits")
     return _checked(_from_date(value), str(value))
 
@@ -96,9 +96,9 @@ def format_time(time_ms: int) -> str:
 
 
 def doubtful_unit(number: int) -> str | None:
-    """Return what to say of a number that is taken as epoch milliseconds and is more likely of another unit; None for others.
+    """Return a warning for a number that is read as epoch milliseconds but is more likely in another unit; else None.
 
-    Numbers of up to 8 digits are no recent time in any unit, and not doubted.
+    Numbers of up to 8 digits are no recent time in any unit, and get no warning.
     """
     if number < 10**8 or number in LIKELY_MS:
         return None
@@ -109,9 +109,9 @@ def doubtful_unit(number: int) -> str | None:
 
 
 def parse_duration(text: str) -> int:
-    """Return the milliseconds of a span of time: ``7d``, ``1h30m``, ``45s``, or digits alone, which are milliseconds.
+    """Return the milliseconds of a duration: ``7d``, ``1h30m``, ``45s``, or digits alone, which are milliseconds.
 
-    Raises InvalidArgumentError for anything else, and for a span beyond an int64.
+    Raises InvalidArgumentError for anything else, and for a duration beyond an int64.
     """
     stripped = text.strip()
     match = _AGO.fullmatch(f"-{stripped}") if len(stripped) <= _MAX_TEXT else None
@@ -197,8 +197,8 @@ def _days_in_month(year: int, month: int) -> int:
     return 29 if month == 2 and _is_leap(year) else _DAYS_IN_MONTH[month - 1]
 
 
-# The calendar below starts its years in March, so that the leap day is the last day of a year and the lengths of the
-# months repeat evenly (153 days in five of them); 400 years are 146097 days, whatever they start with.
+# The calendar below starts its years in March, so that the leap day is a year's last day and the month lengths repeat evenly (153
+# days in five months). Any 400 years have 146097 days.
 _DAYS_IN_400_YEARS = 146_097
 _MARCH_0000_TO_1970 = 719_468
 
@@ -216,7 +216,7 @@ def _days_of_date(year: int, month: int, day: int) -> int:
 def _date_of_days(days: int) -> tuple[int, int, int]:
     """The date (year, month, day) that many days after 1970-01-01."""
     era, day_of_era = divmod(days + _MARCH_0000_TO_1970, _DAYS_IN_400_YEARS)
-    # Every fourth year is a day longer, every hundredth not, the last one of the era is again.
+    # Every fourth year has a leap day, every hundredth does not, every four hundredth does.
     year_of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
     march_month = (5 * day_of_year + 2) // 153
