@@ -86,7 +86,7 @@ def rebuild(
 def recompress(section: Bytes, header: BatchHeader, base_offset: int, max_timestamp: int, target: Target) -> bytearray:
     """Return a v2 batch from `section`, the decompressed records of the batch with `header`.
 
-    Its records stay as they are: their offset deltas must be 0, 1, 2... and the first one's timestamp the base timestamp.
+    The records are unchanged: their offset deltas must be 0, 1, 2... and the first timestamp must equal the base timestamp.
     """
     packed = compress(target.codec, section, target.level)
     buffer = bytearray(HEADER_BYTES + len(packed))

@@ -1,4 +1,4 @@
-"""Messages of formats v0 and v1 into rows.
+"""v0 and v1 messages decoded into rows.
 
 A message (spec §10.2)::
 
@@ -56,11 +56,11 @@ def scan_messages(
     source: cython.int,
     limit: cython.longlong,
 ) -> cython.longlong:
-    """Append the v0 or v1 messages in `data[start:end]` to `rows`; return how many, or a fault code.
+    """Append the v0 or v1 messages in `data[start:end]` to `rows`; return their number, or a fault code.
 
-    `base_offset` is added to each message's offset field: 0 where they are absolute. `nested` says that the messages come
-    out of a compressed one: none of them may be compressed again, and under a LogAppendTime wrapper their own timestamps are
-    the producers'. `timestamp_type` is -1 for v0; where it is 1, `append_time` is every record's timestamp.
+    `base_offset` is added to each message's offset field: 0 if they are absolute. `nested`: the messages come out of a compressed
+    one; none may be compressed again, and under a LogAppendTime wrapper their own timestamps are the producers'. `timestamp_type`
+    is -1 for v0; if it is 1, `append_time` is every record's timestamp.
     """
     if not 0 <= start <= end <= len(data):
         raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
