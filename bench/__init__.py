@@ -1,1 +1,1 @@
-"""Ratios against the real peers, each pair in one run on one machine; absolute times mean little."""
+"""Ratios against the real alternatives, each pair measured in one run on one machine; absolute times mean little."""

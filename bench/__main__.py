@@ -1,4 +1,4 @@
-"""`make bench`: every benchmark in turn; a table of ratios at the end. Exit code 1 where a target is missed."""
+"""`make bench`: every benchmark in turn; a table of ratios at the end. Exit code 1 if a target is missed."""
 
 from __future__ import annotations
 

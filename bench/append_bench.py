@@ -1,18 +1,18 @@
-"""Appending as leader against merely summing and writing the same bytes: what validation and indexes cost.
+"""Appending as leader, compared with a checksum and a write of the same bytes: the cost of validation and indexes.
 
-| side | what it does with each batch |
+| side | work for each batch |
 |---|---|
 | append | `PartitionLog.append_as_leader`: header, checksum, every record, offsets, roll, indexes, epochs, producer state |
 | CRC and write | `crc32c` of the batch, `os.write` to a file |
 
-Batches are of 64 KiB; each arrives in a buffer of its own, as from a socket. Neither side waits for the disk, so processor
-time is what is reported (the kernel's copying included); the two take turns on the same file system, the order changes from round
-to round, and the medians are compared. Target: at least half the rate for records of 1 KiB; the other lines are for information
-(a compressed batch has to be decompressed to be looked at).
+Batches have 64 KiB; each is in its own buffer, as from a socket. Neither side waits for the disk, so the bench reports processor
+time (including the kernel's copying). The two alternate on the same file system, the order changes from round to round, and the
+medians are compared. Target: at least half the rate for records of 1 KiB; the other lines are for information (a compressed batch
+must be decompressed to be checked).
 
     python -m bench.append_bench [--rounds 9] [--mb 128] [--profile]
 
-What it makes lies in bench/out and is removed at the end.
+Its files are in bench/out and are removed at the end.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BATCH_BYTES = 64 * 1024
 
 
 class Line(NamedTuple):
-    """One line of the table: how large a value is, how batches are packed, how the topic is set, which ratio is asked for."""
+    """One line of the table: value size, codec, topic configuration, target ratio."""
 
     name: str
     value_bytes: int
@@ -88,7 +88,7 @@ def measure(line: Line, rounds: int, megabytes: int) -> Result:
             OUT.mkdir(parents=True)
             buffers = [batch_for(line, batch, i) for i in range(count)]
             took = time_append(line, buffers) if appends else time_write(buffers)
-            if turn:  # the first turn warms both up
+            if turn:  # the first round warms both up
                 seconds[appends].append(took)
     size = len(batch) * count / 1e6
     return Result(size / statistics.median(seconds[True]), size / statistics.median(seconds[False]))
@@ -106,7 +106,7 @@ def make_batch(line: Line) -> bytearray:
 
 
 def batch_for(line: Line, batch: bytearray, index: int) -> bytearray:
-    """Return a copy that is later in time, in a buffer of its own; an idempotent producer's has the next sequence."""
+    """Return a copy with later timestamps in its own buffer; an idempotent producer's has the next sequence."""
     own = bytearray(batch)
     count = int.from_bytes(own[57:61])
     for at in (27, 35):
@@ -149,7 +149,7 @@ def time_write(buffers: list[bytearray]) -> float:
 
 
 def profile(line: Line, megabytes: int) -> None:
-    """Print where the time of appends goes."""
+    """Print a profile of appends."""
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
     batch = make_batch(line)
@@ -162,7 +162,7 @@ def profile(line: Line, megabytes: int) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table; return 1 where the target is missed."""
+    """Print the table; return 1 if the target is missed."""
     parser = argparse.ArgumentParser(description="appends against CRC and write of the same bytes")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--mb", type=int, default=128, help="how much is appended in a round")

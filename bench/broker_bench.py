@@ -1,10 +1,10 @@
-"""The broker beside Apache Kafka 3.9.1: the same clients, one run, one broker after the other, medians.
+"""The broker compared with Apache Kafka 3.9.1: the same clients, one run, one broker after the other, medians.
 
     python -m bench.broker_bench [--runs 3] [--only PART …] [--scale 1.0] [--minutes 1] [--json]
 
 `--only` takes parts of the cases' names. Needs Java, Maven and a C compiler. Both brokers run all the time, on the same disk; a
-file of a gigabyte is written and removed before each run, so that no broker gets fresh memory and the other recycled memory.
-Processor time is the broker's, in seconds per gigabyte of records, or per million requests. `--scale 0.2` is a trial.
+file of a gigabyte is written and removed before each run, so that both brokers get recycled memory. Processor time is the
+broker's, in seconds per gigabyte of records, or per million requests. Use `--scale 0.2` for a trial run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidelog.records.compression import Codec
 
 
 def catalogue(scale: float) -> list[Case]:
-    """Return the cases; `scale` is of bytes and seconds."""
+    """Return the cases; `scale` multiplies bytes and seconds."""
 
     def mb(megabytes: float) -> int:
         return max(4, int(megabytes * scale))
@@ -106,7 +106,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def start_and_memory(names: list[str], runs: int, minutes: float, *, as_json: bool) -> bool:
-    """Measure starts, and private memory idle and after traffic."""
+    """Measure start times, and private memory when idle and after traffic."""
     start: dict[str, list[Measure]] = {name: [] for name in names}
     idle: dict[str, list[Measure]] = {name: [] for name in names}
     after: dict[str, list[Measure]] = {name: [] for name in names}

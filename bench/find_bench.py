@@ -1,12 +1,12 @@
 """One look-up by time in a segment of 1 GiB: `tidelog find` against Kafka's DumpLogSegments, both as whole processes.
 
 The segment is imported (1 KiB values, batches of 16 KiB, so about 65,000 batches), and five targets are looked up in it.
-DumpLogSegments has no look-up: the call that is timed is the cheapest one that would tell where to look, a dump of the
-segment's time index. The two take turns; the medians are compared.
+DumpLogSegments has no look-up: the timed call is the cheapest one that would show where to look, a dump of the segment's time
+index. The two alternate; the medians are compared.
 
     python -m bench.find_bench [--rounds 5] [--segment-mb 1024] [--max-ratio 0.5]
 
-Needs Java and Maven. What it makes lies in bench/out and is removed at the end.
+Needs Java and Maven. Its files are in bench/out and are removed at the end.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(rounds: int, segment_mb: int) -> dict[str, Any]:
-    """Time both in turn; seconds of each round, medians and their ratio."""
+    """Time both in turn; return the seconds of each round, the medians and their ratio."""
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
     try:
@@ -63,7 +63,7 @@ def run(rounds: int, segment_mb: int) -> dict[str, Any]:
                 [str(tidelog), "find", str(log), "bench", "--at", str(target), "--json"], f'"offset":{target - FIRST_MS}'
             )
             took_kafka = _time(dump, "timestamp: ")
-            if turn:  # the first turn warms the page cache for both
+            if turn:  # the first round warms the page cache for both
                 ours.append(took)
                 kafkas.append(took_kafka)
     finally:

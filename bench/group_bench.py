@@ -1,10 +1,10 @@
-"""Groups and transactions beside Apache Kafka 3.9.1: the same clients, one run, one broker after the other, medians.
+"""Groups and transactions compared with Apache Kafka 3.9.1: the same clients, one run, one broker after the other; medians.
 
     python -m bench.group_bench [--runs 3] [--only PART …] [--scale 1.0] [--json]
 
-`--only` takes parts of the cases' names. Needs Java, Maven and a C compiler. Nobody waits for further members of an empty
-group (`group.initial.rebalance.delay.ms=0`). Processor time is the broker's: in ms for what is reported in ms, else in seconds
-per million requests or per gigabyte of records. `--scale 0.2` is a trial.
+`--only` takes parts of the cases' names. Needs Java, Maven and a C compiler. An empty group does not wait for further members
+(`group.initial.rebalance.delay.ms=0`). Processor time is the broker's: in ms for what is reported in ms, else in seconds per
+million requests or per gigabyte of records. `--scale 0.2` is a trial.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GROUPS = 300
 
 
 def catalogue(scale: float) -> list[Case]:
-    """Return the cases; `scale` is of bytes, seconds and repetitions."""
+    """Return the cases; `scale` multiplies bytes, seconds and repetitions."""
     s = max(0.5, 3 * scale)
     rounds, mb = max(3, int(20 * scale)), max(4, int(200 * scale))
     lines: list[tuple[str, str, float | None, bool, Any]] = [

@@ -1,22 +1,23 @@
 """`tidelog job rebuild`: every index of a folder rebuilt on Spark, against Kafka 3.9.1's own recovery, and on one CPU and two.
 
-The folder is that of `recovery_bench`: a topic of four partitions, several idempotent producers, nothing but `.log` files left.
+The folder is that of `recovery_bench`: a topic of four partitions, several idempotent producers, only `.log` files left.
 In turn a broker starts on it with two recovery threads, and Spark rebuilds it with two (`local[2]`), each in its own process.
 The indexes must come out the same.
 
-| | is |
+| | what it is |
 |---|---|
-| Kafka | what its log says: "Loaded 4 logs in N ms" |
+| Kafka | the time in its log: "Loaded 4 logs in N ms" |
 | Spark | `rebuild_indexes` from call to result, the first job of its session |
 | session | the start of JVM, session and Python workers, shown apart |
 
-Kafka makes no time maps, so the ratio is that of a rebuild without; one with them, which walks twice, is shown too. Then the same
-rebuild on one CPU (`taskset -c 0`, `local[1]`) and on two (`taskset -c 0,1`, `local[2]`), with the JVM on the same CPUs.
+Kafka makes no time maps, so the ratio is for a rebuild without them; one with time maps, which reads the logs twice, is shown
+too. Then the same rebuild on one CPU (`taskset -c 0`, `local[1]`) and on two (`taskset -c 0,1`, `local[2]`), with the JVM on the
+same CPUs.
 
     python -m bench.index_job_bench [--gb 8.6] [--runs 3] [--batch-bytes 1024 16384] [--min-ratio 3] [--min-scaling 1.6] [--json]
 
-`--gb 0.3 --runs 1` is a quick trial. Needs Java and Maven (without: `--core`, Spark alone). What it makes lies in bench/out,
-and is removed at the end. The logs are in the page cache for all, if there is memory for them.
+`--gb 0.3 --runs 1` is a quick trial. Needs Java and Maven (without: `--core`, Spark alone). Its files are in bench/out and are
+removed at the end. The logs are in the page cache for all, if there is memory for them.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(batch_bytes: int, gb: float, runs: int, *, with_kafka: bool) -> dict[str, Any]:
-    """Time all of them in turn on logs with batches of one size; medians of seconds."""
+    """Time all of them in turn on logs with batches of one size; return the median seconds."""
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
     try:
@@ -117,12 +118,12 @@ def one_round(broker: Kafka391, folders: list[Path], *, with_kafka: bool) -> dic
 
 
 def cpus() -> int:
-    """How many CPUs a child can be bound to: none where `taskset` is missing."""
+    """The number of CPUs that a child can be bound to: none if `taskset` is missing."""
     return 0 if shutil.which("taskset") is None else len(os.sched_getaffinity(0))
 
 
 def spark_run(data: Path, threads: int, *options: str, cpu_list: str | None = None) -> dict[str, Any]:
-    """Rebuild a folder in a process of its own, with its JVM and workers on the given CPUs."""
+    """Rebuild a folder in a separate process, with its JVM and workers on the given CPUs."""
     command = [sys.executable, "-m", "bench.children.index_job_child", str(data), "--master", f"local[{threads}]", *options]
     if cpu_list is not None:
         command = ["taskset", "-c", cpu_list, *command]

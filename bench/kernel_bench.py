@@ -32,7 +32,7 @@ TARGETS = {("compiled", 10_000, "positions"): 60.0, ("interpreted", 10_000, "pos
 
 
 def make_log(records: int, records_a_batch: int) -> tuple[bytes, list[BatchHeader]]:
-    """Return v2 batches, one after the other, and their headers."""
+    """Return consecutive v2 batches and their headers."""
     log = bytearray()
     for base in range(0, records, records_a_batch):
         timestamps = array("q", [1_600_000_000_000 + base + i for i in range(records_a_batch)])
@@ -53,7 +53,7 @@ def rate(work: Callable[[], object], records: int) -> float:
 
 
 def measure(records: int, records_a_batch: int) -> dict[str, float]:
-    """Return the table's lines for batches of one size, with the kernel that is in place."""
+    """Return the table's lines for batches of one size, with the current kernel."""
     log, headers = make_log(records, records_a_batch)
     used = columns.kernel
     rows = used.Rows(records_a_batch)
@@ -101,7 +101,7 @@ def measure(records: int, records_a_batch: int) -> dict[str, float]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the table; return 1 where a target is missed."""
+    """Print the table; return 1 if a target is missed."""
     kernels: list[tuple[str, ModuleType]] = [("interpreted", INTERPRETED)]
     if kernel.COMPILED:
         kernels.insert(0, ("compiled", kernel))

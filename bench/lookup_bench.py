@@ -1,7 +1,7 @@
-"""Look-ups by time: a million in one Spark job, beside a loop of single searches on the same log.
+"""Look-ups by time: a million in one Spark job, compared with a loop of single searches on the same log.
 
 The log has one partition of 4,000,000 records of 84 bytes in batches of 16 KiB and segments of 128 MiB, up to half a second
-out of order. The questions are random times over all of it, in a Parquet file. What is timed:
+out of order. The look-ups are random times over all of it, in a Parquet file. The timed calls:
 
 | | |
 |---|---|
@@ -10,11 +10,11 @@ out of order. The questions are random times over all of it, in a Parquet file. 
 | job, first | `look_up` from the Parquet file to the cached rows: the JVM compiles, the workers start |
 | job | the same again, the median of `--rounds` |
 
-The session's start is timed by itself. Each answer of the job is compared with the batch's, and the sample with the loop's.
+The session's start is timed separately. Each answer of the job is compared with the batch's, and the sample with the loop's.
 
     python -m bench.lookup_bench [--records 4000000] [--questions 1000000] [--sample 2000] [--rounds 3] [--min-ratio 1]
 
-Needs Java. What it makes lies in bench/out and is removed at the end.
+Needs Java. Its files are in bench/out and are removed at the end.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(records: int, questions: int, sample: int, rounds: int) -> dict[str, Any]:
-    """Make the log and the questions, and time everything; seconds and rates."""
+    """Make the log and the look-ups, and time everything; return seconds and rates."""
     OUT.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=OUT) as folder:
         data = Path(folder) / "log"
@@ -95,7 +95,7 @@ def run(records: int, questions: int, sample: int, rounds: int) -> dict[str, Any
 
 
 def _write_log(data: Path, source: Path, records: int, chance: np.random.Generator) -> None:
-    """Import a partition; the records are made a piece at a time."""
+    """Import a partition; the records are made in pieces."""
     schema = pa.schema([("time", pa.int64()), ("value", pa.binary())])
     values = pa.repeat(pa.scalar(b"x" * VALUE_BYTES), 500_000)
     with pq.ParquetWriter(source, schema) as writer:

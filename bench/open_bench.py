@@ -5,19 +5,19 @@ them, and the recovery points by the log ends. Measured for each:
 
 | | Tidelog | Kafka |
 |---|---|---|
-| load | `LogManager.startup()`, in a process of its own | "Loaded 3500 logs in N ms", as its log says |
+| load | `LogManager.startup()`, in a separate process | "Loaded 3500 logs in N ms" in its log |
 | start | from the process's start to the end of the load | from the process's start to that line |
 | memory | resident, after the load | resident, once the broker serves |
 | descriptors, maps | of the data folder's files, for each segment, after the load | the same |
 | ... after a look-up | by time, which goes through every segment of every partition | the same |
 
-Both have the kernel's page cache warm, from the round before. KIP-33 expected the time index to cost a third more file handles:
-the last two columns count all that a segment holds, and all but its time index.
+The page cache is warm for both, from the previous round. KIP-33 expected the time index to cost a third more file handles:
+the last two columns count all of a segment's files, and all but its time index.
 
     python -m bench.open_bench [--partitions 3500] [--runs 3] [--segment-kb 64] [--max-ratio 0.25] [--core] [--json]
 
-`--partitions 200 --runs 1` is a quick trial. Needs Java and Maven (without: `--core`, Tidelog alone). What it makes lies in
-bench/out and is removed at the end.
+`--partitions 200 --runs 1` is a quick trial. Needs Java and Maven (without: `--core`, Tidelog alone). Its files are in bench/out
+and are removed at the end.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(partitions: int, runs: int, segment_kb: int, *, with_kafka: bool) -> dict[str, Any]:
-    """Start both in turn; the medians of each, and their ratios."""
+    """Start both in turn; return the medians of each, and their ratios."""
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
     try:
@@ -94,7 +94,7 @@ def run(partitions: int, runs: int, segment_kb: int, *, with_kafka: bool) -> dic
         for turn in range(runs + 1):
             mine = _tidelog(broker.data)
             his = _kafka(broker, topics, end_offset) if with_kafka else None
-            if turn:  # The first turn warms the page cache for both.
+            if turn:  # The first round warms the page cache for both.
                 ours.append(mine)
                 kafkas += [] if his is None else [his]
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -130,7 +130,7 @@ def _topics(partitions: int) -> dict[str, int]:
 
 
 def _create_by_kafka(broker: Kafka391, topics: dict[str, int]) -> None:
-    """Have the topics known to Kafka's metadata, under their ids: folders that are not would be strays."""
+    """Put the topics and their ids into Kafka's metadata: other folders would be strays."""
     broker.start()
     for name, count in topics.items():
         broker.create_topic(name, count, {"retention.ms": "-1"})
@@ -210,7 +210,7 @@ def _kafka(broker: Kafka391, topics: dict[str, int], end_offset: int) -> dict[st
 
 
 def _look_up(broker: Kafka391, topics: dict[str, int], end_offset: int) -> None:
-    """Ask each partition for a time that no record has: every segment's largest timestamp is looked at."""
+    """Look up a time after all records in each partition, so that every segment's largest timestamp is read."""
     keys = [TopicPartition(name, one, FAR_FUTURE_MS) for name, count in topics.items() for one in range(count)]
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "bench", "log_level": 0})
     give_up = time.monotonic() + PATIENCE_S
@@ -222,7 +222,7 @@ def _look_up(broker: Kafka391, topics: dict[str, int], end_offset: int) -> None:
                 answers = consumer.offsets_for_times(keys, timeout=PATIENCE_S)
             except KafkaException:
                 answers = []
-            # The leaders are known soon after the start, but do not all lead yet: those that did not answer are asked again.
+            # The leaders are known soon after the start, but not all lead yet: partitions that did not answer are tried again.
             answered = {(one.topic, one.partition): one.offset for one in answers if one.error is None}
             if set(answered.values()) - {-1, end_offset}:
                 raise RuntimeError(f"answers to a look-up: {set(answered.values())}")
@@ -243,7 +243,7 @@ def _loaded_line(output: Path) -> dict[str, str]:
 
 
 def _monotonic_of(timestamp: str) -> float:
-    """Turn a time of log4j's, local and to the millisecond, into one of `time.monotonic`."""
+    """Convert a log4j time (local, in milliseconds) to `time.monotonic`."""
     text, _, milliseconds = timestamp.partition(",")
     wall = time.mktime(time.strptime(text, "%Y-%m-%d %H:%M:%S")) + int(milliseconds) / 1000
     return wall - time.time() + time.monotonic()

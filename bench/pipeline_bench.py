@@ -1,7 +1,7 @@
-"""Spark's pipeline, Tidelog beside Spark's Kafka connector: full reads, one per cent of the time, streams, a sink.
+"""Spark's pipeline, Tidelog compared with Spark's Kafka connector: full reads, one per cent of the time, streams, a sink.
 
-One run, one Spark session with two cores, one JVM, one broker of Apache Kafka 3.9.1. The broker is filled and left running;
-the ways take turns, after warm-up rounds in which the JVM compiles, and the medians of the rounds are compared.
+One run, one Spark session with two cores, one JVM, one broker of Apache Kafka 3.9.1. The broker is filled and left running; the
+ways alternate, after warm-up rounds in which the JVM compiles, and the medians are compared.
 
 | step | what is timed | the connector | Tidelog |
 |---|---|---|---|
@@ -11,15 +11,15 @@ the ways take turns, after warm-up rounds in which the JVM compiles, and the med
 | sink | a cached DataFrame of keys and values into a topic of the same broker | `write` | `write` |
 
 The topic has two partitions, so that the connector, which gives a partition to a task, keeps both cores busy. Timestamps are a
-millisecond apart and shuffled by half a minute: the oracle counts the records of the range, and what a way does not deliver is
-shown. The data is in the page cache for all.
+millisecond apart and shuffled by half a minute: the oracle counts the records of the range, and missing records are shown. The
+data is in the page cache for all.
 
-Beside the seconds stands processor time, microseconds a record: the JVM's, its Python workers', the broker's. On a machine that
-is busy otherwise it is the better measure; the ratio in processor time is shown too.
+The table also shows processor time, in microseconds per record: of the JVM, its Python workers and the broker. On a busy machine
+it is the better measure; the ratio in processor time is shown too.
 
     python -m bench.pipeline_bench [--records 8000000] [--rounds 5] [--steps range,read,stream,sink] [--json]
 
-`--records 1000000 --rounds 3` is a quick trial. Needs Java and Maven; what it makes lies in bench/out and is removed at the end.
+`--records 1000000 --rounds 3` is a quick trial. Needs Java and Maven; its files are in bench/out and are removed at the end.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ SHUFFLE_MS = 30_000
 WARM_UPS = 3
 TRIGGERS = 5
 SINK_SHARE = 8
-"""The sink writes this part of the records."""
+"""The share of the records that the sink writes."""
 
 STEPS = ("range", "read", "stream", "sink")
 
@@ -78,17 +78,17 @@ LABELS = {"connector": "Kafka connector 4.2.0", "folder": "Tidelog, folder", "br
 
 @dataclass
 class Way:
-    """One way through one step: what it does, and what was measured."""
+    """One way to do one step, and its measurements."""
 
     run: Callable[[], object]
-    """Does it once."""
+    """Runs it once."""
     seconds: list[float] = field(default_factory=list)
     processor: list[tuple[float, float, float]] = field(default_factory=list)
     first_s: float = 0.0
 
 
 class Bench:
-    """A session, a filled broker, and the pids to look at."""
+    """A session, a filled broker, and the pids to measure."""
 
     def __init__(self, spark: SparkSession, broker: Kafka391, records: int, rounds: int, folder: Path) -> None:
         self.spark, self.broker, self.records, self.rounds, self.folder = spark, broker, records, rounds, folder
@@ -147,7 +147,7 @@ class Bench:
             return Way(lambda: loaded(place).write.format("noop").mode("overwrite").save())
 
         ways = {place: way(place) for place in self.places}
-        # Whatever a session's first query of all pays for is none of theirs.
+        # The one-time costs of a session's first query are not counted.
         self.spark.range(1000).write.format("noop").mode("overwrite").save()
         result = self.measure("range", ways, expected)
         for place in ways:
@@ -268,7 +268,7 @@ def run(records: int, rounds: int, steps: list[str]) -> list[dict[str, Any]]:
 
 
 def fill(bootstrap: str, records: int, start_ms: int, end_ms: int) -> int:
-    """Produce uncompressed, as fast as librdkafka goes; return how many timestamps are in [start_ms, end_ms)."""
+    """Produce uncompressed at librdkafka's full speed; return how many timestamps are in [start_ms, end_ms)."""
     producer = Producer(
         {"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 500_000, "log_level": 0}
     )
@@ -295,7 +295,7 @@ def fill(bootstrap: str, records: int, start_ms: int, end_ms: int) -> int:
 
 
 def end_offsets(bootstrap: str, topic: str) -> int:
-    """Return the sum of a topic's end offsets: its records, where nothing was deleted and nothing is transactional."""
+    """Return the sum of a topic's end offsets: the number of its records, if nothing was deleted and nothing is transactional."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "log_level": 0})
     try:
         ends = (consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30) for number in range(PARTITIONS))
@@ -305,7 +305,7 @@ def end_offsets(bootstrap: str, topic: str) -> int:
 
 
 def start_session() -> SparkSession:
-    """Return a session as `tidelog.spark.session` makes it, with what docs/spark.md names for full reads."""
+    """Return a session as `tidelog.spark.session` makes it, with the settings that docs/spark.md recommends for full reads."""
     config = connector_settings() | {
         "spark.driver.memory": "2g",
         # The connector passes through no socket of this kind.
@@ -326,7 +326,7 @@ def processor_ratio(result: dict[str, Any], way: str) -> float:
 
 
 def missed(result: dict[str, Any]) -> list[str]:
-    """Return the targets that a step's result falls short of."""
+    """Return the targets that a step's result misses."""
     short = [way for (step, way), target in TARGETS.items() if step == result["step"] and ratio(result, way) < target]
     if "expected" in result:
         short += [way for way in ("folder", "broker") if result["ways"][way]["rows"] != result["expected"]]

@@ -1,4 +1,4 @@
-"""Processor time of processes and of all that they started, from /proc: what a measurement costs, also while others are busy."""
+"""Processor time of processes and their descendants, from /proc: a measure that holds on a busy machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def own_seconds(pid: int) -> float:
 
 
 def children_seconds(pid: int) -> float:
-    """Return the seconds that all below a process have used, those included that ended and were waited for."""
+    """Return the seconds that a process's descendants have used, including those that ended and were waited for."""
     children: dict[int, list[int]] = {}
     used: dict[int, tuple[float, float]] = {}
     for entry in Path("/proc").iterdir():

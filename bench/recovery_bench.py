@@ -1,14 +1,14 @@
-"""Recovery after a crash: every index, snapshot and checkpoint is gone, only the `.log` files are left. Against Kafka 3.9.1.
+"""Recovery after a crash that leaves only the `.log` files, without indexes, snapshots or checkpoints. Compared with Kafka 3.9.1.
 
 A topic of four partitions is filled with batches of one size, as several idempotent producers write them (each with its id and
 its sequence, in random turns). Then both start on the same folder, in turn: Tidelog's `LogManager` and a broker, with the same
-number of recovery threads. Kafka's time is what its log says ("Loaded 4 logs in N ms"), with the JVM options of its own start
-script; Tidelog's is `startup()`. The process start is in neither. The indexes must come out the same.
+number of recovery threads. Kafka's time is the one in its log ("Loaded 4 logs in N ms"), with the JVM options of its start
+script; Tidelog's is `startup()`. Neither includes the process start. The indexes must be identical.
 
     python -m bench.recovery_bench [--gb 4.3] [--runs 3] [--batch-bytes 1024 16384] [--threads 1 2] [--min-ratio 3] [--json]
 
-`--gb 0.5 --runs 1` is a quick trial. Needs Java and Maven (without: `--core`, Tidelog alone). What it makes lies in bench/out and
-is removed at the end. The files are in the page cache for both if there is memory for them.
+`--gb 0.5 --runs 1` is a quick trial. Needs Java and Maven (without: `--core`, Tidelog alone). Its files are in bench/out and are
+removed at the end. The files are in the page cache for both if there is memory for them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
     if reason is not None:
         print(reason, file=sys.stderr)
         return 0
-    logging.getLogger("tidelog.storage").setLevel(logging.ERROR)  # The configuration of the topic is not known: that is so.
+    logging.getLogger("tidelog.storage").setLevel(logging.ERROR)  # The topic's configuration is unknown; this is expected.
     results = []
     for batch_bytes in options.batch_bytes:
         results += run(batch_bytes, options.gb, options.threads, options.runs, with_kafka=not options.core)
@@ -134,7 +134,7 @@ def run(batch_bytes: int, gb: float, threads: list[int], runs: int, *, with_kafk
 
 
 def fill(folder: Path, size_bytes: int, batch_bytes: int, seed: int) -> int:
-    """Write segments of about `size_bytes` altogether; return how many bytes they are."""
+    """Write segments of about `size_bytes` in total; return their size."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.glob("*.log"):
         path.unlink()
@@ -192,7 +192,7 @@ def template(batch_bytes: int, chance: random.Random) -> bytearray:
 
 
 def crash(data: Path) -> None:
-    """Leave nothing but what a crash of the worst kind leaves: logs, and the ids of topic and folder."""
+    """Remove everything but what the worst crash leaves: logs, and the ids of topic and folder."""
     (data / ".kafka_cleanshutdown").unlink(missing_ok=True)
     for path in data.glob(GONE_CHECKPOINTS):
         path.unlink()
@@ -211,7 +211,7 @@ def indexes_of(folders: list[Path]) -> dict[str, bytes]:
 
 
 def tidelog_s(data: Path, threads: int) -> float:
-    """Start Tidelog on the folder; return how long that took. It then goes away without a word."""
+    """Start Tidelog on the folder; return how long that took. Raises RuntimeError if a partition is offline."""
     manager = LogManager(data, SystemClock(), properties={"num.recovery.threads.per.data.dir": threads})
     began = time.perf_counter()
     manager.startup()
@@ -224,7 +224,7 @@ def tidelog_s(data: Path, threads: int) -> float:
 
 
 def kafka_s(broker: Kafka391, threads: int) -> float:
-    """Start the broker on the folder, kill it; return how long it says that loading took."""
+    """Start the broker on the folder and kill it; return the load time in its log."""
     broker.properties["num.recovery.threads.per.data.dir"] = str(threads)
     output = broker.folder / "broker.out"
     before = len(LOADED.findall(output.read_text(errors="replace")))

@@ -1,15 +1,15 @@
-"""Scanning a log into Arrow, against aiokafka's C reader: the same file, the same columns, one core, one run.
+"""Scanning a log into Arrow, compared with aiokafka's C reader: the same file, the same columns, one core, one run.
 
-| file | what it is like |
+| file | where such a file comes from |
 |---|---|
 | 16 KiB batches | a producer with the default batch.size, no compression |
 | 1 MiB batches | a producer tuned for throughput, or an import |
 | lz4 | 128 KiB batches, compressed |
 
 Records have a 7-byte key and a value of 84 bytes, no headers. Both sides read the file, check every batch's checksum, and make
-Arrow batches of offset, timestamp, key and value. aiokafka hands out an object per record, so there the columns are lists that
-pyarrow converts, some 16,384 rows at a time. The sides take turns, so that a noisy neighbour hits both; medians are compared.
-The targets are for records, not for codecs: the compressed file is there to be seen.
+Arrow batches of offset, timestamp, key and value. aiokafka returns an object per record, so there the columns are lists that
+pyarrow converts, 16,384 rows at a time. The sides alternate, so that a noisy neighbour affects both; medians are compared. The
+targets are for records, not for codecs: the compressed file is for information.
 
     python -m bench.scan_bench [--rounds 5] [--json]
 """
@@ -137,7 +137,7 @@ def one_core() -> Iterator[None]:
 
 
 def run(rounds: int) -> dict[str, Any]:
-    """Time all sides in turn; medians in records a second, and ratios to aiokafka."""
+    """Time all sides in turn; return medians in records a second, and ratios to aiokafka."""
     rows: list[dict[str, Any]] = []
     for name, records_a_batch, codec in FILES:
         with tempfile.TemporaryDirectory() as folder:
@@ -152,7 +152,7 @@ def run(rounds: int) -> dict[str, Any]:
             for turn in range(rounds + 1):
                 for side, work in sides.items():
                     elapsed = timed(work)
-                    if turn:  # the first turn warms caches and imports
+                    if turn:  # the first round warms caches and imports
                         seconds[side].append(elapsed)
         medians = {side: statistics.median(values) for side, values in seconds.items()}
         rows += [

@@ -1,4 +1,4 @@
-"""One minute out of a day, from a topic whose records do not come in order: what a scan reads with time maps, and without.
+"""One minute out of a day, from a topic whose records are out of order: what a scan reads with and without time maps.
 
 | topic | its records' times, one every 50 ms |
 |---|---|
@@ -6,15 +6,15 @@
 | shuffled | anywhere within half a minute of it |
 | late | 95 % as appended, 4 % late by a minute or so (exponential), 1 % by up to a day |
 | two sources | every second record an hour behind |
-| batches late | whole batches come up to a day late, one in ten |
+| batches late | one batch in ten arrives up to a day late |
 
-Each is a day of records of 600 bytes in segments of 256 MiB, batches of 16 KiB. A block is what a time map knows of, 64 KiB of
-log and a little more. What must be read are the blocks that hold a match; at most 1.2 times as many are allowed, and one more in
-each segment. Both sides give every record of the minute, whatever it costs them, and take turns; medians are compared.
+Each is a day of records of 600 bytes in segments of 256 MiB, batches of 16 KiB. A block is the unit of a time map, 64 KiB of log
+and a little more. The scan must read the blocks that hold a match; at most 1.2 times as many are allowed, and one more in each
+segment. Both sides return every record of the minute, and alternate; medians are compared.
 
     python -m bench.time_range_bench [--rounds 5] [--hours 24] [--json]
 
-What it makes lies in bench/out and is removed at the end.
+Its files are in bench/out and are removed at the end.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def run_topic(name: str, rounds: int, hours: float) -> dict[str, Any]:
         offsets, without, took_without = scan(data_dir, start, None)
         same, report, took_with = scan(data_dir, start, maps_dir)
         assert same == offsets
-        if turn:  # the first turn warms the page cache for both
+        if turn:  # the first round warms the page cache for both
             seconds["with"].append(took_with)
             seconds["without"].append(took_without)
     held = holding(maps, offsets)

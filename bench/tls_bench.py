@@ -1,9 +1,9 @@
-"""Bytes over TLS beside Apache Kafka 3.9.1: one raw client that produces and fetches large batches, in turns, medians.
+"""Throughput over TLS compared with Apache Kafka 3.9.1: one raw client produces and fetches large batches, in turns; medians.
 
     python -m bench.tls_bench [--mb 300] [--rounds 3]
 
-Both brokers have the same `server.properties`, certificate (P-256) and versions; TLS 1.3 is spoken, by AES-256-GCM on one
-connection. The plain port of both is measured beside it. Processor time is the broker's, in seconds a gigabyte of records.
+Both brokers have the same `server.properties`, certificate (P-256) and versions; They use TLS 1.3 with AES-256-GCM on one
+connection. The plain port of both is measured too. Processor time is the broker's, in seconds per gigabyte of records.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def tidelog(folder: Path, authority: Authority) -> Iterator[Side]:
 
 
 class Client:
-    """One connection; `ask` sends requests, so many before the answer to the first, and returns the answers one by one."""
+    """One connection. `ask` sends requests, several before the response to the first, and yields the responses one by one."""
 
     def __init__(self, port: int, context: ssl.SSLContext | None) -> None:
         plain = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
@@ -133,7 +133,7 @@ def produce(client: Client, topic: str, megabytes: int) -> None:
 
 
 def fetch(client: Client, topic: str, megabytes: int) -> None:
-    """Fetch a topic's beginning again and again: bytes are what counts."""
+    """Fetch a topic's beginning repeatedly, to measure bytes."""
     got = 0
     request = frame(fetch_request(topic, 0, FETCHED_BYTES), FETCH_VERSION)
     client.send(request)
@@ -169,7 +169,7 @@ def main(arguments: list[str] | None = None) -> int:
         sides = {"kafka": theirs, "tidelog": ours}
         for side in sides.values():
             wait_until(lambda side=side: Client(side.plain, None) is not None, "the port", TIMEOUT_S)  # type: ignore[misc]
-            # What is fetched must not be deleted by retention.
+            # Retention must not delete the fetched records.
             topics = {"produce": {"segment.bytes": "100000000", "retention.bytes": "400000000"}, "fetch": {}}
             create_topics(f"127.0.0.1:{side.plain}", topics)
             measured(side, side.plain, None, lambda client: produce(client, "fetch", FILLED_MB), FILLED_MB)
@@ -181,7 +181,7 @@ def main(arguments: list[str] | None = None) -> int:
                         found = measured(
                             side, at, used, lambda client, run=run, case=case: run(client, case, options.mb), options.mb
                         )  # type: ignore[misc]
-                        if turn:  # The first warms up.
+                        if turn:  # The first round warms up.
                             turns.setdefault((case, port, name), []).append(found)
     shutil.rmtree(folder, ignore_errors=True)
     for case, _ in cases:

@@ -1,15 +1,15 @@
-"""Ten thousand topics: what the last costs to create beside the first, and how long a start with all of them takes.
+"""Ten thousand topics: the cost of creating the last compared with the first, and the time of a start with all of them.
 
     python -m bench.topics_bench [--topics 500] [--runs 1] [--full] [--core] [--json]
 
 Topics of one partition are created on `tidelog serve`, one request each, then on another broker fifty a request. Of both, the
-first and the last twentieth are compared: elapsed time, and processor time of the broker. The first ones come after some others,
-which warm the broker up.
+first and the last twentieth are compared: elapsed time, and processor time of the broker. Some topics are created before, to warm
+the broker up.
 
-Then both brokers start on that folder: Kafka 3.9.1 in combined mode on a copy of it, where it goes on with the metadata log that
-Tidelog left. A start lasts from the process's start until every topic has a leader and the last one answers what its end offset
-is; a stop until the process is gone. Kafka starts after a clean stop of Tidelog's, of its own, and after kill -9; its last start
-includes the wait for its former session, which is set to 2 s here (9 s by default). The page cache is warm for both.
+Then both brokers start on that folder: Kafka 3.9.1 in combined mode on a copy of it, where it continues the metadata log that
+Tidelog left. A start lasts from the process's start until every topic has a leader and the last one returns its end offset; a
+stop lasts until the process has ended. Kafka starts after a clean stop of Tidelog's, of its own, and after kill -9; its last
+start includes the wait for its former session, which is set to 2 s here (9 s by default). The page cache is warm for both.
 
 The full form has 10,000 topics and three runs. Needs Java and Maven (without: `--core`, Tidelog alone).
 """
@@ -98,7 +98,7 @@ def run(topics: int, *, with_kafka: bool) -> Figures:
 
 
 def _created(folder: Path, topics: int, a_request: int, how: str) -> Figures:
-    """Create all topics; return what the first and the last cost."""
+    """Create all topics; return the cost of the first and the last."""
     process = _serve(folder)
     process.start()
     try:
@@ -198,7 +198,7 @@ def _stop(stop: Callable[[], None], what: str) -> Figures:
 
 
 def _wait(port: int, topics: int) -> None:
-    """Wait until a broker leads so many topics at least, and answers for the last."""
+    """Wait until a broker leads at least this many topics, and answers for the last."""
     deadline = time.monotonic() + PATIENCE_S
     while not _serves(port, topics):
         if time.monotonic() > deadline:

@@ -1,7 +1,7 @@
-"""The protocol alone, without sockets: what reading and writing a message costs. Processor time of one thread, best of seven.
+"""The protocol alone, without sockets: the cost of reading and writing a message. Processor time of one thread, best of seven.
 
-Each is measured beside kio, which is generated from Kafka's definitions and reads in Rust, on the same bytes. A broker reads
-requests and writes responses; a client does the other half.
+Each is compared with kio, which is generated from Kafka's definitions and reads in Rust, on the same bytes. A broker reads
+requests and writes responses; a client does the reverse.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ TARGETS_US = {("ListOffsetsRequest", 7, "read"): 30.0}
 
 
 def messages() -> list[tuple[str, Message, tuple[int, ...]]]:
-    """What is measured: one partition with 16 KiB of records, or 100 partitions without."""
+    """The measured messages: one partition with 16 KiB of records, or 100 partitions without records."""
     batch = bytes(16384)
     hundred = range(100)
     return [
@@ -110,7 +110,7 @@ def cost_us(work: Callable[[], object]) -> float:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the table. Return 1 where a target is missed."""
+    """Print the table. Return 1 if a target is missed."""
     missed = 0
     print(f"{'message':32} {'':15} {'read µs':>9} {'of kio':>7} {'write µs':>9} {'of kio':>7}")
     for what, message, versions in messages():

@@ -1,4 +1,4 @@
-"""What clients see of a cluster, second by second: a producer that waits for all replicas, and who leads."""
+"""What clients see of a cluster, second by second: a producer with acks=all, and the leaders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GIVE_UP_S = 120
 
 @dataclass
 class Second:
-    """What was acknowledged within one second."""
+    """The acknowledgements of one second."""
 
     acknowledged: int = 0
     longest_wait_s: float = 0.0
@@ -49,20 +49,20 @@ class Load:
         self._thread = threading.Thread(target=self._send, name="load", daemon=True)
         self.sent = 0
         self.acknowledged: dict[tuple[int, int], bytes] = {}
-        """Partition and offset of each record that was acknowledged, and its value."""
+        """Partition and offset of each acknowledged record, and its value."""
         self.failed = 0
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and wait for what is under way."""
+        """Stop, and wait for the records in flight."""
         self._stopped.set()
         self._thread.join()
         self._producer.flush(GIVE_UP_S)
 
     def second(self) -> Second:
-        """Return what happened since the last call; a record that waits still counts with its wait so far."""
+        """Return what happened since the last call. A record still in flight counts with its wait so far."""
         with self._lock:
             found, self._second = self._second, Second()
             oldest = min(self._sent_at.values(), default=None)
@@ -106,7 +106,7 @@ class Load:
 
 
 class Watch:
-    """Who leads and who is in sync, as the cluster's brokers say."""
+    """The leaders and in-sync replicas, as the cluster's brokers report them."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -119,7 +119,7 @@ class Watch:
         self.wait_in_sync(replicas)
 
     def wait_in_sync(self, replicas: int) -> float:
-        """Wait until all partitions have so many replicas in sync; return the seconds that it took."""
+        """Wait until all partitions have this many replicas in sync; return the seconds that it took."""
         began = time.monotonic()
         while self.fewest_in_sync() < replicas:
             if time.monotonic() - began > GIVE_UP_S:
@@ -132,11 +132,11 @@ class Watch:
         return Counter(partition.leader for partition in self._partitions())
 
     def fewest_in_sync(self) -> int:
-        """Return the number of replicas in sync of the partition that has the fewest; 0 if nobody answers."""
+        """Return the smallest number of in-sync replicas of any partition; 0 if no broker answers."""
         return min((len(partition.isrs) for partition in self._partitions()), default=0)
 
     def brokers(self) -> int:
-        """Return how many brokers there are."""
+        """Return the number of brokers."""
         try:
             return len(self._admin.list_topics(timeout=5).brokers)
         except KafkaException:
@@ -151,7 +151,7 @@ class Watch:
 
 
 def read_back(bootstrap: str) -> dict[tuple[int, int], bytes]:
-    """Read the topic from its beginning to its end: the values, by partition and offset."""
+    """Read the whole topic; return the values by partition and offset."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "read-back", "enable.auto.commit": False, "log_level": 0})
     found = {}
     try:

@@ -32,7 +32,7 @@ class Node(Protocol):
 
 @contextmanager
 def brokers(cluster: KafkaCluster, kinds: list[str]) -> Iterator[dict[int, Node]]:
-    """Start brokers 1, 2, ... of these kinds, "tidelog" or "kafka", at once; all of them end with the block."""
+    """Start brokers 1, 2, ... of these kinds, "tidelog" or "kafka", in parallel; all are stopped at the end of the block."""
     nodes: dict[int, Node] = {}
     try:
         for node_id, kind in enumerate(kinds, 1):

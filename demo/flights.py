@@ -1,8 +1,8 @@
 """`make demo`: the flights of 2013 as a Kafka log, read by time.
 
 Imports 336,776 real flights into a Kafka data folder, finds a moment, reads one day exactly, serves the folder to Kafka
-clients, replays the last three days on Spark, as a batch and as a stream, and draws the segments. Everything lands in demo/out;
-the commands shown are the ones that run.
+clients, replays the last three days on Spark, as a batch and as a stream, and draws the segments. Everything is written to
+demo/out; the demo runs exactly the commands that it shows.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def lost_records() -> None:
 
 
 def serve() -> None:
-    """Start a broker on the log's folder, and ask it as any Kafka client may: where that day begins, and what comes next."""
+    """Start a broker on the log's folder, and query it with a Kafka client: where that day begins, and which records follow."""
     import tidelog
 
     with tidelog.Broker(LOG) as broker, tidelog.connect(broker.bootstrap_servers) as client:
@@ -97,7 +97,7 @@ def serve() -> None:
 
 
 def replay() -> None:
-    """Run demo/replay.py; what Spark itself has to say goes to a file."""
+    """Run demo/replay.py; Spark's own output goes to a file."""
     chatter = OUT / "spark.log"
     say("starting Spark ...")
     with chatter.open("w") as stderr:
@@ -123,7 +123,7 @@ def draw_segments() -> Path:
 
 
 def tidelog(command: str, first: int = 99, last: int = 0) -> None:
-    """Run one command as a user would; print it and what it says: the `first` and the `last` lines where it says much."""
+    """Run one command as a user would; print it and its output, of long output only the `first` and the `last` lines."""
     say(f"$ tidelog {command}")
     done = subprocess.run([TIDELOG, *shlex.split(command)], capture_output=True, text=True, check=False, cwd=Path.cwd())
     lines = done.stdout.splitlines()
@@ -138,7 +138,7 @@ def tidelog(command: str, first: int = 99, last: int = 0) -> None:
 
 
 def name(path: Path) -> str:
-    """Return `path` as seen from where the demo was started."""
+    """Return `path` relative to the folder in which the demo was started."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:

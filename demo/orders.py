@@ -1,10 +1,10 @@
-"""The first page's example: a morning of orders from four tills, and what was in it between 09:00 and 09:15.
+"""The README's example: a morning of orders from four tills, and the orders between 09:00 and 09:15.
 
     python demo/orders.py [DIR]        # default: demo/out/orders
 
 Writes the topic `orders` through a broker, as tills would: 520 orders between 09:00 and 09:15, about one in two seconds. The
-clock of till 3 runs five minutes fast, till 4 loses its line at 09:05 and sends what it kept at 09:20, and till 2 is once
-ten years ahead. Then reads the quarter of an hour twice: as consumers do it, from the first offset at or after 09:00 to the
+clock of till 3 runs five minutes fast, till 4 loses its connection at 09:05 and sends its buffered orders at 09:20, and till 2 is
+once ten years ahead. Then reads the quarter of an hour twice: as consumers do, from the first offset at or after 09:00 to the
 first offset at or after 09:15, and exactly.
 """
 
@@ -44,7 +44,7 @@ def orders() -> list[tuple[int, int, int]]:
 
 
 def write(data_dir: Path) -> None:
-    """Write the topic `orders` into a new data folder, as the broker of a shop would have got it."""
+    """Write the topic `orders` into a new data folder, as a shop's broker would have received it."""
     with tidelog.Broker(data_dir) as broker:
         broker.create_topic("orders", segment_bytes=64 * 1024, retention_ms=7 * 24 * 60 * MINUTE_MS)
         for _, timestamp_ms, number in orders():

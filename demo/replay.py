@@ -74,7 +74,7 @@ def delay_report(spark: SparkSession, log: Path, start: int, end: int) -> None:
 
 
 def stream(spark: SparkSession, log: Path, start: int, copy: Path) -> None:
-    """Copy what is there from `start` (epoch ms) on as a stream: half a day of the log a batch, each committed as a whole."""
+    """Copy the records from `start` (epoch ms) on as a stream: half a day of the log in each batch, each committed as a whole."""
     print("the same three days as a stream into another folder, at most twelve hours of log time per batch:")
     departures = (
         spark.readStream.format("tidelog")

@@ -52,6 +52,14 @@ REFUSED = {
     r"\bgiven several times\b": "repeated",
     r"\b(a|the) (client|broker|cluster|page|room|folder|name|file) of (its|one's) own\b": "its own",
     r"\bwhat comes meanwhile\b": "records that arrive meanwhile",
+    r"\b[Ss]tands? for (itself|themselves)\b": "is handled by itself, is independent",
+    r"\b([Nn]o|by the) word of\b": "nothing about, according to",
+    r"\b[Ww]hat(ever)? (becomes|became) of\b": "the fate of, the state of",
+    r"\b[Ee]rrors? of (Kafka|Tidelog)'s\b": "Kafka's error",
+    r"\bfrom when on\b": "the time from which",
+    r"\bfor want of\b": "without, because it lacks",
+    r"\bbetween two looks\b": "between two checks",
+    r"\bthe asker\b": "the client",
 }
 
 
@@ -119,5 +127,13 @@ def test_the_pattern_would_find_them() -> None:
         "may be given several times",
         "each has a file of its own",
         "what comes meanwhile is flushed",
+        "each partition stands for itself",
+        "there is no word of it",
+        "what became of its records",
+        "an error of Kafka's",
+        "the time from when on tombstones go",
+        "refused for want of a line",
+        "between two looks at the clock",
+        "where the asker's reads end",
     )
     assert all(any(re.search(pattern, phrase) for pattern in REFUSED) for phrase in phrases)

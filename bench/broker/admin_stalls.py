@@ -30,7 +30,7 @@ AUTHORIZED = {
     "super.users": "User:ANONYMOUS",
 }
 AT_ONCE = 2_500
-"""So many ACLs are created by one request of a preparation."""
+"""The number of ACLs that one request creates in a preparation."""
 
 _ANY: dict[str, Any] = {
     "resource_type_filter": 1,
@@ -44,7 +44,7 @@ Attack = Iterator[None]
 
 
 def _ask(peer: Peer, frames: list[bytes]) -> None:
-    """Send all at once over one connection, and take the answers."""
+    """Send all requests at once over one connection, and read the responses."""
     with socket.create_connection(("127.0.0.1", peer.port), timeout=TIMEOUT_S) as connection:
         connection.sendall(b"".join(frames))
         for _ in frames:
@@ -118,7 +118,7 @@ _MADE: dict[str, tuple[Callable[[int], Message], int]] = {
 
 
 def altered(kind: str, count: int) -> Callable[[Peer, float], Attack]:
-    """One request that changes so many quotas, users, or settings of topics that are not there."""
+    """One request that changes this many quotas, users, or settings of unknown topics."""
     make, version = _MADE[kind]
 
     def attack(peer: Peer, scale: float) -> Attack:

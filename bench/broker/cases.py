@@ -1,4 +1,4 @@
-"""What is measured: each case prepares a broker, and is run several times, one broker after the other.
+"""The cases: each prepares a broker, and runs several times, on one broker after the other.
 
 | measure | a run's value | better |
 |---|---|---|
@@ -40,7 +40,7 @@ _names = count()
 
 
 class Measure(NamedTuple):
-    """One run. `cpu_s_per_gb` is the broker's processor time by the gigabytes of records, or by the million requests."""
+    """One run. `cpu_s_per_gb` is the broker's processor time per gigabyte of records, or per million requests."""
 
     value: float
     cpu: float | None = None
@@ -53,7 +53,7 @@ Prepared = Callable[[Peer], "Iterator[Run]"]
 
 
 class Case(NamedTuple):
-    """`target` is the ratio ours to Kafka's that is wanted, at least where more is better, at most where less is; None: shown."""
+    """`target` is the wanted ratio of Tidelog to Kafka: a minimum if more is better, else a maximum; None: only shown."""
 
     name: str
     unit: str
@@ -141,7 +141,7 @@ def longest_wait_us(result: Result) -> float:
 
 
 def client_produce(client: str, record_bytes: int, partitions: int, records: int) -> object:
-    """A real producer, as fast as it goes."""
+    """A real producer at full speed."""
 
     @contextmanager
     def prepare(peer: Peer) -> Iterator[Run]:
@@ -163,7 +163,7 @@ def client_produce(client: str, record_bytes: int, partitions: int, records: int
 
 
 def small_produce(connections: int, seconds: float, *, by_latency: bool) -> object:
-    """One record of 100 B at a time on each connection, each with a partition of its own, acks=1."""
+    """One record of 100 B at a time on each connection, each with its own partition, acks=1."""
 
     @contextmanager
     def prepare(peer: Peer) -> Iterator[Run]:
@@ -192,7 +192,7 @@ def by_request(peer: Peer, cpu_before: float, result: Result, *, by_latency: boo
 
 
 def fill(peer: Peer, topic: str, batch_bytes: int, megabytes: int, partitions: int = 1) -> tuple[int, int]:
-    """Write a topic full; return batches a partition and records a batch."""
+    """Fill a topic; return batches per partition and records per batch."""
     records = records_for(batch_bytes, 100)
     sent = batch(records, 100)
     batches = max(1, megabytes * MB // len(sent) // partitions)
@@ -203,7 +203,7 @@ def fill(peer: Peer, topic: str, batch_bytes: int, megabytes: int, partitions: i
 
 
 def raw_fetch(megabytes: int, *, version: int = FETCH_VERSION, batch_bytes: int = 1 << 20, rounds: int = 4) -> object:
-    """A topic read over and over, 1 MiB a request, two requests on their way."""
+    """A topic read repeatedly, 1 MiB a request, two requests in flight."""
 
     @contextmanager
     def prepare(peer: Peer) -> Iterator[Run]:
@@ -252,7 +252,7 @@ def client_consume(client: str, megabytes: int, batch_bytes: int = 1_000_000) ->
 
 
 def list_offsets(connections: int, seconds: float, *, partitions: int = 1, batch_bytes: int = 16_384) -> object:
-    """ListOffsets by time, at random times; with many partitions all of them in each request."""
+    """ListOffsets by time, at random times; each request names all partitions."""
 
     @contextmanager
     def prepare(peer: Peer) -> Iterator[Run]:
@@ -283,7 +283,7 @@ def list_offsets(connections: int, seconds: float, *, partitions: int = 1, batch
 
 
 def small_beside_bulk(seconds: float) -> object:
-    """The p99 of one small ListOffsets at a time beside a producer of 64 KiB batches, five of them on their way."""
+    """The p99 of one small ListOffsets at a time beside a producer of 64 KiB batches, with five in flight."""
 
     @contextmanager
     def prepare(peer: Peer) -> Iterator[Run]:
@@ -310,7 +310,7 @@ def small_beside_bulk(seconds: float) -> object:
 
 
 def beside_cold_reader(seconds: float, megabytes: int) -> object:
-    """How much slower a small request (p99) gets when a consumer beside it reads what is on the disk only: with ÷ without."""
+    """How much slower a small request (p99) is while a consumer reads data that is not in the page cache: with ÷ without."""
 
     @contextmanager
     def prepare(peer: Peer) -> Iterator[Run]:
@@ -338,7 +338,7 @@ def beside_cold_reader(seconds: float, megabytes: int) -> object:
 
 
 def forget_pages(peer: Peer, topic: str) -> None:
-    """Have the kernel forget what it holds of a topic's files."""
+    """Drop a topic's files from the page cache."""
     import os
 
     for path in sorted(peer.data.glob(f"{topic}-*/*.log")):
@@ -351,7 +351,7 @@ def forget_pages(peer: Peer, topic: str) -> None:
 
 
 def mixed_traffic(peer: Peer, seconds: float) -> None:
-    """Producers, readers and look-ups of all sizes for a while: what a broker's memory is looked at after."""
+    """Producers, readers and look-ups of all sizes for a while, before the broker's memory is measured."""
     end = time.monotonic() + seconds
     topic = new_topic(peer, 4)
     _, records = fill(peer, topic, 65_536, 64, 4)

@@ -21,7 +21,9 @@ _PERFORMANCE = re.compile(r"([0-9]+) records sent, ([0-9.,]+) records/sec .*? ([
 
 
 class Result(NamedTuple):
-    """What a client has seen. `requests` are records where the client says no requests; latencies in microseconds, or None."""
+    """A client's result. `requests` counts records if the client does not report requests; latencies are in microseconds, or
+    None.
+    """
 
     seconds: float
     requests: int
@@ -59,7 +61,9 @@ def _librdkafka() -> Path:
 
 
 class RawClient:
-    """One run of the raw client, in the background until `result`. `connections` are the frames that each of them replays."""
+    """One run of the raw client, in the background until `result`. `connections` holds the frames that each connection
+    replays.
+    """
 
     def __init__(
         self, port: int, connections: Sequence[bytes], *, depth: int = 1, count: int = 0, seconds: float = 0, name: str = "raw"
@@ -73,7 +77,7 @@ class RawClient:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def result(self) -> Result:
-        """Wait for its end. Raises RuntimeError where the broker closed the connection."""
+        """Wait for its end. Raises RuntimeError if the broker closed the connection."""
         printed, _ = self._process.communicate(timeout=TIMEOUT_S)
         if self._process.returncode:
             raise RuntimeError(f"the raw client ended with {self._process.returncode}")

@@ -1,4 +1,4 @@
-"""Rows of `bench.stall_bench` in which very many fetch at the same moment, and in which small batches unpack to large ones."""
+"""Rows of `bench.stall_bench` with very many simultaneous fetches, and with small batches that decompress to large ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _received(connection: socket.socket) -> memoryview:
 
 
 def sessions(create: Create, count: int, partitions: int) -> Callable[[Peer, float], Attack]:
-    """Consumers of many idle partitions: all begin their sessions at once, and then ask and wait together."""
+    """Consumers of many idle partitions: all start their sessions at once, and then fetch and wait together."""
 
     def attack(peer: Peer, scale: float) -> Attack:
         wanted = max(1, int(partitions * scale))
@@ -75,7 +75,7 @@ def sessions(create: Create, count: int, partitions: int) -> Callable[[Peer, flo
 
 
 def searches(create: Create, partitions: int, unpacked_mb: int) -> Callable[[Peer, float], Attack]:
-    """One ListOffsets by time over partitions with a batch each that unpacks to so much."""
+    """One ListOffsets by time over partitions that each have a batch which decompresses to this size."""
 
     def attack(peer: Peer, scale: float) -> Attack:
         count = max(1, int(partitions * scale))

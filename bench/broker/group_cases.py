@@ -1,4 +1,4 @@
-"""What is measured of groups and transactions: each case prepares a broker, and is run several times, as in `cases`.
+"""The cases for groups and transactions: each prepares a broker, and runs several times, as in `cases`.
 
 | measure | a run's value | better |
 |---|---|---|
@@ -6,8 +6,8 @@
 | requests/s, transactions/s | | more |
 | MB/s | bytes of records written in one transaction, its end included | more |
 
-Members are connections that send what a client's would, without a client's own work: each has its requests ready beforehand. The
-answers of heartbeats, commits and fetches are thrown away by the raw client; one of each is looked at before and after.
+Members are connections that send a client's requests without a client's own work: the requests are prepared. The raw client
+discards the responses to heartbeats, commits and fetches; one of each is checked before and after.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _names = count()
 
 
 class Member:
-    """One connection, and who it is in its group."""
+    """One connection, and its identity in its group."""
 
     def __init__(self, port: int, group: str, topic: str) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
@@ -128,7 +128,7 @@ def expect(is_right: bool, answer: object) -> None:
 
 @contextmanager
 def connected(peer: Peer, group: str, topic: str, how_many: int) -> Iterator[list[Member]]:
-    """So many connections, whose group's coordinator is there."""
+    """This many connections, whose group's coordinator is available."""
     with ExitStack() as stack:
         members = [Member(peer.port, group, topic) for _ in range(how_many)]
         for one in members:
@@ -138,7 +138,7 @@ def connected(peer: Peer, group: str, topic: str, how_many: int) -> Iterator[lis
 
 
 def find(member: Member, key: str, kind: int) -> None:
-    """Wait until the coordinator's topic is there, and its partition loaded."""
+    """Wait until the coordinator's topic exists and its partition is loaded."""
 
     def is_there() -> bool:
         answer = member.ask(FindCoordinatorRequest(key, kind), FIND, FindCoordinatorResponse)
@@ -150,7 +150,7 @@ def find(member: Member, key: str, kind: int) -> None:
 
 
 def form(members: list[Member]) -> Member:
-    """The first member has its group alone; then the others come, all at once. Return the leader."""
+    """The first member forms the group alone; then the others join, all at once. Return the leader."""
     first, others = members[0], members[1:]
     first.first_join()
     rebalance([first])
@@ -160,10 +160,9 @@ def form(members: list[Member]) -> Member:
 
 
 def rebalance(members: list[Member], leader: Member | None = None) -> Member:
-    """Have all send JoinGroup, in this order, and then SyncGroup; wait for the last answer. Return the leader.
+    """All members send JoinGroup, in this order, and then SyncGroup; wait for the last response. Return the leader.
 
-    A `leader` rejoins first, which starts a rebalance; the others do once a heartbeat of one of them is reported so, as real
-    ones.
+    A `leader` rejoins first, which starts a rebalance; the others rejoin once a heartbeat reports it, as real ones do.
     """
     joins = [one.join_frame() for one in members if one is not leader]
     if leader is not None:
@@ -191,7 +190,7 @@ def rebalance(members: list[Member], leader: Member | None = None) -> Member:
 
 
 def timed(peer: Peer, work: Any) -> Measure:
-    """Return how many milliseconds it takes, and the broker's processor time in the same unit."""
+    """Return the milliseconds that it takes, and the broker's processor time in the same unit."""
     cpu, began = peer.cpu_seconds(), time.perf_counter()
     work()
     took = time.perf_counter() - began
@@ -199,7 +198,7 @@ def timed(peer: Peer, work: Any) -> Measure:
 
 
 def new_group(how_many: int) -> object:
-    """A hundred members come to a new group: ids, joins, and the assignment of each."""
+    """A hundred members join a new group: ids, joins, and the assignment of each."""
 
     @contextmanager
     def prepare(peer: Peer) -> Iterator[Run]:
@@ -216,7 +215,7 @@ def new_group(how_many: int) -> object:
 
 
 def rebalanced(how_many: int, rounds: int) -> object:
-    """All members of a group rejoin; the mean of some rounds."""
+    """All members of a group rejoin; the mean of several rounds."""
 
     @contextmanager
     def prepare(peer: Peer) -> Iterator[Run]:
@@ -247,7 +246,7 @@ class Alone(NamedTuple):
 
 @contextmanager
 def alone(peer: Peer, topic: str, how_many: int) -> Iterator[list[Alone]]:
-    """So many groups of one member each."""
+    """This many groups of one member each."""
     with ExitStack() as stack:
         made = []
         for _ in range(how_many):
@@ -260,7 +259,7 @@ def alone(peer: Peer, topic: str, how_many: int) -> Iterator[list[Alone]]:
 
 
 def heartbeats(groups: int, seconds: float) -> object:
-    """Hundreds of groups, each of which says all the time that it is there."""
+    """Hundreds of groups that send heartbeats continuously."""
 
     @contextmanager
     def prepare(peer: Peer) -> Iterator[Run]:
@@ -294,7 +293,7 @@ def offsets_of(one: Alone, topic: str, partitions: int) -> OffsetFetchRequest:
 
 
 def is_committed(one: Alone, topic: str, partitions: int) -> bool:
-    """Commit an offset that no other commit has; whether it is there."""
+    """Commit a unique offset; return whether it is stored."""
     told = one.member.ask(commit_of(one, topic, partitions, 777), COMMIT, OffsetCommitResponse)
     expect(not any(p.error_code for t in told.topics for p in t.partitions), told)
     answer = one.member.ask(offsets_of(one, topic, partitions), FETCH, OffsetFetchResponse)
@@ -302,7 +301,7 @@ def is_committed(one: Alone, topic: str, partitions: int) -> bool:
 
 
 def commits(groups: int, partitions: int, seconds: float) -> object:
-    """Groups that commit all the time, one commit of each on its way."""
+    """Groups that commit continuously, with one commit in flight each."""
 
     @contextmanager
     def prepare(peer: Peer) -> Iterator[Run]:
@@ -314,7 +313,7 @@ def commits(groups: int, partitions: int, seconds: float) -> object:
                 before = peer.cpu_seconds()
                 measure = by_request(peer, before, raw(peer.port, frames, seconds=seconds))
                 for one in (made[0], made[-1]):
-                    # What the raw client had on its way when its time was over may come after this.
+                    # Requests that the raw client had in flight when its time was over may arrive after this.
                     wait_until(partial(is_committed, one, topic, partitions), "a commit to be there", TIMEOUT_S)
                 return measure
 
@@ -325,7 +324,7 @@ def commits(groups: int, partitions: int, seconds: float) -> object:
 
 
 def offset_fetches(groups: int, partitions: int, seconds: float) -> object:
-    """Groups that ask for their offsets all the time."""
+    """Groups that fetch their offsets continuously."""
 
     @contextmanager
     def prepare(peer: Peer) -> Iterator[Run]:
@@ -352,7 +351,7 @@ def offset_fetches(groups: int, partitions: int, seconds: float) -> object:
 
 
 def transactional_produce(batch_bytes: int, megabytes: int, *, is_transactional: bool = True) -> object:
-    """One transaction with many batches, five on their way: MB/s up to its commit. Or the same by an idempotent producer."""
+    """One transaction with many batches, five in flight: MB/s up to its commit. Or the same by an idempotent producer."""
 
     @contextmanager
     def prepare(peer: Peer) -> Iterator[Run]:
@@ -398,7 +397,7 @@ def transactional_produce(batch_bytes: int, megabytes: int, *, is_transactional:
                 expect(not answer.error_code, answer)
             seconds = took_before + result.seconds + time.perf_counter() - began
             cpu = peer.cpu_seconds() - before
-            # The marker is written when the transaction's end is answered, or soon after.
+            # The marker is written when the end of the transaction is acknowledged, or soon after.
             end = requests * records + is_transactional
             wait_until(lambda: peer.high_watermark(topic) >= end, "the marker", TIMEOUT_S)
             check_end(peer, topic, end)

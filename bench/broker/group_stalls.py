@@ -1,4 +1,4 @@
-"""Rows of `bench.stall_bench` in which groups are large, or what they say is; and large requests that do not end."""
+"""Rows of `bench.stall_bench` with large groups or large group metadata, and with large requests that are never completed."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _await_coordinator(peer: Peer, connection: socket.socket) -> None:
 
 
 def joins(members: int, said_bytes: int) -> Callable[[Peer, float], Attack]:
-    """A group of many members joins, and its leader assigns each as much as it said."""
+    """A group of many members joins, and its leader assigns each as much as it sent."""
 
     def attack(peer: Peer, scale: float) -> Attack:
         said = bytes(said_bytes)
@@ -104,7 +104,7 @@ def joins(members: int, said_bytes: int) -> Callable[[Peer, float], Attack]:
 
 
 def commits(partitions: int, metadata_bytes: int) -> Callable[[Peer, float], Attack]:
-    """One commit of many offsets with as much metadata as is allowed."""
+    """One commit of many offsets with the largest allowed metadata."""
 
     def attack(peer: Peer, scale: float) -> Attack:
         with ExitStack() as stack:
@@ -119,7 +119,7 @@ def commits(partitions: int, metadata_bytes: int) -> Callable[[Peer, float], Att
 
 
 def announcements(connections: int, sent_bytes: int) -> Callable[[Peer, float], Attack]:
-    """Many connections begin the largest request that there may be, and send no more of it."""
+    """Many connections begin a request of the largest allowed size, and send nothing more."""
 
     def attack(peer: Peer, scale: float) -> Attack:
         begun = struct.pack(">i", ANNOUNCED_BYTES) + bytes(sent_bytes)

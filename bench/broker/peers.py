@@ -1,7 +1,7 @@
-"""The two brokers that are compared, each a process of its own: Apache Kafka 3.9.1 and `tidelog serve`.
+"""The two compared brokers, each in its own process: Apache Kafka 3.9.1 and `tidelog serve`.
 
-Both keep their data in a folder of their own on the same disk. What a deleted topic held is given back at once in both: freshly
-backed memory is slower than recycled memory, and the program that gets it would lose.
+Each has its own data folder on the same disk. Both free a deleted topic's files at once: freshly backed memory is slower than
+recycled memory, and the broker that gets it would lose.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TIMEOUT_S = 60
 STOP_TIMEOUT_S = 600
 TICKS = os.sysconf("SC_CLK_TCK")
 PROPERTIES = {"log.segment.delete.delay.ms": "0", "log.retention.ms": "-1", "num.partitions": "1"}
-# What Kafka's own start script gives a broker.
+# The options that Kafka's start script passes to a broker.
 KAFKA_OPTIONS = (
     "-server",
     "-Xms1G",
@@ -76,7 +76,7 @@ class TidelogProcess:
 
     def start(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        # As it is installed: with compiled modules.
+        # As installed: with compiled modules.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         with (self._folder.parent / "tidelog.out").open("ab") as sink:
             # In a session of its own, as Kafka's: a busy Linux divides the processors by sessions first (autogroup).
@@ -91,7 +91,7 @@ class TidelogProcess:
             process.wait(STOP_TIMEOUT_S)
 
     def kill(self) -> None:
-        """End as by a power cut."""
+        """Kill it, as by a power cut."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -104,7 +104,7 @@ class TidelogProcess:
 
 
 class Peer:
-    """A running broker and what is measured of its process."""
+    """A running broker and the measurements of its process."""
 
     def __init__(self, name: str, folder: Path, properties: Mapping[str, str] | None = None) -> None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -143,7 +143,7 @@ class Peer:
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     def private_mb(self) -> float:
-        """Memory of its own: anonymous pages, mapped files apart."""
+        """Its private memory: anonymous pages, without mapped files."""
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) / 1024
@@ -178,7 +178,7 @@ class Peer:
     # --- asking
 
     def answers_metadata(self) -> bool:
-        """Whether the broker answers, and counts itself in."""
+        """Whether the broker answers, and lists itself."""
         try:
             return bool(self.ask(metadata_request([]), 8, MetadataResponse).brokers)
         except OSError:
@@ -202,7 +202,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def seconds_to_first_metadata(peer: Peer) -> float:
-    """Start a stopped peer; return the time until it has answered the first metadata request."""
+    """Start a stopped peer; return the time until it has answered the first Metadata request."""
     began = time.monotonic()
     peer.process.start()
     while not peer.answers_metadata():

@@ -1,8 +1,8 @@
-"""A well-behaved client: one small request every few milliseconds, and how long each answer took.
+"""A well-behaved client: it sends one small request every few milliseconds, and measures the response times.
 
-    python -m bench.broker.prober PORT FRAME_HEX    until stdin ends; then the figures as one JSON line
+    python -m bench.broker.prober PORT FRAME_HEX    until stdin ends; then prints the figures as one JSON line
 
-A process of its own, so that nothing which the benchmark does holds it up.
+It is a separate process, so that the benchmark's work does not delay it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 
 EVERY_S = 0.005
 MAX_S = 900.0
-"""An answer that takes longer ends the measurement."""
+"""A response that takes longer ends the measurement."""
 
 
 def exactly(connection: socket.socket, size: int) -> bytearray:
@@ -32,7 +32,7 @@ def exactly(connection: socket.socket, size: int) -> bytearray:
 
 
 def answer_to(connection: socket.socket, frame: bytes) -> bytearray:
-    """Send a request, return its answer without the size."""
+    """Send a request; return its response without the size."""
     connection.sendall(frame)
     (size,) = struct.unpack(">i", exactly(connection, 4))
     return exactly(connection, size)

@@ -1,11 +1,11 @@
-"""Catching up: a replica that was away gets what its leader has, as a broker of Tidelog and as one of Apache Kafka.
+"""Catching up: a stopped replica copies what its leader has, as a Tidelog broker and as an Apache Kafka broker.
 
     python -m bench.broker.replica_bench [--mb 200] [--rounds 3] [--json]
 
-One controller and one leader, both Kafka 3.9.1, and two followers, Kafka's and ours, of the same six partitions. In turn each
-follower is stopped, the leader gets so many MB of records of 1,000 bytes from librdkafka (acks=1), and the follower starts. What
-counts is the time from its first byte of records until it is in sync with all partitions, and its processor time meanwhile; the
-start itself is shown. At the end the replicas are compared, byte for byte. The page cache is warm for both.
+One controller and one leader, both Kafka 3.9.1, and two followers, Kafka's and ours, of the same six partitions. In turn, each
+follower is stopped, the leader gets the given MB of records of 1,000 bytes from librdkafka (acks=1), and the follower starts. The
+bench measures the time from its first byte of records until it is in sync with all partitions, and its processor time in between;
+the start itself is shown. At the end the replicas are compared, byte for byte. The page cache is warm for both.
 
 Needs Java and Maven.
 """
@@ -100,7 +100,7 @@ def load(bootstrap: str, megabytes: int) -> None:
 
 
 def caught_up(admin: AdminClient, node_id: int, node: Any) -> Figures:
-    """Start a follower, and wait until it is in sync."""
+    """Start a follower and wait until it is in sync."""
     began, before = time.monotonic(), stored(node.data)
     if isinstance(node, TidelogMember):
         node.begin()

@@ -22,12 +22,12 @@ WORDS = ("orders", "paid", "shipped", "customer", "amount", "currency", "EUR", "
 
 
 def frame(message: Message, version: int) -> bytes:
-    """Return a request with its size in front."""
+    """Return a request preceded by its size."""
     return b"".join(bytes(chunk) for chunk in request_chunks(message, version, 1, "bench"))
 
 
 def batch(records: int, record_bytes: int, codec: Codec = Codec.NONE, first_ms: int = FIRST_MS) -> bytes:
-    """Return a v2 batch of records without keys, with words for values, one millisecond apart."""
+    """Return a v2 batch of records without keys, with words as values, one millisecond apart."""
     draw = random.Random(7)
     values = []
     for _ in range(records):
@@ -38,7 +38,7 @@ def batch(records: int, record_bytes: int, codec: Codec = Codec.NONE, first_ms: 
 
 
 def records_for(batch_bytes: int, record_bytes: int) -> int:
-    """Return how many records make an uncompressed batch of at most so many bytes."""
+    """Return how many records fit into an uncompressed batch of at most this size."""
     few, many = len(batch(1, record_bytes)), len(batch(101, record_bytes))
     each = (many - few) / 100 + 2.05  # offset and time deltas take up to three bytes each in a large batch
     return max(1, int((batch_bytes - 61) / each))

@@ -1,6 +1,6 @@
-"""How a bench of the broker runs: its arguments, both brokers warmed up, each case on both in turn, a line a case.
+"""How a broker bench runs: its arguments, warming up both brokers, each case on both in turn, one line for each case.
 
-A file of a gigabyte is written and removed before each run: no broker gets fresh memory and the other one recycled memory.
+A file of a gigabyte is written and removed before each run: so that both brokers get recycled memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KAFKA, TIDELOG = "kafka", "tidelog"
 
 
 def arguments_of(description: str) -> argparse.ArgumentParser:
-    """Return the parser of what all of them take."""
+    """Return a parser with the common arguments."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--only", nargs="+", default=[], metavar="PART", help="cases whose names contain one of these")
@@ -43,9 +43,9 @@ def compare(
     properties: Mapping[str, str] | None = None,
     last: Callable[[list[str]], bool] = lambda names: False,
 ) -> int:
-    """Run the cases that were asked for, and `last` when the brokers have ended; return the exit status, 1 if a target is missed.
+    """Run the selected cases, and `last` when the brokers have ended; return the exit status, 1 if a target is missed.
 
-    `folder` is where each broker's data goes, by its name; `properties` are both brokers'. `last` says whether it missed one.
+    Each broker's data is in `folder`, by its name; `properties` apply to both brokers. `last` returns whether it missed a target.
     """
     reason = why_not()
     if reason and not options.tidelog:
@@ -93,7 +93,7 @@ def measured(case: Case, peers: dict[str, Peer], runs: int) -> dict[str, list[Me
 
 
 def prime() -> None:
-    """Have the machine back memory for the page cache before a timed run."""
+    """Make the machine back memory for the page cache before a timed run."""
     path = OUT / "prime"
     block = bytes(1 << 20)
     with path.open("wb", buffering=0) as file:
@@ -103,7 +103,7 @@ def prime() -> None:
 
 
 def report(case: Case, turns: dict[str, list[Measure]], *, as_json: bool) -> bool:
-    """Print a case's line; whether its target is missed."""
+    """Print a case's line; return whether its target is missed."""
     medians = {name: middle(measures) for name, measures in turns.items()}
     ours, theirs = medians[TIDELOG], medians.get(KAFKA)
     ratio = None if theirs is None else ours.value / theirs.value
@@ -131,7 +131,7 @@ def number(value: float) -> str:
 
 
 def middle(measures: Sequence[Measure]) -> Measure:
-    """Return the median run's columns, each for itself."""
+    """Return the median of each column."""
     columns = []
     for column in zip(*measures, strict=True):
         known = [one for one in column if one is not None]

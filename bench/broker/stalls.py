@@ -1,7 +1,7 @@
-"""The rows of `bench.stall_bench`: what another client does while a well-behaved one asks every 5 ms.
+"""The rows of `bench.stall_bench`: what another client does while a well-behaved one sends a request every 5 ms.
 
-A row prepares a broker and then attacks it, once; the longest answer that the prober waits for meanwhile is measured. Each is a
-generator: up to its `yield` it prepares, after that it attacks.
+A row prepares a broker and then attacks it once; the prober's longest wait in the meantime is measured. Each row is a generator:
+it prepares up to its `yield`, and attacks after it.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ TIMEOUT_S = 900
 PROBED = "probed"
 SETTLED_S = 0.5
 A_REQUEST_PARTITIONS = 5_000
-"""So many are created at once in a preparation: Kafka takes 10,000 records of metadata at most."""
+"""The number of partitions that one request creates in a preparation: Kafka accepts at most 10,000 metadata records."""
 
 
 class Stall(NamedTuple):
-    """What the prober saw."""
+    """The prober's result."""
 
     longest_ms: float
     p50_ms: float
@@ -70,7 +70,9 @@ Attack = Iterator[None]
 
 
 class Row(NamedTuple):
-    """`attack(peer, scale)` is a generator, see the module. `probe` is what the well-behaved client sends."""
+    """`attack(peer, scale)` is a generator as described in the module's docstring. `probe` is the well-behaved client's
+    request.
+    """
 
     name: str
     attack: Callable[[Peer, float], Attack]
@@ -107,7 +109,7 @@ def measure(peer: Peer, row: Row, scale: float) -> Stall:
 
 
 def ask(peer: Peer, *frames: bytes, depth: int = 1) -> bytearray:
-    """Send requests over one connection, up to `depth` at a time; return the last answer."""
+    """Send requests over one connection, up to `depth` at a time; return the last response."""
     with socket.create_connection(("127.0.0.1", peer.port), timeout=TIMEOUT_S) as connection:
         answer = bytearray()
         for at in range(0, len(frames), depth):
@@ -129,7 +131,7 @@ def create_frame(names: list[str], partitions: int, **config: str) -> bytes:
 
 
 def create(peer: Peer, names: list[str], partitions: int = 1, **config: str) -> None:
-    """Create topics, several in one request, and wait until they are led."""
+    """Create topics, several in one request, and wait until they have leaders."""
     step = max(1, A_REQUEST_PARTITIONS // partitions)
     for at in range(0, len(names), step):
         answer = read_response(
@@ -205,7 +207,7 @@ def bomb(partitions: int, unpacked_mb: int, codec: Codec = Codec.ZSTD) -> Callab
 
 
 def wide(kind: str, elements: int) -> Callable[[Peer, float], Attack]:
-    """One request that names so many partitions, or topics, that are not there."""
+    """One request that names this many unknown partitions or topics."""
 
     def attack(peer: Peer, scale: float) -> Attack:
         count = int(elements * scale)
@@ -232,7 +234,7 @@ def wide(kind: str, elements: int) -> Callable[[Peer, float], Attack]:
 
 
 def over_partitions(kind: str, partitions: int, *, is_cold: bool) -> Callable[[Peer, float], Attack]:
-    """One request over many partitions with a batch each, that nobody has asked for since the start."""
+    """One request over many partitions with one batch each, none of them read since the start."""
 
     def attack(peer: Peer, scale: float) -> Attack:
         count = max(1, int(partitions * scale))
@@ -302,7 +304,7 @@ def rolls(count: int) -> Callable[[Peer, float], Attack]:
 
 
 def retention(segments: int) -> Callable[[Peer, float], Attack]:
-    """A topic whose segments are all due at the next look of retention."""
+    """A topic whose segments are all due at the next retention run."""
 
     def attack(peer: Peer, scale: float) -> Attack:
         create(peer, ["due"], 1, segment_bytes="20000", retention_ms="3000", file_delete_delay_ms="0")
@@ -327,7 +329,7 @@ def flushed_produce(seconds: float) -> Callable[[Peer, float], Attack]:
 
 
 def cold_reader(megabytes: int) -> Callable[[Peer, float], Attack]:
-    """A consumer reads a topic that the page cache does not hold."""
+    """A consumer reads a topic that is not in the page cache."""
 
     def attack(peer: Peer, scale: float) -> Attack:
         create(peer, ["cold"], 1, segment_bytes=str(64 << 20))

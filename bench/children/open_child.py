@@ -1,4 +1,5 @@
-"""What `open_bench` starts for each round of Tidelog's, and how a process is looked at. Imports nothing that is not measured.
+"""The process that `open_bench` starts for each of Tidelog's rounds, and how a process is measured. Imports only what is
+measured.
 
 python -m bench.children.open_child DIR      one JSON line; the folder is closed cleanly after it
 """
@@ -24,7 +25,7 @@ def main(data: Path) -> dict[str, Any]:
     from tidelog.clock import SystemClock
     from tidelog.storage.log_manager import LogManager
 
-    logging.getLogger("tidelog").setLevel(logging.ERROR)  # The topics' configuration is not known: that is so.
+    logging.getLogger("tidelog").setLevel(logging.ERROR)  # The topics' configuration is unknown; this is expected.
     manager = LogManager(data, SystemClock())
     begin = time.monotonic()
     manager.startup()

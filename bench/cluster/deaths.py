@@ -30,7 +30,7 @@ MANY = "many-{}"
 """A side's topic with many partitions; the victim leads a third of them."""
 
 BESIDE = "beside-{}"
-"""A topic that the victim has nothing of: of the other clients."""
+"""A topic without replicas on the victim, for the other clients."""
 
 VICTIM = 2
 PREFERRED = 0
@@ -67,7 +67,7 @@ def death(side: Side, partitions: int) -> Death:
     after = acks.wait(killed_s)
     waited(lambda: side.fenced_ms(node_id, killed_ms) >= 0, "the victim to be fenced")
     election_s = (side.fenced_ms(node_id, killed_ms) - killed_ms) / 1000
-    # Followers find their new leaders, and coordinators their partitions, before clients are asked how it was.
+    # Followers find their new leaders, and coordinators their partitions, before the clients' results are read.
     waited(lambda: side.in_sync(MANY.format(side.name), partitions) == 2, "the others to be in sync")
     seen = [prober.figures() for prober in probers]
     victim.start()
@@ -90,7 +90,7 @@ def death(side: Side, partitions: int) -> Death:
 
 
 def _lead_again(side: Side, partitions: int) -> None:
-    """Have the victim lead again what it is the first replica of."""
+    """Make the victim lead again the partitions of which it is the first replica."""
     topic, node_id = MANY.format(side.name), side.ids[VICTIM]
     wanted = list(range(VICTIM, partitions, 3))
     request = ElectLeadersRequest(PREFERRED, [TopicPartitions(topic, wanted)], PATIENCE_S * 1000)
@@ -159,7 +159,7 @@ class _Acks:
 
 
 class _Prober:
-    """A client of another broker: a small record every few milliseconds, in a process of its own."""
+    """A client of another broker: a small record every few milliseconds, in a separate process."""
 
     def __init__(self, node: Node, topic: str, partition: int) -> None:
         request = frame(produce_request(topic, batch(1, 100), partition=partition, acks=1), PRODUCE_VERSION)
@@ -169,6 +169,6 @@ class _Prober:
         assert self._process.stdout.readline().strip() == "ready"
 
     def figures(self) -> dict[str, float]:
-        """End it."""
+        """Stop it and return its figures."""
         printed, _ = self._process.communicate("\n", timeout=PATIENCE_S)
         return dict(json.loads(printed))

@@ -47,7 +47,7 @@ PROPERTIES = {
     "log.retention.ms": "-1",
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
-    # Leaders stay where a case has put them.
+    # Leaders stay where a case has placed them.
     "auto.leader.rebalance.enable": "false",
 }
 
@@ -100,16 +100,16 @@ class Side:
         wait_until(lambda: not any(any(one.data.glob(f"{topic}-*")) for one in nodes), f"{topic} to go", PATIENCE_S)
 
     def admin(self) -> AdminClient:
-        """Return an admin of its own, which must live as long as what it was asked for."""
+        """Return a separate admin client, which must live as long as the futures that it returns."""
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def partitions(self, topic: str, node: Node | None = None) -> list[MetadataResponsePartition]:
-        """Return what a broker, by default the first one, knows of a topic."""
+        """Return a topic's metadata from a broker, by default the first one."""
         answer = ask(node or self.first, metadata_request([topic]), METADATA_VERSION, MetadataResponse)
         return answer.topics[0].partitions
 
     def in_sync(self, topic: str, partitions: int) -> int:
-        """Return the number of in-sync replicas of the partition that has the fewest; 0 while not all have leaders."""
+        """Return the smallest number of in-sync replicas of any partition; 0 while not all have leaders."""
         try:
             known = self.partitions(topic)
         except OSError:
@@ -117,7 +117,7 @@ class Side:
         is_led = len(known) == partitions and all(one.leader_id >= 0 for one in known)
         return min(len(one.isr_nodes) for one in known) if is_led else 0
 
-    # --- what the controllers say
+    # --- from the controllers' log
 
     def registered(self, node_id: int) -> tuple[int, int]:
         """Return when a broker's newest registration, and its first unfencing since, were written, in epoch ms."""
@@ -149,7 +149,7 @@ def _fences(record: Message | UnknownRecord, node_id: int, how: int) -> bool:
 
 
 def ask(node: Node, message: Message, version: int, response: type[M]) -> M:
-    """Ask a broker, on a connection of its own. Raises OSError."""
+    """Send a request to a broker on a separate connection. Raises OSError."""
     with socket.create_connection(("127.0.0.1", node.port), timeout=PATIENCE_S) as connection:
         connection.sendall(frame(message, version))
         (size,) = struct.unpack(">i", exactly(connection, 4))
@@ -174,5 +174,5 @@ def both_sides(folder: Path, controllers: int, names: list[str]) -> Iterator[dic
 
 
 def waited(condition: Callable[[], bool], what: str) -> None:
-    """Wait for a condition, for two minutes at most."""
+    """Wait for a condition, at most two minutes."""
     wait_until(condition, what, PATIENCE_S)

@@ -5,14 +5,13 @@
 | scan | every record of a time range, exactly, as a stream of Arrow batches |
 | Broker | a broker inside this process, for any Kafka client |
 | connect, NewRecord | a client of any Kafka-compatible broker: offsets for times, produce with timestamps, read from a time |
-| ScanReport | what such a scan met: records without timestamp, records past the high watermark |
-| LogDir, Log | a data folder that a Kafka broker wrote, and one partition of it, read-only |
+| ScanReport | what a scan left out: records without a timestamp, records past the high watermark |
+| LogDir, Log | a Kafka broker's data folder, and one partition in it, read-only |
 | find_offset, FoundOffset, NotFound | the first offset for a timestamp, as Kafka's ListOffsets answers |
-| errors, TidelogError | every error that is raised |
+| errors, TidelogError | every error that Tidelog raises |
 | __version__ | |
 
-Each is imported when it is first used: `import tidelog` itself costs milliseconds and loads
-none of numpy, pyarrow, pyspark, asyncio.
+Each is imported on first use: `import tidelog` itself takes milliseconds and loads none of numpy, pyarrow, pyspark, asyncio.
 """
 
 from __future__ import annotations

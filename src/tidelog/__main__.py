@@ -1,4 +1,4 @@
-"""`python -m tidelog` is the command `tidelog`."""
+"""`python -m tidelog` runs the command `tidelog`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Time is injected: nothing below `cli/` and `spark/` reads the wall clock.
 
-A clock answers in epoch milliseconds, the unit of every Kafka timestamp. Code that needs "now" takes a `Clock`
-as an argument; tests hand in a `ManualClock` and seven days pass in no time.
+A clock returns epoch milliseconds, the unit of every Kafka timestamp. Code that needs "now" takes a `Clock` as an argument; tests
+pass a `ManualClock`, and seven days pass in no time.
 """
 
 from __future__ import annotations
@@ -25,31 +25,33 @@ class SystemClock:
     """The machine's wall clock."""
 
     def now_ms(self) -> int:
-        """Return epoch milliseconds by the machine's clock, which may be set meanwhile."""
+        """Return epoch milliseconds. The machine's clock may be adjusted between two calls."""
         return time.time_ns() // 1_000_000
 
 
 class SteadyClock:
-    """A monotonic time since some moment in the past: for differences only."""
+    """A monotonic clock with an arbitrary start: use it for differences only."""
 
     def now_ms(self) -> int:
-        """Return milliseconds since that moment."""
+        """Return milliseconds since the arbitrary start."""
         return time.monotonic_ns() // 1_000_000
 
 
 def steady(clock: Clock) -> Clock:
-    """Return the clock that says how long something takes: for the machine's, which may be set meanwhile, a steady one."""
+    """Return the clock to measure durations with: a `SteadyClock` for the machine's clock, which may be adjusted; else `clock`
+    itself.
+    """
     return SteadyClock() if isinstance(clock, SystemClock) else clock
 
 
 class ManualClock:
-    """A clock that moves only when it is set; it may also be set back, as real ones are.
+    """A clock that moves only when it is set. It can be set back, as real clocks are.
 
-    A broker, which has work to do when time passes, hands in a listener: `advance` calls it, and returns after it.
+    A broker, which has work to do when time passes, registers a listener: `advance` calls it and returns after it.
     """
 
     def __init__(self, now: int | datetime = 0) -> None:
-        """Begin at `now`: epoch milliseconds, or a datetime with a time zone.
+        """Start at `now`: epoch milliseconds, or a datetime with a time zone.
 
         Raises TypeError for anything else, ValueError for a datetime without a time zone.
         """
@@ -57,11 +59,13 @@ class ManualClock:
         self._listeners: list[Callable[[], None]] = []
 
     def now_ms(self) -> int:
-        """Return the time that the clock was moved to, in epoch milliseconds."""
+        """Return the time that the clock was set to, in epoch milliseconds."""
         return self._now_ms
 
     def advance(self, by: int | timedelta) -> None:
-        """Move by milliseconds or a timedelta, backward when negative, and call those who listen. Raises TypeError."""
+        """Move by milliseconds or a timedelta, backward if negative, and call the listeners. Raises TypeError for anything
+        else.
+        """
         if isinstance(by, timedelta):
             by = by // _MILLISECOND
         elif isinstance(by, bool) or not isinstance(by, int):
@@ -71,7 +75,7 @@ class ManualClock:
             listener()
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Have `listener` called after each advance, on the thread that advances; return what ends that."""
+        """Call `listener` after each advance, on the thread that advances. Return a function that unregisters it."""
         self._listeners.append(listener)
 
         def forget() -> None:

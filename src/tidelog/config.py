@@ -5,49 +5,49 @@ property                                 default              meaning
 =======================================  ===================  ===============================================================
 segment.bytes                            1073741824           a segment never grows beyond this many bytes
 segment.ms                               604800000            event time between a segment's first batch and the one that rolls it
-segment.jitter.ms                        0                    up to this much is taken off segment.ms, once for each segment
-segment.index.bytes                      10485760             room of each index; a full index rolls the segment
+segment.jitter.ms                        0                    largest random reduction of segment.ms, drawn once for each segment
+segment.index.bytes                      10485760             capacity of each index; a full index rolls the segment
 index.interval.bytes                     4096                 bytes of log between two index entries
 preallocate                              false                a new segment's file gets its full length at once
-flush.messages                           9223372036854775807  force the log to the disk after so many records
-flush.ms                                 9223372036854775807  ... and after so much time
+flush.messages                           9223372036854775807  force the log to disk after this many records
+flush.ms                                 9223372036854775807  force the log to disk after this time
 cleanup.policy                           delete               delete, compact, or both: "compact,delete"
-retention.ms                             604800000            segments whose records are all older go; -1: never
-retention.bytes                          -1                   the oldest segments go while the log stays at least this large
-file.delete.delay.ms                     60000                time between a file's renaming to .deleted and its removal
+retention.ms                             604800000            segments with only older records are deleted; -1: never
+retention.bytes                          -1                   the oldest segments are deleted while this many bytes remain
+file.delete.delay.ms                     60000                time between renaming a file to .deleted and removing it
 delete.retention.ms                      86400000             how long a compacted log keeps tombstones and markers
 min.compaction.lag.ms                    0                    records younger than this are not compacted
-max.compaction.lag.ms                    9223372036854775807  records older than this are compacted, however few
+max.compaction.lag.ms                    9223372036854775807  records older than this are compacted, however few they are
 min.cleanable.dirty.ratio                0.5                  share of the log that must be dirty before it is compacted
-compression.type                         producer             the codec that batches are stored with; producer: as they come
+compression.type                         producer             the codec of stored batches; producer: as they were sent
 compression.gzip.level                   -1                   1 to 9, -1: the codec's own default
 compression.lz4.level                    9                    1 to 17
 compression.zstd.level                   3                    -131072 to 22
-max.message.bytes                        1048588              a batch never is larger, once stored
+max.message.bytes                        1048588              the largest size of a batch, as stored
 message.format.version                   3.0-IV1              below 0.10.0: format v0; below 0.11.0: v1; else v2
-message.timestamp.type                   CreateTime           CreateTime, the producer's, or LogAppendTime, the log's
-message.timestamp.difference.max.ms      9223372036854775807  how far a record's time may be off, either way (deprecated)
+message.timestamp.type                   CreateTime           CreateTime (set by the producer) or LogAppendTime (by the log)
+message.timestamp.difference.max.ms      9223372036854775807  how far a record's time may be off in either way (deprecated)
 message.timestamp.before.max.ms          9223372036854775807  how far a record's time may lie in the past
 message.timestamp.after.max.ms           9223372036854775807  how far a record's time may lie in the future
-message.downconversion.enable            true                 whether older clients get newer formats converted
-min.insync.replicas                      1                    kept for Kafka: with one replica, one is enough
+message.downconversion.enable            true                 whether newer formats are converted for older clients
+min.insync.replicas                      1                    in-sync replicas that acks=all needs
 unclean.leader.election.enable           false                kept for Kafka
-leader.replication.throttled.replicas    ""                   whose copying is throttled: partition:broker, with commas, or a star
+leader.replication.throttled.replicas    ""                   throttled replicas: partition:broker,..., or * for all
 follower.replication.throttled.replicas  ""                   the same, on the follower's side
-remote.storage.enable                    false                tiered storage, which is not here: true is refused by the broker
+remote.storage.enable                    false                tiered storage is not supported: the broker refuses true
 remote.log.copy.disable                  false                kept for Kafka
 remote.log.delete.on.disable             false                kept for Kafka
 local.retention.ms                       -2                   kept for Kafka
 local.retention.bytes                    -2                   kept for Kafka
 tidelog.log.append.time.monotonic        true                 append times never go backward, whatever the clock does
-tidelog.log.decompressed.max.bytes       104857600            what a producer's compressed batch may grow to
+tidelog.log.decompressed.max.bytes       104857600            the largest decompressed size of a producer's batch
 =======================================  ===================  ===============================================================
 
-Names, defaults and ranges are those of Apache Kafka 3.9 (storage specification, §17), but for the last ones, which are
-Tidelog's own (KIP-32: the later of now and the last append). Properties kept for Kafka have no effect here: they are reported as
-set, and are passed on when a topic is handed over. A broker's names for the same (``log.segment.bytes``), the names of KIP-32's
-and KIP-33's texts and older releases' units (``log.roll.hours``) are taken as aliases, with one notice. Any layer may import
-this.
+Names, defaults and ranges are those of Apache Kafka 3.9 (storage specification, §17), except for the last two, which are
+Tidelog's own (KIP-32: the later of now and the last append). Properties marked "kept for Kafka" have no effect here: they are
+reported as set, and are passed on when a topic is handed over. The broker's names for them (``log.segment.bytes``), the names in
+KIP-32 and KIP-33, and older releases' units (``log.roll.hours``) are accepted as aliases; each logs one notice. Any layer may
+import this.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ PropertyValue = str | int | float | bool
 
 
 class _Property(NamedTuple):
-    """A property's name, how its text becomes a value, Kafka's type of it; `parse` raises InvalidArgumentError."""
+    """A property's name, parser and Kafka type. `parse` raises InvalidArgumentError."""
 
     name: str
     parse: Callable[[Any], Any]
@@ -114,7 +114,7 @@ def _ratio(name: str, default: float) -> Any:
 
 
 def parse_flag(name: str, value: object) -> bool:
-    """Return a property's truth value, as Kafka reads one. Raises InvalidArgumentError, with the property's name."""
+    """Parse a boolean as Kafka does. Raises InvalidArgumentError, which names the property."""
     text = str(value).strip().lower()
     if text not in ("true", "false"):
         raise InvalidArgumentError(f"{name} must be true or false", found=repr(value))
@@ -179,9 +179,9 @@ def _release(name: str, default: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class LogConfig:
-    """How one partition's log is written and kept. Units are in the field names; values are checked on construction.
+    """The settings of one partition's log. Units are in the field names; values are checked on construction.
 
-    Raises InvalidArgumentError, naming Kafka's property, for a value that Kafka does not take.
+    Raises InvalidArgumentError, which names Kafka's property, for a value that Kafka refuses.
     """
 
     segment_bytes: int = _integer("segment.bytes", 1 << 30, 14, INT32_MAX)
@@ -224,7 +224,7 @@ class LogConfig:
     decompressed_max_bytes: int = _integer("tidelog.log.decompressed.max.bytes", 104_857_600, 1, INT32_MAX)
 
     def __post_init__(self) -> None:
-        # One request may change thousands of topics: what was left alone needs no look.
+        # One request may change thousands of topics: unchanged values need no check.
         for field_name, (default, parse) in _parsers().items():
             value = getattr(self, field_name)
             if value is not default:
@@ -255,12 +255,12 @@ class LogConfig:
 
     @property
     def max_segment_ms(self) -> int:
-        """The age that rolls a segment: segment.ms, or less if compaction must not wait longer (spec §4.1)."""
+        """The age at which a segment rolls: segment.ms, or max.compaction.lag.ms if that is shorter (spec §4.1)."""
         return min(self.max_compaction_lag_ms, self.segment_ms) if self.is_compacted else self.segment_ms
 
     @property
     def timestamp_before_max_ms(self) -> int:
-        """How far a record's time may lie in the past; the deprecated difference counts where this is left alone (KIP-937)."""
+        """How far a record's time may lie in the past. If it is not set, the deprecated difference applies (KIP-937)."""
         before = self.message_timestamp_before_max_ms
         return self.message_timestamp_difference_max_ms if before == INT64_MAX else before
 
@@ -312,7 +312,7 @@ def _times(factor: int) -> Callable[[PropertyValue], PropertyValue]:
         try:
             number = int(value)
         except ValueError:
-            return value  # The property's own check says what is wrong.
+            return value  # The property's own check gives the reason.
         return number if number < 0 else number * factor
 
     return multiply
@@ -323,7 +323,7 @@ def _same(value: PropertyValue) -> PropertyValue:
 
 
 _HOUR_MS = 3600 * 1000
-# Later lines win: of several names for one thing, Kafka takes the one with the finest unit.
+# Later lines win: of several names for one property, Kafka uses the one with the finest unit.
 _ALIASES: dict[str, tuple[str, Callable[[PropertyValue], PropertyValue]]] = {
     "log.roll.hours": ("segment.ms", _times(_HOUR_MS)),
     "log.roll.ms": ("segment.ms", _same),
@@ -370,7 +370,7 @@ _warned: set[str] = set()
 
 
 def unaliased(properties: Mapping[str, PropertyValue], *, warn: bool = True) -> dict[str, PropertyValue]:
-    """Return the properties under a topic's names; a property's own name wins over an alias. One notice for each alias."""
+    """Return the properties under the topic's names. A property's own name wins over an alias. Each alias logs one notice."""
     if _ALIASES.keys().isdisjoint(properties):
         return dict(properties)
     found: dict[str, PropertyValue] = {}

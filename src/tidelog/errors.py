@@ -1,21 +1,21 @@
 """Every error that Tidelog raises, and the Kafka error code that each one answers to.
 
-All of them are one small tree::
+They form one tree::
 
     TidelogError
     ├── InvalidArgumentError          an argument makes no sense (also a ValueError)
-    │   └── IllegalStateError             a move that a state machine's table does not have
+    │   └── IllegalStateError             a transition that a state machine does not allow
     ├── NotFoundError
     │   ├── DataDirNotFoundError      no such folder, or no Kafka data folder
-    │   ├── MissingPackageError       a package that an extra brings is not installed (also an ImportError)
+    │   ├── MissingPackageError       a package of an optional extra is not installed (also an ImportError)
     │   └── UnknownTopicOrPartitionError
-    ├── CorruptDataError              bytes that are not what their format says
+    ├── CorruptDataError              bytes that break their format
     │   ├── CorruptBatchError         a batch: header, length or checksum
     │   ├── InvalidRecordError        a record inside a batch
-    │   │   └── RecordValidationError     records that a leader refuses, listed one by one
-    │   │       └── InvalidTimestampError     ... because of a timestamp, at least one of them
-    │   ├── DecompressionError        a compressed block, or one past its bound
-    │   │   └── DecompressedTooLargeError ... past its bound
+    │   │   └── RecordValidationError     a leader refuses records, and lists each of them
+    │   │       └── InvalidTimestampError     ... at least one of them because of its timestamp
+    │   ├── DecompressionError        a compressed block is damaged or too large
+    │   │   └── DecompressedTooLargeError ... too large once decompressed
     │   ├── CorruptIndexError         .index, .timeindex, .txnindex
     │   ├── CorruptSnapshotError      .snapshot
     │   └── CorruptCheckpointError    checkpoint files, partition.metadata, meta.properties
@@ -24,31 +24,31 @@ All of them are one small tree::
     ├── UnsupportedForMessageFormatError
     ├── UnsupportedCompressionTypeError
     ├── UnsupportedVersionError
-    ├── IndexFullError                one entry more than the index holds (also a ValueError)
+    ├── IndexFullError                the index has no room for another entry (also a ValueError)
     ├── InvalidOffsetError            an offset that goes backward
     │   ├── OffsetsOutOfOrderError    a follower's batches are not in order
     │   └── UnexpectedAppendOffsetError   a follower's batch begins below the log end
-    ├── OffsetOverflowError           an offset that a segment's int32 cannot express
+    ├── OffsetOverflowError           an offset too far from its segment's base for an int32
     ├── RecordTooLargeError           larger than max.message.bytes
     ├── RecordBatchTooLargeError      larger than segment.bytes
-    ├── ProducerError                 what a producer sent does not follow what it sent before
+    ├── ProducerError                 a producer's batch does not follow its earlier ones
     │   ├── OutOfOrderSequenceError
     │   ├── InvalidProducerEpochError     a fenced producer's epoch
     │   ├── InvalidTxnStateError
     │   ├── ProducerFencedError           another producer took over its transactional id
     │   └── TransactionCoordinatorFencedError
-    ├── ProtocolError                 bytes on the wire that are not what the protocol says
-    ├── InconsistentTopicIdError      a folder belongs to another topic of that name
+    ├── ProtocolError                 bytes on the wire that break the protocol
+    ├── InconsistentTopicIdError      a folder belongs to another topic of the same name
     ├── TopicExistsError
-    ├── BrokerError                   a broker refused, with a code that has no class of its own here
+    ├── BrokerError                   a broker answered with a code that has no class of its own here
     │   └── RequestTimedOutError
-    ├── BrokerUnreachableError        a broker cannot be reached, or went away (also an OSError)
-    ├── SecurityProtocolError         a port speaks another security protocol, or has no such SASL mechanism
-    ├── AuthenticationError           a password, a certificate or a token is refused, by either side
-    └── StorageError                  the file system refused (also an OSError)
+    ├── BrokerUnreachableError        a broker cannot be reached, or the connection broke (also an OSError)
+    ├── SecurityProtocolError         a port uses another security protocol, or lacks the SASL mechanism
+    ├── AuthenticationError           either side refuses a password, a certificate or a token
+    └── StorageError                  an operation of the file system failed (also an OSError)
         └── LogOfflineError           the partition was taken offline, or its log is closed
 
-A message says what, where (path and byte position), what was found and what was expected, in one line.
+A message states in one line what went wrong, where (path and byte position), what was found and what was expected.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ __all__ = [
 
 
 class TidelogError(Exception):
-    """Base of all. `path` and `position` (bytes) say where, when a place is known."""
+    """The base class. `path` and `position` (bytes) give the place, if it is known."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class InvalidArgumentError(TidelogError, ValueError):
 
 
 class IllegalStateError(InvalidArgumentError):
-    """A move that a state machine's table does not have: a bug of ours, and not done. See `transitions`."""
+    """A transition that a state machine does not allow: a bug in Tidelog. The transition is not made. See `transitions`."""
 
 
 class NotFoundError(TidelogError):
@@ -168,7 +168,7 @@ class DataDirNotFoundError(NotFoundError):
 
 
 class MissingPackageError(NotFoundError, ImportError):
-    """A package that one of Tidelog's extras brings is not installed; the message says which extra."""
+    """A package of one of Tidelog's extras is not installed; the message names the extra."""
 
     def __init__(self, message: str, **place: Any) -> None:
         super().__init__(message, **place)
@@ -179,7 +179,7 @@ class UnknownTopicOrPartitionError(NotFoundError):
 
 
 class CorruptDataError(TidelogError):
-    """Bytes that are not what their format says."""
+    """Bytes that break their format."""
 
 
 class CorruptBatchError(CorruptDataError):
@@ -187,18 +187,18 @@ class CorruptBatchError(CorruptDataError):
 
 
 class InvalidRecordError(CorruptDataError):
-    """A batch with a right checksum holds a record that breaks the format (Kafka: INVALID_RECORD)."""
+    """A batch with a correct checksum holds a record that breaks the format (Kafka: INVALID_RECORD)."""
 
 
 class RecordError(NamedTuple):
-    """Why one record was refused: its place in the set of records that was appended, from 0 on."""
+    """Why one record was refused, and its index in the appended set of records, from 0."""
 
     batch_index: int
     message: str
 
 
 class RecordValidationError(InvalidRecordError):
-    """A leader refuses a set of records; `record_errors` says which ones, and why (Kafka: INVALID_RECORD)."""
+    """A leader refuses a set of records; `record_errors` lists which ones and why (Kafka: INVALID_RECORD)."""
 
     def __init__(self, message: str, *, record_errors: Sequence[RecordError] = (), **place: Any) -> None:
         super().__init__(message, **place)
@@ -210,7 +210,7 @@ class RecordValidationError(InvalidRecordError):
 
 
 class InvalidTimestampError(RecordValidationError):
-    """The same, and at least one of them for its timestamp (Kafka: INVALID_TIMESTAMP)."""
+    """A leader refuses a set of records, at least one of them because of its timestamp (Kafka: INVALID_TIMESTAMP)."""
 
 
 class DecompressionError(CorruptDataError):
@@ -218,7 +218,7 @@ class DecompressionError(CorruptDataError):
 
 
 class DecompressedTooLargeError(DecompressionError):
-    """A compressed block that grows beyond its bound (Kafka: MESSAGE_TOO_LARGE, as for any records that are too many)."""
+    """A compressed block that exceeds its bound once decompressed (Kafka: MESSAGE_TOO_LARGE, as for any oversized records)."""
 
 
 class CorruptIndexError(CorruptDataError):
@@ -234,7 +234,7 @@ class CorruptCheckpointError(CorruptDataError):
 
 
 class SegmentChangedError(TidelogError):
-    """A segment vanished, shrank or was replaced between plan and read. Plan again, read again: then it is found as it is."""
+    """A segment vanished, shrank or was replaced between plan and read. Plan and read again."""
 
     def __str__(self) -> str:
         return f"{super().__str__()}; read again"
@@ -245,15 +245,15 @@ class OffsetOutOfRangeError(TidelogError):
 
 
 class UnsupportedForMessageFormatError(TidelogError):
-    """The message format (v0) knows no timestamps."""
+    """The message format (v0) has no timestamps."""
 
 
 class UnsupportedCompressionTypeError(TidelogError):
-    """A codec that the message format does not know."""
+    """A codec that the message format does not support."""
 
 
 class UnsupportedVersionError(TidelogError):
-    """A special timestamp or a field that no version of the request knows."""
+    """A special timestamp or a field that no version of the request supports."""
 
 
 class IndexFullError(TidelogError, ValueError):
@@ -261,17 +261,17 @@ class IndexFullError(TidelogError, ValueError):
 
 
 class InvalidOffsetError(TidelogError):
-    """An offset that goes backward where it must grow."""
+    """An offset that decreases but must increase."""
 
 
 class OffsetsOutOfOrderError(InvalidOffsetError):
-    """Batches of one follower's append whose offsets do not grow."""
+    """The offsets in a follower's append do not increase."""
 
 
 class UnexpectedAppendOffsetError(InvalidOffsetError):
     """A follower's append that begins below the log end; `found` is its first offset (or the first batch's last one).
 
-    `first_offset` and `last_offset` are those of all that was to be appended: an empty log may be started over there.
+    `first_offset` and `last_offset` cover the whole append: an empty log may be restarted at `first_offset`.
     """
 
     def __init__(self, message: str, *, first_offset: int = -1, last_offset: int = -1, **place: Any) -> None:
@@ -286,7 +286,7 @@ class UnexpectedAppendOffsetError(InvalidOffsetError):
 
 
 class OffsetOverflowError(TidelogError):
-    """An offset that cannot be expressed relative to its segment's base in an int32."""
+    """An offset too far from its segment's base offset to fit an int32."""
 
 
 class RecordTooLargeError(TidelogError):
@@ -306,7 +306,7 @@ class OutOfOrderSequenceError(ProducerError):
 
 
 class InvalidProducerEpochError(ProducerError):
-    """A batch of an epoch that was fenced by a newer one."""
+    """A batch with an epoch that a newer one has fenced."""
 
 
 class InvalidTxnStateError(ProducerError):
@@ -314,11 +314,13 @@ class InvalidTxnStateError(ProducerError):
 
 
 class ProducerFencedError(ProducerError):
-    """Another producer began with the same transactional id, or a transaction outlived its timeout: this one is at its end."""
+    """Another producer started with the same transactional id, or a transaction exceeded its timeout: this producer must be
+    closed.
+    """
 
 
 class TransactionCoordinatorFencedError(ProducerError):
-    """A marker of a coordinator that is not the newest one."""
+    """A marker from a coordinator that a newer one has replaced."""
 
 
 class ProtocolError(TidelogError):
@@ -326,7 +328,7 @@ class ProtocolError(TidelogError):
 
 
 class TooManyElementsError(ProtocolError):
-    """A request with more elements in its arrays than the reader was allowed to make."""
+    """A request whose arrays have more elements than the reader may create."""
 
 
 class InconsistentTopicIdError(TidelogError):
@@ -334,11 +336,11 @@ class InconsistentTopicIdError(TidelogError):
 
 
 class TopicExistsError(TidelogError):
-    """The topic is there already."""
+    """The topic exists already."""
 
 
 class BrokerError(TidelogError):
-    """A broker refused what it was asked for; `error_code` is Kafka's, `found` its name."""
+    """A broker answered with an error: `error_code` is Kafka's code, `found` its name."""
 
     def __init__(self, message: str, *, error_code: int = -1, **place: Any) -> None:
         super().__init__(message, **place)
@@ -350,37 +352,40 @@ class BrokerError(TidelogError):
 
 
 class RequestTimedOutError(BrokerError):
-    """No broker gave the answer in time."""
+    """No broker answered in time."""
 
 
 class BrokerUnreachableError(TidelogError, OSError):
-    """No connection to a broker, or it was lost; `path` is the broker's host:port."""
+    """A connection to a broker failed or was lost; `path` is the broker's host:port."""
 
 
 class SecurityProtocolError(TidelogError):
-    """A port speaks another security protocol than was asked for, or has no such SASL mechanism. `path` is its host:port.
+    """A port uses another security protocol than the client, or lacks the SASL mechanism. `path` is its host:port.
 
-    Trying again does not help.
+    A retry does not help.
     """
 
 
 class AuthenticationError(TidelogError):
-    """A password, a certificate or a token is refused, by the broker or of the broker; no secret is part of the message.
+    """The broker refused the client's password, certificate or token, or the client refused the broker's. The message holds no
+    secret.
 
-    Trying again does not help. Kafka: SASL_AUTHENTICATION_FAILED.
+    A retry does not help. Kafka: SASL_AUTHENTICATION_FAILED.
     """
 
 
 class StorageError(TidelogError, OSError):
-    """The file system refused: no space, no permission, an I/O error."""
+    """An operation of the file system failed: no space, no permission, an I/O error."""
 
 
 class LogOfflineError(StorageError):
-    """The partition was taken offline after an I/O error, or its log is closed; the message says which and why."""
+    """The partition went offline after an I/O error, or its log is closed; the message says which, and why."""
 
 
 class IncompleteLogWarning(UserWarning):
-    """An answer from a folder that lacks records which could change it. No error: it is what the files allow to say."""
+    """An answer from a folder that lacks records which could change it. It is the best answer that the files allow, so no
+    error.
+    """
 
 
 KAFKA_ERROR_CODES: dict[type[TidelogError], tuple[int, str]] = {
@@ -408,11 +413,11 @@ KAFKA_ERROR_CODES: dict[type[TidelogError], tuple[int, str]] = {
     ProducerFencedError: (90, "PRODUCER_FENCED"),
     InconsistentTopicIdError: (103, "INCONSISTENT_TOPIC_ID"),
 }
-"""Class → (code, name) of Kafka's protocol. A subclass answers as its nearest ancestor in this table."""
+"""Class → (code, name) in Kafka's protocol. A subclass has the code of its nearest ancestor in this table."""
 
 
 def kafka_error_code(error: type[TidelogError]) -> tuple[int, str]:
-    """Return Kafka's (code, name) for an error class; (-1, "UNKNOWN_SERVER_ERROR") where Kafka has none."""
+    """Return Kafka's (code, name) for an error class; (-1, "UNKNOWN_SERVER_ERROR") if Kafka has none."""
     for cls in error.__mro__:
         if cls in KAFKA_ERROR_CODES:
             return KAFKA_ERROR_CODES[cls]

@@ -1,4 +1,4 @@
-"""Packages that `pip install tidelog` leaves out, because few need them and some are large.
+"""Optional packages that `pip install tidelog` does not install: few users need them, and some are large.
 
 | extra | brings | for |
 |---|---|---|
@@ -20,7 +20,7 @@ from tidelog.errors import MissingPackageError
 
 @contextmanager
 def imported_from(extra: str, package: str) -> Iterator[None]:
-    """Raise MissingPackageError where an import in the block finds no module; `package` is what people call it."""
+    """Raise MissingPackageError if an import in the block finds no module; `package` is the package's common name."""
     try:
         yield
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""Names that a package exports from its modules, each imported when it is first used: the package alone costs nothing."""
+"""Lazy exports: a package imports each exported name from its module on first use, so importing the package itself is free."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 
 def lazy_exports(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """Return a `__getattr__` for `package`. `homes` are the names to export by the modules that define them.
+    """Return a `__getattr__` for `package`. `homes` maps each module to the names that it defines and the package exports.
 
-    What it returns raises AttributeError for any other name.
+    The returned function raises AttributeError for any other name.
     """
     home_of = {name: module for module, names in homes.items() for name in names}
 

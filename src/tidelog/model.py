@@ -1,16 +1,17 @@
-"""The words that every room shares: Kafka's names for places, ends, levels and topics, each defined here and nowhere else.
+"""Kafka's names that all packages share: partitions, special offsets and times, isolation levels, topics. Each is defined only
+here.
 
 | what | means |
 |---|---|
 | `TopicPartition` | a partition of a topic |
 | `Isolation` | what a reader may see of transactions; `ISOLATION_LEVELS` are its numbers in the protocol |
-| `LATEST` ... `LATEST_TIERED` | a place in a log that is asked for instead of a time (KIP-79, KIP-734, KIP-405) |
-| `UNKNOWN_OFFSET`, `NO_TIMESTAMP`, `NO_LEADER_EPOCH` | -1 where there is no offset, time or epoch |
-| `INTERNAL_TOPICS` | topics that Kafka keeps its own state in, and that no client writes to |
-| `METADATA_TOPIC` | where a Kafka with KRaft keeps its metadata: a log, but no topic of clients |
+| `LATEST` ... `LATEST_TIERED` | a position in a log, requested in place of a time (KIP-79, KIP-734, KIP-405) |
+| `UNKNOWN_OFFSET`, `NO_TIMESTAMP`, `NO_LEADER_EPOCH` | -1: no offset, no time, no epoch |
+| `INTERNAL_TOPICS` | topics that hold Kafka's own state; no client writes to them |
+| `METADATA_TOPIC` | the log that holds a KRaft cluster's metadata; clients do not see it as a topic |
 
-Values alone: no file, no socket, no clock. Words used by one room only stay in that room: where a read ends inside the
-engine (`storage.partition.watermarks.FetchIsolation`), how far a scan goes (`until`).
+Values only: no files, sockets or clocks. Names that one package alone uses stay there, such as
+`storage.partition.watermarks.FetchIsolation`.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ NO_TIMESTAMP: Final = -1
 NO_LEADER_EPOCH: Final = -1
 
 LATEST: Final = -1
-"""Instead of a time: the end of what may be read; instead of an offset: the log's end."""
+"""In place of a time: the end of what may be read; in place of an offset: the log end."""
 EARLIEST: Final = -2
-"""Instead of a time or an offset: the log's start."""
+"""In place of a time or an offset: the log start."""
 MAX_TIMESTAMP: Final = -3
-"""Instead of a time: the record with the largest timestamp."""
+"""In place of a time: the record with the largest timestamp."""
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 
@@ -72,7 +73,7 @@ ISOLATION_LEVELS: Final[dict[Isolation, int]] = {READ_UNCOMMITTED: 0, READ_COMMI
 
 
 def check_isolation(isolation: str) -> Isolation:
-    """Return a level that is one. Raises InvalidArgumentError: one that is misspelt must not show aborted records."""
+    """Return `isolation` if it is valid. Raises InvalidArgumentError: a misspelt level must not show aborted records."""
     for level in get_args(Isolation):
         if level == isolation:
             return level  # type: ignore[no-any-return]
@@ -93,5 +94,5 @@ _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def is_topic_name(name: str) -> bool:
-    """Whether Kafka takes `name` for a topic's: 1 to 249 of ASCII's letters, digits, ``.``, ``_``, ``-``; not ``.`` or ``..``."""
+    """Whether `name` is a valid topic name: 1 to 249 ASCII letters, digits, ``.``, ``_`` and ``-``; not ``.`` or ``..``."""
     return len(name) <= MAX_TOPIC_NAME_LENGTH and name not in (".", "..") and _TOPIC_NAME.fullmatch(name) is not None

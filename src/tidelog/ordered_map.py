@@ -1,4 +1,4 @@
-"""Work on several things at a time, on threads, with the answers in the order of the things: for work that releases the GIL."""
+"""A map over threads that yields results in the order of its items: for work that releases the GIL."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ _Result = TypeVar("_Result")
 
 
 def ordered_map(work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int) -> Iterator[_Result]:
-    """Yield `work(item)` for each item, up to `threads` at a time. An exception of one of them is raised in its turn.
+    """Yield `work(item)` for each item, in order; up to `threads` run at a time. An exception is raised in place of its item's
+    result.
 
-    Items are taken one by one as there is room; no more than `threads` answers wait. Closing the iterator early waits for
-    what has begun.
+    Items are taken one by one as threads become free; at most `threads` results are buffered. Closing the iterator early waits
+    for the running calls.
     """
     if threads <= 1:
         yield from map(work, items)

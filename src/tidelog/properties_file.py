@@ -1,8 +1,8 @@
-r"""Java's files of properties: `server.properties`, `client.properties`.
+r"""Java properties files: `server.properties`, `client.properties`.
 
 `key=value`, `key: value` or `key value` a line, `#` and `!` begin comments, a line that ends in an odd number of backslashes
-continues in the next one, `\t \n \r \f` and `\uXXXX` are escapes, and a backslash before anything else stands for that. A later
-line wins over an earlier one of the same key.
+continues in the next one, `\t \n \r \f` and `\uXXXX` are escapes, and a backslash before any other character stands for that
+character. Of several lines with the same key, the last wins.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ _BAD_UNICODE = re.compile(r"(?<!\\)(?:\\\\)*\\u(?![0-9a-fA-F]{4})")
 
 
 def read_properties_file(path: str | Path) -> dict[str, str]:
-    """Read a file of Java's format. Raises StorageError, InvalidArgumentError for an escape that is none, or what is not text."""
+    """Read a file in Java's format. Raises StorageError, and InvalidArgumentError for a wrong escape or a file that is not
+    text.
+    """
     try:
-        text = Path(path).read_text("latin-1")  # Java's encoding of these files; it has no wrong bytes.
+        text = Path(path).read_text("latin-1")  # Java's encoding of these files: every byte is valid.
     except OSError as error:
         raise StorageError(f"cannot read the properties: {error.strerror}", path=path) from error
-    if "\0" in text:  # Java takes that as well, and a broker would run with defaults, and none of what was meant.
+    if "\0" in text:  # Java accepts this too, and a broker would run with defaults instead of the intended settings.
         raise InvalidArgumentError(
             "not a properties file", path=path, found=f"a zero byte at position {text.index(chr(0))}", expected="text"
         )
@@ -65,7 +67,7 @@ def _logical_lines(text: str) -> Iterator[str]:
         if line and not is_open:
             yield line
             line = ""
-    if is_open:  # The file ends in a backslash, or in one and a line's end: to Java a line even if nothing else is in it.
+    if is_open:  # The file ends in a backslash, perhaps with a line end: Java counts it as a line even if it is otherwise empty.
         yield line
 
 
@@ -73,5 +75,5 @@ def _unescaped(text: str) -> str:
     if "\\" not in text:
         return text
     plain = _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else _ESCAPES.get(match[2] or "", match[2] or ""), text)
-    # An escape is a unit of UTF-16: two of them may be one character, and half of one is none.
+    # An escape is a UTF-16 code unit: two may form one character, and a lone surrogate is none.
     return plain.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace")

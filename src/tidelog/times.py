@@ -20,12 +20,12 @@ A time without offset or zone is in the zone that the caller names, else in that
 else in UTC. Python callers may also pass an `int` (epoch milliseconds), a `datetime` or a `date`; naive ones are in that
 zone, too.
 
-Invariants: a parsed time is an int64 that is not negative, because Kafka keeps negative values for its special targets
-and for "no timestamp"; anything finer than a millisecond is floored; `parse_time(format_time(ms)) == ms` for each such
-value. The calendar is computed here and not by `datetime`, whose years end at 9999: a log may hold microseconds stored as
-milliseconds, and they must be shown, not crash. Zones are `tidelog.zones`.
+Invariants: a parsed time is a non-negative int64, because Kafka reserves negative values for its special targets and for "no
+timestamp"; anything finer than a millisecond is floored; `parse_time(format_time(ms)) == ms` for each such value. The calendar is
+computed here and not by `datetime`, whose years end at 9999: a log may hold microseconds stored as milliseconds, which must be
+displayed without an error. Zones are `tidelog.zones`.
 
-Everybody may call this. It reads no clock of its own.
+Any layer may import this. It reads no clock of its own.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ACCEPTED = (
     "2013-07-10, 2013-07-10T09:30:00Z, yesterday 09:00, last monday, 09:00 Europe/Berlin, epoch milliseconds, now, "
     "or a time ago as -3d, -90m, -1h30m"
 )
-"""What a time may look like, in one line, for messages and help texts."""
+"""The accepted forms of a time, in one line, for messages and help texts."""
 
 Time = str | int | date
 """What `parse_time` accepts; a `datetime` is a `date`."""
@@ -82,18 +82,18 @@ _LOCAL = re.compile(
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
 
 _MAX_DATETIME_MS = 253_402_214_400_000
-"""The last day that `datetime` knows begins here, in UTC."""
+"""The start of the last day that `datetime` supports, in UTC."""
 
-# Longer texts are no times; Python itself refuses to convert some thousands of digits with an error of its own.
+# Longer texts are not times, and Python raises its own error for thousands of digits.
 _MAX_TEXT = 100
 
 
 def parse_time(value: Time, clock: Clock, *, zone: str | None = None, start_ms: int | None = None) -> int:
-    """Return epoch milliseconds for a time as a person or a program gives it.
+    """Return epoch milliseconds for a time as a person or a program writes it.
 
     Args:
         value: the time, see the module.
-        clock: answers for "now", and is asked only where the value is relative to it.
+        clock: gives "now"; it is read only if the value is relative to it.
         zone: the name of the zone of a value without one. [default: that of TIDELOG_TZ, else UTC]
         start_ms: the start of the range that ends at the value, for `+15m`.
 
@@ -106,7 +106,7 @@ def parse_time(value: Time, clock: Clock, *, zone: str | None = None, start_ms: 
     if isinstance(value, str):
         return _parse_text(value, clock, zone, start_ms)
     if isinstance(value, int):
-        # Python refuses to print a number of thousands of digits, with an error of its own.
+        # Python raises its own error when it prints a number of thousands of digits.
         return _checked(value, str(value) if value.bit_length() <= 64 else "a number of more than 64 bits")
     return _checked(_from_date(value, zone), str(value))
 
@@ -148,9 +148,9 @@ def show_timestamp(timestamp: int) -> str:
 
 
 def doubtful_unit(number: int) -> str | None:
-    """Return what to say of a number that is taken as epoch milliseconds and is more likely of another unit; None for others.
+    """Return a warning for a number that is read as epoch milliseconds but is more likely in another unit; else None.
 
-    Numbers of up to 8 digits are no recent time in any unit, and not doubted.
+    Numbers of up to 8 digits are no recent time in any unit, and get no warning.
     """
     if number < 10**8 or number in LIKELY_MS:
         return None
@@ -161,9 +161,9 @@ def doubtful_unit(number: int) -> str | None:
 
 
 def parse_duration(text: str) -> int:
-    """Return the milliseconds of a span of time: ``7d``, ``1h30m``, ``45s``, or digits alone, which are milliseconds.
+    """Return the milliseconds of a duration: ``7d``, ``1h30m``, ``45s``, or digits alone, which are milliseconds.
 
-    Raises InvalidArgumentError for anything else, and for a span beyond an int64.
+    Raises InvalidArgumentError for anything else, and for a duration beyond an int64.
     """
     stripped = text.strip()
     match = _DURATION.fullmatch(stripped) if len(stripped) <= _MAX_TEXT else None
@@ -310,8 +310,8 @@ def _days_in_month(year: int, month: int) -> int:
     return 29 if month == 2 and _is_leap(year) else _DAYS_IN_MONTH[month - 1]
 
 
-# The calendar below starts its years in March, so that the leap day is the last day of a year and the lengths of the
-# months repeat evenly (153 days in five of them); 400 years are 146097 days, whatever they start with.
+# The calendar below starts its years in March, so that the leap day is a year's last day and the month lengths repeat evenly (153
+# days in five months). Any 400 years have 146097 days.
 _DAYS_IN_400_YEARS = 146_097
 _MARCH_0000_TO_1970 = 719_468
 
@@ -329,7 +329,7 @@ def _days_of_date(year: int, month: int, day: int) -> int:
 def _date_of_days(days: int) -> tuple[int, int, int]:
     """The date (year, month, day) that many days after 1970-01-01."""
     era, day_of_era = divmod(days + _MARCH_0000_TO_1970, _DAYS_IN_400_YEARS)
-    # Every fourth year is a day longer, every hundredth not, the last one of the era is again.
+    # Every fourth year has a leap day, every hundredth does not, every four hundredth does.
     year_of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
     march_month = (5 * day_of_year + 2) // 153

@@ -1,13 +1,13 @@
-"""State machines as tables: from each state, to which others, and what does that.
+"""State machines as tables: the transitions from each state, and what causes each.
 
-| reads a table | and |
+| reader | use of the table |
 |---|---|
-| the code that moves | refuses what is not in it (`checked`): that is a bug, and is not done |
-| tests | drive what owns the machine, and look at every move |
-| docs | show it: docs/states.md has a row a move |
+| the code that changes a state | refuses a transition that is not in it (`checked`): it is a bug |
+| tests | drive the machine's owner and check every transition |
+| docs | docs/states.md has a row for each transition |
 
-A machine's module has its table as `TRANSITIONS`; `None` stands for "not there yet" or "not there any more". A move that is not
-in the table for want of a line is refused, too: so the tables are whole.
+A machine's module holds its table as `TRANSITIONS`; `None` stands for "not yet created" or "removed". Tables must be complete: a
+transition without a line is refused.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from tidelog.errors import IllegalStateError
 S = TypeVar("S", bound=Hashable)
 
 Transitions: TypeAlias = Mapping[S, Mapping[S, str]]
-"""From a state to the others, with what does it."""
+"""For each state: the states that may follow, and what causes each transition."""
 
 
 def checked(transitions: Transitions[S], before: S, after: S, what: str) -> S:
-    """Return `after`; `what` is what moves. Raises IllegalStateError if the table has no such move."""
+    """Return `after`; `what` names the thing that changes its state. Raises IllegalStateError if the table lacks the
+    transition.
+    """
     if after not in transitions.get(before, ()):
         allowed = ", ".join(map(name_of, transitions.get(before, ()))) or "nothing"
         raise IllegalStateError(f"{what} cannot go from {name_of(before)}", found=name_of(after), expected=allowed)
@@ -33,7 +35,7 @@ def checked(transitions: Transitions[S], before: S, after: S, what: str) -> S:
 
 
 def name_of(state: Hashable) -> str:
-    """Return a state's name as Kafka writes it, where it is one of Kafka's."""
+    """Return a state's name, as Kafka writes it if it is one of Kafka's."""
     if state is None:
         return "-"
     text = getattr(state, "text", None) or (state.value if isinstance(state, Enum) else state)

@@ -74,7 +74,7 @@ def _truncate(case: Case, work_dir: Path, scale: float) -> Iterator[Measurement]
 
 
 def _cut(log: PartitionLog, target: int, written: WrittenLog) -> dict[str, float]:
-    """Cut a log at an offset, and say what became of its time indexes."""
+    """Truncate a log at an offset, and return the state of its time indexes."""
     entries = [
         segment.base_offset + relative
         for segment in log.segments

@@ -1,4 +1,4 @@
-"""What becomes of option 3's index when replicas crash, and what retention and rolling then do. One case is one history.
+"""Option 3's index after replicas crash, and what retention and rolling then do. One case is one history.
 
 | history | |
 |---|---|

@@ -54,10 +54,10 @@ OLD_FORMAT = {"message.format.version": "0.9.0"}
 
 @dataclass(eq=False)
 class Kept:
-    """What became of a scenario's messages on one cluster. Arrays are by offset: what was refused has none."""
+    """A scenario's messages on one cluster, after appends and retention. Arrays are by offset; refused messages have none."""
 
     messages: Messages
-    """Those that were appended."""
+    """The appended messages."""
     stamps_ms: Int64s
     """The timestamps that they have in the log."""
     clock_ms: Int64s
@@ -121,7 +121,7 @@ def run(
     old_format_until_ms: int = 0,
     properties: Mapping[str, PropertyValue] | None = None,
 ) -> Kept:
-    """Have a broker take the messages and keep them by its retention until `until_ms`; say what became of each.
+    """Append the messages to a broker and apply its retention until `until_ms`; return the fate of each.
 
     Until `old_format_until_ms` (truth) the topic is in format 0.9.0, whose messages have no timestamps. Files then get the
     broker's time, as they would on a machine whose clock is the broker's.

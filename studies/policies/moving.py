@@ -1,4 +1,4 @@
-"""What becomes of retention when a partition moves to another broker, and when its format changes: on the real engine.
+"""Retention after a partition moves to another broker, and after its format changes: on the real engine.
 
 | part | what |
 |---|---|

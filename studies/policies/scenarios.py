@@ -41,7 +41,7 @@ MADE_DAYS = 5
 RETENTION_MS = 2 * DAY_MS
 SEGMENT_MS = 3 * HOUR_MS
 CHECK_MS = 30 * MINUTE_MS
-"""Between two looks for segments to delete (log.retention.check.interval.ms)."""
+"""The interval between two retention runs (log.retention.check.interval.ms)."""
 AFTER_MAX_MS = HOUR_MS
 """The sanity check: message.timestamp.after.max.ms, where it is on."""
 END_MS = EPOCH_MS + 11 * DAY_MS

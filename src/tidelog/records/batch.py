@@ -1,7 +1,7 @@
 """The header of a record batch: the unit in which a log is written, checked, indexed and walked.
 
-Every batch, whatever its message format, starts with the same four fields, so that a walker needs no more than these
-to go from batch to batch (spec §10)::
+Every batch, whatever its message format, starts with the same four fields; a walker needs only these to go from batch to batch
+(spec §10)::
 
     offset  size  field
     0       8     base offset (v2) or offset of the message or wrapper (v0, v1)
@@ -22,7 +22,7 @@ to go from batch to batch (spec §10)::
 
 Neither the base offset nor the leader epoch is under the checksum of v2, because the leader assigns them in place.
 
-Pure: functions of bytes. Anyone above `records/` may call them.
+Pure functions of bytes. Any layer above `records/` may call them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tidelog.records.kernel import crc32c
 PathLike: TypeAlias = str | os.PathLike[str] | None
 
 LOG_OVERHEAD = 12
-"""Bytes in front of what the length field counts: base offset and length."""
+"""Bytes before those that the length field counts: base offset and length."""
 
 HEADER_BYTES = 61
 """Size of a v2 batch header, and so the smallest v2 batch."""
@@ -80,7 +80,7 @@ _V2 = Struct(">qiibIhiqqqhii")
 
 
 class BatchHeader(NamedTuple):
-    """A batch's header. Offsets and timestamps (ms) are absolute; -1 stands for "none"."""
+    """A batch's header. Offsets and timestamps (ms) are absolute; -1 means none."""
 
     position: int
     """Byte position of the batch in its file."""
@@ -92,15 +92,17 @@ class BatchHeader(NamedTuple):
     crc: int
     attributes: int
     base_timestamp: int
-    """v2: of the first record, or the delete horizon (bit 6). v0, v1: the same as `max_timestamp`."""
+    """v2: the first record's timestamp, or the delete horizon (bit 6). v0, v1: the same as `max_timestamp`."""
     max_timestamp: int
-    """v2: largest of the records, or the append time. v1: of the message or wrapper. v0: -1."""
+    """v2: the largest timestamp of the records, or the append time. v1: the message's or wrapper's timestamp. v0: -1."""
     leader_epoch: int
     producer_id: int
     producer_epoch: int
     base_sequence: int
     record_count: int
-    """v2: records in the batch, fewer than its offsets after a compaction. v0, v1: -1, the header does not say."""
+    """v2: records in the batch; after a compaction, fewer than its offsets. v0, v1: -1, because the header does not have the
+    count.
+    """
 
     @property
     def end_position(self) -> int:
@@ -114,7 +116,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """Codec of the records. Raises CorruptBatchError for an id that no codec has."""
+        """Codec of the records. Raises CorruptBatchError for an unknown codec id."""
         codec_id = self.attributes & CODEC_MASK
         if codec_id > Codec.ZSTD:
             raise CorruptBatchError(
@@ -141,17 +143,17 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether its records are control records, such as transaction markers (v2)."""
+        """Whether the records are control records, such as transaction markers (v2)."""
         return self.magic >= 2 and self.attributes & CONTROL_BIT != 0
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Whether `base_timestamp` says from when on the cleaner may drop the batch's tombstones."""
+        """Whether `base_timestamp` is the time from which the cleaner may drop the batch's tombstones."""
         return self.magic >= 2 and self.attributes & DELETE_HORIZON_BIT != 0
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """Return from when on the cleaner may drop tombstones (epoch ms), None if the batch does not say (KIP-534)."""
+        """Return the time (epoch ms) from which the cleaner may drop tombstones; None if the batch has none (KIP-534)."""
         return self.base_timestamp if self.has_delete_horizon else None
 
     @property
@@ -161,14 +163,16 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; sequences wrap from 2^31 - 1 to 0. -1 without a base sequence."""
+        """Sequence of the last record; sequences wrap from 2^31 - 1 to 0. -1 if there is no base sequence."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return increment_sequence(self.base_sequence, self.last_offset - self.base_offset)
 
 
 def _read_header_fast(buffer: Bytes, index: int, position: int) -> BatchHeader | None:
-    """Parse 61 bytes that are there as `read_header` does; None if they are no v2 header or break its rules: ask that."""
+    """Parse a v2 header, 61 bytes, as `read_header` does. None if it is no v2 header or breaks a rule: `read_header` then
+    decides.
+    """
     (
         base_offset,
         length,
@@ -211,8 +215,8 @@ def _read_header_fast(buffer: Bytes, index: int, position: int) -> BatchHeader |
 def read_header(buffer: Bytes, index: int = 0, position: int = 0, path: PathLike = None) -> BatchHeader:
     """Parse the header at `buffer[index:]` of the batch at file position `position`.
 
-    Only the header must be there, not the whole batch. Raises CorruptBatchError where the fields contradict the format or
-    the header is cut off; the checksum is not looked at (`check_crc`).
+    The buffer may end after the header. Raises CorruptBatchError if the fields contradict the format or the header is cut off.
+    Does not verify the checksum (see `check_crc`).
     """
     available = len(buffer) - index
     if available < MIN_HEADER_BYTES:
@@ -255,7 +259,7 @@ def read_header(buffer: Bytes, index: int = 0, position: int = 0, path: PathLike
 def iter_headers(buffer: Bytes, position: int = 0, path: PathLike = None) -> Iterator[BatchHeader]:
     """Yield the headers of the batches in `buffer`, whose first byte is at file position `position`.
 
-    A partial batch at the end is no error: the walk stops in front of it, as Kafka's does (spec §4.15).
+    A partial batch at the end is no error: the walk stops before it, as Kafka's does (spec §4.15).
     Raises CorruptBatchError.
     """
     index = 0
@@ -275,13 +279,13 @@ def iter_headers(buffer: Bytes, position: int = 0, path: PathLike = None) -> Ite
 
 
 def compute_crc(magic: int, batch: Bytes) -> int:
-    """Return the checksum that `batch` (exactly its bytes) should carry: CRC-32C for v2, CRC-32 for v0 and v1."""
+    """Return the checksum that `batch` (exactly one batch's bytes) should have: CRC-32C for v2, CRC-32 for v0 and v1."""
     view = memoryview(batch)
     return crc32c(view[21:]) if magic == 2 else zlib.crc32(view[16:])
 
 
 def check_crc(header: BatchHeader, batch: Bytes, path: PathLike = None) -> None:
-    """Raise CorruptBatchError unless `batch` (exactly the batch's bytes) has the length and checksum that `header` states."""
+    """Raise CorruptBatchError unless `batch` (exactly one batch's bytes) has the length and checksum in `header`."""
     size = len(batch)
     if size != header.size:
         raise CorruptBatchError(
@@ -299,10 +303,10 @@ def check_crc(header: BatchHeader, batch: Bytes, path: PathLike = None) -> None:
 
 
 def increment_sequence(sequence: int, by: int) -> int:
-    """Return the sequence number `by` records later; after 2^31 - 1 comes 0."""
+    """Return the sequence number `by` records later; 0 follows 2^31 - 1."""
     return (sequence + by) & 0x7FFFFFFF
 
 
 def decrement_sequence(sequence: int, by: int) -> int:
-    """Return the sequence number `by` records earlier; before 0 comes 2^31 - 1."""
+    """Return the sequence number `by` records earlier; 2^31 - 1 precedes 0."""
     return (sequence - by) & 0x7FFFFFFF

@@ -1,14 +1,14 @@
-"""Batches out of records, byte for byte as Kafka 3.9.1 lays them out.
+"""Batches built from records, byte for byte as Kafka 3.9.1 builds them.
 
-Two ways in: `build_batch_v2` from single records, `build_batch_v2_from_columns` from Arrow-like columns without an object
-per record. Header fields are those of `batch`.
+`build_batch_v2` takes single records; `build_batch_v2_from_columns` takes Arrow-like columns, without an object per record.
+`batch` describes the header fields.
 
     field            CreateTime                    LogAppendTime
     base timestamp   the first record's            the first record's: deltas keep the producers' times
     max timestamp    largest of the records        the append time
     with a delete horizon, the base timestamp is the horizon and deltas are relative to it
 
-The engine's validation (rewriting what producers send) is not here, but uses these functions.
+`validation`, which rewrites the batches of producers, uses these functions.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Headers = Iterable[tuple[str, bytes | None]]
 
 
 class Producer(NamedTuple):
-    """A batch's producer: the fields of idempotent and transactional producers; all -1 for others."""
+    """The producer fields of a batch; all -1 unless the producer is idempotent or transactional."""
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
@@ -61,14 +61,14 @@ NO_PRODUCER = Producer()
 
 
 class BuiltBatch(NamedTuple):
-    """A finished batch and what an append to a log needs to know of it."""
+    """A finished batch, with the facts that an append to a log needs."""
 
     data: bytearray
     base_offset: int
     last_offset: int
     record_count: int
     max_timestamp: int
-    """Largest timestamp (ms), -1 for none; the append time for LogAppendTime."""
+    """Largest timestamp (ms), -1 if there is none; the append time for LogAppendTime."""
 
 
 def pack_header_v2(
@@ -87,7 +87,7 @@ def pack_header_v2(
     is_control: bool = False,
     has_delete_horizon: bool = False,
 ) -> None:
-    """Write header and checksum into the first 61 bytes of `buffer`, the rest of which is the records as they will be stored."""
+    """Write header and checksum into the first 61 bytes of `buffer`; the rest holds the records as they will be stored."""
     if not 0 <= last_offset - base_offset <= MAX_OFFSET_DELTA:
         raise InvalidArgumentError(
             "offsets of one batch too far apart", found=f"{base_offset} to {last_offset}", expected="less than 2^31"
@@ -136,7 +136,7 @@ def build_empty_batch_v2(
     is_transactional: bool = False,
     is_control: bool = False,
 ) -> bytearray:
-    """Return a batch without records, which a cleaner leaves behind so that a producer's last sequence stays known."""
+    """Return a batch without records. The cleaner writes one to keep a producer's last sequence."""
     buffer = bytearray(HEADER_BYTES)
     pack_header_v2(
         buffer,
@@ -176,11 +176,11 @@ def build_batch_v2_from_columns(
     is_control: bool = False,
     delete_horizon_ms: int | None = None,
 ) -> BuiltBatch:
-    """Build one batch from entries `first` to `last` (exclusive) of columns, or from as many as `limit_bytes` uncompressed
-    bytes hold.
+    """Build one batch from entries `first` to `last` (exclusive) of columns, or from as many as fit in `limit_bytes`
+    uncompressed.
 
-    `timestamps` are int64 (ms), `keys`, `values` and encoded `headers` columns of bytes. `indices` (int32) say which row an
-    entry is. `record_count` of the result says how many entries went in: at least one.
+    `timestamps` are int64 (ms), `keys`, `values` and encoded `headers` columns of bytes. `indices` (int32) map an entry to its
+    row. `record_count` of the result is the number of entries in the batch: at least one.
     """
     end = (len(timestamps) if indices is None else len(indices)) if last is None else last
     limit = kernel.NO_LIMIT if limit_bytes is None else limit_bytes - HEADER_BYTES
@@ -245,10 +245,11 @@ def build_batch_v2(
     is_control: bool = False,
     delete_horizon_ms: int | None = None,
 ) -> bytearray:
-    """Build one batch of `records`, whose offsets must grow; the batch's base offset is the first one's unless given.
+    """Build one batch of `records`, whose offsets must increase; the base offset defaults to the first record's offset.
 
     The records' own timestamps are written; with LogAppendTime they stay readable as create times, and `append_time` is the
-    batch's. Raises InvalidArgumentError for no records, offsets that do not grow or span 2^31, negative timestamps.
+    batch's timestamp. Raises InvalidArgumentError if there are no records, if offsets do not increase or span 2^31, or if a
+    timestamp is negative.
     """
     if not records:
         raise InvalidArgumentError("a batch without records")
@@ -294,7 +295,7 @@ def build_end_txn_marker(
     coordinator_epoch: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytearray:
-    """Return the control batch by which a coordinator commits or aborts `producer`'s transaction."""
+    """Return the control batch with which a coordinator commits or aborts `producer`'s transaction."""
     if control_type not in (ControlType.ABORT, ControlType.COMMIT):
         raise InvalidArgumentError("a transaction ends with ABORT or COMMIT", found=control_type.name)
     if producer.producer_id == NO_PRODUCER_ID:
@@ -304,7 +305,7 @@ def build_end_txn_marker(
 
 
 def binary_column(entries: Sequence[bytes | None]) -> kernel.BinaryColumn:
-    """Return byte strings, None for null, as a column that the kernel can encode."""
+    """Return byte strings (None for null) as a column that the kernel can encode."""
     if None not in entries:
         present = cast("Sequence[bytes]", entries)
         offsets = array("i", accumulate(map(len, present), initial=0))
@@ -321,7 +322,7 @@ def binary_column(entries: Sequence[bytes | None]) -> kernel.BinaryColumn:
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """Return headers as they are in a v2 record: their number, then each key and value."""
+    """Return headers as a v2 record stores them: their number, then each key and value."""
     parts = [b""]
     count = 0
     for key, value in headers:

@@ -1,10 +1,10 @@
-"""Rows of columns as batches: which partition each key goes to, how many rows fill a batch, and the batch.
+"""Batches from columns: the partition of each key, the number of rows that fit into a batch, and the batch itself.
 
     batches = ColumnBatches(timestamps, BinaryBuffers..., BinaryBuffers...)
     rows = batches.fitting(indices, first, limit_bytes)
     batch = batches.build(indices, first, first + rows)
 
-For callers that hold columns in Arrow's layout; nothing here knows Arrow, and no record becomes an object.
+For callers that hold columns in Arrow's layout. Nothing here depends on Arrow, and no object is made per record.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidelog.records.kernel import BinaryColumn, murmur2_partitions, size_record
 
 
 class BinaryLayout(NamedTuple):
-    """A column of byte strings in Arrow's binary layout; each part is anything with the buffer protocol."""
+    """A column of byte strings in Arrow's binary layout; each part supports the buffer protocol."""
 
     offsets: Any
     """int32, at least `first + length + 1` of them."""
@@ -31,7 +31,7 @@ class BinaryLayout(NamedTuple):
 
 
 class ColumnBatches:
-    """Rows to be written: int64 `timestamps` (epoch ms), `keys`, `values`, and `headers` as `builder.encode_headers` has them."""
+    """Rows to write: int64 `timestamps` (epoch ms), `keys`, `values`, and `headers` as `builder.encode_headers` returns them."""
 
     def __init__(
         self,
@@ -49,17 +49,17 @@ class ColumnBatches:
         self._codec = codec
 
     def fitting(self, indices: memoryview, first: int, limit_bytes: int) -> int:
-        """Return how many of the rows `indices[first:]` (int32) a batch of `limit_bytes`, uncompressed, holds: at least one."""
+        """Return how many of the rows `indices[first:]` (int32) fit into a batch of `limit_bytes` uncompressed: at least one."""
         rows: int = self._size(indices, first, len(indices), limit_bytes)[0]
         return rows
 
     def size_bytes(self, indices: memoryview, first: int, last: int) -> int:
-        """Return the size of the batch of the rows `indices[first:last]`, uncompressed."""
+        """Return the uncompressed size of a batch with the rows `indices[first:last]`."""
         size: int = self._size(indices, first, last, 2**62)[1]
         return size + HEADER_BYTES
 
     def build(self, indices: memoryview, first: int, last: int) -> bytearray:
-        """Return the batch of the rows `indices[first:last]`, of base offset 0."""
+        """Return a batch with the rows `indices[first:last]` and base offset 0."""
         return build_batch_v2_from_columns(
             self._timestamps,
             self._keys,
@@ -89,6 +89,6 @@ class ColumnBatches:
 
 
 def partitions_of(keys: BinaryLayout, partitions: int) -> array[int]:
-    """Return, as int32, the partition that Kafka's default partitioner gives each key, -1 where it is null."""
+    """Return the partition (int32) that Kafka's default partitioner assigns to each key; -1 for a null key."""
     chosen: array[int] = murmur2_partitions(BinaryColumn(*keys), partitions)
     return chosen

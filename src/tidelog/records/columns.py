@@ -1,14 +1,14 @@
-"""Many batches into columns: the bulk way to read records, without an object per record.
+"""Batches decoded into columns: the bulk way to read records, without an object per record.
 
     columns = Columns(min_timestamp=start_ms, end_timestamp=end_ms)
     for header in iter_headers(buffer):
         columns.add(header, buffer, header.position)
     offsets, values = columns.offsets(), columns.values()
 
-What comes out are buffers in Arrow's layouts (native byte order), which `sources/` wraps without a copy; nothing here knows
-Arrow. Each buffer is a fresh one that later calls leave alone, except that views point into the buffers that were added.
+The results are buffers in Arrow's layouts (native byte order), which `sources/` wraps without a copy; nothing here depends on
+Arrow. Later calls do not change a returned buffer. Views point into the buffers that were added.
 
-A batch is validated whole before any of its rows count. One `Columns` belongs to one thread; the kernel releases the GIL.
+A whole batch is validated before any of its rows is added. One `Columns` belongs to one thread; the kernel releases the GIL.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAX_BUFFER_BYTES = (1 << 31) - 1
 
 
 class TimeBuffers(NamedTuple):
-    """int64 epoch ms and a validity bitmap (least significant bit first), None if every row has a time."""
+    """int64 epoch ms and a validity bitmap (least significant bit first); None if every row has a time."""
 
     data: bytes
     validity: bytearray | None
@@ -79,12 +79,12 @@ class HeaderBuffers(NamedTuple):
 
 
 class Columns:
-    """Collects those records of batches that are within bounds, as columns.
+    """Collects the records within bounds, as columns.
 
     The bounds are `min_timestamp <= timestamp < end_timestamp` (epoch ms) and `min_offset <= offset < end_offset`; None is no
-    bound. With a time bound, records that carry no timestamp are outside, and are counted.
-    `names` (of `COLUMN_NAMES`; None for all) says which columns will be asked for: without key, value and headers no buffer
-    is kept. Control batches are left out unless `include_control`. `limit_bytes` bounds what one batch may decompress to.
+    bound. With a time bound, records without a timestamp are outside, and are counted.
+    `names` (of `COLUMN_NAMES`; None for all) lists the columns that will be read: without key, value and headers no buffer is
+    kept. Control batches are left out unless `include_control`. `limit_bytes` bounds what one batch may decompress to.
     """
 
     def __init__(
@@ -135,26 +135,26 @@ class Columns:
         self._rows.set_bounds(min_timestamp, end_timestamp, min_offset, end_offset)
 
     def add(self, header: BatchHeader, buffer: Bytes, index: int = 0, path: PathLike = None) -> int:
-        """Append the records inside the bounds of the batch at `buffer[index:]`; return how many.
+        """Append the records of the batch at `buffer[index:]` that are within bounds; return their number.
 
-        Handing in one large buffer again and again, with another `index`, is cheaper than a slice per batch. The buffer must
-        not change until `clear`, and must not be larger than 2 GiB.
-        Raises CorruptBatchError, InvalidRecordError, DecompressionError; nothing was appended then.
+        Passing one large buffer with different `index` values is cheaper than a slice per batch. The buffer must not change until
+        `clear`, and must not be larger than 2 GiB. Raises CorruptBatchError, InvalidRecordError or DecompressionError, and then
+        appends nothing.
         """
-        # Once per batch, and batches may hold a single record: fields are unpacked at once, and the common kind goes to the
-        # kernel directly.
+        # This runs once per batch, and a batch may hold a single record: fields are unpacked at once, and the common kind goes
+        # directly to the kernel.
         _, size, base_offset, last_offset, magic, crc, attributes, base_timestamp, max_timestamp, _, _, _, _, count = header
         is_v2 = magic == 2
         if buffer is not self._viewed:
             self._view_buffer(buffer)
-        # Before anything in the header leaves records out: a flipped bit makes any batch a control batch.
+        # Verify before the header excludes any record: a flipped bit can turn any batch into a control batch.
         if self.check_crc:
             batch = self._view[index : index + size]
             if not is_v2 or len(batch) != size or crc32c(batch[21:]) != crc:
                 batches.check_crc(header, batch, path)
         if attributes & CONTROL_BIT and is_v2 and not self.include_control:
             return 0
-        # A legacy wrapper's offset is that of its last record: the ones before it may still be inside.
+        # A legacy wrapper has the offset of its last record: earlier records may still be inside the bounds.
         if last_offset < self._low_offset or (base_offset > self._high_offset and is_v2):
             return 0
         if self._is_timed and self._is_outside_of_time(header):
@@ -162,7 +162,7 @@ class Columns:
         if not is_v2 or attributes & CODEC_MASK:
             return self._add_by_scanner(header, buffer, index, path)
         if index + size > len(self._view):
-            return self._add_by_scanner(header, buffer, index, path)  # which says what is wrong with that
+            return self._add_by_scanner(header, buffer, index, path)  # raises the specific error
         is_new = buffer is not self._last_source
         appended = kernel.scan_records_v2(
             self._rows,
@@ -193,7 +193,7 @@ class Columns:
         self._viewed = buffer
 
     def _add_by_scanner(self, header: BatchHeader, buffer: Bytes, index: int, path: PathLike) -> int:
-        """Append a batch that is compressed or of an old format."""
+        """Append a batch that is compressed or in an old format."""
         is_in_place = not header.is_compressed and buffer is self._last_source
         source = len(self._sources) - 1 if is_in_place else len(self._sources)
         appended, data = scan_batch(self._rows, header, buffer, index, source=source, limit_bytes=self.limit_bytes, path=path)
@@ -204,23 +204,23 @@ class Columns:
     def _keep(self, source: Bytes) -> None:
         self._sources.append(source)
         self._last_source = source
-        # Compressed and other batches of one buffer may take turns: that buffer is then in the list again and again.
+        # If compressed and uncompressed batches of one buffer alternate, that buffer is in the list several times.
         if source is not self._last_buffer:
             self._source_bytes += len(source)
         if source is self._viewed:
             self._last_buffer = source
 
     def _is_outside_of_time(self, header: BatchHeader) -> bool:
-        """Whether the header alone, its checksum verified, says that no record is inside the time bounds."""
+        """Whether the header alone, its checksum verified, shows that no record is inside the time bounds."""
         largest = header.max_timestamp
         if largest == NO_TIMESTAMP:
-            return False  # its records must be counted as being without one
+            return False  # its records must be counted as records without a timestamp
         if self.min_timestamp is not None and largest < self.min_timestamp:
             return True
         return self.end_timestamp is not None and largest >= self.end_timestamp and header.timestamp_type == LOG_APPEND_TIME
 
     def clear(self) -> None:
-        """Forget rows, counters and buffers; keep bounds and memory."""
+        """Clear rows, counters and buffers; keep bounds and memory."""
         self._rows.clear()
         self._sources = []
         self._last_source = None
@@ -229,7 +229,7 @@ class Columns:
         self._view = memoryview(b"")
         self._source_bytes = 0
 
-    # --- How much there is ---
+    # --- Counts and sizes ---
 
     @property
     def rows(self) -> int:
@@ -238,12 +238,14 @@ class Columns:
 
     @property
     def without_timestamp(self) -> int:
-        """Records that a time bound left out because they carry no timestamp, of those looked at and within the offset bounds."""
+        """Records within the offset bounds that a time bound left out because they have no timestamp."""
         return self._rows.without_timestamp
 
     @property
     def source_bytes(self) -> int:
-        """Bytes of the buffers that are kept: no less than keys and values together, and cheap to ask for after each batch."""
+        """Bytes of the buffers that are kept: at least those of keys and values together. Cheap enough to call after each
+        batch.
+        """
         return self._source_bytes
 
     def key_bytes(self, first: int = 0, last: int | None = None) -> int:
@@ -264,11 +266,11 @@ class Columns:
         return bytes(self._rows.column("offset")[first : self._end(last)])
 
     def timestamps(self, first: int = 0, last: int | None = None) -> TimeBuffers:
-        """Return the timestamps; null where a record has none."""
+        """Return the timestamps; null for a record without one."""
         return self._times("timestamp", first, last)
 
     def create_times(self, first: int = 0, last: int | None = None) -> TimeBuffers:
-        """Return the producers' timestamps, also where `timestamps` are the broker's; null where they are lost or never were."""
+        """Return the producers' timestamps, even if `timestamps` holds the broker's; null if they are lost or never existed."""
         return self._times("create_time", first, last)
 
     def _times(self, name: str, first: int, last: int | None) -> TimeBuffers:
@@ -291,31 +293,33 @@ class Columns:
         return BinaryBuffers(*kernel.gather(self._rows, kernel.VALUE, self._sources, first, self._end(last)))
 
     def key_views(self, first: int = 0, last: int | None = None) -> ViewBuffers:
-        """Return views of the keys: nothing is copied but keys of up to 12 bytes."""
+        """Return views of the keys: only keys of up to 12 bytes are copied."""
         self._require("key")
         return self._views(kernel.KEY, first, last)
 
     def value_views(self, first: int = 0, last: int | None = None) -> ViewBuffers:
-        """Return views of the values: nothing is copied but values of up to 12 bytes."""
+        """Return views of the values: only values of up to 12 bytes are copied."""
         self._require("value")
         return self._views(kernel.VALUE, first, last)
 
     def _views(self, which: int, first: int, last: int | None) -> ViewBuffers:
         end = self._end(last)
         sources = self._rows.column("source")
-        # Sources grow from row to row, so the rows' first and last name all that are pointed into.
+        # Source numbers increase from row to row, so the first and last row give the range of buffers in use.
         low, high = (sources[first], sources[end - 1] + 1) if first < end else (0, 0)
         views, validity, null_count = kernel.views(self._rows, which, self._sources, first, end, low)
         return ViewBuffers(views, validity, null_count, self._sources[low:high])
 
     def headers(self, first: int = 0, last: int | None = None) -> HeaderBuffers:
-        """Return the headers. Keys that are no UTF-8 get replacement characters, as in Kafka's client. OverflowError at 2 GiB."""
+        """Return the headers. Keys that are not UTF-8 get replacement characters, as in Kafka's client. Raises OverflowError at 2
+        GiB.
+        """
         self._require("headers")
         found = HeaderBuffers(*kernel.gather_headers(self._rows, self._sources, first, self._end(last)))
         return found if _is_text(found) else _with_text_keys(found)
 
     def raw_headers(self, first: int = 0, last: int | None = None) -> HeaderBuffers:
-        """Return the headers, their keys as they lie in the log, UTF-8 or not: for writers that write them again."""
+        """Return the headers with their keys as stored, UTF-8 or not: for writers that write them again."""
         self._require("headers")
         return HeaderBuffers(*kernel.gather_headers(self._rows, self._sources, first, self._end(last)))
 
@@ -335,7 +339,7 @@ def _is_text(headers: HeaderBuffers) -> bool:
 
 
 def _with_text_keys(headers: HeaderBuffers) -> HeaderBuffers:
-    """Replace what is not UTF-8 in header keys: rare, so one key at a time."""
+    """Replace bytes that are not UTF-8 in header keys. This is rare, so one key at a time."""
     cuts = memoryview(headers.key_offsets).cast("i")
     offsets = bytearray(4 * len(cuts))
     new_cuts = memoryview(offsets).cast("i")

@@ -1,16 +1,16 @@
-"""Compaction's rule: keep the latest record of each key, by a table of keys (spec §15).
+"""Compaction's rule: keep the latest record of each key, according to a table of keys (spec §15).
 
-    record                               stays
-    above what the table knows of        yes
+    record                               kept
+    above the table's latest offset      yes
     without a key                        no
     not its key's latest                 no
     its key's latest                     yes; a tombstone until its batch's delete horizon has come (v0, v1: until the
                                          segment is old enough, which the caller knows)
 
-`KeyMapper` fills the table from batches, `LatestRecordFilter` decides for `filter.filter_to` what stays. Both take runs of plain
-batches at one go and other batches one by one; what they know nothing of is transactions: those are the cleaner's, which
-skips batches of the one and overrides `check_batch_retention` of the other. A run takes transactional batches only below an
-offset that the cleaner gives, and reports their producers.
+`KeyMapper` fills the table from batches; `LatestRecordFilter` decides for `filter.filter_to` what is kept. Both process runs of
+plain batches in one call and other batches one by one. Neither handles transactions: the cleaner skips batches of the first and
+overrides `check_batch_retention` of the second. A run includes transactional batches only below an offset that the cleaner gives,
+and returns their producers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_HORIZON = -1
 
 
 class KeyMapper:
-    """Puts the keys of records at or above `min_offset` into a table, until that holds `max_entries`."""
+    """Puts the keys of records at or above `min_offset` into a table, until it holds `max_entries`."""
 
     def __init__(self, table: OffsetTable, min_offset: int, max_entries: int) -> None:
         self._table = table
@@ -41,7 +41,7 @@ class KeyMapper:
 
     @property
     def is_full(self) -> bool:
-        """Whether a record found no place; the table's latest offset is that of the last one that did."""
+        """Whether the table had no room for a record; its latest offset is then that of the last record with room."""
         return self._pass.is_full
 
     @property
@@ -49,15 +49,15 @@ class KeyMapper:
         return self._pass.messages_read + self._messages_read
 
     def skip(self, header: BatchHeader, messages: int) -> None:
-        """Pass over a batch whose keys do not count."""
+        """Skip a batch whose keys do not count."""
         self._messages_read += messages
         if header.last_offset >= self._min_offset:
             self._table.latest_offset = header.last_offset
 
     def add_run(self, view: memoryview, index: int, transactional_end: int = -1) -> tuple[int, array[int]]:
-        """Take the plain batches at `view[index:]`, transactional ones below the offset `transactional_end` among them.
+        """Add the plain batches at `view[index:]`, including transactional ones below the offset `transactional_end`.
 
-        Returns where the first begins that is none of these, and the transactional ones' producers.
+        Returns where the first other batch begins, and the producers of the transactional ones.
         """
         self._pass.transactional_end = transactional_end
         end = self._pass.add_batches(view, index, len(view))
@@ -71,7 +71,7 @@ class KeyMapper:
         path: PathLike = None,
         limit_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES,
     ) -> None:
-        """Take one batch of any kind. Raises CorruptBatchError, InvalidRecordError, DecompressionError."""
+        """Add one batch of any kind. Raises CorruptBatchError, InvalidRecordError, DecompressionError."""
         check_crc(header, batch, path)
         if header.magic < 2:
             self._add_messages(header, iter_records(header, batch, check_crc=False, path=path, limit_bytes=limit_bytes))
@@ -95,7 +95,9 @@ class KeyMapper:
 
 
 class LatestRecordFilter(RecordFilter):
-    """Keeps what the table says. `kept_ends` are last offsets of batches that must not vanish, if only their headers stay."""
+    """Keeps the records that the table requires. `kept_ends` are the last offsets of batches of which at least the header must
+    stay.
+    """
 
     def __init__(
         self,
@@ -106,7 +108,7 @@ class LatestRecordFilter(RecordFilter):
         kept_ends: Iterable[int] = (),
         retains_old_tombstones: bool = True,
     ) -> None:
-        """`retains_old_tombstones` is about v0 and v1, whose batches have no delete horizon."""
+        """`retains_old_tombstones` applies to v0 and v1, whose batches have no delete horizon."""
         super().__init__(now_ms, delete_retention_ms)
         self.retains_old_tombstones = retains_old_tombstones
         self._table = table
@@ -119,11 +121,11 @@ class LatestRecordFilter(RecordFilter):
 
     @property
     def without_key(self) -> int:
-        """Records that went because they have no key."""
+        """Records removed because they have no key."""
         return self._pass.without_key + self._without_key
 
     def should_retain_record(self, header: BatchHeader, record: Record) -> bool:
-        """Decide about a message of v0 or v1."""
+        """Decide about a v0 or v1 message."""
         if record.offset > self._table.latest_offset:
             return True
         if record.key is None:
@@ -140,7 +142,7 @@ class LatestRecordFilter(RecordFilter):
         return horizon_ms is None or self.now_ms < horizon_ms
 
     def select(self, opened: OpenBatch, keep: bytearray, path: PathLike = None) -> Selected:
-        """Mark the records of a v2 batch that stay."""
+        """Mark the records of a v2 batch that are kept."""
         header = opened.header
         retained = self._pass.select(
             opened.data,
@@ -156,16 +158,16 @@ class LatestRecordFilter(RecordFilter):
         return Selected(retained, self._pass.has_tombstones, self._pass.last_retained_offset)
 
     def take_run(self, view: memoryview, index: int, result: FilterResult) -> int:
-        """Filter the plain batches at `view[index:]`; return where the first begins that is none."""
+        """Filter the plain batches at `view[index:]`; return where the first other batch begins."""
         return self.take_transactional_run(view, index, result, -1)[0]
 
     def take_transactional_run(
         self, view: memoryview, index: int, result: FilterResult, transactional_end: int
     ) -> tuple[int, array[int]]:
-        """The same with transactional batches below the offset `transactional_end`; return their producers as well."""
+        """The same, including transactional batches below the offset `transactional_end`; also return their producers."""
         cleaning = self._pass
         cleaning.transactional_end = transactional_end
-        # Only where times are rewritten does a batch grow, and then by little; if it does not fit, it has its own turn.
+        # A batch grows only if times are rewritten, and then by little; if it does not fit, it is filtered alone.
         room = 2 * (len(view) - index) + HEADER_BYTES
         if len(self._out) < room:
             self._out = bytearray(room)
@@ -180,5 +182,5 @@ class LatestRecordFilter(RecordFilter):
 
 
 def new_table(slots: int) -> OffsetTable:
-    """Return an empty table with a salt of its own."""
+    """Return an empty table with its own salt."""
     return OffsetTable(slots, os.urandom(16))

@@ -1,6 +1,6 @@
-"""The codecs of a record batch, each with a bound on what it may grow to.
+"""The codecs of a record batch, each with a bound on the decompressed size.
 
-Formats that Kafka writes, and others that are read::
+What Kafka writes, and what is read as well::
 
     codec   written                                            read besides
     gzip    one member, zlib level 6                           several members
@@ -8,17 +8,17 @@ Formats that Kafka writes, and others that are read::
     lz4     frame of independent 64 KiB blocks, no checksums   any LZ4 frame; for message format v0 any header checksum
     zstd    one streamed frame, level 3 (v2 batches only)      several frames
 
-Frames are laid out byte for byte as Kafka's. The libraries decide the blocks' content: gzip, lz4 and (from zstd 1.5.7
-on) zstd give what Kafka's Java libraries give; snappy mostly does, and is as right where it does not.
+Frames have Kafka's layout, byte for byte. The libraries decide the blocks' content: gzip, lz4 and (from zstd 1.5.7 on) zstd
+produce the same bytes as Kafka's Java libraries; snappy mostly does, and its output is equally valid.
 
 LZ4 in message format v0: Kafka 0.8 and 0.9 computed the frame's header checksum over the magic number too, which the LZ4 format
-does not. Kafka still writes it so for v0, and ignores the checksum when it reads v0. So do we.
+does not. Kafka still writes it this way for v0, and ignores the checksum when it reads v0. So does Tidelog.
 
-A compressed block says little about its true size, and a few kilobytes can claim gigabytes. Output therefore grows
-geometrically from a small multiple of the input and stops at the bound: a bomb costs no more than the bound, damage costs no
-more than the block itself.
+A compressed block does not reliably state its size, and a few kilobytes can claim gigabytes. The output buffer therefore grows
+geometrically from a small multiple of the input and stops at the bound: a decompression bomb costs at most the bound, damage at
+most the block itself.
 
-Pure. `records/` calls this; others have no reason to.
+Pure. Only `records/` calls this.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Codec(IntEnum):
 DEFAULT_DECOMPRESSION_LIMIT_BYTES = 1 << 30
 """1 GiB: a whole default segment in one batch, and below the 2 GiB that int32 positions reach.
 
-Kafka itself bounds only the compressed batch (max.message.bytes, 1 MiB by default), so honest batches may well be a hundred times
-larger than that once decompressed. Only bombs come near this bound.
+Kafka bounds only the compressed batch (max.message.bytes, 1 MiB by default), so legitimate batches may be a hundred times larger
+once decompressed. Only decompression bombs come near this bound.
 """
 
 MAX_DECOMPRESSION_LIMIT_BYTES = (1 << 31) - 1
@@ -64,7 +64,7 @@ _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _INT32 = Struct(">i")
 
-# A snappy copy element yields at most 64 bytes from three: whatever claims more than this lies.
+# A snappy copy element yields at most 64 bytes from three: a larger claim is false.
 _SNAPPY_MAX_RATIO = 22
 
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
@@ -75,13 +75,13 @@ _LZ4_END_MARK = b"\x00\x00\x00\x00"
 _UINT32_LE = Struct("<I")
 
 SCRATCH_BYTES = 8 << 20
-"""A `Scratch` keeps no more."""
+"""The most that a `Scratch` keeps."""
 
 _GZIP_LEVEL = 6
 _ZSTD_LEVEL = 3
 _ZSTD_PIECE_BYTES = 1 << 20
 
-# What cramjam says when the output buffer ends before the data does: the text of Rust's io::ErrorKind::WriteZero.
+# cramjam's message if the output buffer is too small: the text of Rust's io::ErrorKind::WriteZero.
 _OUTPUT_FULL = "failed to write whole buffer"
 
 
@@ -97,9 +97,8 @@ def decompress(
 ) -> Bytes:
     """Return `data` decompressed, at most `limit_bytes` of it.
 
-    `magic` is the message format around it; `path` and `position` (of the batch) go into errors. With `scratch` the result lies
-    in there, and is good until it is used again.
-    Raises DecompressionError for damaged data, DecompressedTooLargeError for data beyond the bound.
+    `magic` is the message format; errors name `path` and `position` (of the batch). With `scratch`, the result is in it, and
+    valid until its next use. Raises DecompressionError for damaged data, DecompressedTooLargeError for data beyond the bound.
     """
     if codec is Codec.NONE:
         return data
@@ -127,13 +126,13 @@ def decompress(
 
 
 class _BeyondError(Exception):
-    """The data is larger than the bound; the text says how large, as far as that is known."""
+    """The data is larger than the bound; the text gives the size, as far as it is known."""
 
 
 class Scratch:
-    """Memory to decompress into, over and over: pages that were never touched cost more than what is done with them.
+    """A reusable decompression buffer: touching fresh pages costs more than decompressing into them.
 
-    A result is valid until the next use. For one thread.
+    A result is valid until the next use. Not thread-safe.
     """
 
     def __init__(self) -> None:
@@ -141,11 +140,11 @@ class Scratch:
 
     @property
     def size(self) -> int:
-        """How much there is at once."""
+        """The allocated size."""
         return len(self._buffer)
 
     def room(self, size: int) -> memoryview:
-        """Return `size` bytes, whatever is in them. More than `SCRATCH_BYTES` are not kept."""
+        """Return `size` uninitialized bytes. More than `SCRATCH_BYTES` are not kept for reuse."""
         if size > SCRATCH_BYTES:
             return _large_room(size)
         if size > len(self._buffer):
@@ -154,12 +153,12 @@ class Scratch:
 
 
 def _large_room(size: int) -> memoryview:
-    """Return memory that is not cleared: untouched pages cost nothing, and clearing 100 MB keeps all threads waiting."""
+    """Return memory that is not cleared: untouched pages cost nothing, and clearing 100 MB would block all threads."""
     return memoryview(mmap.mmap(-1, size))
 
 
 def room(size: int, scratch: Scratch | None = None) -> bytearray | memoryview:
-    """Return memory for a result: from `scratch` if there is one."""
+    """Return memory for a result, from `scratch` if given."""
     if scratch is not None:
         return scratch.room(size)
     return bytearray(size) if size <= SCRATCH_BYTES else _large_room(size)
@@ -179,7 +178,7 @@ def _decompress_growing(
         else:
             if isinstance(out, memoryview):
                 return out[:count]
-            del out[count:]  # gives the memory back where much of it was not needed
+            del out[count:]  # returns memory if much of it was not needed
             return out
         if size == limit_bytes:
             raise _BeyondError("more")
@@ -191,7 +190,7 @@ def _decompress_gzip(data: Bytes, limit_bytes: int, scratch: Scratch | None) -> 
     try:
         return _decompress_growing(cramjam.gzip.decompress_into, data, _gzip_guess(data), limit_bytes, scratch)
     except cramjam.DecompressionError:
-        # Java skips what stands after the last member, if it does not begin as a member does.
+        # Java skips bytes after the last member unless they start like a member.
         end = _gzip_end(data, limit_bytes)
         if end == len(data):
             raise
@@ -200,7 +199,7 @@ def _decompress_gzip(data: Bytes, limit_bytes: int, scratch: Scratch | None) -> 
 
 
 def _gzip_end(data: Bytes, limit_bytes: int) -> int:
-    """Return where the last whole member ends that another one does not follow; the data's end if there is none."""
+    """Return the end of the last whole member, which no other member follows; the end of the data if there is none."""
     at = 0
     left = limit_bytes
     while True:
@@ -220,7 +219,7 @@ def _gzip_end(data: Bytes, limit_bytes: int) -> int:
 
 
 def _gzip_guess(data: Bytes) -> int:
-    """Return the size that a gzip member claims in its last four bytes, if believable: it may lie, or be one of several."""
+    """Return the size in a gzip member's last four bytes, if plausible: it may be wrong, or one of several members' sizes."""
     claimed: int = _UINT32_LE.unpack_from(data, len(data) - 4)[0] if len(data) >= 18 else 0
     return claimed if 0 < claimed <= 64 * len(data) else 8 * len(data)
 
@@ -261,7 +260,7 @@ def _xerial_blocks(data: memoryview) -> list[memoryview]:
 
 
 def compress(codec: Codec, data: Bytes, level: int | None = None, *, magic: int = 2) -> Bytes:
-    """Return `data` compressed as Kafka lays it out for message format `magic`; `level` as in Kafka's compression.*.level.
+    """Return `data` compressed as Kafka does for message format `magic`; `level` as in Kafka's compression.*.level.
 
     Raises UnsupportedCompressionTypeError for zstd before v2.
     """
@@ -312,8 +311,8 @@ def _compress_lz4(data: memoryview, level: int | None, magic: int) -> bytes:
 
 
 def _compress_zstd(data: memoryview, level: int) -> bytes:
-    # As a stream whose size was unknown when it began, flushed and then closed: an empty block ends it. In pieces, as these are
-    # copied, and no other thread runs meanwhile.
+    # Written as a stream of unknown size that is flushed and then closed: an empty block ends it. In pieces, because each piece
+    # is copied while no other thread runs.
     compressor = cramjam.zstd.Compressor(level)
     for index in range(0, len(data), _ZSTD_PIECE_BYTES):
         compressor.compress(bytes(data[index : index + _ZSTD_PIECE_BYTES]))
@@ -321,7 +320,7 @@ def _compress_zstd(data: memoryview, level: int) -> bytes:
 
 
 def _with_right_checksum(frame: Bytes) -> Bytes:
-    """Return an LZ4 frame of message format v0 with the header checksum that the LZ4 format asks for."""
+    """Return an LZ4 frame of message format v0 with the header checksum that the LZ4 format requires."""
     if len(frame) < 7 or bytes(frame[:4]) != _LZ4_MAGIC:
         return frame
     flags = frame[4]
@@ -338,7 +337,7 @@ _MASK = 0xFFFFFFFF
 
 
 def xxh32(data: bytes) -> int:
-    """Return XXH32 (seed 0) of fewer than 16 bytes, which is all that an LZ4 frame header has."""
+    """Return XXH32 (seed 0) of fewer than 16 bytes; an LZ4 frame header is never longer."""
     if len(data) >= 16:
         raise InvalidArgumentError("xxh32 is only for frame headers", found=f"{len(data)} bytes", expected="less than 16")
     value = _PRIME_5 + len(data)

@@ -1,12 +1,12 @@
-"""Control records: what brokers, not producers, write into a log.
+"""Control records, which brokers write into a log, not producers.
 
 A control batch (attributes bit 5) holds one record::
 
     key    int16 version (0), int16 type
     value  end of a transaction: int16 version (0), int32 coordinator epoch
-           other types: a message of the Raft layer, not looked into here
+           other types: a message of the Raft layer, not parsed here
 
-Readers never hand control records to users; time search counts them, because Kafka's does (spec §13).
+Readers never return control records to users. Time search counts them, because Kafka's does (spec §13).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CURRENT_VERSION = 0
 
 
 class ControlType(IntEnum):
-    """Type of a control record. `UNKNOWN` stands for types younger than this table."""
+    """Type of a control record. `UNKNOWN` stands for types newer than this table."""
 
     ABORT = 0
     COMMIT = 1
@@ -48,7 +48,7 @@ class EndTxnMarker(NamedTuple):
 def parse_control_type(
     key: Bytes | None, *, path: str | os.PathLike[str] | None = None, position: int | None = None
 ) -> ControlType:
-    """Return the type in a control record's key. Raises InvalidRecordError for a key that is none."""
+    """Return the type in a control record's key. Raises InvalidRecordError for an invalid key."""
     if key is None or len(key) < _KEY.size:
         found = "null" if key is None else f"{len(key)} bytes"
         raise InvalidRecordError("control record key too short", path=path, position=position, found=found, expected="4 bytes")
@@ -64,7 +64,7 @@ def parse_control_type(
 def parse_end_txn_marker(
     key: Bytes | None, value: Bytes | None, *, path: str | os.PathLike[str] | None = None, position: int | None = None
 ) -> EndTxnMarker:
-    """Return the transaction marker in a control record. Raises InvalidRecordError where it is not one."""
+    """Return the transaction marker in a control record. Raises InvalidRecordError if it is not one."""
     control_type = parse_control_type(key, path=path, position=position)
     if control_type not in (ControlType.ABORT, ControlType.COMMIT):
         raise InvalidRecordError(

@@ -1,4 +1,4 @@
-"""Records from one message format, codec or timestamp type into another: what a log stores is not always what it was sent.
+"""Conversion of records between message formats, codecs and timestamp types.
 
     who                         from → to                           the records' times      lost on the way
     a leader, appending         any → the topic's format and codec  kept; LogAppendTime:    nothing, or it is refused
@@ -6,11 +6,11 @@
     a leader, old fetchers      newer → an older format, same codec kept, type kept         control batches, headers,
                                                                                             producers
 
-`rebuild` makes the batch (or the messages) again from records, byte for byte as Kafka 3.9.1 does. `recompress` is the same for
-a v2 batch whose records need no change: they are compressed once more, none is checked. `down_convert` is for fetchers of
-old versions: the fetch API's versions 0 and 1 know format v0, 2 and 3 know v1, from 4 on all are known (spec §12).
+`rebuild` builds the batch (or the messages) again from records, byte for byte as Kafka 3.9.1 does. `recompress` is for a v2 batch
+whose records need no change: it compresses them again and checks none. `down_convert` is for old fetchers: versions 0 and 1 of
+Fetch support format v0, versions 2 and 3 also v1, later versions all (spec §12).
 
-Pure. `validation` calls this for what it cannot do in place, a broker's fetch for old clients.
+Pure. `validation` calls this if it cannot change a batch in place; a broker's fetch calls it for old clients.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tidelog.records.scanner import scan_batch
 
 
 class Target(NamedTuple):
-    """The target format of records."""
+    """The format to convert records to."""
 
     magic: int
     codec: Codec
@@ -52,10 +52,10 @@ def rebuild(
     is_transactional: bool = False,
     is_control: bool = False,
 ) -> bytearray:
-    """Return the records, with the offsets that they have, as one batch; uncompressed v0 and v1: as a message each.
+    """Return the records, with their offsets, as one batch; for uncompressed v0 and v1, as one message each.
 
-    Raises InvalidArgumentError for what the format cannot hold: headers before v2, a negative timestamp, offsets that do not
-    grow. Raises UnsupportedCompressionTypeError for zstd before v2.
+    Raises InvalidArgumentError for records that the format cannot hold: headers before v2, a negative timestamp, offsets that do
+    not increase. Raises UnsupportedCompressionTypeError for zstd before v2.
     """
     if target.magic == 2:
         return build_batch_v2(
@@ -71,7 +71,7 @@ def rebuild(
         )
     check_codec(target.codec, target.magic)
     if target.timestamp_type == LOG_APPEND_TIME:
-        # Where a v1 wrapper is made again, the append time goes into the messages inside, too.
+        # If a v1 wrapper is rebuilt, its inner messages get the append time too.
         records = [record._replace(timestamp=target.append_time) for record in records]
     return build_message_set(
         records,
@@ -84,9 +84,9 @@ def rebuild(
 
 
 def recompress(section: Bytes, header: BatchHeader, base_offset: int, max_timestamp: int, target: Target) -> bytearray:
-    """Return a v2 batch of the records section `section`, decompressed, that came under `header`.
+    """Return a v2 batch from `section`, the decompressed records of the batch with `header`.
 
-    Its records stay as they are: their offset deltas must be 0, 1, 2... and the first one's timestamp the base timestamp.
+    The records are unchanged: their offset deltas must be 0, 1, 2... and the first timestamp must equal the base timestamp.
     """
     packed = compress(target.codec, section, target.level)
     buffer = bytearray(HEADER_BYTES + len(packed))
@@ -109,12 +109,12 @@ def recompress(section: Bytes, header: BatchHeader, base_offset: int, max_timest
 
 
 def down_convert(data: Bytes, headers: Iterable[BatchHeader], magic: int, first_offset: int) -> bytearray:
-    """Return the batches of `data` for a fetcher that asked for `first_offset` and knows formats up to `magic`.
+    """Return the batches of `data` for a fetcher that requested `first_offset` and supports formats up to `magic`.
 
-    `headers` are those of `data`, their positions into it. Batches of `magic` and below are copied. The others keep their
-    codec, their timestamps and timestamp type, and lose their headers and producers; control batches are left out. Of an
-    uncompressed batch, records before `first_offset` are left out: old clients rely on it (spec §12).
-    Raises UnsupportedCompressionTypeError for a v2 batch in zstd; CorruptBatchError, InvalidRecordError, DecompressionError.
+    `headers` are those of `data`, with positions relative to it. Batches of format `magic` and below are copied. The others keep
+    their codec, their timestamps and timestamp type, and lose their headers and producers; control batches are left out. Records
+    before `first_offset` in an uncompressed batch are left out: old clients rely on this (spec §12). Raises
+    UnsupportedCompressionTypeError for a v2 batch with zstd, CorruptBatchError, InvalidRecordError and DecompressionError.
     """
     view = memoryview(data)
     converted = bytearray()
@@ -123,14 +123,14 @@ def down_convert(data: Bytes, headers: Iterable[BatchHeader], magic: int, first_
         if header.magic <= magic:
             converted += batch
             continue
-        check_crc(header, batch)  # First: one flipped bit makes any batch a control batch.
+        check_crc(header, batch)  # Verify first: one flipped bit can turn any batch into a control batch.
         if not header.is_control:
             converted += _down_convert_batch(header, batch, magic, first_offset)
     return converted
 
 
 def _down_convert_batch(header: BatchHeader, batch: memoryview, magic: int, first_offset: int) -> Bytes:
-    """Return the records of a batch as messages; what `rebuild` does, without an object per record."""
+    """Return the records of a batch as messages, as `rebuild` does, but without an object per record."""
     check_codec(header.codec, magic)
     rows = kernel.Rows()
     count, data = scan_batch(rows, header, batch)
@@ -163,7 +163,7 @@ def _down_convert_batch(header: BatchHeader, batch: memoryview, magic: int, firs
         raise InvalidArgumentError("negative timestamp", found=timestamps[fault])
     if codec is Codec.NONE:
         return messages
-    # Where the log said when, all the records have that time.
+    # With LogAppendTime, all records have the batch's time.
     wrapped = compress(codec, messages, None, magic=magic)
     return bytearray(
         encode_message(
@@ -182,11 +182,11 @@ _MESSAGE_COLUMNS = ("offset", "timestamp", "key_position", "key_length", "value_
 
 
 def check_codec(codec: Codec, magic: int) -> None:
-    """Raise UnsupportedCompressionTypeError for a codec that the message format does not know."""
+    """Raise UnsupportedCompressionTypeError for a codec that the message format does not support."""
     if codec is Codec.ZSTD and magic < 2:
         raise UnsupportedCompressionTypeError(f"message format v{magic} has no zstd")
 
 
 def producer_of(header: BatchHeader) -> Producer:
-    """Return who wrote a batch."""
+    """Return a batch's producer."""
     return Producer(header.producer_id, header.producer_epoch, header.base_sequence)

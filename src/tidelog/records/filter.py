@@ -1,25 +1,25 @@
-"""Batches with some of their records left out, byte for byte as Kafka's cleaner writes them (spec §15, KIP-534).
+"""Batches with some records removed, byte for byte as Kafka's cleaner writes them (spec §15, KIP-534).
 
-    the filter says of a batch              and of its records      what is written
-    DELETE                                  is not asked            nothing
-    DELETE_EMPTY or RETAIN_EMPTY            all stay                the batch as it is, unless it needs a delete horizon
-    DELETE_EMPTY or RETAIN_EMPTY            some stay               a new batch of these
-    DELETE_EMPTY                            none stays              nothing
-    RETAIN_EMPTY                            none stays              its header, for the sake of the producer's last sequence
+    the filter's decision for a batch       and for its records     what is written
+    DELETE                                  not called              nothing
+    DELETE_EMPTY or RETAIN_EMPTY            all kept                the batch as it is, unless it needs a delete horizon
+    DELETE_EMPTY or RETAIN_EMPTY            some kept               a new batch with these
+    DELETE_EMPTY                            none kept               nothing
+    RETAIN_EMPTY                            none kept               its header, to keep the producer's last sequence
 
 A new v2 batch has the old one's base and last offset, producer, leader epoch, codec and timestamp type; record offsets do not
-change. Its base timestamp is that of the first record left, its max timestamp the largest of those left; with LogAppendTime
-both are the append time, and the producers' own times are gone. A v0 or v1 wrapper gets the offsets of the records left.
+change. Its base timestamp is that of the first remaining record, its max timestamp the largest of the remaining ones; with
+LogAppendTime both are the append time, and the producers' times are lost. A v0 or v1 wrapper gets the offsets of the remaining
+records.
 
 Delete horizon
-    A tombstone must stay until every consumer had time to see it. A batch that keeps a tombstone, or the marker of a
-    transaction that has no other records left, is given the time from when on these may go: it takes the place of the base
-    timestamp (attributes bit 6), and all deltas are relative to it. It is set once and then stays.
+    A tombstone must stay until every consumer has had time to read it. A batch that keeps a tombstone, or the marker of a
+    transaction without remaining records, gets the time from which these may be removed: it replaces the base timestamp
+    (attributes bit 6), and all deltas are relative to it. It is set once and never changed.
 
-Checksums are verified, which Kafka's cleaner does not do: a batch that is rewritten gets a new checksum, and damage must
-not be hidden under it.
+Checksums are verified, which Kafka's cleaner does not do: a rewritten batch gets a new checksum, which must not hide damage.
 
-The cleaner calls this. Objects per record come up only for v0, v1 and control batches, and for filters that ask for them.
+The cleaner calls this. Objects per record are made only for v0, v1 and control batches, and for filters that need them.
 """
 
 from __future__ import annotations
@@ -57,14 +57,16 @@ class BatchRetention(Enum):
 
 
 class BatchDecision(NamedTuple):
-    """A filter's word on a batch; `holds_marker_of_empty_txn` if it is a marker whose transaction has no other records left."""
+    """A filter's decision about a batch. `holds_marker_of_empty_txn`: it is a marker whose transaction has no other records
+    left.
+    """
 
     retention: BatchRetention
     holds_marker_of_empty_txn: bool = False
 
 
 class OpenBatch(NamedTuple):
-    """A v2 batch with its records decompressed: they are `data[start:end]`. `batch` is exactly the batch's bytes."""
+    """A v2 batch and its decompressed records, `data[start:end]`. `batch` is exactly the batch's bytes."""
 
     header: BatchHeader
     batch: memoryview
@@ -78,7 +80,9 @@ class OpenBatch(NamedTuple):
 
 
 class Selected(NamedTuple):
-    """A filter's result for a batch: the number of records, whether tombstones are among them, the largest offset (-1: none)."""
+    """A filter's result for a batch: the number of kept records, whether tombstones are among them, the largest offset (-1:
+    none).
+    """
 
     retained: int
     has_tombstones: bool
@@ -87,34 +91,34 @@ class Selected(NamedTuple):
 
 @dataclass
 class FilterResult:
-    """A filter's output and counts: `data` are whole batches. Timestamps in ms; -1 for none."""
+    """A filter's output and counts. `data` holds whole batches. Timestamps are in ms; -1 means none."""
 
     data: bytearray = field(default_factory=bytearray)
     messages_read: int = 0
     bytes_read: int = 0
-    """Bytes of whole batches, from the start of what was handed in."""
+    """Bytes of whole batches read, from the start of the input."""
     messages_retained: int = 0
     max_offset: int = -1
-    """Largest offset of a record (of a batch that is left as it is or without records: its last offset)."""
+    """Largest offset of a record; for an unchanged batch or one without records, its last offset."""
     max_timestamp: int = NO_TIMESTAMP
     shallow_offset_of_max_timestamp: int = -1
-    """Last offset of the first batch that has the largest timestamp."""
+    """Last offset of the first batch with the largest timestamp."""
 
     @property
     def bytes_retained(self) -> int:
         return len(self.data)
 
     def headers(self) -> list[BatchHeader]:
-        """Return the headers of the batches in `data`; positions count from its start."""
+        """Return the headers of the batches in `data`, with positions relative to its start."""
         return list(iter_headers(self.data))
 
     def add(self, data: Bytes, retained: int, max_offset: int, max_timestamp: int, shallow_offset: int) -> None:
-        """Append a batch that stays."""
+        """Append a batch that is kept."""
         self.data += data
         self.note(retained, max_offset, max_timestamp, shallow_offset)
 
     def note(self, retained: int, max_offset: int, max_timestamp: int, shallow_offset: int) -> None:
-        """Count in what is already in `data`."""
+        """Count a batch that is already in `data`."""
         self.messages_retained += retained
         if max_offset > self.max_offset:
             self.max_offset = max_offset
@@ -124,7 +128,7 @@ class FilterResult:
 
 
 class RecordFilter:
-    """Says what stays. `now_ms` + `delete_retention_ms` is the delete horizon that a batch is given when it needs one."""
+    """Decides what is kept. A batch that needs a delete horizon gets `now_ms` + `delete_retention_ms`."""
 
     def __init__(self, now_ms: int, delete_retention_ms: int) -> None:
         self.now_ms = now_ms
@@ -132,12 +136,12 @@ class RecordFilter:
 
     @property
     def new_delete_horizon_ms(self) -> int | None:
-        """The horizon for batches that have none yet; None if it is beyond the end of time, and things stay for good."""
+        """The horizon for batches without one; None if it exceeds the largest timestamp, so that nothing is ever removed."""
         horizon_ms = self.now_ms + self.delete_retention_ms
         return horizon_ms if 0 <= horizon_ms <= INT64_MAX else None
 
     def check_batch_retention(self, header: BatchHeader, batch: memoryview) -> BatchDecision:
-        """Decide about a batch; each one is asked about once, in order."""
+        """Decide about a batch. Called once for each batch, in order."""
         return BatchDecision(BatchRetention.DELETE_EMPTY)
 
     def should_retain_record(self, header: BatchHeader, record: Record) -> bool:
@@ -145,16 +149,16 @@ class RecordFilter:
         raise NotImplementedError
 
     def select(self, opened: OpenBatch, keep: bytearray, path: PathLike = None) -> Selected:
-        """Mark the records of a v2 batch that stay with a 1 in `keep`. By default one after the other."""
+        """Mark the kept records of a v2 batch with a 1 in `keep`. By default, decide record by record."""
         return select_records(self, opened.header, opened.records(path), keep)
 
     def take_run(self, view: memoryview, index: int, result: FilterResult) -> int:
-        """Filter as many batches from `view[index:]` on as can be done at one go; return where the next one begins."""
+        """Filter as many batches from `view[index:]` on as one call can; return where the next one begins."""
         return index
 
 
 def select_records(record_filter: RecordFilter, header: BatchHeader, records: Sequence[Record], keep: bytearray) -> Selected:
-    """Ask about one record after the other."""
+    """Decide record by record."""
     count, has_tombstones, max_offset = 0, False, -1
     for i, record in enumerate(records):
         if record_filter.should_retain_record(header, record):
@@ -174,9 +178,9 @@ def filter_to(
     max_batch_bytes: int = INT32_MAX,
     limit_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES,
 ) -> FilterResult:
-    """Filter the whole batches of `data`, whose first byte is at file position `position`; a partial one at the end waits.
+    """Filter the whole batches of `data`, whose first byte is at file position `position`; skip a partial one at the end.
 
-    A batch that grows beyond `max_batch_bytes` is logged, and written nevertheless.
+    A batch that grows beyond `max_batch_bytes` is logged and written anyway.
     Raises CorruptBatchError, InvalidRecordError, DecompressionError.
     """
     view = memoryview(data)
@@ -247,7 +251,7 @@ def open_batch(header: BatchHeader, batch: memoryview, path: PathLike, limit_byt
 
 
 def _rebuild(opened: OpenBatch, keep: bytearray, count: int, horizon_ms: int | None, path: PathLike) -> tuple[bytearray, int]:
-    """Return a v2 batch of the records that `keep` marks, and its largest timestamp."""
+    """Return a v2 batch with the records marked in `keep`, and its largest timestamp."""
     header = opened.header
     is_append_time = header.timestamp_type == LOG_APPEND_TIME
     room = opened.end - opened.start + kernel.GROWTH_BYTES * len(keep)
@@ -308,7 +312,7 @@ def _filter_messages(
     path: PathLike,
     limit_bytes: int,
 ) -> None:
-    """Filter a message of v0 or v1, alone or wrapping others."""
+    """Filter a v0 or v1 message, single or a wrapper."""
     records = list(iter_records(header, batch, check_crc=False, path=path, limit_bytes=limit_bytes))
     keep = bytearray(len(records))
     count, _, max_offset = select_records(record_filter, header, records, keep)

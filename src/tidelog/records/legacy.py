@@ -6,9 +6,8 @@
     its timestamp      none                      the largest inside, or the append time
     timestamps inside  none                      the producers'
 
-Kafka writes these no longer; topics that have them must be read, and the formats of old clients are tested with what is
-built here. `split_messages` and `read_message` take a set apart, one message at a time, for a leader that judges each of them;
-bulk reading is `scanner`'s work.
+Kafka no longer writes these, but topics with them must be readable, and tests build them as old clients do. `split_messages` and
+`read_message` parse a set one message at a time, for a leader that checks each; `scanner` does bulk reading.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ _INT32 = Struct(">i")
 _INT64 = Struct(">q")
 
 MIN_MESSAGE_BYTES = (LOG_OVERHEAD + 14, LOG_OVERHEAD + 22)
-"""Smallest size of a message of magic 0 and 1, offset and size included."""
+"""Smallest size of a message with magic 0 and 1, including offset and size."""
 
 
 class MessagePlace(NamedTuple):
-    """Where a message lies in its set, and what is in front of its fields."""
+    """A message's place in its set, and the fields before the message itself."""
 
     offset: int
-    """As it is written: absolute in v0, relative inside a v1 wrapper."""
+    """As stored: absolute in v0, relative inside a v1 wrapper."""
     position: int
     end: int
     magic: int
@@ -45,7 +44,7 @@ class MessagePlace(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A message's own fields; no timestamp (v0) is -1."""
+    """A message's own fields. The timestamp of a v0 message is -1."""
 
     timestamp: int
     key: bytes | None
@@ -62,9 +61,9 @@ def encode_message(
     codec: Codec = Codec.NONE,
     timestamp_type: int = CREATE_TIME,
 ) -> bytes:
-    """Return one message with its offset and size in front. `codec` only marks it: `value` is what is stored.
+    """Return one message, preceded by its offset and size. `codec` only sets the attribute: `value` is stored as it is.
 
-    v0 has no timestamp: what is given is dropped. Raises InvalidArgumentError for another magic and for a negative timestamp.
+    v0 has no timestamp: it is dropped. Raises InvalidArgumentError for another magic and for a negative timestamp.
     """
     if magic not in (0, 1):
         raise InvalidArgumentError("a legacy message has magic 0 or 1", found=magic)
@@ -95,9 +94,9 @@ def build_message_set(
     timestamp_type: int = CREATE_TIME,
     append_time: int = NO_TIMESTAMP,
 ) -> bytearray:
-    """Build a message set: a message per record, or with a codec one wrapper around them all.
+    """Build a message set: one message per record, or, with a codec, one wrapper around all of them.
 
-    Raises InvalidArgumentError for offsets that do not grow and for headers, which these formats do not have.
+    Raises InvalidArgumentError for offsets that do not increase and for headers, which these formats lack.
     """
     previous = -1
     for record in records:
@@ -140,7 +139,7 @@ def build_message_set(
 
 
 def split_messages(data: Bytes) -> list[MessagePlace]:
-    """Return where the messages of a set are. Raises InvalidRecordError for a size that cannot be, and for a cut-off end."""
+    """Return the places of a set's messages. Raises InvalidRecordError for an impossible size and for a cut-off end."""
     places = []
     position = 0
     while position < len(data):
@@ -160,7 +159,7 @@ def split_messages(data: Bytes) -> list[MessagePlace]:
 
 
 def read_message(data: Bytes, magic: int, position: int, end: int) -> Message:
-    """Return the fields of the message of `magic` 0 or 1 in `data[position:end]`; the checksum is not looked at.
+    """Return the fields of the message of `magic` 0 or 1 in `data[position:end]`. Does not verify the checksum.
 
     Raises InvalidRecordError for a message that is shorter than its fields.
     """
@@ -175,13 +174,13 @@ def read_message(data: Bytes, magic: int, position: int, end: int) -> Message:
 
 
 def has_right_crc(data: Bytes, place: MessagePlace) -> bool:
-    """Whether a message of a set carries the checksum of its bytes."""
+    """Whether a message's checksum matches its bytes."""
     (crc,) = _UINT32.unpack_from(data, place.position + LOG_OVERHEAD)
     return bool(zlib.crc32(memoryview(data)[place.position + 16 : place.end]) == crc)
 
 
 def _field(data: Bytes, at: int, end: int, name: str) -> tuple[bytes | None, int]:
-    """Return the key or value whose length stands at `at`, and the position after it, at most `end`."""
+    """Return the key or value whose length is at `at`, and the position after it, at most `end`."""
     (length,) = _INT32.unpack_from(data, at)
     at += 4
     if length < 0:

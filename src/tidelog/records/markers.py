@@ -1,7 +1,7 @@
-"""Transaction markers, read from their batches: what a control batch says about its producer's transaction (KIP-98).
+"""Transaction markers, read from control batches: how a producer's transaction ended (KIP-98).
 
-A marker's batch holds one record, with a type in its key (`control`). Compaction leaves batches without one; other types of
-control records say nothing about transactions. `end_txn_marker` is used to rebuild producer state, with checked batches.
+A marker's batch holds one record, with the type in its key (`control`). After a compaction it may hold none. Other types of
+control records do not concern transactions. `end_txn_marker` rebuilds producer state from checked batches.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tidelog.records.control import ControlType, EndTxnMarker, parse_control_typ
 from tidelog.records.records import iter_records
 
 MARKER_BATCH_BYTES = HEADER_BYTES + 17
-"""Of every marker: a version and a type, a version and the coordinator's epoch."""
+"""The size of every marker batch: version and type, version and coordinator epoch."""
 
 
 def end_txn_marker(header: BatchHeader, batch: Bytes, path: PathLike = None) -> EndTxnMarker | None:
@@ -29,10 +29,10 @@ def end_txn_marker(header: BatchHeader, batch: Bytes, path: PathLike = None) -> 
 def data_batches(
     headers: Iterable[BatchHeader], records: memoryview, aborted: Iterable[tuple[int, int]], path: PathLike = None
 ) -> Iterator[tuple[BatchHeader, bool]]:
-    """Yield the batches that are data, and whether their transaction was aborted.
+    """Yield the data batches, each with whether its transaction was aborted.
 
-    `headers` are those of `records`, in order; `aborted` are a fetch's aborted transactions: first offset, producer id. What a
-    reader does not get to see is checked here. Raises CorruptBatchError.
+    `headers` are those of `records`, in order; `aborted` are a fetch's aborted transactions: first offset, producer id. Verifies
+    the checksums of control batches and aborted ones. Raises CorruptBatchError.
     """
     pending = sorted(aborted, reverse=True)
     aborting: set[int] = set()

@@ -1,9 +1,9 @@
-"""Messages of v0 or v1 as columns: to be checked and rebuilt without an object for each.
+"""v0 or v1 messages as columns, to check and rebuild them without an object for each.
 
-A few kilobytes of a compressed message may hold a million of others. `validation` therefore takes the way through here for
-whatever can be said by columns, and builds records one by one only where it must say what is wrong with their bytes.
+A compressed message of a few kilobytes may hold a million others. `validation` therefore checks columns first, and builds records
+one by one only if it must report what is wrong with their bytes.
 
-`rebuilt` gives, byte for byte, what `conversion.rebuild` makes of the same records. Pure.
+`rebuilt` returns, byte for byte, what `conversion.rebuild` returns for the same records. Pure.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ _SIZE_AND_CRC = Struct(">8xiI").unpack_from
 
 
 class MessageSet:
-    """The messages in `data`, which is what the wrapper with `header` holds; not nested: the message with `header`, and others.
+    """The messages in `data`: the content of the wrapper with `header`; if not nested, the message with `header` and those after
+    it.
 
     `base_offset` is added to their offsets.
     """
 
     def __init__(self, header: BatchHeader, data: Bytes, base_offset: int, *, is_nested: bool = True) -> None:
-        """Read them; `fault` is 0, or the kernel's code for anything but a message, at byte `fault_position`."""
+        """Read the messages. `fault` is 0, or the kernel's code for bytes at `fault_position` that are not a message."""
         self._data = data
         self._rows = rows = kernel.Rows()
         count = kernel.scan_messages(
@@ -61,7 +62,7 @@ class MessageSet:
 
     @property
     def key_lengths(self) -> memoryview[int]:
-        """-1 for no key."""
+        """-1 means no key."""
         return self._rows.column("key_length")
 
     @property
@@ -70,7 +71,7 @@ class MessageSet:
         return self._rows.column("offset") == array("q", range(self.count))
 
     def check_crcs(self, header: BatchHeader) -> None:
-        """Raise CorruptBatchError where a checksum is wrong."""
+        """Raise CorruptBatchError if a checksum is wrong."""
         data = memoryview(self._data)
         position, end = 0, len(data)
         while position < end:
@@ -83,7 +84,7 @@ class MessageSet:
             position = following
 
     def rebuilt(self, to: Target, base_offset: int) -> bytearray:
-        """Return the records, with offsets from `base_offset` on, in what the topic wants.
+        """Return the records, with offsets from `base_offset` on, in the topic's format and codec.
 
         Raises InvalidArgumentError for a negative timestamp, UnsupportedCompressionTypeError for zstd before v2.
         """

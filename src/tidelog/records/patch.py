@@ -1,12 +1,12 @@
-"""Changes that a leader or a producer makes to a batch in place, in the buffer that it came in.
+"""Changes that a leader or a producer makes to a batch in place, in its buffer.
 
-    field                         under the checksum   so that
-    base offset, leader epoch     no (v2)              they cost a few stores
-    max timestamp and its type    yes                  the checksum is computed again
+    field                         under the checksum   consequence
+    base offset, leader epoch     no (v2)              a change costs a few stores
+    max timestamp and its type    yes                  the checksum is recomputed
     producer and its sequence     yes                  the same
 
 The base timestamp is never touched: in a LogAppendTime batch, base timestamp + delta still holds the producer's time.
-Batches of v0 carry no timestamp, those of v0 and v1 no leader epoch (spec §10).
+v0 batches have no timestamp; v0 and v1 batches have no leader epoch (spec §10).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Writable = bytearray | memoryview
 
 
 def set_base_offset_and_epoch(buffer: Writable, base_offset: int, leader_epoch: int, index: int = 0) -> None:
-    """Give the v2 batch at `buffer[index:]` its place in the log and the epoch of the leader that put it there."""
+    """Write base offset and leader epoch into the v2 batch at `buffer[index:]`."""
     _INT64.pack_into(buffer, index, base_offset)
     set_leader_epoch(buffer, leader_epoch, index)
 
@@ -52,9 +52,9 @@ def set_leader_epoch(buffer: Writable, leader_epoch: int, index: int = 0) -> Non
 
 
 def set_max_timestamp(buffer: Writable, timestamp_type: int, max_timestamp: int, index: int = 0) -> None:
-    """Write the largest timestamp (ms) and its type (0 CreateTime, 1 LogAppendTime), and the checksum if anything changed.
+    """Write the largest timestamp (ms) and its type (0 CreateTime, 1 LogAppendTime), and the new checksum if anything changed.
 
-    Raises UnsupportedForMessageFormatError for v0, InvalidArgumentError for a type that is none.
+    Raises UnsupportedForMessageFormatError for v0, InvalidArgumentError for an unknown type.
     """
     if timestamp_type == NO_TIMESTAMP_TYPE:
         raise InvalidArgumentError("a batch needs a timestamp type", found=timestamp_type, expected="0 or 1")
@@ -63,7 +63,7 @@ def set_max_timestamp(buffer: Writable, timestamp_type: int, max_timestamp: int,
         raise UnsupportedForMessageFormatError("message format v0 has no timestamp")
     if header.timestamp_type == timestamp_type and header.max_timestamp == max_timestamp:
         return
-    # Bits that no format has given a meaning are cleared, as Kafka does.
+    # Unassigned bits are cleared, as in Kafka.
     attributes = header.attributes & (_KNOWN_BITS if header.magic == 2 else CODEC_MASK)
     if timestamp_type == LOG_APPEND_TIME:
         attributes |= LOG_APPEND_TIME_BIT
@@ -81,9 +81,9 @@ def set_max_timestamp(buffer: Writable, timestamp_type: int, max_timestamp: int,
 def set_producer(
     buffer: Writable, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool, index: int = 0
 ) -> None:
-    """Write the producer of the v2 batch at `buffer[index:]`, all -1 for none, and the checksum.
+    """Write the producer (all -1: none) and the new checksum into the v2 batch at `buffer[index:]`.
 
-    Raises UnsupportedForMessageFormatError for v0 and v1, which know no producers.
+    Raises UnsupportedForMessageFormatError for v0 and v1, which have no producers.
     """
     header = read_header(buffer, index)
     if header.magic < 2:

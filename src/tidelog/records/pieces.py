@@ -1,4 +1,4 @@
-"""Many numbers of a batch, looked at piece by piece: no other thread runs during one call, and a batch may have millions.
+"""Functions over a batch's numbers, computed in pieces: a batch may have millions, and no other thread runs during one call.
 
 Pure.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from operator import ge
 
 PIECE = 1 << 16
-"""So many numbers take a millisecond."""
+"""The count of numbers that takes about a millisecond."""
 
 
 def extreme(of: Callable[[Iterable[int]], int], numbers: memoryview) -> int:
@@ -19,7 +19,7 @@ def extreme(of: Callable[[Iterable[int]], int], numbers: memoryview) -> int:
 
 
 def index_of(number: int, numbers: memoryview) -> int:
-    """Return where a number is for the first time. Raises ValueError where it is not."""
+    """Return the first index of a number. Raises ValueError if it is absent."""
     for index in range(0, len(numbers), PIECE):
         piece = numbers[index : index + PIECE].tolist()
         if number in piece:
@@ -28,7 +28,7 @@ def index_of(number: int, numbers: memoryview) -> int:
 
 
 def increase(numbers: memoryview) -> bool:
-    """Return whether each number is larger than the one before."""
+    """Return whether each number is larger than the previous one."""
     return not any(
         any(map(ge, numbers[index : index + PIECE], numbers[index + 1 : index + 1 + PIECE]))
         for index in range(0, len(numbers), PIECE)
@@ -36,7 +36,7 @@ def increase(numbers: memoryview) -> bool:
 
 
 def numbered(first: int, count: int) -> memoryview:
-    """Return `first` and the numbers that follow it."""
+    """Return consecutive numbers, starting at `first`."""
     numbers = array("q")
     for index in range(0, count, PIECE):
         numbers.extend(range(first + index, first + min(index + PIECE, count)))

@@ -1,7 +1,7 @@
-"""Single records, as objects: for people, tests and the last step of a time search. Bulk reading is `columns`' work.
+"""Single records as objects: for display, tests and the last step of a time search. `columns` does bulk reading.
 
-Questions about one batch: which records does it hold (`iter_records`), where does it begin (`first_offset`), which record is the
-first that reaches a timestamp (`first_record_at`, spec §4.9), which carries the largest timestamp (`max_timestamp_record`).
+For one batch: its records (`iter_records`), its first offset (`first_offset`), the first record at or after a timestamp
+(`first_record_at`, spec §4.9), the record with the largest timestamp (`max_timestamp_record`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidelog.records.scanner import scan_batch
 
 
 class Record(NamedTuple):
-    """One record. `timestamp` in epoch ms, -1 for none; `timestamp_type` -1 none, 0 CreateTime, 1 LogAppendTime."""
+    """One record. `timestamp` is in epoch ms, -1 for none; `timestamp_type` is -1 (none), 0 (CreateTime) or 1 (LogAppendTime)."""
 
     offset: int
     timestamp: int
@@ -31,7 +31,7 @@ class Record(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """`min_timestamp <= timestamp < end_timestamp` (ms) and `min_offset <= offset < end_offset`, None for no bound.
+    """`min_timestamp <= timestamp < end_timestamp` (ms) and `min_offset <= offset < end_offset`; None is no bound.
 
     With a time bound, records without a timestamp are outside.
     """
@@ -54,10 +54,10 @@ def iter_records(
     limit_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES,
     bounds: Bounds = NO_BOUNDS,
 ) -> Iterator[Record]:
-    """Yield the records of a batch that are within bounds, control records included; `buffer` holds exactly the batch's bytes.
+    """Yield a batch's records within bounds, including control records; `buffer` holds exactly the batch's bytes.
 
-    Nothing is yielded of a batch that is not sound from end to end: CorruptBatchError, InvalidRecordError or
-    DecompressionError come first.
+    The whole batch is checked before the first record is yielded: raises CorruptBatchError, InvalidRecordError or
+    DecompressionError.
     """
     if check_crc:
         batch.check_crc(header, buffer, path)
@@ -81,10 +81,10 @@ def iter_records(
 
 
 def first_offset(header: BatchHeader, read: Callable[[BatchHeader], Bytes], path: PathLike = None) -> int:
-    """Return the offset of a batch's first record. The header of a compressed message before v2 has the last one's: that batch
-    is read, by `read`.
+    """Return the offset of a batch's first record. Before v2, the header of a compressed message has the last record's offset:
+    `read` then reads the batch.
 
-    Raises what `iter_records` raises, and CorruptBatchError where it has no record.
+    Raises what `iter_records` raises, and CorruptBatchError if the batch has no record.
     """
     if header.magic >= 2 or not header.is_compressed:
         return header.base_offset
@@ -108,7 +108,7 @@ _COLUMNS = (
 
 
 def _headers(view: memoryview, at: int, count: int) -> tuple[tuple[str, bytes | None], ...]:
-    """Decode headers that the kernel has validated. Keys that are no UTF-8 get replacement characters, as in Kafka's client."""
+    """Decode headers that the kernel has validated. Keys that are not UTF-8 get replacement characters, as in Kafka's client."""
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         size, at = _varint(view, at)
@@ -135,7 +135,7 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
 
 
 class _OneRow(threading.local):
-    """Each thread's rows for look-ups that need no more than one: they are sooner cleared than made."""
+    """Each thread's rows for look-ups that need only one: clearing them is faster than creating them."""
 
     def __init__(self) -> None:
         self.rows = kernel.Rows()
@@ -154,9 +154,9 @@ def first_record_at(
     check_crc: bool = True,
     limit_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES,
 ) -> tuple[int, int] | None:
-    """Return (offset, timestamp) of the first record with at least that timestamp and offset, or None.
+    """Return (offset, timestamp) of the first record with at least this timestamp and offset, or None.
 
-    Control records count. A LogAppendTime batch without gaps answers from its header alone.
+    Control records count. For a LogAppendTime batch without gaps, the header is enough.
     """
     if header.max_timestamp < timestamp or header.last_offset < min_offset:
         return None
@@ -180,7 +180,7 @@ def max_timestamp_record(
     check_crc: bool = True,
     limit_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES,
 ) -> tuple[int, int] | None:
-    """Return (offset, timestamp) of the first record that carries the largest timestamp, or None if no record has one."""
+    """Return (offset, timestamp) of the first record with the largest timestamp, or None if no record has a timestamp."""
     if header.max_timestamp == NO_TIMESTAMP:
         return None
     if check_crc:

@@ -1,4 +1,4 @@
-"""One batch into kernel rows: decompression, the three message formats, and faults turned into errors.
+"""One batch decoded into kernel rows: decompression, the three message formats, and kernel faults raised as errors.
 
     magic  codec  records are                              offsets                    timestamps
     2      none   after the 61-byte header                base offset + delta        base timestamp + delta, or append time
@@ -40,10 +40,10 @@ def scan_batch(
     limit_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES,
     path: PathLike = None,
 ) -> tuple[int, Bytes]:
-    """Append the records of the batch at `buffer[index:]` to `rows`; return how many, and the buffer that positions refer to.
+    """Append the records of the batch at `buffer[index:]` to `rows`; return their number, and the buffer that positions refer to.
 
-    That buffer is `buffer` itself, or what its records decompressed to. The checksum is not looked at.
-    Raises CorruptBatchError, InvalidRecordError, DecompressionError; `rows` is then as it was.
+    That buffer is `buffer` itself, or the decompressed records. Does not verify the checksum.
+    Raises CorruptBatchError, InvalidRecordError or DecompressionError, and then leaves `rows` unchanged.
     """
     end = index + header.size
     if end > len(buffer):
@@ -57,7 +57,7 @@ def scan_batch(
         if header.is_compressed:
             codec = _codec(header, path)
             records = memoryview(buffer)[start:end]
-            # A batch that lost all its records keeps its codec and holds no block at all.
+            # A batch whose records were all removed keeps its codec and has no compressed block.
             empty = header.record_count == 0 and not records
             data = records if empty else decompress(codec, records, limit_bytes=limit_bytes, path=path, position=header.position)
             start, end = 0, len(data)
@@ -144,8 +144,8 @@ def unwrap(
 def wrapped_base_offset(header: BatchHeader, data: Bytes, path: PathLike = None) -> int:
     """Return what to add to the offsets in `data`, the message set inside a compressed message.
 
-    In v1 they are relative, and the wrapper carries the absolute offset of the last one. A wrapper at offset 0 is one that a
-    producer sent without counting: its base is 0.
+    In v1 they are relative, and the wrapper has the absolute offset of the last one. A wrapper at offset 0 comes from a producer
+    that did not set it: its base is 0.
     """
     messages, last_offset = kernel.last_message_offset(data, 0, len(data))
     if messages < 0:
@@ -166,7 +166,7 @@ def wrapped_base_offset(header: BatchHeader, data: Bytes, path: PathLike = None)
 
 
 def raise_fault(fault: int, fault_position: int, header: BatchHeader, index: int | None, path: PathLike) -> NoReturn:
-    """Raise what a kernel fault means; `index` is where the batch starts in an uncompressed buffer, else None."""
+    """Raise the error for a kernel fault; `index` is where the batch starts in an uncompressed buffer, else None."""
     what = kernel.FAULTS[fault]
     if index is None:
         raise InvalidRecordError(

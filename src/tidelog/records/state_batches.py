@@ -1,6 +1,6 @@
-"""Batches of the topics that coordinators keep their state in, as records with keys and values: whole logs, read to the end.
+"""Batches of the coordinators' state topics as records with keys and values, read to the end of the log.
 
-``__consumer_offsets`` and ``__transaction_state`` have millions of batches of one or two records: they are read many at once.
+``__consumer_offsets`` and ``__transaction_state`` have millions of batches of one or two records: many are read at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Entry = tuple[bytes, bytes | None]
 
 
 class StateRecord(NamedTuple):
-    """A record as it was found; `timestamp` in epoch ms."""
+    """A stored record; `timestamp` is in epoch ms."""
 
     offset: int
     timestamp: int
@@ -34,7 +34,7 @@ class StateRecord(NamedTuple):
 
 
 class StateBatch(NamedTuple):
-    """A batch as it was found: records, or the marker that ends its producer's transaction."""
+    """A stored batch: records, or the marker that ends its producer's transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -44,7 +44,7 @@ class StateBatch(NamedTuple):
 
 
 def state_batches(headers: Sequence[BatchHeader], data: Bytes, path: PathLike, *, start: int = 0) -> Iterator[StateBatch]:
-    """Yield what batches hold; `data` is the file `path` from `start` on. Those that are not compressed are read all at once.
+    """Yield the content of batches; `data` is the file `path` from `start` on. Uncompressed batches are read all at once.
 
     Raises CorruptBatchError, InvalidRecordError, DecompressionError.
     """

@@ -1,4 +1,4 @@
-"""A leader's checks of records sent to it, and the offsets and times that it assigns (spec §11).
+"""A leader's checks of the records it receives, and the offsets and times that it assigns (spec §11).
 
     the batch is                                             and the topic wants       what is done
     v2, or a v1 wrapper with offsets 0, 1, 2... inside       this format, this codec   patched in the caller's buffer
@@ -11,23 +11,23 @@
     v2                        base offset, epoch, max timestamp       base offset, epoch, type, max timestamp
                               where it is not the records' own        (the deltas still hold the producer's times)
 
-Refused, nothing being changed in the buffer::
+Refused, with the buffer unchanged::
 
-    InvalidRecordError          no batch, or several where one is all there may be; formats mixed; a record count that is not
+    InvalidRecordError          no batch, or several where only one is allowed; mixed formats; a record count that is not
                                 the offsets'; a client's control batch; a producer without a sequence; records that cannot
-                                be read; a compressed message in a compressed one
-    RecordValidationError       ... records of another format than their wrapper; without a key in a compacted topic: told one
-    InvalidTimestampError       by one. With a timestamp outside of [now - before, now + after], or LogAppendTime set by a
+                                be read; a compressed message inside a compressed one
+    RecordValidationError       ... records of another format than their wrapper; without a key in a compacted topic: each
+    InvalidTimestampError       is reported. A timestamp outside of [now - before, now + after], or LogAppendTime set by a
                                 producer, among them
     CorruptBatchError           the checksum of a message inside a wrapper
     UnsupportedForMessageFormatError    transactions and idempotence before v2
     UnsupportedCompressionTypeError     zstd before v2
 
-What is taken can be read: a batch whose offset deltas are not 0, 1, 2..., which Kafka would store as it is, is rebuilt with
-offsets that are. A batch that claims LogAppendTime in a CreateTime topic is judged by its claim, as in Kafka, and by its
-records' own times, which are what is stored in place; the header says the largest of these.
+Every accepted batch can be read: one whose offset deltas are not 0, 1, 2..., which Kafka would store as it is, is rebuilt with
+such deltas. A batch that claims LogAppendTime in a CreateTime topic is checked by its claim, as in Kafka, and by its records' own
+times; these are stored, and the header gets the largest of them.
 
-The checksums of batches are the caller's to check, before (`PartitionLog`); sizes, where they may have changed, afterwards.
+The caller (`PartitionLog`) checks the batches' checksums before, and sizes that may have changed afterwards.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ _OFFSET = Struct(">q")
 _MAX_DELTA = 2**31 - 1
 
 _LOOKED_AT_BYTES = 1 << 20
-"""In larger sets of messages only the first fault is reported, not all of them."""
+"""For larger message sets, only the first fault is reported."""
 
 _WITHOUT_KEY = 1  # the kernel's reasons
 
 
 class _Memory(threading.local):
-    """The buffer for a batch's decompressed records while they are checked; one per thread."""
+    """The buffer for decompressed records during the checks; one per thread."""
 
     def __init__(self) -> None:
         self.scratch = Scratch()
@@ -87,7 +87,7 @@ _memory = _Memory()
 
 
 class ValidatedRecords(NamedTuple):
-    """Records as they are to be written, and what an append needs to know of them. Times in epoch ms."""
+    """Records ready to be written, with the facts that an append needs. Times are in epoch ms."""
 
     data: bytearray | memoryview
     """The caller's buffer, patched, or new bytes."""
@@ -96,13 +96,13 @@ class ValidatedRecords(NamedTuple):
     first_offset: int
     last_offset: int
     max_timestamp: int
-    """-1: no record has a timestamp."""
+    """-1 if no record has a timestamp."""
     offset_of_max_timestamp: int
-    """Last offset of the first batch that has `max_timestamp`, which is what a time index entry names; -1 for none."""
+    """Last offset of the first batch with `max_timestamp`, which a time index entry stores; -1 for none."""
     log_append_time: int
     """-1 with CreateTime."""
     size_may_have_changed: bool
-    """Whether batches were rebuilt, so that max.message.bytes must be looked at again."""
+    """Whether batches were rebuilt, so that max.message.bytes must be checked again."""
 
 
 def validate_and_assign_offsets(
@@ -114,11 +114,11 @@ def validate_and_assign_offsets(
     now_ms: int,
     origin: AppendOrigin = AppendOrigin.CLIENT,
 ) -> ValidatedRecords:
-    """Check `records`, whose batches are `headers` (positions into it), and give them offsets from `base_offset` on.
+    """Check `records`, whose batches are `headers` (with positions into it), and assign offsets from `base_offset` on.
 
-    `now_ms` is the time that timestamps are compared with, and the append time of LogAppendTime.
-    Raises what the table above says, and DecompressionError (DecompressedTooLargeError); InvalidArgumentError for records that
-    a conversion cannot express, as headers in v0 and v1. `records` is then as it was.
+    Timestamps are compared with `now_ms`, which is also the append time of LogAppendTime.
+    Raises what the table above says, and DecompressionError (DecompressedTooLargeError); InvalidArgumentError for records that a
+    conversion cannot express, such as headers in v0 and v1. `records` is then unchanged.
     """
     if not headers:
         raise InvalidRecordError("no batch among the records to be appended")
@@ -167,7 +167,7 @@ def _assign_batch(
     is_in_order &= header.last_offset - header.base_offset + 1 == count
     target = source if rules.target_codec is None or (header.is_control and source is Codec.NONE) else rules.target_codec
     if source is target and is_in_order and rules.magic == 2:
-        if claims:  # Its records' own times come to light.
+        if claims:  # The records' own times become the timestamps.
             _refuse_batch(memoryview(data)[start:end], header, low, high, replace(rules, is_compacted=False))
         return _patched_batch(records, header, _target(rules, target, now_ms), base_offset, max_timestamp)
     to = _target(rules, target, now_ms)
@@ -179,8 +179,8 @@ def _assign_batch(
 
 
 def _rebuilt_batch(records: bytearray | memoryview, header: BatchHeader, to: Target, base_offset: int) -> bytearray:
-    """Return the batch's records, one by one, in what the topic wants."""
-    # Offset deltas may be anything that is not negative: offsets are assigned again.
+    """Return the batch's records, rebuilt one by one in the topic's format and codec."""
+    # Offset deltas may be any non-negative number: offsets are assigned again.
     loose = header._replace(base_offset=0, last_offset=_MAX_DELTA)
     batch = memoryview(records)[header.position : header.end_position]
     sent = [record._replace(offset=base_offset + i) for i, record in enumerate(iter_records(loose, batch, check_crc=False))]
@@ -190,7 +190,7 @@ def _rebuilt_batch(records: bytearray | memoryview, header: BatchHeader, to: Tar
 def _patched_batch(
     records: bytearray | memoryview, header: BatchHeader, to: Target, base_offset: int, max_timestamp: int
 ) -> ValidatedRecords:
-    """Give the batch its place and its times where it lies; `max_timestamp` is the largest of its records' own."""
+    """Write offsets and times into the batch in place; `max_timestamp` is the largest of its records' own."""
     position, end = header.position, header.position + header.size
     set_base_offset_and_epoch(records, base_offset, to.leader_epoch, position)
     if to.timestamp_type == LOG_APPEND_TIME:
@@ -213,7 +213,7 @@ def _patched_batch(
 def _refuse_batch(
     section: memoryview, header: BatchHeader, low: int, high: int, rules: ValidationRules, claim: str | None = None
 ) -> None:
-    """Raise for the records of a v2 batch that the kernel refuses; for all of them where `claim` says why."""
+    """Raise for the records of a v2 batch that the kernel refuses; if `claim` gives a reason, for all of them."""
     count = header.record_count
     shown = min(count, MAX_RECORD_ERRORS)
     listed = array("q", bytes(24 * shown))
@@ -303,8 +303,8 @@ def _assign_messages(
 def _assign_wrapped(
     records: bytearray | memoryview, header: BatchHeader, rules: ValidationRules, target: Codec, base_offset: int, now_ms: int
 ) -> ValidatedRecords | None:
-    """The same for a compressed message, by columns; None if it takes a look at each message to say what is wrong."""
-    # A message costs more to check than a record of v2.
+    """The same for a compressed message, by columns; None if each message must be checked to report what is wrong."""
+    # A message costs more to check than a v2 record.
     data = unwrap(header, records, header.position, limit_bytes=max(rules.decompressed_max_bytes // 4, 1))
     inside = MessageSet(header, data, wrapped_base_offset(header, data))
     if inside.fault:
@@ -327,7 +327,7 @@ def _convert_messages(
     base_offset: int,
     now_ms: int,
 ) -> ValidatedRecords | None:
-    """The same for messages one after the other that become something else; None if one of them is not as the first."""
+    """The same for uncompressed messages that are converted; None if they must be handled one by one."""
     first, last = headers[0], headers[-1]
     if any(header.magic != first.magic or header.timestamp_type == LOG_APPEND_TIME for header in headers):
         return None
@@ -343,7 +343,7 @@ def _convert_messages(
 
 
 def _refuse_messages(inside: MessageSet, header: BatchHeader, rules: ValidationRules, low: int, high: int) -> None:
-    """Raise for messages without a key, where they need one, and for times out of bounds."""
+    """Raise for messages that lack a required key, and for times out of bounds."""
     refused = []
     total = 0
     for one in _refused_messages(inside, rules, low, high):
@@ -367,7 +367,7 @@ def _refused_messages(inside: MessageSet, rules: ValidationRules, low: int, high
 
 
 def _check_inside(place: MessagePlace, data: Bytes, header: BatchHeader) -> None:
-    """Raise for a message inside a wrapper that makes the whole set unfit."""
+    """Raise for an inner message that makes the whole set invalid."""
     if place.attributes & 7:
         raise InvalidRecordError("compressed message inside a compressed message", position=header.position)
     if place.magic == header.magic and not has_right_crc(data, place):
@@ -404,7 +404,7 @@ def _patched_wrapper(
 
 def _target(rules: ValidationRules, codec: Codec, now_ms: int) -> Target:
     append_time = now_ms if rules.timestamp_type == LOG_APPEND_TIME else NO_TIMESTAMP
-    # The level is the topic's, for its own codec only.
+    # The topic's level applies only to the topic's own codec.
     level = None if rules.target_codec is None else rules.target_level
     return Target(rules.magic, codec, level, rules.timestamp_type, append_time, rules.leader_epoch)
 

@@ -1,8 +1,8 @@
-"""A topic's rules for records that a leader appends, and how refused ones are reported.
+"""A topic's rules for records that a leader appends, and how refused records are reported.
 
-Three things that `validation` needs for batches of every format: the rules themselves, made of a topic's properties; what a
-batch's header alone gives away; and refusals, collected record by record, that become one error. Record errors are reported
-by their index in the batch (KIP-467); one timestamp among the reasons makes the error an InvalidTimestampError.
+`validation` uses three things from here for every format: the rules, made from a topic's properties; the checks of a batch's
+header; and refusals, collected record by record and raised as one error. Record errors are reported by their index in the batch
+(KIP-467); one timestamp among the reasons makes the error an InvalidTimestampError.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_TIME = 2**63 - 1
 
 NO_KEY = "no key, which a compacted topic needs"
 MAX_RECORD_ERRORS = 1000
-"""So many refused records are listed one by one: a compressed batch of 1 MB may hold millions."""
+"""The most refused records that are listed: a compressed batch of 1 MB may hold millions."""
 
 _CLAIM = "the producer set the timestamp type LogAppendTime"
 
@@ -42,11 +42,11 @@ _DIFFERENCE = "message.timestamp.difference.max.ms"
 """Counts where one of the other two is not set."""
 
 _LZ4_FAST = 9
-"""Kafka's default level of LZ4, and the only one that it leaves to the fast compressor."""
+"""Kafka's default level for LZ4, the only one with the fast compressor."""
 
 
 class AppendOrigin(enum.Enum):
-    """Where an append comes from; that says how much of it is checked."""
+    """Where an append comes from, which decides how much is checked."""
 
     REPLICATION = "replication"
     COORDINATOR = "coordinator"
@@ -60,13 +60,13 @@ class ValidationRules:
     timestamp_type: int = CREATE_TIME
     """CREATE_TIME or LOG_APPEND_TIME."""
     before_max_ms: int = MAX_TIME
-    """How far a timestamp may lie in the past, with CreateTime."""
+    """How far a timestamp may lie in the past, for CreateTime."""
     after_max_ms: int = MAX_TIME
     """How far in the future."""
     is_compacted: bool = False
     """Whether each record needs a key."""
     target_codec: Codec | None = None
-    """None: the codec that the producer chose, at its default level."""
+    """None: the producer's codec, at its default level."""
     target_level: int | None = None
     magic: int = 2
     leader_epoch: int = -1
@@ -78,7 +78,7 @@ class ValidationRules:
 
     @classmethod
     def from_config(cls, config: LogConfig, leader_epoch: int) -> ValidationRules:
-        """Return the rules of a topic's properties, for a leader of that epoch."""
+        """Return the rules from a topic's properties, for a leader with this epoch."""
         codec, level = _COMPRESSION_TYPES[config.compression_type], None
         if codec is Codec.GZIP and config.compression_gzip_level != -1:
             level = config.compression_gzip_level
@@ -112,7 +112,7 @@ _COMPRESSION_TYPES = {
 
 
 def check_batch(first: BatchHeader, header: BatchHeader, rules: ValidationRules, origin: AppendOrigin) -> None:
-    """Raise for what a batch's header alone gives away."""
+    """Raise for faults that a batch's header shows."""
     if header.magic != first.magic:
         raise InvalidRecordError(
             "batches of several formats in one append",
@@ -141,14 +141,14 @@ def check_batch(first: BatchHeader, header: BatchHeader, rules: ValidationRules,
 
 
 def time_bounds(rules: ValidationRules, now_ms: int) -> tuple[int, int]:
-    """Return the first and the last timestamp that is let in."""
+    """Return the smallest and the largest accepted timestamp."""
     if rules.timestamp_type == LOG_APPEND_TIME:
         return MIN_TIME, MAX_TIME
     return max(now_ms - rules.before_max_ms, MIN_TIME), min(now_ms + rules.after_max_ms, MAX_TIME)
 
 
 def claim_refused(header: BatchHeader, rules: ValidationRules, low: int, high: int) -> str | None:
-    """Return why no record passes under a header that says LogAppendTime; None if it is let in, into CreateTime topics."""
+    """Return why a header with LogAppendTime makes every record invalid; None if a CreateTime topic accepts it."""
     claimed = header.max_timestamp
     if rules.timestamp_type == LOG_APPEND_TIME or claimed == NO_TIMESTAMP:
         return _CLAIM
@@ -167,7 +167,7 @@ _shown = lru_cache(maxsize=8)(format_time)
 
 
 class Refused(NamedTuple):
-    """A record that is not taken. `by_time`: it is its timestamp's fault."""
+    """A refused record. `by_time`: because of its timestamp."""
 
     by_time: bool
     batch_index: int
@@ -175,9 +175,9 @@ class Refused(NamedTuple):
 
 
 def raise_refused(refused: Sequence[Refused], header: BatchHeader, total: int = 0) -> None:
-    """Raise for refused records of a batch, if any: one timestamp among the reasons decides what is raised.
+    """Raise for a batch's refused records, if any: an InvalidTimestampError if one of the reasons is a timestamp.
 
-    `total` says how many they are where not all are in `refused`; no more than `MAX_RECORD_ERRORS` are listed one by one.
+    `total` is their number if `refused` does not hold all; at most `MAX_RECORD_ERRORS` are listed.
     """
     if not refused:
         return

@@ -18,7 +18,7 @@ from tidelog.storage.partitions import Partitions
 from tidelog.storage.scheduler import Scheduler
 
 AT_ONCE = 128
-"""Logs that are checked between two looks at the time."""
+"""The number of logs that are checked before the clock is read again."""
 
 
 class RemovedFiles:

@@ -1,24 +1,23 @@
-"""The kernels: what must look at each record or each batch, without an object for either.
+"""The kernels: code that visits each record or each batch, without an object for either.
 
-Each is one source file in Cython's pure-Python mode. Where a C compiler is found it is compiled at install; elsewhere the same
-file runs interpreted, a hundred times slower and with the same answers. `COMPILED` says which. What several of them need is in
-`primitives`, once for C and once for Python. This package is their door: a name is imported from the kernel that has it when it
-is asked for first, and `__init__.pyi` has the types. Only the types of `kernel/` itself are Cython's.
+Each is one source file in Cython's pure-Python mode. If a C compiler is found, it is compiled at install; otherwise the same file
+runs interpreted, a hundred times slower and with the same results. `COMPILED` tells which. Code that several kernels share is in
+`primitives`, once for C and once for Python. This package exports the kernels' names: each is imported from its kernel on first
+use, and `__init__.pyi` has the types. Cython's own types appear only inside `kernel/`.
 
 ==============  ======================================================================================================
 `rows`          records of a batch to columns (`Rows`), into Arrow's layouts, and from columns (`BinaryColumn`) to a batch
 `batches`       checksums, the walk over a segment (`SegmentScan`), times for time maps
 `compaction`    the latest offset of each key (`OffsetTable`), and the two passes of the cleaner
-`fast_paths`    what nearly every append and every search by time meets, and fetchers of 0.9.0 in logs of 0.10.0
-`primitives`    buffers, varints, checksums, codes of faults, layout: shared by all
+`fast_paths`    the common cases of appends, searches by time, and fetches by 0.9.0 clients from 0.10.0 logs
+`primitives`    buffers, varints, checksums, fault codes, layout: shared by all
 ==============  ======================================================================================================
 
 Invariants
-  - Every length is checked against the bytes that are there before a byte is read; nothing is trusted but the buffer's own
-    length.
-  - No exceptions in the hot loops, which run without the GIL: they return a fault code (`FAULTS`, `BATCH_FAULTS`) and have the
-    position of the fault, and a scan then has appended nothing. Modules of `records` turn faults into errors.
-  - Positions are int32 and relative to the buffer that was handed in, so buffers are smaller than 2 GiB.
+  - Every length is checked against the remaining bytes before a byte is read; only the buffer's own length is trusted.
+  - The hot loops run without the GIL and raise no exceptions: they return a fault code (`FAULTS`, `BATCH_FAULTS`) and store the
+    fault's position, and a scan then appends nothing. Modules of `records` raise the errors.
+  - Positions are int32 and relative to the buffer passed in, so buffers are smaller than 2 GiB.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _HOMES = {
     "rows.record_scan": ("scan_plain_batches", "scan_records_v2"),
     "rows.rows": ("COMPILED", "Rows"),
 }
-"""Kernel → what callers use of it."""
+"""Kernel → the names that callers use."""
 
 __all__ = sorted(name for names in _HOMES.values() for name in names)  # noqa: PLE0605
 

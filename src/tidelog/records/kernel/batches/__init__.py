@@ -1,1 +1,1 @@
-"""Batches, without a look at each record: checksums, the walk over a segment, times for a time map."""
+"""Work on whole batches, not on each record: checksums, the walk over a segment, times for a time map."""

@@ -1,6 +1,7 @@
 """CRC-32C and CRC-32 of any buffer, without the GIL, and the digest that identifies a run of batches.
 
-Compiled, the sums come from `checksums.h`: the processor's CRC-32C instruction if it has one, tables if not. `CRC32C` says which.
+Compiled, the sums come from `checksums.h`: the processor's CRC-32C instruction if it has one, tables if not. `CRC32C` tells
+which.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ CRC32C: str = crc.prepare()
 
 
 def crc32c(data: object, value: cython.uint = 0) -> int:
-    """Return the CRC-32C of `data`; `value` is that of what came before. Releases the GIL, but for a few kilobytes."""
+    """Return the CRC-32C of `data`; `value` is that of the preceding data. Releases the GIL, except for a few kilobytes."""
     return crc.crc32c_of(data, value)
 
 
 def crc32c_by_table(data: cython.const[cython.uchar][::1], value: cython.uint = 0) -> int:
-    """Return the same as `crc32c`, as a processor without an instruction for it comes to it."""
+    """Return the same as `crc32c`, computed with tables, as on a processor without the instruction."""
     length: cython.Py_ssize_t = len(data)
     if length == 0:
         return value
@@ -32,7 +33,7 @@ def crc32c_by_table(data: cython.const[cython.uchar][::1], value: cython.uint = 
 
 
 def crc32(data: cython.const[cython.uchar][::1], value: cython.uint = 0) -> int:
-    """Return zlib's CRC-32 of `data`; `value` is that of what came before. Releases the GIL."""
+    """Return zlib's CRC-32 of `data`; `value` is that of the preceding data. Releases the GIL."""
     length: cython.Py_ssize_t = len(data)
     if length == 0:
         return value
@@ -42,17 +43,17 @@ def crc32(data: cython.const[cython.uchar][::1], value: cython.uint = 0) -> int:
     return value
 
 
-# --- What identifies batches -----------------------------------------------------------------------------------------------
+# --- The digest of batches -------------------------------------------------------------------------------------------------
 
 
 def digest_batches(
     data: cython.const[cython.uchar][::1], end: cython.longlong, value: cython.uint = 0
 ) -> tuple[cython.longlong, cython.uint]:
-    """Follow batches from the start of `data` on until `end`; return (where that led, their digest).
+    """Follow batches from the start of `data` until `end`; return (the position reached, their digest).
 
-    The digest is a CRC-32C over base offset, size and checksum field of one batch after the other, 16 bytes as they stand in the
-    header; `value` is that of the batches before. Of the last batch only the header need be there; where a header is not, or no
-    batch's, the walk ends in front of it. Nothing else is checked.
+    The digest is a CRC-32C over each batch's base offset, size and checksum field, 16 bytes as stored in the header; `value` is
+    the digest of the preceding batches. The data may end after the last batch's header. The walk stops before a header that is
+    incomplete or invalid. Nothing else is checked.
     """
     length: cython.Py_ssize_t = len(data)
     position: cython.longlong = 0

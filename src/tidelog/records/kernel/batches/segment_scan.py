@@ -1,35 +1,35 @@
-"""One walk over a segment's batches, without an object per batch: checked, indexed and followed.
+"""One walk over a segment's batches, without an object per batch: it checks them, builds the indexes and collects their facts.
 
-Recovery and the rebuilding of indexes read every byte of a segment, and with batches of 1 KiB a gigabyte holds a million of them.
-`SegmentScan` is the state of one walk from a segment's first batch to its last valid one; chunks of the file are handed to it
-one after the other. For each batch (spec §4.7, §10):
+Recovery and index rebuilds read every byte of a segment, and a gigabyte holds a million batches of 1 KiB. `SegmentScan` is the
+state of one walk from a segment's first batch to its last valid one; it takes the file in chunks. For each batch (spec §4.7,
+§10):
 
 ==========  ==========================================================================================================
 header      length, magic 0 to 2, size for that magic, offsets within int64
 checksum    CRC-32C (v2) or CRC-32 (v0, v1) of the whole batch
-order       first offset above the last one of the batch before, and not below the segment's base: no checksum of v2
-            covers the base offset, and what comes later would be unreachable
-range       last offset - base within int32, or else no index can express it
-indexes     if it begins more than `index_interval_bytes` after the batch of the last entry: (last offset, position) into
+order       first offset above the previous batch's last one, and not below the segment's base: v2 checksums do not
+            cover the base offset, and later batches would be unreachable
+range       last offset - base within int32: an index cannot express more
+indexes     if it begins more than `index_interval_bytes` after the last entry's batch: (last offset, position) into
             the offset index, (largest timestamp so far, last offset of the batch that first had it) into the time index
             unless the last entry has it already
-epochs      its leader epoch and first offset, if it is above all before, and where the last batch of that epoch begins;
-            whether one is below (`lowers_epoch`)
-gaps        the first offsets that no batch has between two (`gap_start`, `gap_end`), of v2
-producers   where it is, if the producers' state must know it (below)
+epochs      its leader epoch and first offset, if the epoch is a new maximum, and where the epoch's last batch begins;
+            whether an epoch is lower than an earlier one (`lowers_epoch`)
+gaps        the first missing offsets between two v2 batches (`gap_start`, `gap_end`)
+producers   its position, if the producer state needs it (below)
 ==========  ==========================================================================================================
 
-The walk ends at the first batch that fails (`fault`, one of `BATCH_FAULTS`) or that the buffer does not hold to its end.
+The walk ends at the first batch that fails (`fault`, one of `BATCH_FAULTS`) or that the buffer does not hold completely.
 
-What a producer's state is after a segment follows from few of its batches: every marker, each batch that opens a transaction
-(or that breaks one, being outside of it), and the last five of each producer, because no more are kept. `producer_positions`
-has just these. Telling the state of more of them, in order, changes nothing.
+The producer state after a segment follows from few of its batches: every marker, each batch that opens a transaction (or breaks
+one, because it is outside of it), and each producer's last five, because no more are kept. `producer_positions` lists these.
+Applying more batches, in order, does not change the result.
 
 Invariants
-  - Nothing is read beyond the buffer; nothing that a batch says is trusted before it is checked.
-  - The walk runs without the GIL and raises nothing: tables that are full end it, are enlarged, and it goes on.
+  - Nothing is read beyond the buffer; no field of a batch is used before it is checked.
+  - The walk runs without the GIL and raises nothing: if a table is full, it stops, the table is enlarged, and it goes on.
 
-`storage.loading.recovery` calls this, as does all that walks whole segments.
+`storage.loading.recovery` calls this, as does all code that walks whole segments.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ _FIRST_SLOTS = 64
 
 @cython.cclass
 class SegmentScan:
-    """One walk over a segment's batches; the module's text says what is checked and collected.
+    """One walk over a segment's batches; the module's docstring lists what it checks and collects.
 
-    Offsets are absolute, positions are bytes in the ``.log``, timestamps milliseconds. Before the first batch `last_offset` is
-    one below the base, timestamps and `offset_of_max_timestamp` are -1. `valid_bytes` is where the valid batches end.
+    Offsets are absolute, positions are bytes in the ``.log``, timestamps milliseconds. Before the first batch, `last_offset` is
+    one below the base, and timestamps and `offset_of_max_timestamp` are -1. The valid batches end at `valid_bytes`.
     """
 
     base_offset = cython.declare(cython.longlong, visibility="readonly")
@@ -98,7 +98,7 @@ class SegmentScan:
     event_count: cython.Py_ssize_t
     event_room: cython.Py_ssize_t
 
-    # Producers, hashed by id into slots, the next free one taken; -1 is a free slot, and a place in `kept` not used yet.
+    # Producers, hashed by id into slots with linear probing; -1 is a free slot, or an unused entry of `kept`.
     slot_bits: cython.int
     slots: cython.Py_ssize_t
     slot: cython.Py_ssize_t
@@ -139,10 +139,10 @@ class SegmentScan:
         self._size_slots(_FIRST_SLOTS)
 
     def scan(self, data: cython.const[cython.uchar][::1], position: cython.longlong) -> int:
-        """Walk the batches of `data`, whose first byte is at file position `position`; return how many bytes were valid batches.
+        """Walk the batches of `data`, whose first byte is at file position `position`; return how many bytes hold valid batches.
 
-        Less than all of `data` is consumed at a fault, and where the last batch is not all there: `needed_bytes` then is its
-        size, 0 if not even that is known. After a fault nothing more is consumed.
+        The walk stops before a fault, and before a partial last batch: `needed_bytes` is then its size, or 0 if that is unknown.
+        After a fault, nothing more is consumed.
         """
         length: cython.Py_ssize_t = len(data)
         consumed: cython.Py_ssize_t = 0
@@ -168,7 +168,7 @@ class SegmentScan:
         end: cython.Py_ssize_t,
         position: cython.longlong,
     ) -> cython.Py_ssize_t:
-        """Go on from `data[start]`; return where the walk stands. Ends early, with `full` set, before a table overflows."""
+        """Continue at `data[start]`; return the position reached. Stops early, with `full` set, before a table overflows."""
         at: cython.Py_ssize_t = start
         size: cython.longlong
         magic: cython.int
@@ -319,7 +319,7 @@ class SegmentScan:
     @cython.nogil
     @cython.exceptval(check=False)
     def _find_slot(self, producer: cython.longlong) -> cython.Py_ssize_t:
-        """Return the slot of a producer, taken for it if it has none; one is free always."""
+        """Return a producer's slot; assign one if it has none. A free slot always exists."""
         key: cython.ulonglong = producer
         slot: cython.Py_ssize_t = (key * _HASH_FACTOR & _MASK64) >> (64 - self.slot_bits)
         while self.slot_producer[slot] != producer:
@@ -343,7 +343,7 @@ class SegmentScan:
             self._size_slots(4 * self.slots)
 
     def _size_entries(self, room: cython.Py_ssize_t) -> None:
-        # One time entry more than offset entries: the last one, which `finish` adds.
+        # One more time entry than offset entries: `finish` adds the last one.
         self.stores["entries"] = self._enlarged("entries", bytearray(8 * room), 8 * self.entry_count)
         self.stores["time_entries"] = self._enlarged("time_entries", bytearray(12 * room + 12), 12 * self.time_count)
         self.entries = buffers.output(self.stores["entries"])
@@ -395,28 +395,28 @@ class SegmentScan:
 
     @property
     def next_offset(self) -> int:
-        """The offset after the last valid batch; the base without one."""
+        """The offset after the last valid batch; the base if there is none."""
         last: object = self.last_offset
         return last + 1
 
     @property
     def index_entries(self) -> bytes:
-        """The offset index as the file holds it."""
+        """The offset index, as stored in the file."""
         return bytes(memoryview(self.stores["entries"])[: 8 * self.entry_count])
 
     @property
     def time_entries(self) -> bytes:
-        """The time index as the file holds it; `finish` adds the last entry."""
+        """The time index, as stored in the file; `finish` adds the last entry."""
         return bytes(memoryview(self.stores["time_entries"])[: 12 * self.time_count])
 
     @property
     def epochs(self) -> list:
-        """(epoch, first offset) of each batch whose leader epoch is above all before."""
+        """(epoch, first offset) of each batch whose leader epoch is above all earlier ones."""
         return [(epoch, first) for epoch, first, _ in self.epoch_spans]
 
     @property
     def epoch_spans(self) -> list:
-        """(epoch, first offset, first offset of its last batch) of each leader epoch above all before."""
+        """(epoch, first offset, first offset of its last batch) of each leader epoch above all earlier ones."""
         runs = self.stores["epochs"][: 3 * self.epoch_count].tolist()
         return list(zip(runs[::3], runs[1::3], runs[2::3], strict=True))
 
@@ -425,7 +425,7 @@ class SegmentScan:
         self._add_time_entry()
 
     def producer_positions(self) -> list:
-        """Where the batches are, in order, that the producers' state must know."""
+        """The positions, in order, of the batches that the producer state needs."""
         found = set(self.stores["events"][: self.event_count])
         found.update(self.stores["kept"])
         found.discard(-1)

@@ -1,4 +1,4 @@
-"""Times for a time map: whole batches followed as far as their timestamps, and where those leave holes.
+"""Times for a time map: the timestamps of whole batches, and the holes between them.
 
 Only `formats.time_map_builder` calls this.
 """
@@ -27,12 +27,13 @@ def map_batches(
     state: cython.longlong[::1],
     times: cython.longlong[::1],
 ) -> tuple:
-    """Add whole v2 batches, from `data[start]` on, to a block of a time map; return (where it stopped, why).
+    """Add whole v2 batches, from `data[start]` on, to a block of a time map; return (the position reached, the reason for
+    stopping).
 
-    Why: 0 at `end`, or in front of a batch that is not for it (another format; compressed, if its header alone does not tell
-    the times; anything that is wrong); 1 when the block has `block_bytes`, and the next batch begins another; otherwise how
-    many entries `times` must have for the next batch. Checksums are the caller's, and records are only followed as far as
-    their timestamps. `log.time_map_builder` says what `state`, eleven numbers, is; the digest is its own.
+    The reason is 0 at `end`, or before a batch that it does not handle (another format; compressed, if the header alone does not
+    give the times; any fault); 1 if the block has `block_bytes`, so that the next batch begins another; otherwise the number of
+    entries that `times` needs for the next batch. The caller checks checksums; records are parsed only up to their timestamps.
+    `log.time_map_builder` says what `state`, eleven numbers, is; the digest is its own.
     """
     if not 0 <= start <= end <= len(data) or len(state) != 11:
         raise ValueError(f"range {start}:{end} outside of {len(data)} bytes, or no state")
@@ -80,7 +81,7 @@ def map_batches(
             row = now[10]
             without = 0
             if attributes & 32:
-                count = 0  # control records are no data
+                count = 0  # control records are not data
             elif attributes & 8:
                 timestamp = buffers.int64(p, pos + 35)
                 if timestamp == -1:
@@ -160,7 +161,7 @@ def map_batches(
 
 
 def note_timestamps(rows: Rows, times: cython.longlong[::1], at: cython.Py_ssize_t) -> int:
-    """Copy the timestamps of all rows, those excepted that have none, to `times[at:]`; return how many."""
+    """Copy the timestamps of all rows that have one to `times[at:]`; return their number."""
     if not 0 <= at <= len(times) - rows.count:
         raise ValueError(f"no room for {rows.count} rows at {at} of {len(times)}")
     timestamps: cython.p_longlong = rows.timestamp
@@ -198,7 +199,7 @@ def _sort(p: cython.p_longlong, scratch: cython.p_longlong, count: cython.Py_ssi
         largest = max(largest, previous)
     if in_order:
         return
-    # In 64 bits without a sign no distance is too large.
+    # An unsigned 64-bit number holds any distance.
     while shift < 64 and (cython.cast(cython.ulonglong, largest) - cython.cast(cython.ulonglong, smallest)) >> shift > 0:
         for byte in range(256):
             scratch[count + byte] = 0
@@ -220,11 +221,11 @@ def _sort(p: cython.p_longlong, scratch: cython.p_longlong, count: cython.Py_ssi
 
 
 def time_bounds(times: cython.longlong[::1], count: cython.Py_ssize_t, most_holes: cython.Py_ssize_t) -> tuple:
-    """Sort `times[:count]` and return (smallest, largest, holes); of none, 2^63 - 1 and -2^63.
+    """Sort `times[:count]` and return (smallest, largest, holes); if there are none, 2^63 - 1 and -2^63.
 
-    A hole is two times that follow each other with more between them than an eighth of the shortest stretch that holds half of
-    all: what an even flow does not have, and late records do. Where there are more than `most_holes`, only the widest of them
-    are reported. `holes` is an array of the times before, after, before, after ..., ascending.
+    A hole is a gap between consecutive times that is wider than an eighth of the shortest span with half of all times: an even
+    flow has none, late records cause them. At most `most_holes` are reported, the widest ones. `holes` is an array of the times
+    before, after, before, after ..., ascending.
     """
     if not 0 <= count <= len(times):
         raise ValueError(f"{count} of {len(times)} times")
@@ -262,7 +263,7 @@ def time_bounds(times: cython.longlong[::1], count: cython.Py_ssize_t, most_hole
                     found += 1
             if found <= most_holes:
                 break
-            # Times may lie 2^63 - 1 ms apart; beyond that there is no gap.
+            # Times may be up to 2^63 - 1 ms apart; no gap is wider.
             least = layout.MAX_INT64 if least > layout.MAX_INT64 - (least >> 1) - 1 else least + (least >> 1) + 1
     for i in range(1, count):
         if p[i] - p[i - 1] > least:

@@ -1,1 +1,1 @@
-"""Which offset is each key's latest, and which records therefore stay."""
+"""Each key's latest offset, and the records that are therefore kept."""

@@ -1,4 +1,4 @@
-"""The second pass: what stays, marked or copied or rebuilt.
+"""The second pass: it marks, copies or rebuilds the records to keep.
 
 A record that is rebuilt keeps its bytes from the offset delta on; length and timestamp delta are rewritten where the batch's base
 timestamp changes.
@@ -23,21 +23,21 @@ build_stamp.check(__name__, __file__)
 crc.prepare()
 
 NO_BASE = -(2**63 - 1) - 1
-"""Stands for: the base timestamp is that of the first record that stays."""
+"""The base timestamp is that of the first kept record."""
 
 GROWTH_BYTES = 10
-"""What one record may take more when it is rebuilt: a timestamp delta of 10 bytes for one of 1, a length of one byte more."""
+"""The most by which one rebuilt record may grow: a timestamp delta of 10 bytes instead of 1, and a length one byte longer."""
 
 _GROWTH_BYTES = cython.declare(cython.Py_ssize_t, GROWTH_BYTES)
 
 
 @cython.cclass
 class CleanPass(Pass):
-    """Keeps the records that are their key's latest, as `table` says; of tombstones those whose time has not come.
+    """Keeps each key's latest record according to `table`, and tombstones before their horizon.
 
-    `now_ms` is compared with a batch's delete horizon; `horizon_ms` (-1: none) goes into a batch that has tombstones and no
-    horizon yet. `kept_ends` (int64, sorted) are last offsets of batches that must not vanish: such batches are not taken as
-    plain ones. The counters grow from call to call; what `select` and `rebuild` say about one batch is written over.
+    `now_ms` is compared with a batch's delete horizon; a batch with tombstones but no horizon gets `horizon_ms` (-1: none).
+    `kept_ends` (int64, sorted) are the last offsets of batches that must not vanish: they are not handled as plain ones. The
+    counters accumulate over calls; the results of `select` and `rebuild` for one batch are overwritten.
     """
 
     messages_read = cython.declare(cython.longlong, visibility="public")
@@ -93,9 +93,9 @@ class CleanPass(Pass):
         retain_tombstones: cython.bint,
         keep: bytearray,
     ) -> int:
-        """Mark with 1 in `keep`, one byte a record, those of a v2 batch that stay; return how many, or a fault code.
+        """Mark the kept records of a v2 batch with 1 in `keep`, one byte a record; return their number, or a fault code.
 
-        Sets `has_tombstones` and `last_retained_offset`, of those that stay.
+        Sets `has_tombstones` and `last_retained_offset` for the kept records.
         """
         if not 0 <= start <= end <= len(data):
             raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
@@ -119,10 +119,10 @@ class CleanPass(Pass):
         new_base: cython.longlong,
         out: bytearray,
     ) -> cython.longlong:
-        """Write those records that `keep` marks to `out`; return how many bytes, or a fault code.
+        """Write the records marked in `keep` to `out`; return the number of bytes, or a fault code.
 
-        `out` must have `GROWTH_BYTES` more for each record than the section takes now. `new_base` (ms) is the base timestamp
-        from now on, `NO_BASE` for the first record's. Sets `base_timestamp` and `batch_max_timestamp`.
+        `out` needs the section's size and `GROWTH_BYTES` for each record. `new_base` (ms) is the new base timestamp, `NO_BASE`
+        for the first record's. Sets `base_timestamp` and `batch_max_timestamp`.
         """
         if not 0 <= start <= end <= len(data):
             raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
@@ -140,9 +140,9 @@ class CleanPass(Pass):
     def filter_batches(
         self, data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t, out: bytearray
     ) -> cython.Py_ssize_t:
-        """Filter the plain batches from `start` on into `out`; return where the first begins that was not taken.
+        """Filter the plain batches from `start` on into `out`; return where the first unprocessed batch begins.
 
-        Sets `written` to the bytes in `out`. Stops where that might not have room for the next batch.
+        Sets `written` to the bytes in `out`. Stops if `out` might not have room for the next batch.
         """
         if not 0 <= start <= end <= len(data):
             raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
@@ -215,7 +215,7 @@ class CleanPass(Pass):
         out: cython.p_uchar,
         at: cython.Py_ssize_t,
     ) -> cython.longlong:
-        """Filter one plain batch to `out[at:]`; return the bytes written, or a fault code, and then nothing counts."""
+        """Filter one plain batch to `out[at:]`; return the bytes written, or a fault code, and then change no counter."""
         attributes: cython.int = p[pos + 22]
         base_offset: cython.longlong = buffers.int64(p, pos)
         last_offset: cython.longlong = base_offset + buffers.int32(p, pos + 23)
@@ -285,7 +285,7 @@ class CleanPass(Pass):
         has_horizon: cython.bint,
         retained: cython.longlong,
     ) -> cython.void:
-        """Write the header of a rebuilt plain batch: the old one's, but for what the records say."""
+        """Write the header of a rebuilt plain batch: the old one with the fields that depend on the records updated."""
         buffers.copy(out, at, p, pos, layout.HEADER_BYTES)
         buffers.put(out, at + 8, 4, size - 12)
         attributes &= layout.LOG_APPEND_TIME_BIT | layout.TRANSACTIONAL_BIT

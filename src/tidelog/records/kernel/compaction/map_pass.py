@@ -1,4 +1,4 @@
-"""The first pass: keys into the table."""
+"""The first pass: it puts keys into the table."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ build_stamp.check(__name__, __file__)
 
 @cython.cclass
 class MapPass(Pass):
-    """Puts the keys of records at or above `min_offset` into `table`, as long as that holds fewer than `max_entries`.
+    """Puts the keys of records at or above `min_offset` into `table`, while it holds fewer than `max_entries`.
 
-    `is_full` says that a record found no place; `table.latest_offset` is then the last one that did.
+    `is_full`: the table had no room for a record; `table.latest_offset` is then that of the last record with room.
     """
 
     messages_read = cython.declare(cython.longlong, visibility="public")
@@ -49,7 +49,7 @@ class MapPass(Pass):
         base_offset: cython.longlong,
         last_offset: cython.longlong,
     ) -> int:
-        """Take the records of a v2 batch, decompressed in `data[start:end]`; return 0, or a fault code."""
+        """Add the records of a v2 batch, decompressed in `data[start:end]`; return 0, or a fault code."""
         if not 0 <= start <= end <= len(data):
             raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
         p: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
@@ -61,7 +61,7 @@ class MapPass(Pass):
     def add_batches(
         self, data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """Take the plain batches from `start` on; return where the first begins that is none, or was not taken whole."""
+        """Add the plain batches from `start` on; return where the first other, or not completely added, batch begins."""
         if not 0 <= start <= end <= len(data):
             raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
         p: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
@@ -87,7 +87,7 @@ class MapPass(Pass):
                     )
                     < 0
                 ):
-                    # What went into the table stays; the caller raises an error over this batch.
+                    # Keys already added stay in the table; the caller raises an error for this batch.
                     self.messages_read = messages_read
                     break
                 if self.is_full:

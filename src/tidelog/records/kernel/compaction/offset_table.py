@@ -1,9 +1,9 @@
-"""Which offset is each key's latest: a hash table in one buffer.
+"""Each key's latest offset: a hash table in one buffer.
 
-A slot is 24 bytes: a 128-bit hash that stands for the key, and the offset + 1, 0 in an empty slot. That is what Kafka takes, so
-the same memory holds the same number of keys. The hash is SipHash-2-4 (interpreted: BLAKE2b) under a random salt: ten times
-cheaper than Kafka's MD5 for short keys, and nobody who does not know the salt can make two keys collide. Memory that holds no key
-yet is not touched, and so costs nothing; a large table is taken in pages of two megabytes, where the system has them.
+A slot is 24 bytes: a 128-bit hash of the key, and the offset + 1, which is 0 in an empty slot. Kafka uses the same size, so the
+same memory holds the same number of keys. The hash is SipHash-2-4 (interpreted: BLAKE2b) with a random salt: ten times cheaper
+than Kafka's MD5 for short keys, and collisions cannot be made without knowing the salt. Memory without keys is not touched, and
+so costs nothing. A large table uses pages of two megabytes if the system has them.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _SIP_3 = cython.declare(cython.ulonglong, 0x7465646279746573)
 
 
 def _zeros(size: int) -> mmap.mmap:
-    """Return writable zeros that take no memory before they are written to, and all of which goes when they go."""
+    """Return writable zeros that take no memory until they are written to, and release all of it when they are freed."""
     if not hasattr(mmap, "MAP_PRIVATE"):
         return mmap.mmap(-1, size)
     zeros = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE") and size >= _LARGE_BYTES:
-        # Keys are all over it: with small pages each one is a page fault at first, and a miss of the address cache later.
-        with suppress(OSError):  # A kernel without them.
+        # Keys are spread over all of it: with small pages, each access would be a page fault at first and a TLB miss later.
+        with suppress(OSError):  # The system has none.
             zeros.madvise(mmap.MADV_HUGEPAGE)
     return zeros
 
@@ -49,7 +49,7 @@ def _zeros(size: int) -> mmap.mmap:
 class OffsetTable:
     """Key → offset, for `slots` keys in a buffer of 24 bytes each. `salt` is 16 random bytes.
 
-    `latest_offset` is up to where the log was looked at: nothing is said about records above it. `put` moves it.
+    `latest_offset` is how far the log was read: the table does not cover records above it. `put` advances it.
     """
 
     def __init__(self, slots: cython.Py_ssize_t, salt: bytes) -> None:
@@ -64,7 +64,7 @@ class OffsetTable:
         self.clear()
 
     def clear(self) -> None:
-        """Forget every key, and give the memory back."""
+        """Remove every key and release the memory."""
         self.store = None
         self.store = memoryview(_zeros(SLOT_BYTES * self.slots)).cast("Q")
         self.words = buffers.words(self.store)
@@ -72,7 +72,7 @@ class OffsetTable:
         self.latest_offset = -1
 
     def put(self, key: cython.const[cython.uchar][::1], offset: cython.longlong) -> None:
-        """Note `offset` as the key's latest, whatever was noted before. Raises ValueError if the table is full."""
+        """Set the key's latest offset, replacing any earlier one. Raises ValueError if the table is full."""
         if not self.put_entry(buffers.input_bytes(key), 0, len(key), offset):
             raise ValueError(f"a table of {self.slots} slots is full")
 
@@ -111,9 +111,9 @@ class OffsetTable:
     def find(
         self, p: cython.pointer(cython.const[cython.uchar]), at: cython.Py_ssize_t, length: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """Return the index in `words` of the key's slot, or of the empty one where it belongs; -1 if there is neither.
+        """Return the index in `words` of the key's slot, or of the empty slot for it; -1 if there is neither.
 
-        A first few slots are far from each other, so that a table nearly full needs few probes; then all come in turn.
+        The first few probes are far apart, so that a nearly full table needs few; then all slots are probed in turn.
         """
         self.hash_key(p, at, length)
         slots: cython.Py_ssize_t = self.slots
@@ -138,7 +138,7 @@ class OffsetTable:
     def hash_key(
         self, p: cython.pointer(cython.const[cython.uchar]), at: cython.Py_ssize_t, length: cython.Py_ssize_t
     ) -> cython.void:
-        """Leave the key's 128 bits in `hash_low` and `hash_high`."""
+        """Store the key's 128-bit hash in `hash_low` and `hash_high`."""
         if cython.compiled:
             v0: cython.ulonglong = self.salt_low ^ _SIP_0
             v1: cython.ulonglong = self.salt_high ^ _SIP_1 ^ 0xEE
@@ -149,7 +149,7 @@ class OffsetTable:
             block: cython.Py_ssize_t
             rounds: cython.int
             i: cython.int
-            # The whole words, the rest with the length on top, and twice nothing for the two halves of the result.
+            # The whole words, the rest with the length in the top byte, and two empty rounds for the two halves of the result.
             for block in range(whole + 3):
                 word = 0
                 rounds = 2

@@ -1,9 +1,9 @@
-"""What the cleaner's two passes share: records read whole, batches of the plain kind recognised, producers noted.
+"""Code that the cleaner's two passes share: parsing records, recognising plain batches, noting producers.
 
-Both passes take the records of one batch, decompressed, or runs of whole batches of the plain kind: v2, uncompressed, no control
-batch, transactional only below an offset up to which the caller knows nothing to be aborted. They stop in front of any other
-batch, and of one that is damaged: the caller then looks at that batch by itself and says what is wrong with it. Of the
-transactional batches that they take, they note the producers.
+Both passes process the decompressed records of one batch, or runs of whole plain batches: v2, uncompressed, no control batch,
+transactional only below an offset up to which the caller knows that nothing was aborted. They stop before any other batch and
+before a damaged one: the caller then handles that batch alone and raises the error. They note the producers of transactional
+batches.
 
 Only `records.compaction` and `records.filter` call the passes.
 """
@@ -30,7 +30,7 @@ else:
 build_stamp.check(__name__, __file__)
 crc.prepare()
 
-# Codec, control: a batch with any of these is not of the plain kind.
+# Codec, control: a batch with any of these bits is not plain.
 _NOT_PLAIN_BITS = cython.declare(cython.int, 0x27)
 _NOTED_PRODUCERS = cython.declare(cython.Py_ssize_t, 1024)
 
@@ -42,7 +42,7 @@ def read_record(
     max_offset_delta: cython.longlong,
     fields: cython.p_longlong,
 ) -> cython.longlong:
-    """Read the record at `pos` into `fields`; return the position after it, or a fault code. All of it is validated."""
+    """Read the record at `pos` into `fields`; return the position after it, or a fault code. Validates the whole record."""
     packed: cython.longlong
     value: cython.longlong
     size: cython.int
@@ -127,7 +127,7 @@ def plain_batch_end(
     end: cython.Py_ssize_t,
     transactional_end: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Return the position after the batch at `pos` if it is whole, of the plain kind and has the right checksum, else -1."""
+    """Return the position after the batch at `pos` if it is whole and plain and its checksum is correct, else -1."""
     length: cython.longlong
     batch_end: cython.Py_ssize_t
     if end - pos < layout.HEADER_BYTES or p[pos + 16] != 2:
@@ -148,9 +148,9 @@ def plain_batch_end(
 
 
 class Pass:
-    """What both passes have: `transactional_end`, see the module; the producers of transactional batches that were taken.
+    """The base of both passes: `transactional_end` (see the module) and the producers of the processed transactional batches.
 
-    One that writes many batches in a row is noted once for them; where there is no room for another note, a run stops.
+    A producer of several consecutive batches is noted once. A run stops if there is no room for another note.
     """
 
     def __init__(self) -> None:
@@ -168,7 +168,7 @@ class Pass:
         return found
 
     def note(self, p: cython.pointer(cython.const[cython.uchar]), pos: cython.Py_ssize_t) -> cython.bint:
-        """Note the producer of the batch at `pos` if that is transactional; False if there is no room for it."""
+        """Note the producer of the batch at `pos` if the batch is transactional; return False if there is no room."""
         producer_id: cython.longlong
         if p[pos + 22] & layout.TRANSACTIONAL_BIT == 0:
             return True

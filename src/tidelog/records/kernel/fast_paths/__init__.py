@@ -1,1 +1,1 @@
-"""Short cuts for what nearly every call meets; for anything else they answer None, and plain Python does the work."""
+"""Fast paths for the common cases; for anything else they return None, and plain Python does the work."""

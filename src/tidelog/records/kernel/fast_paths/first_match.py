@@ -1,14 +1,14 @@
-"""From an index entry's place to the first record that a search by time asks for, in one call.
+"""From an index entry's position to the first matching record of a search by time, in one call.
 
-What `storage.segment.segment_reader` does step by step (walk batches, take the first that is late enough, look into it), for what
-nearly every search meets: whole v2 batches, and in the end one that is not compressed and has CreateTime. For anything else it
-answers None, and the steps say what is there, or what is wrong. So every rule has one place that reports.
+It does what `storage.segment.segment_reader` does step by step (walk batches, take the first that is late enough, search it), for
+the common case: whole v2 batches, the matching one uncompressed and with CreateTime. For anything else it returns None, and the
+steps find the record or raise the error. So each rule is reported in one place.
 
-    batch     magic 2, whole, offsets that are not negative; the first one holds the entry's offset
-    match     last offset and largest timestamp reach what is asked for; no codec, CreateTime; checksum right
-    record    the first one with at least that timestamp and that offset
+    batch     magic 2, whole, offsets not negative; the first batch holds the entry's offset
+    match     last offset and largest timestamp reach the target; no codec, CreateTime; correct checksum
+    record    the first one with at least the target timestamp and offset
 
-Interpreted it finds nothing: it would be no faster than the steps.
+Interpreted, it always returns None: it would be no faster than the steps.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def first_match(
     timestamp: cython.longlong,
     min_offset: cython.longlong,
 ) -> tuple | None:
-    """Return (offset, timestamp, leader epoch) of the record, None if it is not found this way.
+    """Return (offset, timestamp, leader epoch) of the record, or None if this way does not find it.
 
-    `data` begins where an index entry of `entry_offset` points to (-1: at a segment's start); `offset` is where the search
-    begins, `timestamp` in ms, and no record below `min_offset` counts.
+    `data` begins where the index entry with `entry_offset` points to (-1: at a segment's start). The search begins at `offset`;
+    `timestamp` is in ms; records below `min_offset` do not count.
     """
     if not cython.compiled:
         return None
@@ -111,7 +111,7 @@ def _first_record(
     min_offset: cython.longlong,
     found_timestamp: cython.pointer(cython.longlong),
 ) -> cython.longlong:
-    """Return the offset of the first record that is late enough, -1 if there is none or something is wrong."""
+    """Return the offset of the first record that is late enough, -1 if there is none or the batch is damaged."""
     record_end: cython.Py_ssize_t
     size: cython.int
     length: cython.longlong

@@ -1,22 +1,22 @@
-"""An ordinary producer's batch checked and put into its place, in one call.
+"""An ordinary producer's batch, checked and patched for the append in one call.
 
-Nearly everything that a leader is sent is of one kind: a single v2 batch, not compressed, whose records pass. `take_plain_batch`
-does for it what `storage.partition.append.append_analysis` and `records.validation` do for any records, or nothing: it returns
-None, and they say what is wrong, or do what has to be done. So every rule has one place that reports, and this one only has to
-recognise what no rule objects to:
+Nearly every append is a single uncompressed v2 batch with valid records. For it, `take_plain_batch` does what
+`storage.partition.append.append_analysis` and `records.validation` do for any records. For anything else it changes nothing and
+returns None, and they do the work or raise the error. So each rule is reported in one place, and this code only recognises
+batches that violate none:
 
 ==============  ======================================================================================================
 buffer          exactly one batch, magic 2, base offset 0
-attributes      none but "transactional": no codec, CreateTime, no control batch, no delete horizon
-count           above 0, and that of the offsets; a producer id comes with a sequence
-checksum        right
+attributes      only "transactional": no codec, CreateTime, no control batch, no delete horizon
+count           above 0, and equal to the number of offsets; a producer id comes with a sequence
+checksum        correct
 records         `record_check` refuses none, and their offset deltas are 0, 1, 2...
 ==============  ======================================================================================================
 
-Then base offset and leader epoch are written, the largest timestamp where it was wrong, or the append time; the checksum only
-if what it covers has changed. Until all is checked nothing is changed.
+Then it writes base offset and leader epoch, the largest timestamp if it was wrong, or the append time, and the checksum if a
+field that it covers has changed. Nothing is changed before all checks have passed.
 
-Interpreted it takes nothing, as it would be no faster than the others. `storage.partition.append.appends` calls it.
+Interpreted, it always returns None: it would be no faster than the others. `storage.partition.append.appends` calls it.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def take_plain_batch(
     needs_keys: cython.bint,
     append_time: cython.longlong,
 ) -> object:
-    """Give a plain batch, all of `data`, its place; return its header's fields as a tuple, None for anything else.
+    """Check and patch a plain batch, all of `data`; return its header's fields as a tuple, or None for anything else.
 
     The fields are those of `batch.BatchHeader`, in order. Records have timestamps in [`min_timestamp`, `last_timestamp`] (ms), or
-    none, and keys where `needs_keys`. `append_time` (ms) is LogAppendTime's, -1 with CreateTime.
+    none, and keys if `needs_keys`. `append_time` (ms) is for LogAppendTime, -1 for CreateTime.
     """
     if not cython.compiled:
         return None

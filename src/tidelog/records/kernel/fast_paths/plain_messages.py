@@ -1,15 +1,15 @@
-"""Messages of v1 that are not compressed, as messages of v0: the same without the timestamp, each with its own checksum.
+"""Uncompressed v1 messages converted to v0: without the timestamp, and each with a new checksum.
 
-Followers and consumers of 0.9.0 ask for that, and a log of v1 without compression has a message for each record: an object per
-message would cost more than its bytes. What is plain is taken here, in runs; for anything else a run ends, and
-`records.conversion` does what has to be done, or reports what is wrong:
+Followers and consumers of 0.9.0 request v0, and an uncompressed v1 log has a message for each record: an object per message would
+cost more than its bytes. Plain messages are converted here in runs; anything else ends a run, and `records.conversion` converts
+it or raises the error:
 
 ==============  ======================================================================================================
 message         whole, magic 1, no codec
 offset          0 or later
-key, value      within the message; bytes after them, which nobody reads, are dropped
+key, value      within the message; bytes after them, which no reader uses, are dropped
 timestamp       -1 or later
-checksum        right
+checksum        correct
 ==============  ======================================================================================================
 
 `broker.fetch.down_conversion` calls both functions.
@@ -33,9 +33,9 @@ _TIMESTAMP_BYTES = cython.declare(cython.Py_ssize_t, 8)
 
 
 def holds_messages_only(data: cython.const[cython.uchar][::1], magic: cython.int) -> bool:
-    """Return whether `data` is made of messages up to format `magic`, 0 or 1, and perhaps one that is cut off at the end.
+    """Return whether `data` holds only messages up to format `magic`, 0 or 1; the last one may be cut off.
 
-    False for anything else: what is no message is for others to say.
+    False for anything else: the caller reports what is not a message.
     """
     p: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
     end: cython.Py_ssize_t = len(data)
@@ -63,7 +63,7 @@ def holds_messages_only(data: cython.const[cython.uchar][::1], magic: cython.int
 def _content_end(
     p: cython.pointer(cython.const[cython.uchar]), position: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Return where the value of the plain message in `p[position:end]` ends, -1 where it is none."""
+    """Return where the value of the plain message in `p[position:end]` ends, -1 if the message is not plain."""
     if p[position + 16] != 1 or p[position + 17] & layout.CODEC_BITS or buffers.int64(p, position) < 0:
         return -1
     if buffers.int64(p, position + 18) < -1:
@@ -89,9 +89,9 @@ def _content_end(
 def plain_messages_to_v0(
     data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, first_offset: cython.longlong
 ) -> tuple[bytearray, int, int]:
-    """Return the plain messages of `data` from `start` on as v0, how many, and where the first other entry starts.
+    """Return the plain messages of `data` from `start` on as v0, their number, and where the first other entry starts.
 
-    Those below `first_offset` are left out.
+    Messages below `first_offset` are left out.
     """
     end: cython.Py_ssize_t = len(data)
     if not 0 <= start <= end:

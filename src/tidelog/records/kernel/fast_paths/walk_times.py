@@ -1,9 +1,9 @@
-"""From header to header through an open `.log`, which proves what a time index claims: a `pread` for each batch.
+"""A walk over the batch headers of an open `.log`, to prove a time index: one `pread` for each batch.
 
-What `formats.batch_walk.iter_times` does step by step, for what nearly every log consists of: whole v2 batches. Before anything
-else it stops, and the steps say what is there, or what is wrong. So every rule has one place that reports.
+It does what `formats.batch_walk.iter_times` does step by step, for whole v2 batches, which nearly every log consists of. It stops
+before anything else, and the steps handle it or raise the error. So each rule is reported in one place.
 
-Interpreted it follows nothing: it would be no faster than the steps.
+Interpreted, it follows no batch: it would be no faster than the steps.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ else:
 build_stamp.check(__name__, __file__)
 
 _TIMED_BYTES = cython.declare(cython.Py_ssize_t, 43)
-"""Up to where a header's largest timestamp ends."""
+"""The end of the largest timestamp in a header."""
 _FAR_BYTES = cython.declare(cython.Py_ssize_t, 4096)
-"""From batches of this size on only their headers are read."""
+"""For batches of at least this size, only the headers are read."""
 
 
 @cython.boundscheck(False)
@@ -35,11 +35,11 @@ def walk_times(
     ends: cython.longlong[::1],
     times: cython.longlong[::1],
 ) -> tuple:
-    """Follow the batches in [position, end_position) of an open file; return how many were, and the offset after them.
+    """Follow the batches in [position, end_position) of an open file; return their number, and the offset after them.
 
-    Where each ends goes into `ends`, the largest timestamp up to there (ms; `latest` to begin with) into `times`; it ends where
-    these are full. And before a batch that is not plainly one: bytes that are none, an offset below the one before it, a batch
-    that reaches beyond the end. The caller looks at that one, and says what is wrong. No checksum is looked at.
+    Each batch's end goes into `ends`, the largest timestamp so far (ms; initially `latest`) into `times`; the walk stops when
+    these are full. It also stops before bytes that are no v2 batch, an offset below the previous one, and a batch that reaches
+    beyond the end; the caller handles these and raises the error. Checksums are not verified.
     """
     if not cython.compiled:
         return 0, min_offset

@@ -1,13 +1,13 @@
 """Buffers as hot loops use them, and the numbers in them. buffers.pxd has the same in C, where buffers are pointers.
 
-Nothing here checks that it stays within its buffer: callers have.
+Nothing here checks bounds: callers do that before.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-# --- Buffers as pointers: interpreted, they are themselves
+# --- Buffers as pointers: interpreted, the buffer itself
 
 
 def input_bytes(view: Any) -> Any:
@@ -16,21 +16,21 @@ def input_bytes(view: Any) -> Any:
 
 
 input_ints = input_longs = output = longs = words = ints = signed_bytes = input_bytes
-"""The same for numbers of other sizes, and to write to."""
+"""The same for numbers of other sizes, and for writing."""
 
 
 def new_bytes(size: int) -> bytearray:
-    """Return `size` bytes to be written over: not zeroed where that can be had."""
+    """Return `size` bytes to be overwritten: not zeroed, if possible."""
     return bytearray(size)
 
 
 def copy(out: Any, at: int, data: Any, start: int, size: int) -> int:
-    """Copy `data[start : start + size]` to `out[at:]`; return where it ends."""
+    """Copy `data[start : start + size]` to `out[at:]`; return the end position."""
     out[at : at + size] = data[start : start + size]
     return at + size
 
 
-# --- Numbers of Kafka: big-endian
+# --- Kafka's numbers: big-endian
 
 
 def int16(data: Any, at: int) -> int:
@@ -44,7 +44,7 @@ def int32(data: Any, at: int) -> int:
 
 
 def uint32(data: Any, at: int) -> int:
-    """Return the uint32 at `at`: checksums are."""
+    """Return the uint32 at `at`, such as a checksum."""
     return int.from_bytes(data[at : at + 4], "big")
 
 

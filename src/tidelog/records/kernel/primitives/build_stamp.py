@@ -1,10 +1,9 @@
-"""Is a compiled kernel the one that its source says? Otherwise answers come from code that nobody sees.
+"""A check that a compiled kernel matches its source, so that no outdated code runs.
 
-A compiled module hides the `.py` beside it. After a change of the source, or a change of branch, the old one would go on
-being imported, and the rest of the package would call what is no longer there. So setup.py compiles two checksums into each
-kernel: that of its own source, and that of what all kernels share (`.pxd` and `.h` files). As its first act each kernel compares
-them with the files that are there. Without a source, and without shared files (a wheel has none), there is nothing to compare,
-and a kernel that runs interpreted is its own source.
+A compiled module hides the `.py` beside it. After a change of the source or of the branch, the old one would still be imported,
+and the rest of the package would call functions that no longer exist. So setup.py compiles two checksums into each kernel: of its
+own source, and of the files that all kernels share (`.pxd` and `.h`). On import, each kernel first compares them with the files
+on disk. Without sources and shared files (a wheel has none) there is nothing to compare. An interpreted kernel is its own source.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ FOLDER = Path(__file__).parents[1]
 
 
 def shared_files(folder: Path) -> list[Path]:
-    """Return the files below a folder of kernels that are compiled into more than one of them, in a fixed order."""
+    """Return the files below a kernel folder that are compiled into more than one kernel, in a fixed order."""
     return sorted(path for kind in ("*.pxd", "*.h") for path in folder.rglob(kind))
 
 
 @cache
 def shared_crc(folder: Path) -> int | None:
-    """Return the CRC-32 of all shared files of a folder, None if there are none."""
+    """Return the CRC-32 of all shared files in a folder, None if there are none."""
     crc = 0
     files = shared_files(folder)
     for path in files:
@@ -32,11 +31,11 @@ def shared_crc(folder: Path) -> int | None:
 
 
 def check(module: str, file: str) -> None:
-    """Do nothing: what runs interpreted is its own source. Compiled kernels call `check_sources` instead (build_stamp.pxd)."""
+    """Do nothing: an interpreted kernel is its own source. Compiled kernels call `check_sources` instead (build_stamp.pxd)."""
 
 
 def check_sources(module: str, compiled_file: str, source_crc: int, shared: int, folder: Path = FOLDER) -> None:
-    """Raise ImportError unless a compiled module's source, and the shared files, have the CRC-32s that it was built with."""
+    """Raise ImportError unless a compiled module's source and the shared files have the CRC-32s that it was built with."""
     source = Path(compiled_file).with_name(f"{module.rpartition('.')[2]}.py")
     try:
         found = zlib.crc32(source.read_bytes())

@@ -1,4 +1,4 @@
-"""What can be wrong with records and batches: codes, as hot loops return them, and words for errors.
+"""Faults of records and batches: the codes that hot loops return, and the texts for errors.
 
 faults.pxd has the same codes for C.
 """
@@ -46,7 +46,7 @@ FAULTS = {
     EMPTY_SET: "empty compressed message set",
     NEGATIVE_TIMESTAMP: "negative timestamp",
 }
-"""Fault code → what is wrong with a record."""
+"""Fault code → the fault of a record, in words."""
 
 BATCH_LENGTH = -1
 BATCH_MAGIC = -2
@@ -67,4 +67,4 @@ BATCH_FAULTS = {
     BATCH_OVERFLOW: "batch offset does not fit its segment",
     BATCH_POSITION: "batch position beyond int32",
 }
-"""Fault code → what is wrong with the batch that ended a walk."""
+"""Fault code → the fault of the batch that ended a walk, in words."""

@@ -8,7 +8,7 @@ from tidelog.records.kernel.primitives import faults
 
 
 def read(data: Any, pos: int, end: int) -> int:
-    """Decode the int32 varint at `pos`, zig-zag left as it is; return it * 16 + bytes taken, or a fault * 16."""
+    """Decode the int32 varint at `pos` without undoing the zig-zag; return it * 16 + its size in bytes, or a fault * 16."""
     raw = shift = 0
     for at in range(pos, end):
         byte: int = data[at]
@@ -24,7 +24,7 @@ def read(data: Any, pos: int, end: int) -> int:
 
 
 def long_size(data: Any, pos: int, end: int) -> int:
-    """Return the bytes of the int64 varint at `pos`, or a fault code."""
+    """Return the size in bytes of the int64 varint at `pos`, or a fault code."""
     for at in range(pos, min(end, pos + 10)):
         if data[at] < 128:
             return at + 1 - pos
@@ -32,7 +32,7 @@ def long_size(data: Any, pos: int, end: int) -> int:
 
 
 def long_value(data: Any, pos: int, size: int) -> int:
-    """Return the int64 that `size` bytes at `pos` stand for."""
+    """Return the int64 in the `size` bytes at `pos`."""
     raw = 0
     for i in range(size):
         byte = data[pos + i]
@@ -43,12 +43,12 @@ def long_value(data: Any, pos: int, size: int) -> int:
 
 
 def size(value: int) -> int:
-    """Return how many bytes a value takes."""
+    """Return the size in bytes of an encoded value."""
     return max(1, ((value << 1 ^ value >> 63).bit_length() + 6) // 7)
 
 
 def put(out: Any, at: int, value: int) -> int:
-    """Write a value to `out[at:]`; return where it ends."""
+    """Write a value to `out[at:]`; return the end position."""
     raw = value << 1 ^ value >> 63
     while raw >= 128:
         out[at] = raw & 127 | 128

@@ -1,1 +1,1 @@
-"""Records as rows: read from batches, judged, gathered into Arrow's layouts, and written again."""
+"""Records as rows: read from batches, checked, gathered into Arrow's layouts, and encoded again."""

@@ -13,10 +13,10 @@ build_stamp.check(__name__, __file__)
 
 
 class BinaryColumn:
-    """A column of byte strings in Arrow's binary layout, to be written from: int32 offsets, data, validity bitmap or None.
+    """A column of byte strings to encode, in Arrow's binary layout: int32 offsets, data, validity bitmap or None.
 
-    `first` is where the column begins in them (the offset of a sliced Arrow array), `length` how many entries it has.
-    Raises ValueError where the offsets do not fit the data: nothing is read outside of it later.
+    `first` is where the column begins in the buffers (the offset of a sliced Arrow array), `length` its number of entries.
+    Raises ValueError if the offsets do not fit the data, so that later reads stay inside it.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ build_stamp.check(__name__, __file__)
 @cython.nogil
 @cython.exceptval(check=False)
 def _run_end(sources: cython.p_int, row: cython.Py_ssize_t, last: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Return the row after the last one, from `row` on and before `last`, that has the same source."""
+    """Return the end of the run of rows with the same source that begins at `row`, at most `last`."""
     source: cython.int = sources[row]
     while row < last and sources[row] == source:
         row += 1
@@ -132,7 +132,7 @@ def gather(rows: Rows, which: cython.int, sources: list, first: cython.Py_ssize_
                     position = positions[row]
                     if cython.compiled:
                         if length <= 16 and position + 16 <= available and at + 16 <= room:
-                            # Short ones as one move of fixed size; what is too much gets written over.
+                            # Short ones as one move of fixed size; the excess is overwritten.
                             memcpy(cython.address(out[at]), cython.address(p[position]), 16)
                         else:
                             memcpy(cython.address(out[at]), cython.address(p[position]), length)
@@ -147,10 +147,10 @@ def gather(rows: Rows, which: cython.int, sources: list, first: cython.Py_ssize_
 def views(
     rows: Rows, which: cython.int, sources: list, first: cython.Py_ssize_t, last: cython.Py_ssize_t, first_source: cython.int
 ) -> tuple:
-    """Point at keys or values in Arrow's view layout, without a copy; return (views, validity or None, nulls).
+    """Return keys or values in Arrow's view layout, without a copy: (views, validity or None, nulls).
 
     A view is 16 bytes: int32 length, then up to 12 bytes of data, or 4 bytes of it, int32 buffer index and int32 position.
-    Buffer indices count from `first_source`.
+    Buffer indices are relative to `first_source`.
     """
     _, nulls = sizes(rows, which, first, last)
     count: cython.Py_ssize_t = last - first
@@ -217,7 +217,7 @@ def gather_headers(rows: Rows, sources: list, first: cython.Py_ssize_t, last: cy
     """Copy headers into the buffers of Arrow's list<struct<key: utf8, value: binary>>.
 
     Return (list offsets, key offsets, key data, value offsets, value data, value validity or None, null values, headers).
-    Whether the keys are UTF-8 is for the caller to see to. OverflowError where keys or values reach 2 GiB.
+    The caller checks that the keys are UTF-8. Raises OverflowError if keys or values reach 2 GiB.
     """
     _check_range(rows, first, last)
     row_sources: cython.p_int = rows.source
@@ -332,9 +332,9 @@ def gather_headers(rows: Rows, sources: list, first: cython.Py_ssize_t, last: cy
 
 
 def starts_inside_characters(offsets: cython.const[cython.int][::1], data: cython.const[cython.uchar][::1]) -> bool:
-    """Return whether any slice of `data` that `offsets` cut begins with a UTF-8 continuation byte.
+    """Return whether any slice of `data` at `offsets` begins with a UTF-8 continuation byte.
 
-    Text that is valid as a whole and has no such cut is valid in each slice.
+    If the whole text is valid and no slice begins so, each slice is valid.
     """
     i: cython.Py_ssize_t
     size: cython.Py_ssize_t = len(data)

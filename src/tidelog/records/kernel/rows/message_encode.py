@@ -1,10 +1,10 @@
-"""Records of a v2 batch written as messages of format v0 or v1, without an object per record.
+"""Records of a v2 batch encoded as v0 or v1 messages, without an object per record.
 
-A broker does that for fetchers that know nothing newer (spec §12). What the records are, and where, `record_scan`
-has found out; here each becomes a message:
+A broker does this for fetchers that support nothing newer (spec §12). `record_scan` has located the records; here each becomes a
+message:
 
 ====================  ==========================================================================================================
-offset                8 bytes, less `base_offset`: inside of a compressed v1 message offsets are relative
+offset                8 bytes, minus `base_offset`: inside a compressed v1 message, offsets are relative
 size                  4 bytes: of what follows
 checksum              4 bytes: CRC-32 of what follows
 magic, attributes     1 byte each
@@ -40,7 +40,7 @@ def messages_bytes(
     last: cython.Py_ssize_t,
     magic: cython.int,
 ) -> int:
-    """Return how many bytes rows `first` to `last` (exclusive) take as messages of format `magic`, 0 or 1."""
+    """Return the size in bytes of rows `first` to `last` (exclusive) as messages of format `magic`, 0 or 1."""
     if not 0 <= first <= last <= len(key_lengths) or len(key_lengths) != len(value_lengths):
         raise ValueError(f"rows {first}:{last} of {len(key_lengths)} and {len(value_lengths)}")
     total: cython.longlong = (last - first) * (26 + 8 * magic)
@@ -64,7 +64,7 @@ def _put_field(
     position: cython.Py_ssize_t,
     length: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Write a key or a value; return where it ends."""
+    """Write a key or a value; return the end position."""
     buffers.put(out, at, 4, length)
     at += 4
     if length <= 0:
@@ -91,7 +91,7 @@ def encode_messages(
 ) -> cython.Py_ssize_t:
     """Write rows `first` to `last` (exclusive) into `out`, which holds `messages_bytes` bytes; return -1.
 
-    Positions are those of `data`. Return a row instead whose timestamp is below -1: these formats have no such times.
+    Positions refer to `data`. If a row's timestamp is below -1, which these formats do not allow, return that row instead.
     """
     rows: cython.Py_ssize_t = len(offsets)
     if len(out) != messages_bytes(key_lengths, value_lengths, first, last, magic) or last > rows:

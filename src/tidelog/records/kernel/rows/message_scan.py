@@ -1,4 +1,4 @@
-"""Messages of formats v0 and v1 into rows.
+"""v0 and v1 messages decoded into rows.
 
 A message (spec §10.2)::
 
@@ -57,12 +57,12 @@ def scan_messages(
     source: cython.int,
     limit: cython.longlong,
 ) -> cython.longlong:
-    """Append the v0 or v1 messages in `data[start:end]` to `rows`; return how many, or a fault code.
+    """Append the v0 or v1 messages in `data[start:end]` to `rows`; return their number, or a fault code.
 
-    `base_offset` is added to each message's offset field: 0 where they are absolute. `nested` says that the messages come
-    out of a compressed one: none of them may be compressed again, and under a LogAppendTime wrapper their own timestamps are
-    the producers'. `magic` and `timestamp_type` are the wrapper's; `mixed` lets messages of the other old format in. The type
-    is -1 for v0, and no record has a timestamp; where it is 1, `append_time` is the timestamp of every message of v1.
+    `base_offset` is added to each message's offset field: 0 if they are absolute. `nested`: the messages come out of a compressed
+    one; none may be compressed again, and under a LogAppendTime wrapper their own timestamps are the producers'. `magic` and
+    `timestamp_type` are the wrapper's; `mixed` accepts messages of the other old format. The type is -1 for v0, and then no record
+    has a timestamp; if it is 1, `append_time` is the timestamp of every v1 message.
     """
     if not 0 <= start <= end <= len(data):
         raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")

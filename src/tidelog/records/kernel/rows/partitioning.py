@@ -1,4 +1,4 @@
-"""murmur2: the hash by which Kafka's producers choose partitions."""
+"""murmur2, the hash with which Kafka's producers choose partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A leader's pass over what a producer sent: it keeps nothing, and judges each record of a v2 batch."""
+"""A leader's check of a producer's v2 batch, record by record; it stores nothing."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def check_records_v2(
     """Check the records of a v2 batch, decompressed in `data[start:end]`, as a leader does before it appends them.
 
     Returns (refused records, max timestamp, whether the offset deltas are 0, 1, 2..., whether the records are plain), or
-    (fault code, position, False, False) for records that cannot be read. What passes here, deltas in order, is what
-    `scan_records_v2` reads. Plain records have no attributes and no timestamp below -1, and the first one's timestamp is the
-    base timestamp: rebuilt, they would be the same.
+    (fault code, position, False, False) for records that cannot be read. Records that pass here, with deltas in order, are those
+    that `scan_records_v2` can read. Plain records have no attributes and no timestamp below -1, and the first timestamp equals
+    the base timestamp: rebuilt, they would be identical.
 
-    A record is refused without a key where `needs_keys`, and with a timestamp outside of [`min_timestamp`,
-    `last_timestamp`], -1 excepted. `refused`, an array of int64 or None, takes three entries for each: index in the batch,
-    1 (key) or 2 (timestamp), its timestamp.
+    A record is refused if it lacks a key and `needs_keys` is set, or if its timestamp is outside of [`min_timestamp`,
+    `last_timestamp`] and not -1. `refused`, an array of int64 or None, gets three entries for each: index in the batch, 1 (key)
+    or 2 (timestamp), its timestamp.
     """
     if not 0 <= start <= end <= len(data):
         raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
@@ -98,7 +98,7 @@ def check_records_v2(
     timestamp: cython.longlong
     key_length: cython.longlong
 
-    # As in `scan_records_v2`: positions follow from predicted branches where varints have one or two bytes.
+    # As in `scan_records_v2`: for varints of one or two bytes, positions follow from predicted branches.
     with cython.nogil:
         while i < count:
             record = pos

@@ -1,4 +1,4 @@
-"""Columns into the records section of a v2 batch: the way back from `record_scan`, which has the format."""
+"""Columns encoded into the records section of a v2 batch: the inverse of `record_scan`, which describes the format."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def size_records_v2(
     last: cython.Py_ssize_t,
     limit_bytes: cython.longlong,
 ) -> tuple:
-    """Return (rows, bytes, max timestamp) that one batch's records section takes, from entry `first` on, up to `last` exclusive.
+    """Return (rows, bytes, max timestamp) of one batch's records section with the entries from `first` up to `last` exclusive.
 
-    The section stays within `limit_bytes`, but for a first record that alone is larger. `indices` (int32, or None for 0, 1,
-    2...) says which row an entry stands for: so the rows of one partition are picked out of a shared column. `headers` is a
-    column of encoded headers (`builder.encode_headers`), or None. `deltas` (int32 by row) are the offsets relative to the
-    batch, or None for 0, 1, 2... Timestamps are written relative to `base_timestamp`, None for the first record's.
-    Raises ValueError for a row outside of the columns and for a negative timestamp that is not -1.
+    The section stays within `limit_bytes`, unless the first record alone is larger. `indices` (int32, or None for 0, 1, 2...)
+    maps entries to rows, to pick the rows of one partition out of a shared column. `headers` is a column of encoded headers
+    (`builder.encode_headers`), or None. `deltas` (int32 by row) are the offsets relative to the batch, or None for 0, 1, 2...
+    Timestamps are written relative to `base_timestamp`, None for the first record's. Raises ValueError for a row outside of the
+    columns and for a negative timestamp that is not -1.
     """
     return _encode(None, 0, timestamps, keys, values, headers, indices, deltas, base_timestamp, first, last, limit_bytes)
 
@@ -73,7 +73,9 @@ def encode_records_v2(
     first: cython.Py_ssize_t,
     last: cython.Py_ssize_t,
 ) -> tuple:
-    """Write the records section of a v2 batch to `out[start:]`, with the room that `size_records_v2` told; return the same."""
+    """Write the records section of a v2 batch to `out[start:]`, which has the size that `size_records_v2` returned; return the
+    same.
+    """
     return _encode(out, start, timestamps, keys, values, headers, indices, deltas, base_timestamp, first, last, layout.NO_LIMIT)
 
 
@@ -92,7 +94,7 @@ def _encode(
     last: cython.Py_ssize_t,
     limit_bytes: cython.longlong,
 ) -> tuple:
-    """Size (no target) or write: one loop for both, so that they cannot differ."""
+    """Compute the size (no target) or write: one loop for both, so that they cannot differ."""
     writing: cython.bint = target is not None
     out: cython.p_uchar = buffers.output(target if writing else bytearray(1))
     room: cython.Py_ssize_t = len(target) if writing else 0

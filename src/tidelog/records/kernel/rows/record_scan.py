@@ -1,4 +1,4 @@
-"""Records of a v2 batch into rows: a pass over decompressed bytes.
+"""Records of a v2 batch decoded into rows: one pass over the decompressed bytes.
 
 A v2 record (spec §10.1); varint is zig-zag, 7 bits a byte, at most 5 bytes (varlong: 10)::
 
@@ -82,11 +82,11 @@ def scan_records_v2(
     source: cython.int,
     limit: cython.longlong,
 ) -> cython.longlong:
-    """Append the records of a v2 batch, decompressed in `data[start:end]`, to `rows`; return how many, or a fault code.
+    """Append the records of a v2 batch, decompressed in `data[start:end]`, to `rows`; return their number, or a fault code.
 
-    `append_time` is every record's timestamp where `timestamp_type` is 1 (LogAppendTime). `source` is noted with each row.
-    The whole batch is validated: `count` records, each as long as it says and with an offset from `base_offset` to
-    `batch_last_offset`, and nothing behind them; only a scan that meets `limit` rows stops there (`NO_LIMIT` for all).
+    `append_time` is every record's timestamp if `timestamp_type` is 1 (LogAppendTime). `source` is stored with each row.
+    The whole batch is validated: `count` records, each with the length that it states and an offset from `base_offset` to
+    `batch_last_offset`, and nothing after them; only a scan that reaches `limit` rows stops there (`NO_LIMIT` for all).
     """
     if not 0 <= start <= end <= len(data):
         raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
@@ -118,7 +118,7 @@ def scan_records_v2(
     last_timestamp: cython.longlong = rows.last_timestamp
     min_offset: cython.longlong = rows.min_offset
     last_offset: cython.longlong = rows.last_offset
-    # Deltas outside of these would carry a timestamp out of int64, or an offset out of what the batch's header says.
+    # Larger deltas would overflow int64 for a timestamp, or leave the header's range for an offset.
     min_time_delta: cython.longlong = layout.MIN_INT64 - base_timestamp if base_timestamp < 0 else layout.MIN_INT64
     max_time_delta: cython.longlong = layout.MAX_INT64 - base_timestamp if base_timestamp > 0 else layout.MAX_INT64
     max_offset_delta: cython.longlong = batch_last_offset - base_offset
@@ -146,8 +146,8 @@ def scan_records_v2(
     header_count: cython.longlong
     headers_position: cython.Py_ssize_t
 
-    # Varints of one or two bytes, nearly all there are, are decoded where they stand: the next position then depends on a
-    # predicted branch, not on what was loaded.
+    # Varints of one or two bytes, nearly all of them, are decoded inline: the next position then depends on a predicted branch,
+    # not on loaded data.
     with cython.nogil:
         while i < count:
             record = pos

@@ -1,4 +1,4 @@
-"""Rows: columns of what scans have found, one entry a record."""
+"""Rows: the results of scans as columns, one entry a record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMPILED: bool = cython.compiled
 
 
 def _inclusive(minimum: object, end: object) -> tuple:
-    """Turn [minimum, end), None for no bound, into [first, last] within int64; first > last where nothing is inside."""
+    """Convert [minimum, end), None for no bound, to [first, last] within int64; first > last if it is empty."""
     first = layout.MIN_INT64 if minimum is None else minimum
     last = layout.MAX_INT64 if end is None else end - 1
     if first > last or first > layout.MAX_INT64 or last < layout.MIN_INT64:
@@ -26,11 +26,11 @@ def _inclusive(minimum: object, end: object) -> tuple:
 
 
 class Rows:
-    """Columns of the records that scans have found, one entry a record; preallocated, and grown by doubling.
+    """The records that scans have found, as columns with one entry a record; preallocated, and grown by doubling.
 
     `count` rows are valid. Bounds restrict what a scan appends: `min_timestamp <= timestamp < end_timestamp` and
-    `min_offset <= offset < end_offset`. With `timed` (a time bound was given) records without a timestamp are left out and
-    counted. Without `positions`, where keys, values and headers lie is not noted.
+    `min_offset <= offset < end_offset`. With `timed` (a time bound was given), records without a timestamp are left out and
+    counted. Without `positions`, the positions of keys, values and headers are not stored.
     """
 
     def __init__(self, capacity: cython.Py_ssize_t = 0) -> None:
@@ -57,20 +57,20 @@ class Rows:
         self.reserve(max(capacity, 16))
 
     def set_bounds(self, min_timestamp: object, end_timestamp: object, min_offset: object, end_offset: object) -> None:
-        """Set what scans append; None is no bound."""
+        """Set the bounds for what scans append; None is no bound."""
         self.timed = min_timestamp is not None or end_timestamp is not None
         self.bounded = self.timed or min_offset is not None or end_offset is not None
         self.min_timestamp, self.last_timestamp = _inclusive(min_timestamp, end_timestamp)
         self.min_offset, self.last_offset = _inclusive(min_offset, end_offset)
 
     def clear(self) -> None:
-        """Forget the rows and the counters; keep the memory and the bounds."""
+        """Clear the rows and the counters; keep the memory and the bounds."""
         self.count = 0
         self.scanned = 0
         self.without_timestamp = 0
 
     def reserve(self, more: cython.Py_ssize_t) -> None:
-        """Make room for `more` rows after those that are there."""
+        """Make room for `more` additional rows."""
         needed: cython.Py_ssize_t = self.count + more
         if needed <= self.capacity:
             return
@@ -93,11 +93,11 @@ class Rows:
         self.timestamp_type = buffers.signed_bytes(self.stores["timestamp_type"])
 
     def column(self, name: str) -> memoryview:
-        """Return the valid part of a column, by name, as it stands now: the next scan may write over it."""
+        """Return the valid part of a column, by name. The next scan may overwrite it."""
         return memoryview(self.stores[name])[: self.count]
 
     def count_in(self, end_row: cython.Py_ssize_t, source: cython.int, timestamp_type: cython.int) -> cython.void:
-        """Count the rows up to `end_row` in, with what is the same for all of them."""
+        """Add the rows up to `end_row`, with the values that are the same for all of them."""
         sources: cython.p_int = self.source
         types: cython.p_schar = self.timestamp_type
         row: cython.Py_ssize_t
