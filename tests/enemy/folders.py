@@ -283,6 +283,7 @@ def golden(path: Path, rng: random.Random) -> Folder:
     for name in chosen:
         shutil.copytree(source / name, data / name)
     if part == "log":
+        (data / names.CLEAN_SHUTDOWN_FILE).touch()
         shutil.copy(source / "meta.properties", data)
         for name in CHECKPOINTS:
             if (source / name).exists():

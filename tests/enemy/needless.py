@@ -27,6 +27,9 @@ from tests.enemy.truth import read_folder
 from tidelog.errors import TidelogError
 
 PAIRS = 8
+KINDS = ("hint", "told", "lost", "hurt")
+"""Of damage: what befell more than hints may well call for an error."""
+
 QUESTIONS = (asking.find, asking.cat, asking.api_find, asking.scan, asking.splits, asking.stat, asking.retention)
 
 _NAMES = re.compile(r"(/[\w.=@+-]+)+|\b\d[\d,.]*\b|'[^']*'|\[[^]]*\)")
@@ -46,17 +49,18 @@ class Count:
         self.said = Counter[tuple[str, str]]()
         self.examples: dict[tuple[str, str], str] = {}
 
-    def add(self, answer: Answer, where: str) -> None:
+    def add(self, answer: Answer, worst: str, where: str) -> None:
         is_right = answer.came == answer.true
         self.answers["asked"] += 1
         self.answers["right"] += is_right
         if answer.loudness == 0 or not (is_right or answer.came is None):
             return
         how = "refused" if answer.came is None else {1: "right, with a note", 2: "right, with exit code 3"}[answer.loudness]
+        how = f"{worst}: {how}"
         self.answers[how] += 1
         for line in dict.fromkeys(map(kind_of, answer.said.splitlines())):
             self.said[how, line] += 1
-            self.examples.setdefault((how, line), f"{where}: {answer.question[-90:]}: {answer.said[:300]!r}")
+            self.examples.setdefault((how, line), f"{where}: {answer.question[-90:]}: {answer.said[:1500]!r}")
 
 
 def ask(seed: int, place: Path, kind: str, count: Count) -> None:
@@ -69,9 +73,11 @@ def ask(seed: int, place: Path, kind: str, count: Count) -> None:
     for number in range(PAIRS):
         made = [one for one in (_befall(folder, rng) for _ in range(2)) if one is not None]
         if made and not any(one.kind == "miswritten" or one.what.startswith("replace") for one in made):
+            worst = max((one.kind for one in made), key=KINDS.index)
+            where = f"seed {seed}/{number} {folder.kind} {' + '.join(one.what for one in made)}"
             for question in QUESTIONS:
                 for answer in question(Asked(folder, truths, rng)):
-                    count.add(answer, f"seed {seed}/{number} {folder.kind} {' + '.join(one.what for one in made)}")
+                    count.add(answer, worst, where)
         put_back(kept, folder.path)
 
 

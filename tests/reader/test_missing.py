@@ -292,3 +292,38 @@ def test_what_a_running_broker_really_lost_is_missing(tmp_path: Path, monkeypatc
     monkeypatch.setattr(missing_module, "_OWNER_S", 0.05)
     with DirLock(folder):
         assert bounds(folder) == [(0, bases(folder / "two-partitions-0")[0], "head")]
+
+
+CONFIRMING = (names.CLEAN_SHUTDOWN_FILE, names.RECOVERY_POINT_CHECKPOINT, names.HIGH_WATERMARK_CHECKPOINT)
+
+
+@pytest.mark.parametrize("taken", [None, *CONFIRMING])
+@pytest.mark.parametrize(
+    "name", ["00000000000000005000.snapshot", "00000000000000005000.timeindex", "00000000000000005000.index"]
+)
+def test_files_of_another_log_after_a_clean_end(
+    name: str, taken: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What proves a lost end proves nothing where the broker ended cleanly, and both checkpoints are the end."""
+    folder = one_partition("kafka-3.9.1", "v2-none-ct-0", tmp_path)
+    (folder / names.CLEAN_SHUTDOWN_FILE).touch()
+    partition = folder / "v2-none-ct-0"
+    shutil.copy(max(partition.glob(f"*.{name.rpartition('.')[2]}")), partition / name)
+    if taken is not None:
+        (folder / taken).unlink()
+    with LogDir(folder).log("v2-none-ct", 0) as log:
+        found = log.missing()
+    assert [(one.first_offset, one.kind) for one in found] == ([] if taken is None else [(900, "end")])
+    assert (f"{name}: is of another log" in caplog.text) == (taken is None)
+
+
+def test_a_lost_end_after_a_clean_end_is_missing(tmp_path: Path) -> None:
+    """With a checkpoint that is damaged, the other one tells."""
+    for number in (None, names.RECOVERY_POINT_CHECKPOINT, names.HIGH_WATERMARK_CHECKPOINT):
+        folder = one_partition("kafka-3.9.1", "v2-none-ct-0", tmp_path / str(number))
+        (folder / names.CLEAN_SHUTDOWN_FILE).touch()
+        take_away(folder / "v2-none-ct-0", max(bases(folder / "v2-none-ct-0")), (".log",))
+        if number is not None:
+            (folder / number).write_text(f"0\n1\nv2-none-ct 0 {max(bases(folder / 'v2-none-ct-0'))}\n")
+        with LogDir(folder).log("v2-none-ct", 0) as log:
+            assert [(one.end_offset >= 900, one.kind) for one in log.missing()] == [(True, "end")]

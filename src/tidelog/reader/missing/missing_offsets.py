@@ -13,7 +13,8 @@ the head                    the first leader epoch begins below the first segmen
                             index file without its ``.log`` below the first segment
 the end                     the log ends below a checkpoint (recovery point, high watermark, log start), below a producer
                             snapshot, below the newest leader epoch, or below an index file without its ``.log``; or with
-                            a torn tail, in a folder with the mark of a clean shutdown
+                            a torn tail, in a folder with the mark of a clean shutdown. Snapshots and index files prove
+                            nothing in a folder with that mark whose recovery point and high watermark are the log's end
 present but hidden          records lie below the checkpoint's log start, and the first leader epoch begins before it:
                             deleting records moves both. If there are no epochs (formats v0 and v1) or they begin later,
                             nothing confirms or contradicts the checkpoint: the records may have been deleted
@@ -259,14 +260,24 @@ def _end(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[Missin
     ]
     if claims.newest_epoch is not None:
         said.append((claims.newest_epoch.start_offset, f"leader epoch {claims.newest_epoch.epoch} begins at offset {{}}"))
+    found: list[tuple[int, Path, str]] = []
     if log.snapshots:
-        said.append((log.snapshots[-1], "a producer snapshot is of offset {}"))
+        path = log.directory / names.file_name(log.snapshots[-1], names.SNAPSHOT_SUFFIX)
+        found.append((log.snapshots[-1], path, "a producer snapshot is of offset {}"))
     if claims.was_closed and end is not None and end.torn is not None:
         at_least = end.torn.end_offset or next_offset + 1
         said.append((at_least, f"the log was closed ({names.CLEAN_SHUTDOWN_FILE}), and {end.torn}, below {{}}"))
     lost = orphans.last()
     if lost is not None:
-        said.append((_base(lost) + 1, f"{lost.name} is there, and its .log is not"))
+        found.append((_base(lost) + 1, lost, f"{lost.name} is there, and its .log is not"))
+    is_confirmed = claims.was_closed and claims.recovery_point == claims.high_watermark == next_offset
+    for offset, path, text in found:
+        if is_confirmed and offset > next_offset + 1:
+            # Who loses the end of a log that was closed has checkpoints that lie behind it.
+            why = f"is of another log: the broker ended cleanly, and its checkpoints agree that this one ends at {next_offset}"
+            log.notices.note(path, why)
+        else:
+            said.append((offset, text))
     offset, reason = max(((offset, text) for offset, text in said if offset is not None), default=(0, ""), key=lambda one: one[0])
     if offset > next_offset:
         reason = f"{reason.format(offset)}, the log ends at {next_offset}"

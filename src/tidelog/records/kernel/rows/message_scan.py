@@ -61,8 +61,8 @@ def scan_messages(
 
     `base_offset` is added to each message's offset field: 0 if they are absolute. `nested`: the messages come out of a compressed
     one; none may be compressed again, and under a LogAppendTime wrapper their own timestamps are the producers'. `magic` and
-    `timestamp_type` are the wrapper's; `mixed` accepts messages of the other old format. The type is -1 for v0, and then no record
-    has a timestamp; if it is 1, `append_time` is the timestamp of every v1 message.
+    `timestamp_type` are the wrapper's; `mixed` accepts messages of the other old format. The type is -1 for v0, and then no
+    record has a timestamp; if it is 1, `append_time` is the timestamp of every v1 message.
     """
     if not 0 <= start <= end <= len(data):
         raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
