@@ -13,7 +13,7 @@ import re
 
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import NOTHING
-from tidelog.broker.cluster.forwarded_apis import FORWARDED
+from tidelog.broker.cluster.forwarded_apis import forwarded_with
 from tidelog.broker.cluster.metadata_plane import MetadataPlane
 from tidelog.broker.node import Node
 from tidelog.broker.server.request import Request
@@ -38,7 +38,7 @@ ACCESS = NOTHING
 _FIRST_LEVEL_0 = 4
 """Before this version a feature whose levels begin at 0 is left out: clients did not expect one (KAFKA-17492)."""
 
-_CONTROLLERS = FORWARDED.keys() | {AlterConfigsRequest.API_KEY, IncrementalAlterConfigsRequest.API_KEY}
+_CONFIGS = frozenset({AlterConfigsRequest.API_KEY, IncrementalAlterConfigsRequest.API_KEY})
 
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -56,10 +56,11 @@ def handle(node: Node, message: ApiVersionsRequest, request: Request) -> ApiVers
 
 def _of_member(node: Node, plane: MetadataPlane, version: int) -> ApiVersionsResponse:
     keys = _served(node)
-    keys += [_versions(one.key, one.served) for one in FORWARDED.values()]
+    forwarded = forwarded_with(plane)
+    keys += [_versions(one.key, one.served) for one in forwarded.values()]
     offered = plane.controller_versions
     if offered is not None:
-        bounded = FORWARDED.keys() if plane.config_writer is not None else _CONTROLLERS
+        bounded = forwarded.keys() if plane.config_writer is not None else forwarded.keys() | _CONFIGS
         keys = [_common(one, offered.get(one.api_key)) if one.api_key in bounded else one for one in keys]
     return ApiVersionsResponse(
         api_keys=sorted((one for one in keys if one.min_version <= one.max_version), key=lambda one: one.api_key),
