@@ -49,12 +49,8 @@ Three bytes may be an element that takes 120 bytes of memory: a hundred megabyte
 of a client comes near it. Responses are not bounded: a client chooses its brokers, and large clusters have many partitions.
 """
 
-ALL_PARTITIONS = 1 << 23
-MAX_ELEMENTS_OF = {4: ALL_PARTITIONS, 5: ALL_PARTITIONS, 6: ALL_PARTITIONS}
-"""Of LeaderAndIsr, StopReplica and UpdateMetadata, by their keys. The controller of a ZooKeeper cluster names all partitions in
-one request, each with seven elements or more: 200,000 partitions have two million.
-"""
-
+MAX_ELEMENTS_OF = dict.fromkeys((4, 5, 6), 1 << 23)
+"""Of LeaderAndIsr, StopReplica and UpdateMetadata: a controller names all partitions at once, in seven elements or more each."""
 
 ELEMENTS_AT_ONCE = 4096
 """Numbers that are read at once: no other thread runs meanwhile."""
