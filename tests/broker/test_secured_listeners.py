@@ -243,7 +243,9 @@ def test_librdkafka(secured: Secured) -> None:
 def reached(secured: Secured, name: str, config: dict[str, str]) -> Channel:
     access = Access(client_config(config))
     host, port = secured.at(name).split(":")
-    return Channel(host, int(port), client_id="t", timeout_s=PATIENCE_S, connect_timeout_s=PATIENCE_S, access=access)
+    return Channel(
+        host, int(port), client_id="t", timeout_s=PATIENCE_S, connect_timeouts_s=(PATIENCE_S, PATIENCE_S), access=access
+    )
 
 
 def test_a_channel_is_secured(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:

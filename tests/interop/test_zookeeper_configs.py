@@ -22,6 +22,8 @@ from tests.kafka.zookeepers import ROOT
 from tests.patience import PATIENCE_S
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from tidelog.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
+from tidelog.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 
 CONFIGS = "kafka.admin.ConfigCommand"
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
@@ -85,6 +87,8 @@ def test_what_brokers_write_themselves(tmp_path: Path, release: str, protocol: s
             settings_of_all_brokers(asked)
             properties_of_a_topic(asked)
             a_throttled_reassignment(asked, tmp_path)
+        if release == "3.9.1":
+            quotas_and_users(each)
         ours = each[1]
         assert "Unexpected broker id" not in ours.both.member.said()
         without_a_controller(ours)
@@ -177,6 +181,27 @@ def a_throttled_reassignment(asked: Asked, folder: Path) -> None:
     for node_id in (KAFKAS, OURS):
         assert asked.znode(f"/config/brokers/{node_id}") == {}
     assert asked.znode(f"/config/topics/{asked.topic}") == {}
+
+
+def quotas_and_users(each: list[Asked]) -> None:
+    """Each broker stores them, and each says the same of them."""
+    for asked in each:
+        name = f"user of {asked.node_id}"
+        asked.alter("--entity-type", "users", "--entity-name", name, add="producer_byte_rate=1024")
+        asked.alter("--entity-type", "users", "--entity-name", name, add="SCRAM-SHA-256=[iterations=4096,password=secret]")
+        asked.alter("--entity-type", "clients", "--entity-default", add=f"consumer_byte_rate={asked.node_id}")
+
+    def told(asked: Asked) -> tuple[object, object]:
+        with RawClient(("127.0.0.1", int(asked.bootstrap.split(":")[1])), timeout_s=PATIENCE_S) as client:
+            quotas = client.ask(DescribeClientQuotasRequest([]), 1)
+            users = client.ask(DescribeUserScramCredentialsRequest(None), 0)
+        assert quotas.error_code == users.error_code == 0
+        entries = sorted(repr((entry.entity, sorted(map(repr, entry.values)))) for entry in quotas.entries)
+        return entries, sorted(map(repr, users.results))
+
+    wait_until(lambda: told(each[0]) == told(each[1]), "the same of both", PATIENCE_S)
+    entries, users = told(each[1])
+    assert len(entries) == 3 and len(users) == 2, (entries, users)  # type: ignore[arg-type]
 
 
 def without_a_controller(asked: Asked) -> None:

@@ -71,6 +71,6 @@ def _peers(plane: MetadataPlane, config: BrokerConfig) -> BrokerChannels:
     return BrokerChannels(
         plane,
         timeout_s=cluster.request_timeout_ms / 1000,
-        connect_timeout_s=cluster.socket_connection_setup_timeout_ms / 1000,
+        connect_timeouts_s=cluster.connect_timeouts_s,
         access=Access(cluster.inter_broker_access),
     )

@@ -49,12 +49,8 @@ An element of three bytes may take 120 bytes of memory, so a hundred megabytes o
 of a client comes near the limit. Responses have none: a client chooses its brokers, and large clusters have many partitions.
 """
 
-ALL_PARTITIONS = 1 << 23
-MAX_ELEMENTS_OF = {4: ALL_PARTITIONS, 5: ALL_PARTITIONS, 6: ALL_PARTITIONS}
-"""The limits of LeaderAndIsr, StopReplica and UpdateMetadata, by key. The controller of a ZooKeeper cluster lists all partitions
-in one request, each with seven elements or more: 200,000 partitions have two million.
-"""
-
+MAX_ELEMENTS_OF = dict.fromkeys((4, 5, 6), 1 << 23)
+"""The limits of LeaderAndIsr, StopReplica and UpdateMetadata: they list all partitions, with seven elements or more each."""
 
 ELEMENTS_AT_ONCE = 4096
 """Numbers read by one call, during which no other thread runs."""

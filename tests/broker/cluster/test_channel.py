@@ -458,6 +458,29 @@ def test_callers_share_one_attempt_to_connect_and_a_close_ends_it() -> None:
     asyncio.run(ask())
 
 
+def test_a_slow_peer_gets_more_time_with_each_attempt() -> None:
+    """One that takes longer for its handshake than the first attempt has is connected to in the end."""
+    attempts = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal attempts
+        attempts += 1
+        await asyncio.sleep(0.3)
+        await handshake(reader, writer)
+        await reader.read()
+
+    async def ask() -> None:
+        async with peer(serve, connect_timeouts_s=(0.02, PATIENCE_S)) as channel:
+            with pytest.raises(BrokerUnreachableError, match="in time"):
+                await channel.connect()
+            while not channel.is_connected:
+                with contextlib.suppress(BrokerUnreachableError):
+                    await channel.connect()
+
+    asyncio.run(ask())
+    assert attempts >= 3
+
+
 def test_nobody_listens() -> None:
     async def ask() -> None:
         server = await asyncio.start_server(never_answers, "127.0.0.1", 0)

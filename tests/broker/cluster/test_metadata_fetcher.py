@@ -45,7 +45,7 @@ class Follower:
         self.deltas: list[str] = []
         self.may_publish = asyncio.Event()
         self.may_publish.set()
-        self.channels = Channels("test", 1.0, 1.0)
+        self.channels = Channels("test", 1.0, (1.0, 1.0))
         self.fetcher = MetadataFetcher(
             quorum,
             self.channels,
@@ -504,7 +504,7 @@ def test_the_next_start_goes_on_from_the_copy(tmp_path: Path) -> None:
         assert log.image.topics["topic-0"].partitions[0].leader_epoch == 0
 
         await controller.start()
-        channels = Channels("test", 1.0, 1.0)
+        channels = Channels("test", 1.0, (1.0, 1.0))
         image = MetadataImage()
         deltas: list[MetadataDelta] = []
 

@@ -175,6 +175,7 @@ class FakePlane:
         self.publish: Callable[[MetadataDelta], Awaitable[None]] | None = None
         self.metadata_offset = 0
         self.controller_id: int | None = None
+        self.config_writer = None
         self.controller_versions: Mapping[int, tuple[int, int]] | None = None
         self.supported_features: Mapping[str, tuple[int, int]] = {}
         self.can_call = asyncio.Event()

@@ -115,3 +115,14 @@ def test_ends_of_logs(tmp_path: Path, start: int, end: int) -> None:
         lies(leader, "_list_offsets", answer)
 
     followed(tmp_path, 17, prepare)
+
+
+def test_a_batch_larger_than_a_fetch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Leaders before protocol 0.10.1 send a part of it, for as long as replica.fetch.max.bytes stays as it is."""
+
+    def answer(honest: Callable[..., PartitionData], *arguments: Any) -> PartitionData:
+        return sent(lambda records: records[:-7])(honest(*arguments))
+
+    followed(tmp_path, 2, lambda leader: lies(leader, "_read_one", answer))
+    said = [record.getMessage() for record in caplog.records]
+    assert sum("replica.fetch.max.bytes" in line for line in said) == 1, said

@@ -24,7 +24,7 @@ from typing import Final
 
 from tidelog.broker.api import Api
 from tidelog.broker.authorization.access import NOTHING
-from tidelog.broker.cluster.forwarded_apis import FORWARDED
+from tidelog.broker.cluster.forwarded_apis import forwarded_with
 from tidelog.broker.cluster.metadata_plane import MetadataPlane
 from tidelog.broker.node import Node
 from tidelog.broker.server.request import Request
@@ -92,7 +92,7 @@ _ONLY_KRAFT: Final = frozenset(
 )
 """What a broker of a ZooKeeper cluster does not list."""
 
-_CONTROLLERS = FORWARDED.keys() | {AlterConfigsRequest.API_KEY, IncrementalAlterConfigsRequest.API_KEY}
+_CONFIGS = frozenset({AlterConfigsRequest.API_KEY, IncrementalAlterConfigsRequest.API_KEY})
 
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -114,7 +114,7 @@ def handle(node: Node, message: ApiVersionsRequest, request: Request) -> ApiVers
         image, offset = plane.image, plane.metadata_offset
         is_later = image.metadata_version > LEVEL_3_9
         supported = plane.supported_features if is_later else FEATURES_3_9
-        keys = _both_sides(_listed(_all_served(node), is_later=is_later), plane)
+        keys = _both_sides(_listed(_all_served(node, plane), is_later=is_later), plane)
     return ApiVersionsResponse(
         api_keys=keys,
         supported_features=[
@@ -130,7 +130,7 @@ def handle(node: Node, message: ApiVersionsRequest, request: Request) -> ApiVers
 
 
 def _of_zookeeper(node: Node, plane: MetadataPlane) -> ApiVersionsResponse:
-    keys = _both_sides([one for one in _listed(_all_served(node)) if one.api_key not in _ONLY_KRAFT], plane)
+    keys = _both_sides([one for one in _listed(_all_served(node, plane)) if one.api_key not in _ONLY_KRAFT], plane)
     # Kafka counts the changes of the features' node in ZooKeeper, which there is from 2.7 on. Nobody changes any in fact.
     cluster = node.config.cluster
     zookeeper = None if cluster is None else cluster.zookeeper
@@ -138,8 +138,8 @@ def _of_zookeeper(node: Node, plane: MetadataPlane) -> ApiVersionsResponse:
     return ApiVersionsResponse(api_keys=keys, finalized_features_epoch=0 if has_features else -1)
 
 
-def _all_served(node: Node) -> Iterable[tuple[int, Versions]]:
-    return [*node.served.items(), *((one.key, one.served) for one in FORWARDED.values())]
+def _all_served(node: Node, plane: MetadataPlane) -> Iterable[tuple[int, Versions]]:
+    return [*node.served.items(), *((one.key, one.served) for one in forwarded_with(plane).values())]
 
 
 def _listed(served: Iterable[tuple[int, Versions]], *, is_later: bool = False) -> list[ApiVersion]:
@@ -152,7 +152,8 @@ def _both_sides(keys: list[ApiVersion], plane: MetadataPlane) -> list[ApiVersion
     """Return what the controllers take, too, of what they are to answer; all of it while there is no connection to them."""
     offered = plane.controller_versions
     if offered is not None:
-        bounded = FORWARDED.keys() if plane.config_writer is not None else _CONTROLLERS
+        forwarded = forwarded_with(plane)
+        bounded = forwarded.keys() if plane.config_writer is not None else forwarded.keys() | _CONFIGS
         keys = [_common(one, offered.get(one.api_key)) if one.api_key in bounded else one for one in keys]
     return [one for one in keys if one.min_version <= one.max_version]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-from tidelog.broker.cluster.channel import CONNECT_TIMEOUT_S, Channel
+from tidelog.broker.cluster.channel import CONNECT_TIMEOUTS_S, Channel
 from tidelog.broker.cluster.metadata_plane import MetadataPlane
 from tidelog.broker.cluster.owned_tasks import OwnedTasks
 from tidelog.errors import BrokerUnreachableError
@@ -30,12 +30,12 @@ class BrokerChannels:
         plane: MetadataPlane,
         *,
         timeout_s: float = TIMEOUT_S,
-        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        connect_timeouts_s: tuple[float, float] = CONNECT_TIMEOUTS_S,
         access: Access | None = None,
     ) -> None:
         self._plane = plane
         self._timeout_s = timeout_s
-        self._connect_timeout_s = connect_timeout_s
+        self._connect_timeouts_s = connect_timeouts_s
         self._access = access
         self._channels: dict[int, Channel] = {}
         self._tasks = OwnedTasks()
@@ -63,7 +63,7 @@ class BrokerChannels:
                 *endpoint,
                 client_id=f"broker-{self._plane.node_id}-coordinator",
                 timeout_s=self._timeout_s,
-                connect_timeout_s=self._connect_timeout_s,
+                connect_timeouts_s=self._connect_timeouts_s,
                 access=self._access,
             )
         return await channel.call(request, version=version)

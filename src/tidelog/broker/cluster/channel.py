@@ -46,8 +46,10 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import RESPONSES, Message
 from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
-CONNECT_TIMEOUT_S = 10.0
-"""Kafka's ``socket.connection.setup.timeout.ms``."""
+CONNECT_TIMEOUTS_S = 10.0, 30.0
+"""Kafka's ``socket.connection.setup.timeout.ms`` and ``….max.ms``: each attempt after one that failed may take twice as long
+(KIP-601), since a peer that is busy may need longer for TLS, SASL and ApiVersions than the first one has.
+"""
 
 BACKOFF_S = 0.05
 MAX_BACKOFF_S = 1.0
@@ -74,7 +76,7 @@ class Channel:
         *,
         client_id: str,
         timeout_s: float,
-        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        connect_timeouts_s: tuple[float, float] = CONNECT_TIMEOUTS_S,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
         versions: Mapping[int, tuple[int, int]] | None = None,
         access: Access | None = None,
@@ -89,7 +91,7 @@ class Channel:
         self.finalized_features_epoch = -1
         self._client_id = client_id
         self._timeout_s = timeout_s
-        self._connect_timeout_s = connect_timeout_s
+        self._connect_timeouts_s = connect_timeouts_s
         self._max_response_bytes = max_response_bytes
         self._versions = versions
         self._access = access or Access()
@@ -218,7 +220,7 @@ class Channel:
         connection = PeerConnection(self.place, self._client_id, self._max_response_bytes, self._access.config)
         try:
             try:
-                async with asyncio.timeout(self._connect_timeout_s):
+                async with asyncio.timeout(self._connect_timeout_s()):
                     context = None if self._access.tls is None else await asyncio.to_thread(self._access.tls.get)
                     await loop.create_connection(lambda: connection, self.host, self.port, ssl=context)
                     await self._handshake(connection)
@@ -242,6 +244,10 @@ class Channel:
         self._connection = connection
         return connection
 
+    def _connect_timeout_s(self) -> float:
+        first_s, longest_s = self._connect_timeouts_s
+        return min(first_s * float(1 << min(self._failures, 30)), max(first_s, longest_s))
+
     def _refused(self, error: OSError) -> TidelogError:
         tls = self._access.config.tls
         meant = None if tls is None else tls_error(error, self.place, has_key=tls.has_key)
@@ -264,7 +270,7 @@ class Channel:
     async def _renew(self, connection: PeerConnection) -> PeerConnection:
         """Authenticate again; answers that are still owed come first. A failure ends the connection, and a new one is made."""
         try:
-            async with asyncio.timeout(self._connect_timeout_s):
+            async with asyncio.timeout(self._connect_timeout_s()):
                 await self._authenticate(connection)
         except (TimeoutError, TidelogError) as error:
             connection.close(error if isinstance(error, BrokerUnreachableError) else None)

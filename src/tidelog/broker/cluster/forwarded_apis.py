@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.wire.codec import Bytes
 from tidelog.wire.error_codes import ErrorCode
@@ -23,7 +23,9 @@ from tidelog.wire.messages import (
     create_topics,
     delete_acls,
     delete_topics,
+    describe_client_quotas,
     describe_quorum,
+    describe_user_scram_credentials,
     elect_leaders,
     list_partition_reassignments,
     unregister_broker,
@@ -32,6 +34,9 @@ from tidelog.wire.messages import (
 from tidelog.wire.messages import (
     alter_partition_reassignments as reassigning,
 )
+
+if TYPE_CHECKING:
+    from tidelog.broker.cluster.metadata_plane import MetadataPlane
 
 NO_ID = uuid.UUID(int=0)
 
@@ -151,6 +156,25 @@ FORWARDED: dict[int, Forwarded] = {
     )
 }
 """By their keys."""
+
+_ZOOKEEPER: dict[int, Forwarded] = {
+    one.key: one
+    for one in (
+        _known(describe_client_quotas.DescribeClientQuotasRequest, _at_top(describe_client_quotas.DescribeClientQuotasResponse)),
+        _known(
+            describe_user_scram_credentials.DescribeUserScramCredentialsRequest,
+            _at_top(describe_user_scram_credentials.DescribeUserScramCredentialsResponse),
+        ),
+    )
+}
+
+
+def forwarded_with(plane: MetadataPlane) -> dict[int, Forwarded]:
+    """Return the APIs that a member forwards, by their keys.
+
+    In a ZooKeeper cluster they include those that describe quotas and users: this broker does not read them from ZooKeeper.
+    """
+    return FORWARDED if plane.config_writer is None else FORWARDED | _ZOOKEEPER
 
 
 def throttle_ms(key: int, version: int, answer: Bytes) -> int:

@@ -49,7 +49,12 @@ class Fetchers:
         assert config is not None, "a standalone broker follows no leader"
         if connect is Channel:
             versions = None if config.zookeeper is None else config.zookeeper.protocol.versions
-            connect = partial(Channel, versions=versions, access=Access(config.inter_broker_access))
+            connect = partial(
+                Channel,
+                versions=versions,
+                connect_timeouts_s=config.connect_timeouts_s,
+                access=Access(config.inter_broker_access),
+            )
         self.quota = ReplicationQuota.of(config, lambda: core.dynamic_settings.throttled_rate(FOLLOWER_RATE))
         self._shared = Shared(
             plane,

@@ -90,7 +90,7 @@ from tidelog.broker.apis import (
 )
 from tidelog.broker.authorization.authorized_handler import Checked
 from tidelog.broker.authorization.faulty_handler import fails_by_topic
-from tidelog.broker.cluster.forwarded_apis import FORWARDED, Forwarded, throttle_ms
+from tidelog.broker.cluster.forwarded_apis import Forwarded, forwarded_with, throttle_ms
 from tidelog.broker.server.rate_limited_log import RateLimitedLog
 from tidelog.broker.server.request import Outcome, Wide
 from tidelog.broker.server.served_api import ServedApi
@@ -182,7 +182,7 @@ class Dispatcher:
     def __init__(self, node: Node, limited_log: RateLimitedLog, apis: Iterable[Api] = APIS) -> None:
         self._node = node
         self._limited_log = limited_log
-        self._forwarded = {} if node.forwarding is None else FORWARDED
+        self._forwarded = {} if node.plane is None else forwarded_with(node.plane)
         self._apis = {api.request.API_KEY: api for api in apis if api.request.API_KEY not in self._forwarded}
         self._served: dict[int, ServedApi] = {}
         node.served = {key: api.served for key, api in self._apis.items()}

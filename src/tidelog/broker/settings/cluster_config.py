@@ -120,6 +120,11 @@ class ClusterConfig:
     socket_connection_setup_timeout_ms: int = integer("socket.connection.setup.timeout.ms", 10_000, _MIN_INT64, INT64_MAX)
     socket_connection_setup_timeout_max_ms: int = integer("socket.connection.setup.timeout.max.ms", 30_000, _MIN_INT64, INT64_MAX)
 
+    @property
+    def connect_timeouts_s(self) -> tuple[float, float]:
+        """How long an attempt to connect to another node may take: the first one, and one after many that failed (KIP-601)."""
+        return self.socket_connection_setup_timeout_ms / 1000, self.socket_connection_setup_timeout_max_ms / 1000
+
     @classmethod
     def from_properties(cls, properties: Mapping[str, PropertyValue], listeners: tuple[Listener, ...]) -> ClusterConfig | None:
         """Build from a broker's properties and its `listeners`; None for a standalone broker.

@@ -12,10 +12,12 @@ from tidelog.security.access import Access
 class Channels:
     """Channels to controllers, made when they are first asked for. Belongs to the loop's thread."""
 
-    def __init__(self, client_id: str, timeout_s: float, connect_timeout_s: float, access: Access | None = None) -> None:
+    def __init__(
+        self, client_id: str, timeout_s: float, connect_timeouts_s: tuple[float, float], access: Access | None = None
+    ) -> None:
         self._client_id = client_id
         self._timeout_s = timeout_s
-        self._connect_timeout_s = connect_timeout_s
+        self._connect_timeouts_s = connect_timeouts_s
         self._access = access
         self._channels: dict[Address, Channel] = {}
         self._is_closed = False
@@ -28,7 +30,7 @@ class Channels:
                 *address,
                 client_id=self._client_id,
                 timeout_s=self._timeout_s,
-                connect_timeout_s=self._connect_timeout_s,
+                connect_timeouts_s=self._connect_timeouts_s,
                 access=self._access,
             )
             if self._is_closed:

@@ -73,16 +73,16 @@ class KraftPlane:
         self._listeners = listeners
         self._rack = rack
         self._previous_broker_epoch = previous_broker_epoch
-        connect_s = config.socket_connection_setup_timeout_ms / 1000
+        connect_s, longest_s = config.connect_timeouts_s
         request_s = config.controller_quorum_request_timeout_ms / 1000
         self._quorum = Quorum({voter.node_id: (voter.host, voter.port) for voter in config.voters}, config.bootstrap_servers)
         access = Access(config.controller_access)
-        self._raft = Channels(f"raft-client-{self.node_id}", request_s, min(request_s, connect_s), access)
+        self._raft = Channels(f"raft-client-{self.node_id}", request_s, (min(request_s, connect_s), longest_s), access)
         # A client's request may take long, and controllers answer what comes by one connection in order: heartbeats do not wait.
         self._controller, self._forwards = (
             ControllerChannel(
                 self._quorum,
-                Channels(str(self.node_id), config.controller_socket_timeout_ms / 1000, connect_s, access),
+                Channels(str(self.node_id), config.controller_socket_timeout_ms / 1000, config.connect_timeouts_s, access),
                 config.request_timeout_ms / 1000,
             )
             for _ in range(2)

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tidelog.broker.cluster.channel import Channel
+from tidelog.broker.cluster.channel import CONNECT_TIMEOUTS_S, Channel
 from tidelog.errors import BrokerUnreachableError, UnsupportedVersionError
 from tidelog.security.access import Access
 from tidelog.wire.codec import decoder
@@ -37,12 +37,14 @@ class ControllerLink:
         timeout_s: float,
         versions: Mapping[int, tuple[int, int]] | None = None,
         access: Access | None = None,
+        connect_timeouts_s: tuple[float, float] = CONNECT_TIMEOUTS_S,
     ) -> None:
         self._where = where
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._versions = versions
         self._access = access
+        self._connect_timeouts_s = connect_timeouts_s
         self._channel: Channel | None = None
         self._is_closed = False
 
@@ -109,6 +111,7 @@ class ControllerLink:
                 client_id=self._client_id,
                 timeout_s=self._timeout_s,
                 versions=self._versions,
+                connect_timeouts_s=self._connect_timeouts_s,
                 access=self._access,
             )
         return channel

@@ -109,6 +109,7 @@ class ZookeeperPlane:
                 config.request_timeout_ms / 1000,
                 None if knows_versions else {ControlledShutdownRequest.API_KEY: (0, 1)},
                 access,
+                config.connect_timeouts_s,
             )
             for _ in range(2)
         )

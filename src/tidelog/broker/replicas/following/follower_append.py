@@ -51,6 +51,14 @@ def append_fetched(log: PartitionLog, data: PartitionData, leader_epoch: int) ->
         log.maybe_increment_log_start_offset(start)
 
 
+def is_part_of_a_batch(records: memoryview | bytes) -> bool:
+    """Whether records are less than one batch: before Fetch 3 (KIP-74) a leader sends no more than it is asked for."""
+    if len(records) < MIN_HEADER_BYTES:
+        return True
+    (length,) = _LENGTH.unpack_from(records, 8)
+    return LOG_OVERHEAD + int(length) > len(records)
+
+
 def pieces(records: memoryview | bytes | None, most_bytes: int) -> Iterator[memoryview]:
     """Yield records in pieces of whole batches, of at most `most_bytes` unless a single batch is larger.
 

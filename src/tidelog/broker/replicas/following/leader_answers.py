@@ -26,7 +26,7 @@ from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.broker.replicas.following.fetch_session_client import WantedFetch
 from tidelog.broker.replicas.following.followed_partition import FollowedPartition, FollowerState
 from tidelog.broker.replicas.following.followed_partitions import FollowedPartitions
-from tidelog.broker.replicas.following.follower_append import append_fetched
+from tidelog.broker.replicas.following.follower_append import append_fetched, is_part_of_a_batch
 from tidelog.broker.replicas.following.leader_ends import Ends, EpochEnd
 from tidelog.broker.replicas.following.truncation_rules import (
     UNDEFINED,
@@ -192,7 +192,13 @@ class LeaderAnswers:
             yield from self._overlapped(one, error)
             return
         if data.records and log.log_end_offset == end:
-            self._followed.delay(one, self._now_s())  # The whole response is of an epoch that is not followed yet.
+            # Part of a batch, or the whole response is of an epoch that is not followed yet.
+            if is_part_of_a_batch(data.records):
+                self._log.failed(
+                    "%s: broker %d has a batch larger than replica.fetch.max.bytes, which must be at least message.max.bytes",
+                    *(log.directory, self._leader_id),
+                )
+            self._followed.delay(one, self._now_s())
             return
         size_bytes = len(data.records or b"")
         one.has_appended |= log.log_end_offset > end
