@@ -53,7 +53,7 @@ def _use_this_python(spark: SparkSession) -> None:
     try:
         context = spark.sparkContext
         is_named = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
-        if sys.executable and not is_named and context.master.startswith("local"):
+        if sys.executable and not is_named and (context.master or "").startswith("local"):
             context.pythonExec = sys.executable
     except _not_at_hand():
         return  # Spark Connect: the server decides.
