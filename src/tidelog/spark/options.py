@@ -30,6 +30,7 @@ from typing import cast
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError
 from tidelog.model import EARLIEST, LATEST, Isolation, TopicPartition
+from tidelog.near_names import did_you_mean
 from tidelog.sources import opening
 from tidelog.sources.opening import Kind
 from tidelog.spark.java_pattern import compile_java_pattern
@@ -254,7 +255,7 @@ def _refuse_unknown(given: Mapping[str, str], kind: Kind, is_stream: bool) -> tu
         elif key not in known:
             unknown.append(key)
     if unknown:
-        names = ", ".join(sorted(unknown))
+        names = ", ".join(f"{key}{did_you_mean(key, OPTIONS | STREAM_OPTIONS)}" for key in sorted(unknown))
         raise InvalidArgumentError(
             f"format tidelog does not know the option{'s' if len(unknown) > 1 else ''} {names}; "
             f"it knows {', '.join(OPTIONS | STREAM_OPTIONS)}"

@@ -31,16 +31,33 @@ everything else that uses Arrow in that JVM, such as `applyInPandas` and a user'
 def register(spark: SparkSession) -> None:
     """Make `spark.read.format("tidelog")` known to a session.
 
-    PySpark finds the source by itself if the Python that it starts (`PYSPARK_PYTHON`) has Tidelog. A registered source also
-    knows the session's default parallelism and cuts at least that many splits, its scans are columnar
-    (`tidelog.spark.columnar`), and several of its streams may be started concurrently.
+    PySpark finds the source by itself if the Python that it starts (`PYSPARK_PYTHON`) has Tidelog. A registered source also knows
+    the session's default parallelism and cuts at least that many splits, its scans are columnar (`tidelog.spark.columnar`), and
+    several of its streams may be started concurrently. A local session for which no Python is named runs its workers with this
+    one from now on.
     """
     from tidelog.spark.columnar import read_columns
     from tidelog.spark.source import source_class
 
+    _use_this_python(spark)
     read_columns(spark)
     with _environment_of_streams(spark):
         spark.dataSource.register(source_class(_default_parallelism(spark)))
+
+
+def _use_this_python(spark: SparkSession) -> None:
+    """Let the workers of a local session run the Python of this process, which has Tidelog, unless another one is named.
+
+    PySpark starts the `python3` of the PATH, which is another one where a program is run by its environment's Python without
+    that environment being active (IDEs, cron). The workers of a cluster are on other machines: their Python is left alone.
+    """
+    try:
+        context = spark.sparkContext
+        is_named = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
+        if sys.executable and not is_named and (context.master or "").startswith("local"):
+            context.pythonExec = sys.executable
+    except _not_at_hand():
+        return  # Spark Connect: the server decides.
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from typing import Literal, cast
 
 from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError
+from tidelog.near_names import did_you_mean
 from tidelog.records.compression import Codec
 from tidelog.sources.opening import kind_of
 from tidelog.spark.option_values import BROKERS, CLIENT, broker_addresses, check_topic, folder, is_of_connections
@@ -169,7 +170,8 @@ def _refuse_unknown(given: Mapping[str, str], path: str | None) -> tuple[str, ..
             unknown.append(key)
     if unknown:
         names = ", ".join(sorted(SINK_OPTIONS))
-        raise InvalidArgumentError(f"unknown option {', '.join(sorted(unknown))}: format tidelog writes with {names}")
+        shown = ", ".join(f"{key}{did_you_mean(key, SINK_OPTIONS)}" for key in sorted(unknown))
+        raise InvalidArgumentError(f"unknown option {shown}: format tidelog writes with {names}")
     return (f"options without effect here: {', '.join(sorted(ignored))}",) if ignored else ()
 
 
