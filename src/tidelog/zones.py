@@ -21,6 +21,7 @@ import os
 from datetime import UTC, datetime, timedelta, tzinfo
 
 from tidelog.errors import InvalidArgumentError
+from tidelog.near_names import did_you_mean
 
 VARIABLE = "TIDELOG_TZ"
 """The environment variable that names the zone of times that have none."""
@@ -50,7 +51,6 @@ def find_zone(name: str) -> tzinfo:
     Raises:
         InvalidArgumentError: there is none; the message names similar ones.
     """
-    from difflib import get_close_matches
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
     if name.upper() in ("UTC", "Z"):
@@ -64,10 +64,8 @@ def find_zone(name: str) -> tzinfo:
         raise InvalidArgumentError(f"no time zones are known on this system, {name!r} among them: pip install tzdata")
     if name.lower() in names:
         return ZoneInfo(names[name.lower()])
-    cities = {known.rpartition("/")[2]: known for known in names if not known.startswith(("etc/", "posix/", "right/"))}
-    near = [cities[city] for city in get_close_matches(name.lower().rpartition("/")[2], cities, n=3, cutoff=0.8)]
-    expected = " or ".join(names[one] for one in near) or "an IANA name, as Europe/Berlin"
-    raise InvalidArgumentError("no such time zone", found=repr(name), expected=expected)
+    found = f"{name!r}{did_you_mean(name, sorted(names.values()), most=3)}"
+    raise InvalidArgumentError("no such time zone", found=found, expected="an IANA name, as Europe/Berlin")
 
 
 def zone_name(zone: tzinfo) -> str:

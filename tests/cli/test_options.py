@@ -157,9 +157,9 @@ def test_a_time_zone(is_last: bool) -> None:
     assert result.stderr == (
         "yesterday 09:00 = 1373353200000 ms, 2013-07-09T07:00:00.000Z, 2013-07-09T09:00:00.000+02:00 Europe/Berlin\n"
     )
-    assert try_range("--tz", "Europe/Belin").stderr.splitlines()[0] == (
-        "tidelog: invalid value for '--tz': no such time zone: found 'Europe/Belin', expected Europe/Berlin"
-    )
+    refusal = try_range("--tz", "Europe/Belin").stderr.splitlines()[0]
+    assert refusal.startswith("tidelog: invalid value for '--tz': no such time zone: found 'Europe/Belin' (did you mean ")
+    assert "Europe/Berlin" in refusal
 
 
 def test_the_environment_names_a_zone(monkeypatch: pytest.MonkeyPatch) -> None:
