@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.broker.metrics import Metrics
-from tidelog.broker.server import metrics_server
+from tidelog.broker.server.scraped import metrics_server
 from tidelog.broker.server.scraped.metrics_server import MAX_REQUESTS, PATIENCE_S, MetricsServer
 from tidelog.broker.server.scraped.prometheus import Snapshot
 
