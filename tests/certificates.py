@@ -1,4 +1,6 @@
-"""Keys and certificates for tests, made by openssl: an authority, and what it signs. They live as long as the test."""
+"""Keys and certificates for tests, made by openssl: an authority, and the certificates that it signs. Valid only for a test's
+duration.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A plugin: a test that fails fails alone.
+"""A plugin that keeps a failed test from failing others.
 
-What it leaves open lives as long as its traceback. Python finds it later, in the middle of another test, and says so by a
-ResourceWarning, which is an error there. So after a failure what it has left is collected, between two tests and in silence:
-the failure itself has been reported.
+Its open resources live as long as its traceback. Python would collect them later, during another test, with a ResourceWarning,
+which is an error there. So after a failure, they are collected between two tests and without warnings: the failure itself has
+been reported.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Run a test; collect what is left if it failed."""
+    """Run a test; if it failed, collect its garbage."""
     before = item.session.testsfailed
     ran = yield
     if item.session.testsfailed > before:

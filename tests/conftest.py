@@ -1,9 +1,9 @@
-"""How tests are collected quickly and dealt out to workers: `make test` by shares of files (`tests/shares.py`), all else file by
-file, but what shares something dear to one, first.
+"""How tests are collected quickly and distributed to workers: for `make test` by shares of files (`tests/shares.py`), else file
+by file. Tests that share an expensive resource go to one worker, and run first.
 
-A Spark session takes longer to start than most tests that use it, and a second one beside it takes memory and processor of
-the first. The studies are run once for all that look at them. `make test` has five workers on two cores, `make interop` eight: a
-test that talks to another process mostly waits. Without pytest-xdist, or without `-n`, nothing of that matters but the order.
+A Spark session takes longer to start than most tests that use it, and a second one takes memory and processor time from the
+first. The studies run once for all tests of their results. `make test` has five workers on two cores, `make interop` eight: a test
+that talks to another process mostly waits. Without pytest-xdist, or without `-n`, only the order matters.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from xdist.scheduler.loadscope import LoadScopeScheduling
 
 TOGETHER = ("tests/spark/", "tests/studies/", "tests/interop/differential/")
-"""What is dealt out as one: it shares a Spark session, the results of studies, a pair of brokers and their table."""
+"""Tests that go to one worker: they share a Spark session, the results of studies, or a pair of brokers and their table."""
 
 LONG = (
     *("test_migration.py", "test_stream_kills.py", "test_pipeline_kills.py", "test_stream_agreement.py", "test_cluster.py"),
@@ -42,8 +42,9 @@ LONG = (
 pytest.register_assert_rewrite("tests.fields")
 
 FSYNC = {"real": os.fsync, "skipped": lambda fd: os.fstat(fd) and None}
-"""What `--fsync` says. Skipped, it fails where a sync would, and leaves the disk alone: there are tens of thousands, and nobody
-loses power. What is synced, and when, is seen by tests that look at the calls."""
+"""The option `--fsync`. If skipped, a sync still fails where a real one would, but does not touch the disk: there are tens of
+thousands, and no test loses power. Tests check the calls to verify what is synced, and when.
+"""
 
 # Times without a zone are in UTC here, whatever the machine's owner prefers.
 os.environ.pop("TIDELOG_TZ", None)
@@ -74,7 +75,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    # All of that folder has the mark.
+    # All tests in that folder have the mark.
     if collection_path == shares.INTEROP and config.getoption("markexpr") == shares.WITHOUT_INTEROP:
         return True
     return True if shares.is_shared(config) and shares.is_of_another(collection_path) else None
@@ -82,7 +83,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Iterator[None]:
-    # What is collected stays until the end: the collector of garbage need not look through it again and again.
+    # Collected tests live until the end: the garbage collector need not scan them repeatedly.
     gc.disable()
     try:
         return (yield)
@@ -92,7 +93,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # What is large goes first: at the end it would keep one worker busy while the others have nothing to do.
+    # Large groups run first: at the end, they would keep one worker busy while the others are idle.
     items.sort(key=_turn)
 
 

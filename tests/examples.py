@@ -1,7 +1,7 @@
-"""How many examples Hypothesis draws: a test says how many `make soak` takes; `make test` takes a third.
+"""The number of Hypothesis examples: a test sets the number for `make soak`; `make test` draws a third.
 
-`make test` draws the same examples for the same test, so that its verdict is one on the change at hand; `make soak` draws new
-ones each time, and what it finds is kept (`.hypothesis`) and tried first the next time.
+`make test` always draws the same examples for a test, so that its result depends only on the change; `make soak` draws new ones
+each time, keeps failures (`.hypothesis`) and tries them first the next time.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from hypothesis import settings
 IS_SOAK = bool(os.environ.get("TIDELOG_SOAK"))
 
 DEFAULT = 100
-"""For who says nothing."""
+"""If a test sets no number."""
 
 LEAST = 10
-"""A third is no fewer, unless the test takes fewer."""
+"""The least that a third is, unless the test sets fewer."""
 
 
 def drawn(count: int) -> int:
-    """Return how many of `count` are drawn now."""
+    """Return how many of `count` examples this run draws."""
     return count if IS_SOAK else max(-(-count // 3), min(count, LEAST))
 
 
 def examples(count: int = DEFAULT, **others: Any) -> settings:
-    """Return the settings of a test with `count` examples, none of which has a deadline."""
+    """Return the settings of a test with `count` examples, without a deadline."""
     return settings(max_examples=drawn(count), deadline=None, **others)

@@ -1,8 +1,8 @@
-"""Asserts on several fields of one thing, each by its name."""
+"""Assertions on several named fields of one object."""
 
 from __future__ import annotations
 
 
 def check_fields(found: object, **expected: object) -> None:
-    """Assert that the fields named have these values; what differs is listed by name."""
+    """Assert that the named fields have these values; differences are listed by name."""
     assert {name: getattr(found, name) for name in expected} == expected

@@ -1,4 +1,4 @@
-"""An identity provider for tests: it signs tokens of OAUTHBEARER, and its public keys are in a file (JWKS)."""
+"""An identity provider for tests: it signs OAUTHBEARER tokens, and its public keys are in a file (JWKS)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ALGORITHM = "ES256"
 
 
 class IdentityProvider:
-    """A new key, known to those who read the file `KEYS_FILE` in a folder. The private one is in memory only."""
+    """A new key pair. The public key is in the file `KEYS_FILE` in a folder, the private key only in memory."""
 
     def __init__(self, folder: Path) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -27,7 +27,7 @@ class IdentityProvider:
         (folder / KEYS_FILE).write_text(json.dumps({"keys": [public | {"kid": "first", "use": "sig", "alg": _ALGORITHM}]}))
 
     def token(self, name: str, **claims: Any) -> str:
-        """Return a token of a user, good for an hour; claims that are None are left out."""
+        """Return a user's token, valid for an hour; claims that are None are left out."""
         now = int(time.time())
         said = {"sub": name, "scope": "all", "aud": AUDIENCE, "iss": ISSUER, "iat": now, "exp": now + 3600} | claims
         return jwt.encode(

@@ -1,7 +1,7 @@
-"""Processes of a test that must not outlive it, however it ends: a worker that is interrupted or killed ends nothing itself.
+"""Processes that must not outlive their test, however it ends: an interrupted or killed worker does not stop them.
 
-The first `watch` of a process starts a program beside it, which reads from a pipe which processes are alive. The pipe ends with
-its writer; what is alive then is killed.
+The first `watch` in a process starts a helper program, which reads the list of live processes from a pipe. The pipe closes when
+its writer ends; the helper then kills the processes that are still alive.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ for pid in alive:
 
 
 def watch(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
-    """Kill this process when the present one has ended."""
+    """Kill this process when the current one has ended."""
     _tell(f"+{process.pid}\n")
 
 
 def ended(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
-    """Forget a process that has ended: its number may be another's soon."""
+    """Forget a process that has ended: its pid may be reused soon."""
     _tell(f"-{process.pid}\n")
 
 
@@ -46,8 +46,8 @@ def _tell(line: str) -> None:
 
 @functools.cache
 def _pipe(_pid: int) -> int:
-    """Start the program; of a process that was forked, another one."""
-    # A session of its own: a Ctrl-C in the terminal is not for it.
+    """Start the helper; in a forked process, start another one."""
+    # Its own session: a Ctrl-C in the terminal must not reach it.
     program = subprocess.Popen([sys.executable, "-S", "-c", _PROGRAM], stdin=subprocess.PIPE, start_new_session=True)
     assert program.stdin is not None
     atexit.register(program.wait, 60)

@@ -1,6 +1,6 @@
-"""How long a test waits for what must come."""
+"""How long a test waits for an event that must occur."""
 
 from __future__ import annotations
 
 PATIENCE_S = 120
-"""Longer than what tests wait for takes, also where the machine has ten times as much to do; less than `faulthandler_timeout`."""
+"""Longer than any awaited event takes, even on a machine with ten times the load; less than `faulthandler_timeout`."""

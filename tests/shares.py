@@ -1,8 +1,8 @@
-"""How `make test` is dealt out: each worker collects its own share of the files, and runs that.
+"""How `make test` is distributed: each worker collects and runs its own share of the files.
 
-To collect takes as long as a tenth of the tests does, and where each worker collects everything (as pytest-xdist has it), five
-workers do it five times. The shares are even by the size of the files, which is near enough: five workers share two cores, and
-the last one to end has them for seconds only. A worker that dies ends the run.
+Collecting takes a tenth of the tests' time, and if each worker collects everything (as with pytest-xdist), five workers do it
+five times. The shares are balanced by file size, which is accurate enough: five workers share two cores, and the last one runs
+alone for seconds only. A worker that dies ends the run.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parent
 INTEROP = TESTS / "interop"
 TOGETHER = TESTS / "studies"
-"""Run once for all that look at them: one share."""
+"""Expensive results that run once for all tests of them: one share."""
 
 WITHOUT_INTEROP = "not interop"
-"""What `make test` marks."""
+"""The mark expression of `make test`."""
 
 
 def is_shared(config: pytest.Config) -> bool:
@@ -41,7 +41,7 @@ def _workers(config: pytest.Config) -> int:
 
 
 def is_of_another(path: Path) -> bool:
-    """Whether a file of tests is in the share of another worker than this one."""
+    """Whether a test file is in another worker's share."""
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is None or not (path.name.startswith("test_") and path.suffix == ".py"):
         return False
@@ -55,7 +55,7 @@ def _own_share(worker: int, workers: int) -> frozenset[Path]:
 
 
 def shares(sizes: dict[Path, int], workers: int) -> list[frozenset[Path]]:
-    """Return the files of each worker: the largest first, to who has least."""
+    """Return each worker's files: the largest first, each to the worker with the least."""
     units: dict[Path, list[Path]] = defaultdict(list)
     for path in sizes:
         units[TOGETHER if TOGETHER in path.parents else path].append(path)
@@ -73,30 +73,30 @@ def shares(sizes: dict[Path, int], workers: int) -> list[frozenset[Path]]:
 
 
 class ByShare(EachScheduling):
-    """Each worker runs what it has collected."""
+    """Each worker runs the tests that it has collected."""
 
     def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
         super().__init__(config, log)
         self._dsession = config.pluginmanager.getplugin("dsession")
-        # Another worker would have to collect what the one that died had.
+        # Another worker would have to collect the dead worker's files.
         self._dsession._max_worker_restart = 0
 
     def schedule(self) -> None:
-        """Start all, as soon as all have collected."""
+        """Start all workers as soon as all have collected."""
         _check(self.node2collection.values())
-        # What progress is shown of; pytest-xdist takes it that all have the same.
+        # For the progress display: pytest-xdist assumes that all workers have the same tests.
         self._dsession._session.testscollected = sum(map(len, self.node2collection.values()))
         super().schedule()
 
     def remove_node(self, node: WorkerController) -> str | None:
-        """Return the test in which a worker died. What it had left is run by nobody."""
+        """Return the test in which a worker died. Its remaining tests are not run."""
         crashed = super().remove_node(node)
         self._removed2pending.clear()
         return crashed
 
 
 def _check(collections: Iterable[Sequence[str]]) -> None:
-    """Nothing is run twice."""
+    """Check that no test runs twice."""
     seen: set[str] = set()
     for collection in collections:
         files = {test.partition("::")[0] for test in collection}

@@ -1,9 +1,9 @@
-"""The classes that Spark loads, kept for each JVM of Spark that starts (class data sharing): to read them is half of its start.
+"""An archive of the classes that Spark loads, shared by Spark's JVMs (class data sharing): loading them is half of a JVM's start.
 
     python -m tests.spark_classes
 
-makes the archive, which takes as long as three starts; `make interop`, which has dozens, begins with that and goes on meanwhile.
-Where there is none, or one that does not suit, a JVM reads its classes as ever, and says nothing.
+makes the archive, which takes as long as three starts. `make interop`, which has dozens of starts, makes it first, in the
+background. Without a matching archive, a JVM silently loads its classes as usual.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from tests.kafka.jars import JARS, made_once
 
 VARIABLE = "SPARK_SUBMIT_OPTS"
-"""Options of a driver's JVM; Spark hands them on without a word."""
+"""Options of a driver's JVM; Spark passes them on silently."""
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -36,7 +36,7 @@ QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 
 
 def archive() -> Path | None:
-    """Return where the archive of this Java and this PySpark is, or would be; None without one of them."""
+    """Return the path of the archive for this Java and PySpark, existing or not; None if one of them is missing."""
     from tidelog.errors import NotFoundError
     from tidelog.spark.java import find_java
 
@@ -52,7 +52,7 @@ def archive() -> Path | None:
 
 
 def share() -> None:
-    """Have the JVMs of Spark that this process and its children start map the archive once it is there."""
+    """Make the Spark JVMs of this process and its children use the archive once it exists."""
     path = archive()
     if path is not None:
         os.environ.setdefault(VARIABLE, f'"-XX:SharedArchiveFile={path}" -Xlog:disable -Xlog:all=error:stderr')
@@ -60,7 +60,7 @@ def share() -> None:
 
 @contextmanager
 def being_made() -> Iterator[None]:
-    """Make the archive beside the block, if it is not there."""
+    """Make the archive in the background of the block, if it does not exist."""
     path = archive()
     if path is None or path.exists():
         yield
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def _make(path: Path) -> None:
-    """Read a little, write a little, in a batch and in a stream, and keep what has been loaded for that."""
+    """Read and write a little, in a batch and in a stream, and archive the classes loaded for that."""
     from pyspark import SparkContext
 
     from tests.spark.golden import log_dir

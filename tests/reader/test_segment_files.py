@@ -79,7 +79,7 @@ def test_an_empty_swap_is_said(folder: Path, caplog: pytest.LogCaptureFixture) -
     (folder / f"{0:020d}.log.swap").touch()
     with Log.open(folder) as log:
         assert log.log_start_offset == 0
-    assert "that one is not read" in caplog.text
+    assert "which is not read" in caplog.text
 
 
 @pytest.mark.parametrize("suffix", ["delete", "stray", "future"])

@@ -1,7 +1,7 @@
-"""Produce as nearly all producers send it, read and answered without a message in between.
+"""The common form of Produce, parsed and answered without message objects.
 
-Small requests are what a broker has most of, and most of those name one partition of one topic, outside of a transaction. What
-`codec` does for them, these two do in a third of the time; for all others they return None, and `codec` reads, or writes.
+Most requests to a broker are small, and most of these name one partition of one topic, outside of a transaction. These two
+functions handle them in a third of `codec`'s time; for all others they return None, and `codec` reads or writes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _write_flexible_partition = Struct(">BihqqqBBBBiB").pack
 
 
 class UsualProduce(NamedTuple):
-    """What such a request says."""
+    """The fields of such a request."""
 
     topic: str
     partition: int
@@ -42,7 +42,7 @@ class UsualProduce(NamedTuple):
 
 
 def read_usual_fast(version: int, data: memoryview, position: int, end: int) -> UsualProduce | None:
-    """Return what the request in `data[position:end]`, after its header, says; None for one that is not usual, or malformed."""
+    """Parse the request in `data[position:end]`, after its header; None if it has another form or is malformed."""
     try:
         if version >= FIRST_FLEXIBLE:
             no_transaction, acks, timeout_ms, topics, length = _read_flexible_head(data, position)
@@ -68,12 +68,12 @@ def read_usual_fast(version: int, data: memoryview, position: int, end: int) -> 
                 return None
     except (struct_error, IndexError, ProtocolError):
         return None
-    # What was read lies below `end`, as its parts add up to that.
+    # Everything read is below `end`, because the sizes add up to it.
     return UsualProduce(str(data[start:stop], "utf-8", "replace"), partition, acks, timeout_ms, data[first:last])
 
 
 def write_usual_fast(version: int, correlation_id: int, topic: str, answer: PartitionProduceResponse) -> bytes | None:
-    """Return the whole frame of a response with the one answer; None if that has an error, or a name is long."""
+    """Return the whole frame of a response for the one partition; None if it has an error, or a name is long."""
     name = topic.encode()
     length = len(name)
     if answer.error_code or length > 126:
