@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import tidelog
-from tidelog import NewRecord
 from tidelog.clock import ManualClock
 from tidelog.copying.replay import ReplayRequest
 from tidelog.errors import InvalidTimestampError
@@ -29,7 +28,7 @@ def test_times_of_the_future_are_named_with_what_to_do(tmp_path: Path, monkeypat
         broker.create_topic("source")
         broker.create_topic("target", **{"message.timestamp.after.max.ms": 1000})
         with tidelog.connect(broker.bootstrap_servers) as client:
-            client.produce("source", [NewRecord(value=b"x", timestamp=NOW + DAY)])
+            client.produce("source", b"x", timestamp=NOW + DAY)
         brokers = broker.bootstrap_servers
         request = ReplayRequest(source=brokers, topic="source", target=brokers, target_topic="target")
         with pytest.raises(InvalidTimestampError) as raised:
