@@ -2,8 +2,8 @@
 by file. Tests that share an expensive resource go to one worker, and run first.
 
 A Spark session takes longer to start than most tests that use it, and a second one takes memory and processor time from the
-first. The studies run once for all tests of their results. `make test` has five workers on two cores, `make interop` eight: a test
-that talks to another process mostly waits. Without pytest-xdist, or without `-n`, only the order matters.
+first. The studies run once for all tests of their results. `make test` has five workers on two cores, `make interop` eight: a
+test that talks to another process mostly waits. Without pytest-xdist, or without `-n`, only the order matters.
 """
 
 from __future__ import annotations
