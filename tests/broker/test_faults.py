@@ -175,7 +175,7 @@ def test_what_can_never_happen_is_refused() -> None:
             (("Produce", "NONE"), {}, "not a Kafka error"),
             (("Produce", 7), {"times": 0}, "how often it fails"),
             (("Heartbeat", 7), {"topic": "t"}, "Heartbeat can only fail as a whole, not for one topic"),
-            (("OffsetFetch", 7), {"topic": "t"}, "OffsetFetch fails as a whole"),
+            (("OffsetFetch", 7), {"topic": "t"}, "OffsetFetch can only fail as a whole"),
         ]:
             with pytest.raises(InvalidArgumentError, match=words):
                 broker.fail(*arguments, **options)  # type: ignore[arg-type]

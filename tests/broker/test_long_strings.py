@@ -61,7 +61,7 @@ def closing(broker: RunningBroker, long: str, resource_type: int) -> list[str]:
                     return KNOWN[field.name]
                 kind = field.of.__name__ if field.kind == "array" else field.kind
                 if kind == "string":
-                    return None if field.default is None else "t"
+                    return None if field.kind == "string" and field.default is None else "t"
                 if kind == "data" or field.kind == "records":
                     return b"x" if kind == "data" else b""
                 return 0 if field.kind == "array" else None

@@ -33,6 +33,7 @@ from tidelog.records.batch import iter_headers
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.records import Record, iter_records
+from tidelog.times import format_time
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.produce import ProduceResponse
 
@@ -273,7 +274,7 @@ class TestRefused:
         assert answer(response) == Answer(ErrorCode.INVALID_TIMESTAMP, -1, -1, 0 if version >= 5 else -1)
         (told,) = response.responses[0].partition_responses
         assert [error.batch_index for error in told.record_errors] == ([1, 3] if version >= 8 else [])
-        assert all(str(times[e.batch_index]) in (e.batch_index_error_message or "") for e in told.record_errors)
+        assert all(format_time(times[e.batch_index]) in (e.batch_index_error_message or "") for e in told.record_errors)
         assert (told.error_message is not None) == (version >= 8)
         assert stored(broker) == []
 

@@ -89,7 +89,7 @@ def about(topic: str, topic_id: uuid.UUID) -> Name:
             return topic_id
         kind = field.of.__name__ if field.kind == "array" else field.kind
         if kind == "string":
-            return None if field.default is None and struct is not DeleteTopicState else topic
+            return None if field.kind == "string" and field.default is None and struct is not DeleteTopicState else topic
         if kind == "data":
             return b"x"
         if field.kind == "records":

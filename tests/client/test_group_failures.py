@@ -147,7 +147,7 @@ def test_listing_waits_for_what_is_loading(script: Script, client: Client) -> No
         ListGroupsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
     ]
     (found,) = client.groups()
-    assert found == ("g", "Stable", "consumer", script.broker.address)
+    assert found == ("g", "Stable", "consumer", script.broker.address, None)
     with pytest.raises(BrokerError, match="list of groups"):
         client.groups()
 
@@ -157,7 +157,7 @@ def test_an_old_broker_tells_no_state() -> None:
     script.broker.versions = script.broker.versions | {ListGroupsRequest: 0, OffsetFetchRequest: 1}
     script.answers[ListGroupsRequest] = [ListGroupsResponse(groups=[ListedGroup(group_id="g", protocol_type="")])]
     with script.broker, tidelog.connect(script.broker.address) as client:
-        assert client.groups() == [("g", None, "", script.broker.address)]
+        assert client.groups() == [("g", None, "", script.broker.address, None)]
         with pytest.raises(UnsupportedVersionError):
             committed_offsets(client.cluster, "g")
 

@@ -79,7 +79,7 @@ def test_rows_are_the_folder_s(brokers: str, options: dict[str, Any]) -> None:
         ({"assign": '{"two-partitions": [4]}'}, UnknownTopicOrPartitionError, "no partition 4"),
         ({"subscribe": "two-partitions", "startingTimestamp": 10**15}, NotFoundError, "no record of two-partitions-0 reaches"),
         ({"subscribe": "two-partitions", "startingOffsets": JSON % (7, 900)}, OffsetOutOfRangeError, "outside two-partitions-1"),
-        ({"subscribe": "two-partitions", "startingOffsets": '{"two-partitions": {"0": 1}}'}, InvalidArgumentError, "lacks"),
+        ({"subscribe": "two-partitions", "startingOffsets": '{"two-partitions": {"0": 1}}'}, InvalidArgumentError, "missing are"),
     ],
 )
 def test_errors_are_the_folder_s(brokers: str, options: dict[str, Any], error: type[TidelogError], said: str) -> None:

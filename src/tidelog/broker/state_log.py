@@ -1,9 +1,5 @@
-"""A compacted internal topic as a table, in which a coordinator stores its state.
-
-| | |
-|---|---|
-| ``__consumer_offsets`` | of `groups` |
-| ``__transaction_state`` | of `transactions` |
+"""A compacted internal topic as a table, in which a coordinator stores its state: ``__consumer_offsets`` for `groups`,
+``__transaction_state`` for `transactions`.
 
 All records of an id (a group or a transactional id) are in one partition, chosen by the hash of the id as in Kafka. A key's last
 record counts; one without a value deletes the key. As in Kafka, the first request for a coordinator creates the topic. A topic

@@ -1,9 +1,7 @@
-"""The transaction coordinator: transactional ids in memory and in ``__transaction_state``. A standalone broker coordinates all
-ids.
+"""The transaction coordinator: transactional ids in memory and in ``__transaction_state``; a standalone broker has all of them.
 
 A change is written first and then made in memory, so a record that could not be written changes nothing. After a decision
-(PREPARE) the markers follow at once, then COMPLETE. A transaction that was only decided when the broker stopped is completed
-after it is loaded (`completion`).
+(PREPARE) the markers follow at once, then COMPLETE. `completion` finishes what was only decided when the broker stopped.
 
 | every | |
 |---|---|

@@ -19,12 +19,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tidelog.errors import InvalidArgumentError
-from tidelog.model import TopicPartition
+from tidelog.model import MAX_OFFSET, TopicPartition
 from tidelog.sources.source import Ends
 
 ACCEPTED = "100, 100:200, -5 (the last five), earliest, latest"
-
-MAX_OFFSET = 2**63 - 1
 
 _RANGE = re.compile(r"(?P<first>\d{1,19})?:(?P<end>\d{1,19})?|(?P<last>-\d{1,19})|(?P<from>\d{1,19})", re.ASCII)
 _WORDS = {"earliest": 0, "beginning": 0, "latest": None, "end": None}

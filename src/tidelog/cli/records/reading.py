@@ -32,7 +32,7 @@ FIRST_WINDOW = 256
 """Offsets that `--tail` reads first; each further read covers four times as many."""
 
 POLL_S = 0.3
-"""The pause between two looks for new records."""
+"""The pause between checks for new records."""
 
 
 @dataclass

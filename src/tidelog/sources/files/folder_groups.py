@@ -36,7 +36,7 @@ from tidelog.groups.lag import (
 from tidelog.groups.modern_groups import SHARE
 from tidelog.groups.offsets_topic import partition_of
 from tidelog.groups.share_progress import Progress, ShareProgress, ShareStates
-from tidelog.model import NO_TIMESTAMP, OFFSETS_TOPIC, Isolation, TopicPartition
+from tidelog.model import NO_TIMESTAMP, OFFSETS_TOPIC, SHARE_GROUPS_TOPIC, Isolation, TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing.missing_offsets import MissingOffsets
@@ -51,7 +51,6 @@ from tidelog.storage.topics.topic_settings import TopicSettings
 
 logger = logging.getLogger("tidelog.groups")
 
-SHARE_STATE_TOPIC = "__share_group_state"
 
 READ_BYTES = 1 << 20
 """Bytes of ``__consumer_offsets`` read at once; a larger batch is read whole."""
@@ -181,8 +180,8 @@ class FolderGroups(Groups):
     @cached_property
     def _share_progress(self) -> Progress:
         states = ShareStates()
-        for partition in self._topics.get(SHARE_STATE_TOPIC, ()):
-            with self._log_dir.log(SHARE_STATE_TOPIC, partition) as log:
+        for partition in self._topics.get(SHARE_GROUPS_TOPIC, ()):
+            with self._log_dir.log(SHARE_GROUPS_TOPIC, partition) as log:
                 states.read(batches_of(log))
         self._note_unread(states.unread)
         return states.progress()
