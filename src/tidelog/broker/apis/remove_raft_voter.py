@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api
+from tidelog.broker.api_error import shortened
 from tidelog.broker.authorization.access import at_top, cluster, whole
 from tidelog.broker.server.request import Request
 from tidelog.security.acl import Operation
@@ -28,7 +29,7 @@ def handle(node: Node, message: RemoveRaftVoterRequest, request: Request) -> Rem
     cluster_id = node.cluster_id
     if message.cluster_id not in (None, cluster_id):
         reason = f'The given id "{message.cluster_id}" doesn\'t match the cluster id "{cluster_id}"'
-        return RemoveRaftVoterResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID, error_message=reason)
+        return RemoveRaftVoterResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID, error_message=shortened(reason))
     reason = "Cluster doesn't support removing voter because the kraft.version feature is 0"
     return RemoveRaftVoterResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=reason)
 

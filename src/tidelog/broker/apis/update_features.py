@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tidelog.broker.api import Api
+from tidelog.broker.api_error import shortened
 from tidelog.broker.authorization.access import at_top, cluster, whole
 from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
@@ -53,7 +54,7 @@ def _result(node: Node, update: FeatureUpdateKey) -> UpdatableFeatureResult:
     if reason is None:
         return UpdatableFeatureResult(update.feature, ErrorCode.NONE, None)
     what = f"Invalid update version {update.max_version_level} for feature {update.feature}. {reason}"
-    return UpdatableFeatureResult(update.feature, ErrorCode.INVALID_UPDATE_VERSION, what)
+    return UpdatableFeatureResult(update.feature, ErrorCode.INVALID_UPDATE_VERSION, shortened(what))
 
 
 def _why_not(node: Node, update: FeatureUpdateKey) -> str | None:
@@ -70,7 +71,7 @@ def _why_not(node: Node, update: FeatureUpdateKey) -> str | None:
         return None
     if update.max_version_level < level and upgrade_type == UPGRADE:
         return "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade."
-    return f"The level of a broker that is alone stays {level}."
+    return f"The level of a standalone broker is fixed at {level}."
 
 
 API = Api(UpdateFeaturesRequest, UpdateFeaturesResponse, SERVED, ACCESS, handle)

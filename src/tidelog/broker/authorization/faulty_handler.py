@@ -5,11 +5,12 @@
 | with a gate (`access`) | its gate gets an asker without rights |
 | Metadata, DescribeTopicPartitions | the topics in the answer get the code, and lose their partitions |
 | Fetch | partition by partition (`fetch_access`): a session has more of them than a request names |
-| all others | by the code at the top of the response |
+| all others | by the code at the top of the response, or in each of its elements if it has none there |
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.authorization.access import Amend, Asker
@@ -68,7 +69,10 @@ class FaultyHandler:
         """Return the response, or a function that amends it; None if no fault applies."""
         gate = self._api.access.gate
         if gate is None:
-            return self._api.response(error_code=fault.code or ErrorCode.NONE)
+            code = fault.code or ErrorCode.NONE
+            if any(field.name == "error_code" for field in self._api.response.FIELDS):
+                return self._api.response(error_code=code)
+            return partial(_with_code, code)
         asker = _FaultyAsker(fault, node, request)
         verdict = gate(asker, message)
         return verdict if asker.has_denied else None
@@ -100,6 +104,14 @@ class _FaultyAsker(Asker):
     def code(self, kind: ResourceType) -> ErrorCode:
         """Return the fault's code."""
         return self._fault.code or ErrorCode.NONE
+
+
+def _with_code(code: ErrorCode, response: Any) -> Any:
+    """Give each element of a response's arrays a code: for responses without one at the top."""
+    for field in response.FIELDS:
+        for one in getattr(response, field.name) if field.kind == "array" else ():
+            one.error_code = code
+    return response
 
 
 def _by_answer(faults: Iterable[Fault]) -> Amend:
