@@ -85,7 +85,7 @@ class _Handler(MetricsHandler):
 
 class _Server(ThreadingMixIn, HTTPServer):
     daemon_threads = True
-    request_queue_size = 128  # The standard library's backlog of 5 makes scrapers wait a second or more when many connect at once.
+    request_queue_size = 128  # With the standard library's backlog of 5, scrapers in a burst wait a second or more.
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
