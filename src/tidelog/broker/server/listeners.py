@@ -6,7 +6,7 @@
 | `advertised.listeners` | the address that clients get for the listener of that name; by default the listener's own address |
 | `listener.security.protocol.map` | `NAME:PROTOCOL`; not needed if the name is itself a protocol |
 | `controller.listener.names` | listeners of Kafka's controller; they are ignored, because this broker has none |
-| `host.name`, `port`, `advertised.host.name`, `advertised.port` | their equivalents before Kafka 3.0, used if `listeners` is not set |
+| `host.name`, `port`, `advertised.host.name`, `advertised.port` | the same before Kafka 3.0, if `listeners` is not set |
 
 Without any of them a broker listens on 127.0.0.1:9092 only, so that no other machine gets in by accident. `listener_security`
 reads the TLS and SASL settings of a listener. `peer_security` reads those for connections to other brokers and controllers.

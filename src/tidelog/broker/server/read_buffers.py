@@ -13,7 +13,7 @@ Announced bytes do not count. `max_bytes` (`queued.max.request.bytes`) is the li
 
 | once it is reached | |
 |---|---|
-| the connection whose request came first | may exceed the limit, as in Kafka, so that one request can always finish; one at a time |
+| the connection whose request came first | may exceed the limit, as in Kafka: so one request can always finish |
 | all others | are not read; `when_room` calls them later |
 | a connection that others wait for and that has sent nothing for `STALLED_S` | is closed: see `broker_server` |
 """

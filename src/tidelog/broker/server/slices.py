@@ -19,7 +19,7 @@ gets the response at once if the work ends within its first slice, as nearly all
 | yield once per element, or once per 16 | a `yield` costs a tenth of a microsecond; the work on one element is never split |
 | copy the request's record bytes before a `yield` | the connection reuses that memory |
 | pass `Elsewhere` all that it needs; it must not touch the node's state | another thread runs it |
-| expect the client to be gone | the work still runs to its end, because half of a change may be done; its memory is freed in slices, too |
+| expect the client to be gone | the work still runs to its end: half of a change may be done; memory is freed in slices |
 
 Unfinished works take turns, one slice per round of the loop. So many works together take no more of a round than a single one.
 A first slice is short if other works are waiting. A round is full once its requests have taken a slice's time together. In a

@@ -16,20 +16,20 @@
 | `tidelog_append_latency_seconds` | `topic` | histogram, append time minus CreateTime, see `metrics` |
 | `tidelog_append_ahead_total` | `topic` | appends whose CreateTime was in the future |
 | `tidelog_unsent_bytes`, `tidelog_unsent_budget_bytes` | | memory of responses that clients have not read, and its budget |
-| `tidelog_partitions_went_offline_total`, `tidelog_partitions_came_back_total` | | partitions that went offline after an I/O error; those that came back once its cause was gone |
+| `tidelog_partitions_went_offline_total`, `tidelog_partitions_came_back_total` | | after an I/O error; after its cause was gone |
 | `tidelog_log_bytes`, `tidelog_segments`, `tidelog_partitions`, `tidelog_offline_partitions` | `topic` | in the data folder |
-| `tidelog_uncleanable_partitions`, `tidelog_partitions_with_late_transactions` | `topic` | not compacted because of damage; read_committed consumers wait for a late transaction |
+| `tidelog_uncleanable_partitions`, `tidelog_partitions_with_late_transactions` | `topic` | damaged; a late one blocks read_committed |
 | `tidelog_replicas` | `role` | replicas on a cluster member: `leader`, `follower` |
-| `tidelog_under_replicated_partitions`, `tidelog_under_min_isr_partitions` | | partitions led here: not all replicas in sync; too few in sync for acks=all |
-| `tidelog_failed_followers`, `tidelog_follower_max_lag_records` | | followers that stopped until the next leader epoch; the largest lag |
+| `tidelog_under_replicated_partitions`, `tidelog_under_min_isr_partitions` | | leaders here: replicas out of sync; too few for acks=all |
+| `tidelog_failed_followers`, `tidelog_follower_max_lag_records` | | stopped until the next leader epoch; the largest lag |
 | `tidelog_replicated_bytes_total` | | bytes of records fetched from leaders |
 | `tidelog_group_members` | `group` | |
 | `tidelog_group_lag_records` | `group`, `topic`, `partition` | offsets up to the last stable offset |
 | `tidelog_group_lag_seconds` | the same | age of the group's next record, negative if its timestamp is in the future |
 | `tidelog_group_time_to_end_seconds` | the same | time to catch up at the rates of the last ten minutes' scrapes; +Inf: never |
-| `tidelog_group_retention_seconds` | the same | time until retention deletes that record; +Inf: never; absent if nothing is unread |
+| `tidelog_group_retention_seconds` | the same | until retention deletes that record; +Inf: never; absent if nothing is unread |
 | `tidelog_group_partitions_left_out` | | groups' partitions beyond the limit, see `group_lags` |
-| `tidelog_segments_rolled_by_time_total`, `tidelog_one_batch_segments_total` | `topic` | high numbers mean that timestamps jump (KIP-32) |
+| `tidelog_segments_rolled_by_time_total`, `tidelog_one_batch_segments_total` | `topic` | high if timestamps jump (KIP-32) |
 
 For each scrape the loop's thread collects the numbers of some partitions at a time, then the groups' next records (`group_lags`).
 The HTTP server's thread formats the text. `prometheus_client` is imported only when the metrics server starts.

@@ -6,7 +6,7 @@
 | SaslHandshake for an enabled mechanism, then SaslAuthenticate, or bare messages after version 0 | the mechanism's replies |
 | SaslHandshake for another mechanism | UNSUPPORTED_SASL_MECHANISM with the enabled ones; the connection is closed |
 | a wrong message, password or token | SASL_AUTHENTICATION_FAILED after a tenth of a second; the connection is closed |
-| another request between SaslHandshake and SaslAuthenticate | ILLEGAL_SASL_STATE if its response has an error code; the connection is closed |
+| another request between the two | ILLEGAL_SASL_STATE if its response has an error code; the connection is closed |
 | anything else, or more than `MAX_BYTES` at once | the connection is closed without a response |
 
 If sessions expire (`connections.max.reauth.ms`, KIP-368), this class keeps checking requests. A client re-authenticates between

@@ -4,7 +4,7 @@ A property is looked up as `listener.name.<name>.<property>`, then without the p
 
 | property | |
 |---|---|
-| `ssl.keystore.…`, `ssl.truststore.…` and the other `ssl.*` of `security.tls_settings` | TLS settings; changed files are read again |
+| `ssl.keystore.…`, `ssl.truststore.…` and the other `ssl.*` of `security.tls_settings` | changed files are read again |
 | `ssl.client.auth` | none, requested, required |
 | `ssl.principal.mapping.rules` | rules that map a client certificate's name to a principal |
 | `sasl.enabled.mechanisms` | PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER |

@@ -2,9 +2,9 @@
 
 | | |
 |---|---|
-| `step` | one step of the handshake, on another thread: a public-key operation takes a millisecond. Nobody else uses the socket meanwhile |
+| `step` | one step of the handshake, on another thread (about a millisecond), which then is the only user of the socket |
 | `recv_into` | fills the buffer from the TLS records that have arrived; `pending` then tells whether more is left |
-| `writev` | puts small chunks into one TLS record; an interrupted write must continue with the same bytes, as unsent responses do |
+| `writev` | puts small chunks into one TLS record; a partial write must continue with the same bytes, as unsent responses do |
 
 OpenSSL does not read the socket: this class hands it whole records, a few at a time. Otherwise one call could run for as long as
 a peer sends records without data (a key update has 27 bytes and costs 40 µs), and nobody else would be served. The limits:
