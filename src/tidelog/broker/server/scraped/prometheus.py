@@ -18,9 +18,10 @@
 | `tidelog_unsent_bytes`, `tidelog_unsent_budget_bytes` | | memory of responses that clients have not read, and its budget |
 | `tidelog_partitions_went_offline_total`, `tidelog_partitions_came_back_total` | | after an I/O error; after its cause was gone |
 | `tidelog_log_bytes`, `tidelog_segments`, `tidelog_partitions`, `tidelog_offline_partitions` | `topic` | in the data folder |
-| `tidelog_uncleanable_partitions`, `tidelog_partitions_with_late_transactions` | `topic` | damaged; a late one blocks read_committed |
+| `tidelog_uncleanable_partitions`, `tidelog_partitions_with_late_transactions` | `topic` | damaged; read_committed waits |
 | `tidelog_replicas` | `role` | replicas on a cluster member: `leader`, `follower` |
-| `tidelog_under_replicated_partitions`, `tidelog_under_min_isr_partitions` | | leaders here: replicas out of sync; too few for acks=all |
+| `tidelog_under_replicated_partitions` | | partitions led here that have replicas out of sync |
+| `tidelog_under_min_isr_partitions` | | partitions led here with too few in-sync replicas for acks=all |
 | `tidelog_failed_followers`, `tidelog_follower_max_lag_records` | | stopped until the next leader epoch; the largest lag |
 | `tidelog_replicated_bytes_total` | | bytes of records fetched from leaders |
 | `tidelog_group_members` | `group` | |
