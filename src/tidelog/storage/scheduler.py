@@ -166,7 +166,7 @@ class Scheduler:
         if elsewhere is None:
             self._finish_elsewhere()
         now_ms = self._time()
-        last = next(self._order)  # This tick runs only tasks that were queued before it: tasks scheduled meanwhile have higher numbers.
+        last = next(self._order)  # Tasks scheduled during this tick have higher numbers and must wait for the next one.
         ran = 0
         if elsewhere is not None or is_slice:
             self._slice_ends = monotonic() + SLICE_S

@@ -184,8 +184,7 @@ def _change_topic(node: Node, resource: Resource, *, incremental: bool, validate
 def topic_properties(
     node: Node, resource: Resource, before: Mapping[str, str], *, incremental: bool, kept: bool = False
 ) -> dict[str, str]:
-    """Return a topic's properties after the changes to `before`; properties in `kept` stay. Raise ApiError for an invalid change.
-    """
+    """Return a topic's properties after the changes; `kept` keeps those of `before`. Raise ApiError for an invalid change."""
     name = resource.name
     if incremental:
         properties = dict(before)
@@ -258,9 +257,7 @@ def _change_broker(node: Node, resource: Resource, *, incremental: bool, validat
 
 
 def broker_settings(node: Node, resource: Resource, before: Mapping[str, str], *, incremental: bool) -> dict[str, str]:
-    """Return the settings of this broker, or of all (empty name), after the changes to `before`. Raise ApiError for an invalid
-    change.
-    """
+    """Return the settings of this broker, or of all (empty name), after the changes. Raise ApiError for an invalid change."""
     if resource.name:
         check_broker_id(node, resource.name)
     after = dict(before) if incremental else {}

@@ -60,8 +60,7 @@ _WRITTEN = frozenset({TOPIC, BROKER})
 def altered(
     node: Node, message: Any, resources: Sequence[Resource], request: Request, *, incremental: bool
 ) -> Generator[Elsewhere | Until | None, Any, list[AlterConfigsResourceResponse] | None]:
-    """Return the response for each of `resources`, those of `message`. Return None if the client must request the versions again.
-    """
+    """Return the response for each resource of `message`, None if the client must request the API versions again."""
     if node.forwarding is None:
         outcomes = yield from change_all(node, resources, incremental=incremental, validate_only=message.validate_only)
     else:
