@@ -50,7 +50,7 @@ class Latency:
     mean_extra_ms: float = 20.0
     late_share: float = 0.0
     late_ms: int = 0
-    """The additional latency of those messages."""
+    """The additional latency of the late messages."""
 
 
 SMALL_LATENCY = Latency("pattern 1: small latency")

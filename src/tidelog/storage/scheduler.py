@@ -124,7 +124,7 @@ class ScheduledTask:
 class Scheduler:
     """Tasks in order of their due time. Only one thread at a time may call `tick`; any thread may schedule.
 
-        The scheduler's time follows the clock, but never goes back.
+    The scheduler's time follows the clock, but never goes back.
     """
 
     def __init__(self, clock: Clock) -> None:

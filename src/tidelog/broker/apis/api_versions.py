@@ -149,8 +149,7 @@ def _listed(served: Iterable[tuple[int, Versions]], *, is_later: bool = False) -
 
 
 def _both_sides(keys: list[ApiVersion], plane: MetadataPlane) -> list[ApiVersion]:
-    """Limit forwarded APIs to the versions that the controllers support. Without a connection to the controllers, change nothing.
-    """
+    """Limit forwarded APIs to the versions that the controllers support, or change nothing if there is no connection to them."""
     offered = plane.controller_versions
     if offered is not None:
         forwarded = forwarded_with(plane)

@@ -1,5 +1,4 @@
-"""A fetch response for clients of older versions: an error, or records in a message format that they know. See `down_conversion`.
-"""
+"""A fetch response for older clients: an error, or records in a message format that they know. See `down_conversion`."""
 
 from __future__ import annotations
 

@@ -252,8 +252,7 @@ class Fetch:
                     unsent.add(size)
 
     def _note_follower(self, wanted: FetchedPartition, read: PartitionRead) -> None:
-        """Note a follower's position from its request. Do not note it at the second read, because the log may have more by then.
-        """
+        """Note a follower's position from its request, but not at the second read, because the log may have more by then."""
         log, place = read.log, read.place
         if not self._is_final and log is not None and place is not None and read.answer.diverging_epoch.end_offset < 0:
             params = self._params

@@ -1,5 +1,4 @@
-"""Client quotas for fetches: a fetch above its quota gets a response without records, and its session does not change (KIP-219).
-"""
+"""Client quotas for fetches: above its quota a fetch gets no records, and its session does not change (KIP-219)."""
 
 from __future__ import annotations
 

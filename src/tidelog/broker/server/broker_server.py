@@ -63,8 +63,7 @@ SWEEP_S = 10.0
 OUT_OF_FILES_WAIT_S = 0.5
 
 HANDSHAKE_THREADS = 2
-"""Threads for TLS handshakes: a public-key operation takes a millisecond of processor time, and the loop serves others meanwhile.
-"""
+"""Threads for TLS handshakes: a public-key operation takes a millisecond, and the loop serves others meanwhile."""
 
 MAX_THROTTLED = 1000
 """The most connections that wait for a delayed close; any more are closed at once."""
@@ -128,8 +127,7 @@ class BrokerServer:
         self._sockets: list[tuple[socket.socket, Listener]] = []
         self._accepting: set[socket.socket] = set()
         self._waiting: dict[socket.socket, socket.socket] = {}
-        """Listening socket → the connection that exceeded its creation rate. It waits, and those behind it in the queue wait too.
-        """
+        """Listening socket → the connection that exceeded its creation rate. It waits, and so do those behind it."""
         self._throttled: set[socket.socket] = set()
         """Connections of addresses that exceed their creation rate; they are closed after a delay."""
         idle_ms = config.connections_max_idle_ms

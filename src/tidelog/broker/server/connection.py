@@ -140,8 +140,7 @@ class Connection(AnswerWriter):
     # --- what the server does
 
     def end(self) -> None:
-        """Close once everything is sent, and begin no further request. Drop a request that only waits, such as a delayed fetch.
-        """
+        """Close once everything is sent, and begin no further request. Drop a waiting request, such as a delayed fetch."""
         self._is_ending = True
         if self.is_idle or (self._gone is not None and not self._unsent):
             self._leave()

@@ -38,8 +38,7 @@ MAX_WAIT_S = 1.0
 """The longest wait between two checks for due tasks, in seconds: the clock may be set, and another thread may schedule a task."""
 
 CLIENTS_SHARE = 9
-"""While clients send requests, the loop is theirs after each slice of background work, for this many times the slice's duration.
-"""
+"""While clients send requests, each slice of background work is followed by a pause of this many times its duration."""
 
 
 class LoopTimers:

@@ -72,7 +72,7 @@ def is_of_security(name: str) -> bool:
 class Listener(NamedTuple):
     """An address to listen on, and the advertised address.
 
-        `host` "" means every interface. `port` 0 means any free port, and `advertised_port` 0 the port that was found.
+    `host` "" means every interface. `port` 0 means any free port, and `advertised_port` 0 the port that was found.
     """
 
     name: str
@@ -137,8 +137,7 @@ def listener_names(properties: Mapping[str, PropertyValue]) -> set[str]:
 
 
 def controller_protocol(name: str, properties: Mapping[str, PropertyValue]) -> str:
-    """Return the protocol of a controller listener, PLAINTEXT if the map is not set. Raise InvalidArgumentError if it is wrong.
-    """
+    """Return the protocol of a controller listener, PLAINTEXT if there is no map. Raise InvalidArgumentError if it is wrong."""
     protocols = _protocol_map(properties)
     return _protocol(name, protocols) if protocols or name in SECURITY_PROTOCOLS else PLAINTEXT
 

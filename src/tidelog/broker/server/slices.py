@@ -191,8 +191,7 @@ class Slices:
         return Outcome.LATER
 
     def first_step(self, work: Work) -> Elsewhere | Until | NotCachedError | None:
-        """Start `work` without waiting for a disk; return what it yields first. Raise StopIteration if it has ended, as most do.
-        """
+        """Start `work` without waiting for a disk; return what it yields first. Raise StopIteration if it ends at once."""
         mode = self._mode
         if mode is None:
             mode = self._mode = read_mode()
@@ -215,8 +214,7 @@ class Slices:
         request.respond(answer)
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Schedule `call`. A round runs as many calls as fit into a slice: one change of a group may send a thousand responses.
-        """
+        """Schedule `call`. A round runs only as many calls as fit into a slice: one group change may send a thousand responses."""
         self._calls.append(call)
         if len(self._calls) == 1:
             self._timers.call_later(0, self._call_some)

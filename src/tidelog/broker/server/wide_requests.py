@@ -74,8 +74,7 @@ class WideRequests:
             self.close()
 
     def close(self) -> None:
-        """Turn the garbage collector on again: the program may continue after its broker has stopped in the middle of a request.
-        """
+        """Turn the garbage collector on again: the program may outlive a broker that stops in the middle of a request."""
         if self._has_stopped_collector:
             self._has_stopped_collector = False
             gc.enable()

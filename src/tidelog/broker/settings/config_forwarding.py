@@ -78,7 +78,7 @@ def change_all_forwarded(
 ) -> Generator[Elsewhere | Until | None, Any, list[Changed]]:
     """Change the resources of `message` in a cluster, like `change_all`.
 
-        Raise UnsupportedVersionError if the active controller does not support the request's version.
+    Raise UnsupportedVersionError if the active controller does not support the request's version.
     """
     times: Counter[tuple[int, str]] = Counter()
     for number, resource in enumerate(resources):

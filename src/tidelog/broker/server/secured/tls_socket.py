@@ -56,8 +56,7 @@ RECORDS_AT_ONCE: Final = 2
 IDLE_RECORDS: Final = 64
 
 _HELLO_HEADER: Final = 9
-"""Bytes of a record's header plus its first message's: they tell a handshake record (22) with a ClientHello (1) and its length.
-"""
+"""Bytes of a record's header plus its first message's: they show whether it is a ClientHello (22, 1), and its length."""
 
 _HEADER: Final = 5
 _MAX_LENGTH: Final = RECORD_BYTES + 2048
@@ -169,8 +168,7 @@ class TlsSocket:
         return tls is not None and (tls.pending() > 0 or self._in.pending > 0 or self._record_end(self._position) > 0)
 
     def recv_into(self, buffer: memoryview) -> int:
-        """Read the decrypted bytes that have arrived. Raise BlockingIOError if there are none, OSError if the connection fails.
-        """
+        """Read the decrypted bytes that have arrived. Raise BlockingIOError if there are none, OSError on failure."""
         tls = self._tls
         if self._has_failed:
             return self._plain.recv_into(buffer)
