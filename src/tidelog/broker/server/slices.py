@@ -214,7 +214,7 @@ class Slices:
         request.respond(answer)
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Schedule `call`. A round runs only as many calls as fit into a slice: one group change may send a thousand responses."""
+        """Schedule `call`. A round runs as many calls as fit into a slice: a group change may send a thousand responses."""
         self._calls.append(call)
         if len(self._calls) == 1:
             self._timers.call_later(0, self._call_some)
