@@ -1,7 +1,7 @@
-"""The claims of KIP-32 and KIP-33, measured: which timestamp, which index, what each costs and what goes wrong with it.
+"""Measures the claims of KIP-32 and KIP-33: which timestamp, which index, what each costs, and how each fails.
 
-Each room is one argument of the documents. A study cuts itself into cases that know nothing of each other (`Case`), measures each
-on logs that the storage engine writes (`Measurement`), and says what came out (`Chapter`: tables and plots, with the documents'
-claim beside the measured value and every assumption named). A study knows no Spark: `studies.job` runs the cases side by
-side, and the tests run them one by one. `python -m studies` runs it all and writes the report.
+Each subpackage studies one argument of the documents. A study consists of independent cases (`Case`). It measures each on logs
+that the storage engine writes (`Measurement`), and presents the results (`Chapter`: tables and plots that show the documents'
+claims beside the measured values, and list every assumption). A study does not depend on Spark: `studies.job` runs the cases in
+parallel, and the tests run them one by one. `python -m studies` runs everything and writes the report.
 """

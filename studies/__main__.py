@@ -1,4 +1,4 @@
-"""`python -m studies` measures, and writes the report."""
+"""`python -m studies` runs the studies and writes the report."""
 
 from __future__ import annotations
 

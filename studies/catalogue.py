@@ -1,4 +1,4 @@
-"""The studies there are, each imported when it is asked for."""
+"""The list of studies. Each is imported when it is first used."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ STUDIES = {
     "policies": "studies.policies",
     "use-cases": "studies.use_cases",
 }
-"""Name → package, in the order of the report; `STUDY` in its module `study` is the study."""
+"""Study name → package, in the order of the report. `STUDY` in the package's module `study` is the study."""
 
 
 def study(name: str) -> Study:
-    """Return the study of that name. Raises InvalidArgumentError where there is none."""
+    """Return the study of that name. Raise InvalidArgumentError if there is none."""
     module = import_module(f"{STUDIES[one_of(list(STUDIES), name, 'study')]}.study")
     return cast("Study", module.STUDY)

@@ -1,6 +1,6 @@
-"""What a study says: text, tables and plots, as plain data. How they look is the report's business (`studies.report`).
+"""A study's results as plain data: text, tables and plots. `studies.report` decides how they look.
 
-A table of the documents appears with its own rows and columns; a cell that is claimed there and measured here is a `Claim`.
+A table of the documents keeps its rows and columns. A cell that the documents claim and a study measures is a `Claim`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Verdict(enum.Enum):
-    """What a measurement says of a claim."""
+    """Whether a measurement confirms a claim."""
 
     CONFIRMED = "confirmed"
     REFUTED = "refuted"
@@ -20,29 +20,29 @@ class Verdict(enum.Enum):
 
 
 class Claim(NamedTuple):
-    """A cell: what the document claims, what was measured, and what that says of the claim."""
+    """A cell with the document's claim, the measured value, and the verdict."""
 
     claimed: str
     measured: str
     verdict: Verdict
     statement: str = ""
-    """What several cells of a table put to the test together, each on a log of its own: it counts as one claim."""
+    """A statement that several cells test together, each on a separate log: it counts as one claim."""
 
 
 class Bytes(NamedTuple):
-    """A cell: a size, shown in a readable unit."""
+    """A cell with a size in bytes, shown in a readable unit."""
 
     value: float
 
 
 class Millis(NamedTuple):
-    """A cell: a duration in ms, shown in a readable unit."""
+    """A cell with a duration in ms, shown in a readable unit."""
 
     value: float
 
 
 Cell = str | int | float | bool | None | Claim | Bytes | Millis
-"""None is shown as "none"; a float with three significant digits."""
+"""A table cell. None is shown as "none", a float with three significant digits."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class Table:
     """A table of the report."""
 
     id: str
-    """Unique in the report, for links: "which-index-sizes"."""
+    """The table's id, unique in the report, for links: "which-index-sizes"."""
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     source: str = ""
-    """Which table or sentence of which document this answers."""
+    """The table or sentence of a document that this one tests."""
     assumptions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -92,7 +92,7 @@ class Plot:
     mark: Mark
     x_label: str
     y_label: str
-    """With its unit."""
+    """The axis title, with its unit."""
     log_y: bool = False
     log_x: bool = False
     x_is_time: bool = False
@@ -107,12 +107,12 @@ class Chapter:
     name: str
     title: str
     question: str
-    """What the documents argue about, in a paragraph."""
+    """The argument of the documents, in a paragraph."""
     answer: str
-    """What came out, in a paragraph."""
+    """The result, in a paragraph."""
     parts: tuple[Table | Plot, ...]
-    """In the order of reading."""
+    """Tables and plots, in the order of reading."""
     assumptions: tuple[str, ...] = ()
-    """Every parameter of the generated logs, seeds included, and what the models leave out."""
+    """Every parameter of the generated logs, including seeds, and the simplifications of the models."""
     findings: tuple[str, ...] = field(default_factory=tuple)
-    """What contradicts the documents, or surprised; a sentence each."""
+    """Results that contradict the documents or are unexpected, in one sentence each."""

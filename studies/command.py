@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 GOING_SECONDS = 4.0
-"""How long a run that ends early looks for workers that begin or go on: Spark kills them after two seconds."""
+"""How long a run that ends early looks for workers that start or continue, in seconds: Spark kills them after two seconds."""
 GONE_SECONDS = 30.0
-"""How long it waits for one that is still there then."""
+"""How long it waits for workers that are still running then, in seconds."""
 
 
 @click.command("studies", cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
@@ -78,20 +78,20 @@ def command(names: tuple[str, ...], out: str, scale: float, options: JobOptions)
 
 
 def _check_packages() -> None:
-    # Before minutes of work, not after them.
+    # Check before minutes of work, not after them.
     for package in ("jinja2", "matplotlib"):
         if find_spec(package) is None:
             raise NotFoundError(f"{package} is not installed: pip install -e '.[study]'")
 
 
 def _send_to_workers(spark: SparkSession) -> None:
-    """Give the workers of a cluster this package, which is installed nowhere; those of this machine have it."""
+    """Send this package to a cluster's workers, because it is not installed there. Workers on this machine have it."""
     master = spark.sparkContext.master or ""
     if master.startswith("local") and not master.startswith("local-cluster"):
         return
     from pyspark import SparkFiles
 
-    # Spark serves the file from where it is, and removes that folder at its end.
+    # Spark serves the file from this folder, and removes the folder when it stops.
     folder = tempfile.mkdtemp(dir=SparkFiles.getRootDirectory())
     here = Path(__file__).resolve().parent
     spark.sparkContext.addPyFile(shutil.make_archive(f"{folder}/studies", "zip", here.parent, here.name))

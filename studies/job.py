@@ -1,10 +1,10 @@
-"""The studies' job: each case of each study is a task, and what all of them measured becomes chapters.
+"""The studies' Spark job: each case of each study is a task, and the measurements become chapters.
 
 | column | |
 |---|---|
-| study, part, case | which case it was |
-| subject, metric | of what, and what |
-| value, unit, text | a number in a unit, or words |
+| study, part, case | the case |
+| subject, metric | the thing measured, and the quantity |
+| value, unit, text | a number with its unit, or a text |
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COLUMNS = ("study", "cases", "measurements", *(verdict.value for verdict in Verdict), "seconds")
-"""Of the summary; the seconds of a study are those of its cases, one after the other."""
+"""The columns of the summary. A study's seconds are the sum over its cases."""
 
 
 class _Task(NamedTuple):
@@ -48,16 +48,16 @@ def run_studies(
     scale: float = 1.0,
     progress: Progress | None = None,
 ) -> tuple[JobResult, list[Chapter]]:
-    """Run the studies of these names, all of them by default, and return what was measured and what it says.
+    """Run the named studies, all of them by default, and return their measurements and chapters.
 
     Args:
-        spark: the session to run in; its workers need the packages of `tidelog[spark]`, not those of the report.
-        names: as in `studies.catalogue`.
-        scale: how much is generated and measured; 1 is the report's size.
-        progress: is called with the number of cases that are done.
+        spark: the session to run in. Its workers need the packages of `tidelog[spark]`, not those of the report.
+        names: names from `studies.catalogue`.
+        scale: the amount of generated data; 1 is the report's size.
+        progress: called with the number of finished cases.
 
     Raises:
-        InvalidArgumentError: no study has that name, or the scale is not above 0.
+        InvalidArgumentError: a study is unknown, or the scale is not above 0.
     """
     return run(spark, [study(name) for name in dict.fromkeys(STUDIES if names is None else names)], scale, progress)
 
@@ -65,7 +65,7 @@ def run_studies(
 def run(
     spark: SparkSession, studies: Sequence[Study], scale: float = 1.0, progress: Progress | None = None
 ) -> tuple[JobResult, list[Chapter]]:
-    """Run studies, the catalogue's or others; see `run_studies`."""
+    """Run the given studies, from the catalogue or not; see `run_studies`."""
     if not scale > 0:
         raise InvalidArgumentError("a scale is above 0", found=scale)
     by_name = {one.NAME: one for one in studies}
@@ -95,7 +95,7 @@ def run(
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """What the engine warns of (a clock that goes back, a limit above a segment's age) is what a study does on purpose."""
+    """Silence the engine's warnings (a clock set back, a limit above a segment's age): studies cause them on purpose."""
     logger = logging.getLogger("tidelog")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -106,5 +106,5 @@ def _without_warnings() -> Iterator[None]:
 
 
 def _plain(one: Measurement) -> Measurement:
-    """Return a measurement whose value is Python's own float, which is what a DataFrame's column takes."""
+    """Return a measurement with a Python float as its value, as a DataFrame's column requires."""
     return one if one.value is None else one._replace(value=float(one.value))

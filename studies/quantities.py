@@ -1,4 +1,4 @@
-"""Numbers, sizes and durations as words: three significant digits, in a unit that can be read."""
+"""Numbers, sizes and durations as text: three significant digits, in a readable unit."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def show_float(value: float) -> str:
 
 
 def show_bytes(value: float) -> str:
-    """Return a size with three significant digits."""
+    """Return a size in bytes with three significant digits and its unit."""
     size, unit = value, 0
-    # What would be rounded to 1,024 of a unit is one of the next.
+    # A value that would round to 1,024 of a unit is shown in the next one.
     while abs(size) >= 1023.5 and unit < len(SIZE_UNITS) - 1:
         size, unit = size / 1024, unit + 1
     return f"{size:,.0f} {SIZE_UNITS[unit]}" if abs(size) >= 1000 else f"{show_float(size)} {SIZE_UNITS[unit]}"
 
 
 def show_millis(value: float) -> str:
-    """Return a duration in its largest unit with three significant digits; minutes and hours with what is left of them."""
+    """Return a duration in ms in its largest unit with three significant digits; minutes and hours also show the remainder."""
     if not math.isfinite(value):
         return show_float(value)
     size = abs(value)

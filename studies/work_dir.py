@@ -1,10 +1,10 @@
-"""Where a case keeps the logs that it writes: a folder that is gone afterwards, in memory if there is plenty.
+"""The temporary folder for a case's logs, in memory if there is enough.
 
-A study writes thousands of small segments, and the engine flushes each of them to the disk as it would for good. Nobody
-needs that of a log that lives for seconds: in memory a flush costs nothing, and cases side by side do not wait for one disk.
+A study writes thousands of small segments, and the engine flushes each of them to the disk. That is no use for logs that live
+for seconds. In memory a flush costs nothing, and parallel cases do not wait for the same disk.
 
-A worker that is killed, as Spark does when a job is cancelled, leaves its folder. Each folder is therefore locked by its process;
-one that nobody locks is removed when the next is made, or when a job ends early (`remove_abandoned`).
+Spark kills its workers when a job is cancelled, and a killed worker leaves its folder behind. So each process locks its folder.
+An unlocked folder is removed when the next one is created, or when a job ends early (`remove_abandoned`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 MEMORY = Path("/dev/shm")  # noqa: S108
 PLENTY_BYTES = 4 << 30
-"""So much has to be free there; containers often have 64 MiB, which no study fits in."""
+"""The least free space in memory, in bytes. Containers often have 64 MiB, which is too small for any study."""
 
 PREFIX = "tidelog-study-"
 
@@ -29,9 +29,9 @@ _POLL_SECONDS = 0.05
 
 @contextmanager
 def work_dir() -> Iterator[Path]:
-    """Make an empty folder, and remove it with all that is in it at the block's end. `TMPDIR`, if set, says where."""
+    """Create an empty folder, and remove it with its contents at the end of the block. `TMPDIR`, if set, gives the place."""
     remove_abandoned()
-    # It gets its name once it is locked: before, it would pass for abandoned.
+    # Rename it once it is locked; otherwise it would look abandoned.
     made = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=_parent()))
     lock = os.open(made, os.O_RDONLY)
     folder = made.with_name(made.name[1:])
@@ -45,9 +45,10 @@ def work_dir() -> Iterator[Path]:
 
 
 def remove_abandoned(at_least_s: float = 0, at_most_s: float = 0) -> None:
-    """Remove the folders of processes that are gone.
+    """Remove the folders of dead processes.
 
-    Looks again for `at_least_s`, as a process that is going may still begin one, and up to `at_most_s` while any is locked.
+    Repeat for `at_least_s` seconds, because a process that is ending may still create one, and for up to `at_most_s` seconds
+    while any folder is locked.
     """
     began = time.monotonic()
     while True:
@@ -58,13 +59,13 @@ def remove_abandoned(at_least_s: float = 0, at_most_s: float = 0) -> None:
 
 
 def _remove_unlocked() -> bool:
-    """Return whether there are locked ones left."""
+    """Return whether locked folders are left."""
     is_locked = False
     for folder in (_parent() or Path(tempfile.gettempdir())).glob(f"{PREFIX}*"):
         try:
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:
-            continue  # Another process's, or gone by now.
+            continue  # It belongs to a live process, or was removed meanwhile.
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,13 +1,13 @@
-"""Messages on their way to a log: when they were made, what time they say, when they arrive. Seeded: the same numbers every time.
+"""Generates messages for a log: when they are created, which timestamp they carry, when they arrive. Seeded, so repeatable.
 
 | time, epoch ms | |
 |---|---|
-| `made_ms` | when the message was made, in truth |
-| `create_ms` | what its producer's clock said then: CreateTime |
-| `arrival_ms` | when the broker appends it, in truth; LogAppendTime but for the skew of the broker's clock |
+| `made_ms` | when the message was really created |
+| `create_ms` | the producer's clock at that moment: CreateTime |
+| `arrival_ms` | when the broker really appends it: LogAppendTime, apart from the skew of the broker's clock |
 
-KIP-32 discusses three patterns of latency, and wrong clocks: `SMALL_LATENCY`, `LARGE_LATENCY`, `MIXED_LATENCY`, `WrongClock`.
-A value starts with the message's number and its `create_ms`, both int64, so that the log alone tells what a reader saw.
+KIP-32 discusses three latency patterns and wrong clocks: `SMALL_LATENCY`, `LARGE_LATENCY`, `MIXED_LATENCY`, `WrongClock`.
+A value starts with the message's number and its `create_ms`, both int64, so that a reader of the log can identify each message.
 """
 
 from __future__ import annotations
@@ -31,24 +31,26 @@ HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 
 EPOCH_MS = 1_700_006_400_000
-"""When generated logs begin: 2023-11-15, midnight."""
+"""The start of the generated logs: 2023-11-15, midnight."""
 
 HEADER_BYTES = 16
-"""The number and the time at the start of each value."""
+"""The message's number and its `create_ms`, at the start of each value."""
 
 Int64s = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Latency:
-    """How long messages are under way: `smallest_ms` and exponentially more, `mean_extra_ms` on average; some still longer."""
+    """The latency of messages: `smallest_ms` plus an exponential part with the mean `mean_extra_ms`. Some messages are later
+    still.
+    """
 
     name: str
     smallest_ms: int = 5
     mean_extra_ms: float = 20.0
     late_share: float = 0.0
     late_ms: int = 0
-    """How much later those are, on top."""
+    """The additional latency of the late messages."""
 
 
 SMALL_LATENCY = Latency("pattern 1: small latency")
@@ -58,7 +60,7 @@ MIXED_LATENCY = Latency("pattern 3: large latency difference", late_share=0.5, l
 
 @dataclass(frozen=True)
 class WrongClock:
-    """A share of the messages whose producer's clock is wrong by `offset_ms`, ahead when positive."""
+    """A share of the messages whose producer's clock is wrong by `offset_ms`, ahead if positive."""
 
     share: float
     offset_ms: int
@@ -66,7 +68,7 @@ class WrongClock:
 
 @dataclass(frozen=True)
 class Workload:
-    """What is generated. `interval_ms` is the mean time from one message's making to the next (exponential)."""
+    """The parameters of a workload. `interval_ms` is the mean time between two messages (exponential)."""
 
     name: str
     seed: int
@@ -84,7 +86,7 @@ class Workload:
             raise InvalidArgumentError("a value is too small for its header", found=self.value_bytes, expected=HEADER_BYTES)
 
     def describe(self) -> str:
-        """Return every parameter in a line, for the report."""
+        """Return all parameters in one line, for the report."""
         clock = (
             ""
             if self.wrong_clock is None
@@ -101,10 +103,10 @@ class Workload:
 
 @dataclass(frozen=True, eq=False)
 class Messages:
-    """Messages in the order of their arrival; int64 columns of the same length."""
+    """Messages in order of arrival, as int64 columns of equal length."""
 
     numbers: Int64s
-    """By the order of making, from 0 on."""
+    """The message's number in order of creation, from 0 on."""
     made_ms: Int64s
     create_ms: Int64s
     arrival_ms: Int64s
@@ -114,13 +116,13 @@ class Messages:
         return len(self.numbers)
 
     def part(self, first: int, last: int) -> Messages:
-        """Return some of them, in the same order."""
+        """Return some of the messages, in the same order."""
         some = slice(first, last)
         return Messages(self.numbers[some], self.made_ms[some], self.create_ms[some], self.arrival_ms[some], self.value_bytes)
 
 
 def generate(workload: Workload) -> Messages:
-    """Return the messages of a workload as they arrive at their first broker."""
+    """Return a workload's messages as they arrive at their first broker."""
     random = np.random.default_rng(workload.seed)
     gaps = random.exponential(workload.interval_ms, workload.records)
     made = workload.start_ms + np.floor(np.cumsum(gaps)).astype(np.int64)
@@ -133,7 +135,7 @@ def generate(workload: Workload) -> Messages:
 
 
 def mirrored(messages: Messages, latency: Latency, seed: int) -> Messages:
-    """Return the same messages as they arrive at a second broker, copied from the first one with a latency of its own."""
+    """Return the same messages as they arrive at a second broker, each copied from the first one with another latency."""
     random = np.random.default_rng(seed)
     arrival = messages.arrival_ms + _latencies(latency, len(messages), random)
     return _arriving(messages.numbers, messages.made_ms, messages.create_ms, arrival, messages.value_bytes)
@@ -160,10 +162,10 @@ def append_messages(
     batch_records: int = 10,
     codec: Codec = Codec.NONE,
 ) -> Iterator[AppendInfo]:
-    """Append the messages in batches, each when its last message arrives; yield what the log says of each.
+    """Append the messages in batches, each when its last message arrives; yield the append result of each.
 
-    The broker's clock is moved to that time plus `clock_skew_ms`, backward too. What is appended is seen by consumers at once
-    (there are no followers). A caller that does not care iterates with `for _ in`.
+    The broker's clock is set to that time plus `clock_skew_ms`, even backward. Consumers see the batch at once (there are no
+    followers). A caller that needs no results iterates with `for _ in`.
     """
     for first in range(0, len(messages), batch_records):
         some = messages.part(first, first + batch_records)
@@ -174,13 +176,13 @@ def append_messages(
 
 
 def build_batch(messages: Messages, codec: Codec = Codec.NONE) -> bytearray:
-    """Return the messages as one v2 batch of base offset 0 with their CreateTimes."""
+    """Return the messages as one v2 batch with base offset 0 and their CreateTimes."""
     count = len(messages)
     values = np.zeros((count, messages.value_bytes), np.uint8)
     header = np.stack([messages.numbers, messages.create_ms], axis=1).astype(">i8")
     values[:, :HEADER_BYTES] = header.view(np.uint8).reshape(count, HEADER_BYTES)
     if messages.value_bytes > HEADER_BYTES:
-        # What follows differs from message to message, and compresses as text does.
+        # The rest of the value differs between messages, and compresses like text.
         tail = np.arange(messages.value_bytes - HEADER_BYTES, dtype=np.int64)
         values[:, HEADER_BYTES:] = 97 + (messages.numbers[:, None] * 31 + tail * (messages.numbers[:, None] % 7 + 1)) % 26
     offsets = np.arange(0, (count + 1) * messages.value_bytes, messages.value_bytes, dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Which index: the accepted time index of KIP-33 beside what was proposed instead, on the same log.
+"""Which index: KIP-33's accepted time index compared with the alternative proposals, on the same log.
 
 | design | of | entry | file here |
 |---|---|---|---|
@@ -10,14 +10,14 @@
 
 | module | |
 |---|---|
-| `written_log` | a log that the engine writes, told to builders batch by batch; the same log walked |
-| `builders` | each design as it is built and dropped |
-| `readers` | each design as it answers, correct and naive |
-| `starting` | each design as it starts, after a clean end and after a crash |
+| `written_log` | a log that the engine writes while builders follow batch by batch; scans of the same log |
+| `builders` | building and deleting each design's index |
+| `readers` | look-ups with each design, correct and naive |
+| `starting` | the start with each design, after a clean shutdown and after a crash |
 | `density`, `behaviour`, `volume` | index.interval.bytes; truncation and starts of the engine; bytes for a day |
 | `replicated`, `replication` | option 3's index between a leader and a follower; what crashes do to it |
 | `arithmetic` | the documents' figures from their own assumptions |
-| `study`, `presenting`, `*_tables`, `plots` | the cases, and what is said of them |
+| `study`, `presenting`, `*_tables`, `plots` | the cases, and their presentation |
 
-The other designs' files lie in folders of their own, so that the engine's folder stays what Kafka would find.
+The other designs' files are in separate folders, so that the engine's folder contains only what Kafka expects.
 """

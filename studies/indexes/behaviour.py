@@ -1,9 +1,9 @@
-"""What the accepted design does when a log is cut, stopped, killed and started: the engine itself, measured.
+"""The accepted design in the real engine when a log is truncated, stopped, killed and started.
 
 | case | |
 |---|---|
-| truncation | entries before and after; the largest timestamp found again, and the bytes that are walked for it |
-| starts | after a clean end nothing is walked and the last entries are right; after a crash the active segment is walked |
+| truncation | entries before and after; finding the largest timestamp again, and the bytes scanned for it |
+| starts | after a clean shutdown nothing is scanned, the last entries are correct; after a crash the active segment is scanned |
 | staircase | the time index as it rises over an out-of-order log, for a plot |
 """
 
@@ -36,7 +36,7 @@ BATCH_RECORDS = 4
 
 
 def workload(scale: float) -> Workload:
-    """Return what is generated: half of the messages come half an hour late."""
+    """Return the workload: half of the messages arrive half an hour late."""
     return Workload("behaviour", 40, max(600, round(12_000 * scale)), 300.0, HALF_LATE, value_bytes=200)
 
 
@@ -58,9 +58,9 @@ def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
 
 
 def _truncate(case: Case, work_dir: Path, scale: float) -> Iterator[Measurement]:
-    """Cut the log a quarter of the last segment back, then into the first segment."""
+    """Truncate the log by a quarter of the last segment, then into the first segment."""
     written = write_log(work_dir / "log", [(generate(workload(scale)), 0)], properties=PROPERTIES, batch_records=BATCH_RECORDS)
-    # As a follower's: none of this is known to be on other replicas, or it would not be cut.
+    # As on a follower: the truncated records are not known to be on other replicas.
     (work_dir / "log" / HIGH_WATERMARK_CHECKPOINT).unlink()
     with LogManager(work_dir / "log", ManualClock(EPOCH_MS + DAY_MS)) as manager:
         log = manager.log(TOPIC, 0)
@@ -74,7 +74,7 @@ def _truncate(case: Case, work_dir: Path, scale: float) -> Iterator[Measurement]
 
 
 def _cut(log: PartitionLog, target: int, written: WrittenLog) -> dict[str, float]:
-    """Truncate a log at an offset, and return the state of its time indexes."""
+    """Truncate a log at an offset; return the state of its time indexes."""
     entries = [
         segment.base_offset + relative
         for segment in log.segments
@@ -84,7 +84,7 @@ def _cut(log: PartitionLog, target: int, written: WrittenLog) -> dict[str, float
     log.truncate_to(target)
     last = log.segments.active
     entry = last.time_index.last_entry
-    # Whole batches go: the record at the target, and those with it in its batch.
+    # Truncation removes whole batches: the record at the target and the others of its batch.
     true = int(written.timestamps[last.base_offset : target - target % BATCH_RECORDS].max(initial=-1))
     return {
         "entries before": len(entries),
@@ -100,7 +100,7 @@ def _cut(log: PartitionLog, target: int, written: WrittenLog) -> dict[str, float
 
 
 def _start(case: Case, work_dir: Path, scale: float) -> Iterator[Measurement]:
-    """Start on the folder of a clean end, and on the one that a killed process left."""
+    """Start on the folder after a clean shutdown, and on the folder of a killed process."""
     killed = work_dir / "killed"
     messages = generate(workload(scale))
     written = write_log(
@@ -137,7 +137,7 @@ def _start(case: Case, work_dir: Path, scale: float) -> Iterator[Measurement]:
 
 
 def _time_entries(directory: Path) -> dict[int, int]:
-    """Return the timestamp of the last entry of each segment's file."""
+    """Return the timestamp of the last entry of each segment's time index."""
     found: dict[int, int] = {}
     for path in sorted(directory.glob("*.log")):
         index_path = path.with_suffix(".timeindex")

@@ -1,13 +1,13 @@
-"""The designs that were rejected, as they grow with a log: entry by entry, into files of their own.
+"""Builders for the rejected designs: they follow a log and write entries to separate files.
 
-| builder | an entry when | entry |
+| builder | adds an entry if | entry |
 |---|---|---|
 | `GranularIndex` | the offset index gets one, in a later minute (second) than the last entry's | its time, its offset |
-| `MinuteMap` | a message's minute is new for the segment, whatever the order | the minute's start, the message's offset |
+| `MinuteMap` | a message's minute is new in the segment, in any order | the minute's start, the message's offset |
 | `WideOffsetIndex` | the offset index gets one | offset, position, a timestamp |
 | `AppendTimeIndex` | a message is its segment's first or last, or the first received in a minute | append time, offset |
 
-Offsets are relative to the segment's base, as int32. What the texts leave open is decided here, and said:
+Offsets are relative to the segment's base, as int32. The documents leave some points open; these are the choices made here:
 
 * The wide entry's timestamp is the largest so far in the segment, batch included; `own_timestamp` takes the batch's own instead.
 * An offset index entry is about a batch: its offset is the batch's last. So are the entries of `GranularIndex`.
@@ -28,11 +28,11 @@ WIDE_ENTRY = struct.Struct(">iiq")
 
 
 class EntryFiles:
-    """One file of entries for each segment, written when that is finished. Not for use by itself."""
+    """A file of entries for each segment, written when the segment is finished. A base class; do not use it alone."""
 
     SUFFIX: ClassVar[str]
     LOOKS_INTO_BATCHES: ClassVar[bool] = False
-    """Whether the records' own timestamps are needed: then compressed batches have to be opened, on followers too."""
+    """Whether it needs the records' own timestamps: then followers must open compressed batches, too."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ class EntryFiles:
         return self.folder / file_name(segment, self.SUFFIX)
 
     def append(self, batch: Append) -> None:
-        """Take note of a batch; a new segment finishes the one before."""
+        """Process a batch. A new segment finishes the previous one."""
         if batch.segment != self.segment:
             self.finish_segment()
             self.segment = batch.segment
@@ -53,14 +53,14 @@ class EntryFiles:
         self.add(batch)
 
     def begin_segment(self, batch: Append) -> None:
-        """Forget what was known of the segment before."""
+        """Reset the state for a new segment."""
 
     def add(self, batch: Append) -> None:
         """Add the batch's entries."""
         raise NotImplementedError
 
     def finish_segment(self) -> None:
-        """Write what is pending; a segment's file exists though it has no entry."""
+        """Write the pending entries; a segment's file exists even without entries."""
         if self.segment >= 0:
             with self.path(self.segment).open("ab") as file:
                 file.write(self._pending)
@@ -71,19 +71,19 @@ class EntryFiles:
         self.finish_segment()
 
     def delete_segment(self, segment: int) -> None:
-        """Drop what belongs to a segment that the log deleted."""
+        """Delete the data of a segment that the log deleted."""
         self.path(segment).unlink()
 
     def _write(self, raw: bytes) -> None:
         self._pending += raw
 
     def entry_bytes_of(self, segment: int) -> bytes:
-        """Return a segment's entries as its file holds them."""
+        """Return a segment's entries as they are in its file."""
         return self.path(segment).read_bytes()
 
 
 class GranularIndex(EntryFiles):
-    """KIP-33's option 1: at most one entry a minute (or `granule_ms`), only where the offset index has one."""
+    """KIP-33's option 1: at most one entry per minute (or `granule_ms`), and only if the offset index gets one."""
 
     SUFFIX = ".time.index"
 
@@ -105,7 +105,7 @@ class GranularIndex(EntryFiles):
 
 
 class MinuteMap(EntryFiles):
-    """KIP-33's option 2: `minutes` is Map[segment, Map[minute's start, first offset]]; the files are its lasting copy."""
+    """KIP-33's option 2: `minutes` is Map[segment, Map[minute's start, first offset]]; the files are its persistent copy."""
 
     SUFFIX = ".minutes"
     LOOKS_INTO_BATCHES = True
@@ -151,7 +151,7 @@ class WideOffsetIndex(EntryFiles):
 
 
 class AppendTimeIndex(EntryFiles):
-    """KIP-32 option 3's index on a time that the messages do not bear."""
+    """KIP-32 option 3's index, on a time that the messages do not contain."""
 
     SUFFIX = ".appended"
 

@@ -1,4 +1,4 @@
-"""index.interval.bytes and batch sizes: how dense the time index gets, and that only the work of a look-up changes, no answer."""
+"""The effect of index.interval.bytes and batch size on the time index: only the work of a look-up changes, no result."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ SEGMENT_BYTES = 1 << 20
 
 
 def workload(scale: float) -> Workload:
-    """Return what is generated."""
+    """Return the workload."""
     return Workload("density", 63, max(300, round(6_000 * scale)), 20.0, SMALL_LATENCY, value_bytes=600)
 
 
 def cases(scale: float) -> list[Case]:
-    """Return one case for each size of batches."""
+    """Return one case for each batch size."""
     return [Case(PART, f"batches of {records}", {"batch_records": records, "scale": scale}) for records in BATCH_RECORDS]
 
 
 def interval_name(interval_bytes: int) -> str:
-    """Return how measurements call an interval."""
+    """Return an interval's name in the measurements."""
     return f"{interval_bytes >> 10} KiB"
 
 

@@ -1,4 +1,4 @@
-"""The tables that put the designs side by side: one for each log, one of what they get wrong, one of KIP-33's guarantees."""
+"""The tables that compare the designs: one for each log, one of their errors, one of KIP-33's guarantees."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _row(found: Measurements, case: str, subject: str) -> tuple[Cell, ...]:
 
 
 def mistakes(found: Measurements) -> Table:
-    """Return what each design gets wrong where, with an example each."""
+    """Return each design's errors, with an example of each."""
     rows: list[tuple[Cell, ...]] = []
     for case in found.cases(PART):
         for subject in found.subjects(PART, case):

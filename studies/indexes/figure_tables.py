@@ -1,4 +1,4 @@
-"""The documents' figures, recomputed from their assumptions, with ours beside them; bytes for a day; density."""
+"""The documents' figures, recomputed from their assumptions and beside measured ones; bytes per day; density."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _in_units(value: float) -> str:
 
 
 def _matches(value: float, claimed: float, unit: float) -> Verdict:
-    """Say whether a figure is the claimed one in a unit, rounded or cut."""
+    """Return whether a figure equals the claimed one in a unit, rounded or truncated."""
     return Verdict.CONFIRMED if claimed in (round(value / unit, 1), int(value / unit)) else Verdict.REFUTED
 
 
@@ -79,7 +79,7 @@ def _scaled(found: Measurements, rate: str, subject: str) -> float:
 
 
 def day(found: Measurements) -> Table:
-    """Return bytes of index for a day and a partition."""
+    """Return the bytes of index per day and partition."""
     subjects = (OFFSET_INDEX, TIME_INDEX, SECOND_INDEX, MINUTE_INDEX, MINUTE_MAP, WIDE)
     rows: list[tuple[Cell, ...]] = []
     for rate in found.cases(volume.PART):
@@ -193,7 +193,7 @@ def figures(found: Measurements) -> Table:
 
 
 def densities(found: Measurements) -> Table:
-    """Return what index.interval.bytes and batch sizes do."""
+    """Return the effects of index.interval.bytes and batch sizes."""
     rows: list[tuple[Cell, ...]] = []
     for case in found.cases(density.PART):
         for interval in density.INTERVALS:

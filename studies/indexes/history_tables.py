@@ -1,4 +1,4 @@
-"""Truncation and starts of the accepted design; option 3's index between replicas, and what retention and rolling then do."""
+"""Truncation and start of the accepted design; option 3's index between replicas, and its effect on retention and rolling."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _claim(text: str, measured: str, holds: bool, statement: str = "") -> Claim:
 
 
 def truncation(found: Measurements) -> Table:
-    """Return what a truncation does to the accepted index."""
+    """Return the effect of a truncation on the accepted index."""
     rows: list[tuple[Cell, ...]] = []
     for subject in found.subjects(behaviour.PART, behaviour.TRUNCATION):
         value = partial(found.value, behaviour.PART, behaviour.TRUNCATION, subject)
@@ -60,7 +60,7 @@ def truncation(found: Measurements) -> Table:
 
 
 def starts(found: Measurements) -> Table:
-    """Return what the engine reads when it starts."""
+    """Return what the engine reads at a start."""
     rows: list[tuple[Cell, ...]] = []
     for subject in found.subjects(behaviour.PART, behaviour.STARTS):
         value = partial(found.value, behaviour.PART, behaviour.STARTS, subject)
@@ -96,7 +96,7 @@ def starts(found: Measurements) -> Table:
 
 
 def carried(found: Measurements) -> Table:
-    """Return how option 3's index fares between replicas."""
+    """Return the state of option 3's index on the replicas."""
     rows: list[tuple[Cell, ...]] = []
     for history in found.cases(replication.PART):
         value = partial(found.value, replication.PART, history, REPLICA)
@@ -146,7 +146,7 @@ def carried(found: Measurements) -> Table:
 
 
 def consequences(found: Measurements) -> Table:
-    """Return what retention and rolling then do wrong."""
+    """Return the errors of retention and rolling that follow."""
     rows: list[tuple[Cell, ...]] = []
     for history in found.cases(replication.PART):
         value = partial(found.value, replication.PART, history, REPLICA)

@@ -25,7 +25,7 @@ def _points(found: Measurements, part: str, case: str, subject: str) -> tuple[tu
 
 
 def sizes(found: Measurements) -> Plot:
-    """Return the bytes of each design, under in order, strongly out of order and wrong clocks."""
+    """Return the size of each design's index with messages in order, strongly out of order, and with wrong clocks."""
     cases = [f"in order, {LOG_APPEND_TIME}", *(f"{name}, {CREATE_TIME}" for name in ("strongly out of order", "wrong clocks"))]
     series = []
     for case in cases:
@@ -48,7 +48,7 @@ def sizes(found: Measurements) -> Plot:
 
 
 def work(found: Measurements) -> Plot:
-    """Return what a look-up reads by index interval."""
+    """Return the bytes that a look-up reads, by index interval."""
     series = tuple(
         Series(
             case,
@@ -74,7 +74,7 @@ def work(found: Measurements) -> Plot:
 
 
 def staircase(found: Measurements) -> Plot:
-    """Return record timestamps, and what the time index says at each of them: points under a staircase."""
+    """Return record timestamps, and the time index's value at each of them: points under a staircase."""
     records = _points(found, behaviour.PART, behaviour.STAIRCASE, "records")
     offsets, times = _points(found, behaviour.PART, behaviour.STAIRCASE, "time index")
     known = [(offset, bisect_right(offsets, offset) - 1) for offset in records[0]]
@@ -96,7 +96,7 @@ def staircase(found: Measurements) -> Plot:
 
 
 def rebuilt(found: Measurements) -> Plot:
-    """Return option 3's index as fetched, and as built again after a crash."""
+    """Return option 3's index as fetched, and as rebuilt after a crash."""
     case = replication.PLOTTED
     return Plot(
         "which-index-rebuilt",

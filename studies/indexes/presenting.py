@@ -1,4 +1,4 @@
-"""The chapter: question, tables, plots, and what came out. Sentences with numbers take them from the measurements."""
+"""The chapter: question, tables, plots and results. Numbers in sentences come from the measurements."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ QUESTION = (
 
 
 def present(found: Measurements) -> Chapter:
-    """Say what came out."""
+    """Return the chapter with the results."""
     designs = list(side_by_side(found))
     return Chapter(
         "which-index",
@@ -71,7 +71,7 @@ def present(found: Measurements) -> Chapter:
 
 
 def answer(found: Measurements) -> str:
-    """Return what came out, in a paragraph."""
+    """Return the result in a paragraph."""
     cases = found.cases(PART)
     asked = sum(found.value(PART, case, TIME_INDEX, "look-ups") for case in cases)
     wrong = sum(found.value(PART, case, TIME_INDEX, "look-up: inexact answers") for case in cases)
@@ -98,7 +98,7 @@ def answer(found: Measurements) -> str:
 
 
 def findings(found: Measurements) -> Iterator[str]:
-    """Yield what contradicts the documents, or surprised."""
+    """Yield the results that contradict the documents or are unexpected."""
     in_order, wrong_clocks = f"in order, {CREATE_TIME}", f"wrong clocks, {CREATE_TIME}"
 
     def value(case: str, subject: str, metric: str) -> float:

@@ -1,19 +1,19 @@
-"""Each design as it answers: the first record whose time is at least T.
+"""Look-ups with each design: the first record whose time is at least T.
 
-| reader | begins to read the log | passes a segment over |
+| reader | starts reading the log | skips a segment |
 |---|---|---|
 | `TimeIndexReader` | at the last entry not later than T | if its last entry is earlier than T |
 | `GranularReader` | at the last entry earlier than T, of all segments | by the first entry of the next |
-| `MinuteMapReader` | at the first offset of any minute that is T's or later | if there is none |
-| `NaiveMinuteMapReader` | at the first offset of T's minute, or of the next one there is | the same |
+| `MinuteMapReader` | at the smallest first offset of T's minute and all later ones | if there is none |
+| `NaiveMinuteMapReader` | at the first offset of T's minute, or of the next one in the map | the same |
 | `WideReader` | at the last entry earlier than T | after a walk from its last entry to its end |
-| `AppendTimeReader` | behind the last entry earlier than T; that is the answer, as no message tells | by its last entry |
+| `AppendTimeReader` | after the last entry earlier than T; that is the result, as messages have no time | by its last entry |
 
-`GranularReader` must take an entry *earlier* than T, not the closest: of records of the same millisecond some may lie before the
-entry. It believes that times never go back; given an index on anything else it is wrong, which is counted here too.
+`GranularReader` must take an entry *earlier* than T, not the closest one, because records of the same millisecond may lie before
+the entry. It assumes that times never decrease. On other logs its results are wrong, which is counted here, too.
 
-Bytes of indexes are those of the entries that a bisection probes, in the files; of the minute map, 12 bytes for each entry that
-is looked at in memory. Files are opened, and the map is loaded, beforehand: `starting` counts that.
+Index bytes are those of the entries that a bisection probes in the files; for the minute map, 12 bytes for each entry examined in
+memory. Files are opened and the map is loaded beforehand: `starting` counts that.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from tidelog.formats.time_index import TimeIndex, TimestampOffset
 
 
 class Answer(NamedTuple):
-    """What a look-up says, and what it read."""
+    """The result of a look-up, and what it read."""
 
     offset: int | None
     """None if no record is at or after that time."""
     start_offset: int | None
-    """Where reading the log began."""
+    """The offset at which it started reading the log."""
     index_bytes: int
     log_bytes: int
 
@@ -60,12 +60,12 @@ class WideEntries(IndexEntries):
         return self.base_offset + relative, position, timestamp
 
     def slot_before(self, timestamp: int) -> int:
-        """Return the last slot that is earlier than a time, -1 without one; by bisection, so in vain where times go back."""
+        """Return the last slot with a time earlier than the given one, -1 if there is none. Bisection fails if times decrease."""
         return bisect_left(range(self.entries), timestamp, key=lambda slot: int(self._unpack(WIDE_ENTRY, slot)[2])) - 1
 
 
 class FileReader:
-    """A file of `kind` for each segment."""
+    """An open file of `kind` for each segment."""
 
     kind: type[IndexEntries]
 
@@ -76,7 +76,7 @@ class FileReader:
         self.entry_bytes = self.kind.entry_bytes
 
     def index_bytes_read(self) -> int:
-        """Return how many bytes of the files were read so far."""
+        """Return how many bytes of the files were read."""
         return sum(file.bytes_read for file in self.files)
 
     def last_known(self, number: int) -> tuple[int, int]:
@@ -84,7 +84,7 @@ class FileReader:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close the descriptors."""
         for file in self.files:
             file.close()
 
@@ -94,7 +94,7 @@ class TimeFileReader(FileReader):
     files: list[TimeIndex]  # type: ignore[assignment]
 
     def last_known(self, number: int) -> tuple[int, int]:
-        # Both designs that leave it at that end a segment's file with its last time.
+        # In both designs that use this, a segment's file ends with its last time.
         return self.files[number].last_entry.timestamp, self.log.segments[number].size_bytes
 
 
@@ -126,7 +126,7 @@ class GranularReader(TimeFileReader):
         super().__init__(log, lambda segment: folder / file_name(segment.base_offset, GranularIndex.SUFFIX))
 
     def last_known(self, number: int) -> tuple[int, int]:
-        # Times never go back, so the last batch has the largest: the offset index leads close to it.
+        # Times never decrease, so the last batch has the largest: the offset index leads close to it.
         index = self.log.segments[number].offset_index
         return self.files[number].last_entry.timestamp, index.entry(index.entries - 1).position if index.entries else 0
 
@@ -155,8 +155,8 @@ class GranularReader(TimeFileReader):
 class MinuteMapReader:
     """KIP-33's option 2, loaded from its files.
 
-    CreateTime has no order, so every minute from T's on may hold the answer: those of later minutes surely do, T's own may. So
-    each segment's whole map is looked at, and reading begins at the smallest of their offsets: before it no record reaches T.
+    CreateTimes are not ordered, so the result may be in T's minute or in any later one. So the whole map of each segment is
+    examined, and reading starts at the smallest of these offsets: no record before it reaches T.
     """
 
     entry_bytes = TIME_ENTRY.size
@@ -185,12 +185,12 @@ class MinuteMapReader:
         return Answer(None, None, index_bytes, log_bytes)
 
     def begin(self, known: dict[int, int], minute: int) -> int | None:
-        """Return the offset from which a segment is read, None if it holds nothing that late."""
+        """Return the offset at which to start reading a segment, None if it has no record that late."""
         return min((offset for at, offset in known.items() if at >= minute), default=None)
 
 
 class NaiveMinuteMapReader(MinuteMapReader):
-    """The same, as one would search it in a hurry: at the closest minute."""
+    """The same with a naive search: at the closest minute."""
 
     def begin(self, known: dict[int, int], minute: int) -> int | None:
         closest = min((at for at in known if at >= minute), default=None)
@@ -198,7 +198,7 @@ class NaiveMinuteMapReader(MinuteMapReader):
 
 
 class WideReader(FileReader):
-    """The 16-byte offset index: one file, one bisection, and no entry for what follows the last one."""
+    """The 16-byte offset index: one file and one bisection, but no entry for the records after the last one."""
 
     kind = WideEntries
     files: list[WideEntries]  # type: ignore[assignment]
@@ -226,7 +226,7 @@ class WideReader(FileReader):
 
 
 class AppendTimeReader(TimeFileReader):
-    """KIP-32 option 3: T is an append time. Nobody can tell afterwards which of the records read are early."""
+    """KIP-32 option 3: T is an append time. Readers cannot tell which of the records that they read are too early."""
 
     def __init__(self, log: WalkedLog, folder: Path) -> None:
         super().__init__(log, lambda segment: folder / file_name(segment.base_offset, AppendTimeIndex.SUFFIX))

@@ -1,12 +1,12 @@
-"""KIP-32 option 3 between replicas: a log whose append times stand in its time index only, carried in fetch responses.
+"""KIP-32 option 3 between replicas: append times exist only in the time index, which fetch responses carry.
 
-A leader notes (append time, offset) for a segment's first message, for its last one when it rolls, and for the first message
-received in a minute. It rolls by the first entry, and retention goes by the last. Followers get the entries with the data::
+A leader records (append time, offset) for a segment's first message, for its last one when it rolls, and for the first message
+received in a minute. It rolls by the first entry, and retention uses the last. Followers get the entries with the data::
 
     FetchResponse partition    ErrorCode int16, HighwaterMarkOffset int64, MessageSetSize int32, MessageSet,
                                [TimeIndexEntry]: count int32, then each LogAppendTime int64, Offset int32
 
-What the text leaves open, and what is taken for it:
+The document leaves some points open; these are the choices made here:
 
 * An int32 cannot hold an absolute offset, so it is relative to the segment's base. A response never crosses a segment, and an
   entry of offset 0 tells the follower to begin one: that is why there must always be one for the first message.
@@ -14,7 +14,7 @@ What the text leaves open, and what is taken for it:
   too late for a follower that has that message already. `with_closing` sends it along with the next segment's first messages, as
   offset -1.
 
-Log bytes are not kept, only how many there are: what the index says is what matters.
+Only the number of log bytes is kept, because only the index matters here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CLOSING = -1
 
 
 class Batch(NamedTuple):
-    """Messages that were appended at once."""
+    """Messages appended in one batch."""
 
     first_offset: int
     last_offset: int
@@ -45,14 +45,14 @@ class Batch(NamedTuple):
 
 
 class TimeEntry(NamedTuple):
-    """Of a message: when the leader appended it (epoch ms), and its offset, absolute."""
+    """A message's append time on the leader (epoch ms) and its absolute offset."""
 
     append_ms: int
     offset: int
 
 
 class Fetched(NamedTuple):
-    """What a response brings for one partition. Offsets of `entries` are relative."""
+    """A response for one partition. Offsets of `entries` are relative."""
 
     batches: tuple[Batch, ...]
     entries: tuple[TimeEntry, ...]
@@ -66,7 +66,7 @@ def encode(message_set: bytes, entries: Sequence[TimeEntry], high_watermark: int
 
 
 def decode(data: bytes) -> tuple[bytes, tuple[TimeEntry, ...], int]:
-    """Return message set, entries and high watermark. Raises InvalidArgumentError for a length that cannot be."""
+    """Return message set, entries and high watermark. Raise InvalidArgumentError for an impossible length."""
     _, high_watermark, size = _PREFIX.unpack_from(data)
     end = _PREFIX.size + size
     (count,) = _COUNT.unpack_from(data, end)
@@ -77,7 +77,7 @@ def decode(data: bytes) -> tuple[bytes, tuple[TimeEntry, ...], int]:
 
 
 def entry_overhead_bytes(entries: int) -> int:
-    """Return how much longer a response becomes by its entries."""
+    """Return by how many bytes the entries lengthen a response."""
     return _COUNT.size + entries * _ENTRY.size
 
 
@@ -117,18 +117,18 @@ class Replica:
         return [(part.base_offset, tuple(part.entries)) for part in self.parts]
 
     def facts(self) -> list[SegmentFacts]:
-        """Return the segments as retention's rules want them."""
+        """Return the segments in the form that the retention rules need."""
         last = self.parts[-1]
         return [SegmentFacts(part.base_offset, part.end_offset, part.size_bytes, part is last) for part in self.parts]
 
     def largest(self, base_offset: int) -> int:
-        """Return the append time by which a segment is kept: its last entry's."""
+        """Return the append time from which a segment's retention counts: that of its last entry."""
         return next(part.entries[-1].append_ms for part in self.parts if part.base_offset == base_offset)
 
     # --- as leader
 
     def append(self, records: int, size_bytes: int, now_ms: int) -> int:
-        """Append messages; return their append time, which never goes back."""
+        """Append messages; return their append time, which never decreases."""
         append_ms = max(now_ms, self._last_append_ms)
         offset = self.end_offset
         if self.parts and append_ms - self.parts[-1].entries[0].append_ms > self.roll_ms:
@@ -149,7 +149,7 @@ class Replica:
         self.parts.append(Part(part.end_offset))
 
     def fetch(self, offset: int, max_bytes: int, *, with_closing: bool) -> Fetched:
-        """Return what a follower at `offset` gets: whole batches of one segment, at least one, and their entries."""
+        """Return the response to a follower at `offset`: whole batches of one segment, at least one, with their entries."""
         number = next((at for at, part in enumerate(self.parts) if part.base_offset <= offset < part.end_offset), None)
         if number is None:
             return Fetched((), ())
@@ -173,7 +173,7 @@ class Replica:
     # --- as follower
 
     def take(self, fetched: Fetched) -> None:
-        """Append what a leader sent; begin a segment where it did."""
+        """Append a leader's response; begin a segment at the same offset as the leader."""
         if not fetched.batches:
             return
         for entry in fetched.entries:
@@ -190,7 +190,7 @@ class Replica:
         self._last_append_ms = max(self._last_append_ms, self.parts[-1].entries[-1].append_ms)
 
     def truncate_to(self, offset: int, *, entries_too: bool = True) -> None:
-        """Cut what the new leader does not have; the text wants the entries cut, too."""
+        """Truncate what the new leader does not have, with the entries, as the document requires."""
         self.parts = [part for part in self.parts if part.base_offset < offset] or self.parts[:1]
         part = self.parts[-1]
         part.batches = [batch for batch in part.batches if batch.last_offset < offset]
@@ -200,7 +200,7 @@ class Replica:
     # --- after a crash
 
     def rebuild(self, now_ms: int, parts: int) -> None:
-        """Build the index of the last segments from the log alone: the only time that there is, is now."""
+        """Rebuild the index of the last segments from the log alone; the only time available is the current one."""
         for part in self.parts[-parts:]:
             part.entries = [TimeEntry(now_ms, part.base_offset)]
             if part is not self.parts[-1] and part.end_offset - 1 > part.base_offset:
@@ -208,7 +208,7 @@ class Replica:
         self._last_append_ms = now_ms
 
     def copy_index(self, leader: Replica, parts: int) -> int:
-        """Take the index of the last segments from the leader instead; return how many entries that were."""
+        """Fetch the index of the last segments from the leader instead; return the number of entries."""
         theirs = {part.base_offset: part for part in leader.parts}
         count = 0
         for part in self.parts[-parts:]:

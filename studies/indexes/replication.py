@@ -1,21 +1,21 @@
-"""Option 3's index after replicas crash, and what retention and rolling then do. One case is one history.
+"""Option 3's index after replicas crash, and the effect on retention and rolling. Each case is one history.
 
 | history | |
 |---|---|
 | caught up | the follower has each message when the segment rolls; entries "in the message set" |
 | lagging | it fetches every five minutes |
 | caught up, closing entries sent | as `replicated` repairs the protocol |
-| follower crashes, index fetched | as the text wants it |
+| follower crashes, index fetched | as the document requires |
 | follower crashes, last / every segment rebuilt | from its own log, with the time of the rebuild |
-| the same, its clock a day behind | as a machine without a battery comes up |
-| leader crashes, index fetched / rebuilt | the follower leads on; the old leader is cut to what that had |
-| leader crashes, entries not cut | requirement 4 disregarded |
-| both crash | the leader rebuilds its last segment, there is nobody to fetch from; the follower fetches from it |
-| nothing comes any more | the last segment is rebuilt ten hours later, and no later message puts its last entry right |
+| the same, its clock a day behind | like a machine whose clock has no battery |
+| leader crashes, index fetched / rebuilt | the follower becomes the leader; the old leader truncates to its log |
+| leader crashes, entries not cut | violates requirement 4 |
+| both crash | the leader rebuilds its last segment, because no replica has its index; the follower fetches from it |
+| nothing comes any more | the last segment is rebuilt ten hours later, and no later message corrects its last entry |
 
-Every segment's true last append time is known here, so retention (`storage.partition.retention.due`, asked at every millisecond
-that matters) is run with it and with the replica's index; the difference is what the index does wrong. Rolling likewise: the
-replica leads on from its recovery, and rolls.
+Every segment's true last append time is known here. So retention (`storage.partition.retention.due`, called for every relevant
+millisecond) runs once with it and once with the replica's index; the difference is the index's error. Rolling is tested in the
+same way: after its recovery the replica becomes the leader, and rolls.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ EVERY = 1 << 30
 
 @dataclass(frozen=True)
 class History:
-    """Who crashes, and how the index comes back."""
+    """Which replica crashes, and how its index is restored."""
 
     crash: str = ""
-    """"follower", "leader", "both" or nobody."""
+    """"follower", "leader", "both", or "" for none."""
     fetch_every_ms: int = SECOND_MS
     with_closing: bool = True
     recovery: str = "fetched"
     """"fetched" or "rebuilt"."""
     segments: int = 1
-    """How many of the last segments lost their index."""
+    """The number of last segments whose index was lost."""
     clock_behind_ms: int = 0
     entries_cut: bool = True
     down_ms: int = DOWN_MS
     silence: bool = False
-    """Whether nothing comes after the crash."""
+    """Whether no message arrives after the crash."""
 
 
 HISTORIES = {
@@ -85,7 +85,7 @@ PLOTTED = "follower crashes, every segment rebuilt"
 
 
 class Arrival(NamedTuple):
-    """Messages that come to the leader at once."""
+    """Messages that arrive at the leader at once."""
 
     at_ms: int
     records: int
@@ -93,29 +93,29 @@ class Arrival(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a history ends."""
+    """The end of a history."""
 
     leader: Replica
     replica: Replica
-    """The one that crashed; the follower, if nobody did."""
+    """The replica that crashed; the follower, if none did."""
     append_ms: dict[int, int]
     """The true append time of each batch, by its first offset."""
     recovered_ms: int
     recovered: Replica
-    """The one whose index was lost, as it was then."""
+    """The replica whose index was lost, as it was at that time."""
     fetches: int
     fetched_bytes: int
     fetched_again: int
-    """Entries that came from the leader after the crash, because the replica's own were lost."""
+    """The number of entries that came from the leader after the crash, because the replica's own were lost."""
     entry_bytes: int
-    """How much longer the responses were because of the entries."""
+    """By how many bytes the entries lengthened the responses."""
 
 
 class Mistakes(NamedTuple):
-    """What retention does wrong."""
+    """The errors of retention."""
 
     early: int
-    """Segments."""
+    """The number of segments."""
     early_ms: int
     """At most."""
     early_bytes: int
@@ -125,7 +125,7 @@ class Mistakes(NamedTuple):
 
 
 def workload(scale: float) -> Workload:
-    """Return what is generated: a day and a half at scale 1, and never less than four segments."""
+    """Return the workload: a day and a half at scale 1, but at least four segments."""
     return Workload("option 3", 32, max(2_400, round(25_920 * scale)), 5_000.0 * max(1.0, 1 / (scale * 3)), SMALL_LATENCY)
 
 
@@ -135,7 +135,7 @@ def cases(scale: float) -> list[Case]:
 
 
 def arrivals(scale: float) -> list[Arrival]:
-    """Return what comes, batch by batch."""
+    """Return the arrivals, batch by batch."""
     messages = generate(workload(scale))
     found: list[Arrival] = []
     for first in range(0, len(messages), BATCH_RECORDS):
@@ -145,7 +145,7 @@ def arrivals(scale: float) -> list[Arrival]:
 
 
 def simulate(coming: Sequence[Arrival], history: History) -> Outcome:
-    """Let a leader and a follower live through a history."""
+    """Run a leader and a follower through a history."""
     leader, follower = Replica(ROLL_MS), Replica(ROLL_MS)
     crash_ms = coming[int(len(coming) * CRASH_SHARE)].at_ms if history.crash else None
     back_ms = coming[-1].at_ms if crash_ms is None else crash_ms + history.down_ms
@@ -167,7 +167,7 @@ def simulate(coming: Sequence[Arrival], history: History) -> Outcome:
     def come_back(replica: Replica) -> None:
         nonlocal fetched_again
         if history.crash == "leader":
-            # What it took and nobody fetched: the new leader went on from where it was itself.
+            # Batches that no replica had fetched are lost: the new leader continued from its own log end.
             replica.truncate_to(takeover_offset, entries_too=history.entries_cut)
         if history.crash == "both" or history.recovery == "fetched":
             fetched_again = replica.copy_index(leader, history.segments)
@@ -176,7 +176,7 @@ def simulate(coming: Sequence[Arrival], history: History) -> Outcome:
 
     for arrival in coming:
         if next_fetch <= arrival.at_ms:
-            # Between two arrivals one fetch finds all records, and the others nothing.
+            # Between two arrivals one fetch gets all records, and further ones get nothing.
             fetch()
             next_fetch += ((arrival.at_ms - next_fetch) // history.fetch_every_ms + 1) * history.fetch_every_ms
         if crash_ms is not None and arrival.at_ms >= crash_ms:
@@ -205,9 +205,9 @@ def simulate(coming: Sequence[Arrival], history: History) -> Outcome:
 
 
 def deletions(facts: Sequence[SegmentFacts], largest: Callable[[int], int], from_ms: int) -> dict[int, int]:
-    """Return when retention deletes each segment (epoch ms, by base offset), if it is asked at every millisecond from then on."""
+    """Return when retention deletes each segment (epoch ms, by base offset), if it runs every millisecond from that time."""
     config = LogConfig(retention_ms=RETENTION_MS)
-    # Nothing changes but at the millisecond after which a segment is old enough.
+    # The result changes only in the millisecond after which a segment is old enough.
     moments = {max(from_ms, largest(one.base_offset) + RETENTION_MS + 1) for one in facts}
     left = list(facts)
     gone: dict[int, int] = {}
@@ -234,7 +234,7 @@ def true_last(outcome: Outcome, facts: Sequence[SegmentFacts]) -> dict[int, int]
 
 
 def retention_mistakes(outcome: Outcome, from_ms: int) -> Mistakes:
-    """Run retention from a time on with the replica's index, and with the truth; compare segment by segment."""
+    """Run retention from a time on with the replica's index and with the true times; compare segment by segment."""
     facts = outcome.replica.facts()
     last = true_last(outcome, facts)
     told = deletions(facts, outcome.replica.largest, from_ms)
@@ -252,7 +252,7 @@ def retention_mistakes(outcome: Outcome, from_ms: int) -> Mistakes:
 
 
 def roll_after(replica: Replica, last_ms: int, every_ms: int, size_bytes: int) -> tuple[int, int]:
-    """Let a copy of a replica lead on at a steady rate; return when its segment rolls (epoch ms) and how large that then is."""
+    """Let a copy of a replica continue as leader at a steady rate; return when its segment rolls (epoch ms), and its size."""
     leading = copy.deepcopy(replica)
     segments = len(leading.parts)
     now_ms = last_ms
@@ -263,7 +263,7 @@ def roll_after(replica: Replica, last_ms: int, every_ms: int, size_bytes: int) -
 
 
 def with_true_first(outcome: Outcome) -> Replica:
-    """Return a copy of the recovered replica whose active segment knows when its first message came."""
+    """Return a copy of the recovered replica whose active segment knows its first message's arrival."""
     true = copy.deepcopy(outcome.recovered)
     part = true.parts[-1]
     part.entries[0] = TimeEntry(outcome.append_ms[part.base_offset], part.base_offset)
@@ -271,7 +271,7 @@ def with_true_first(outcome: Outcome) -> Replica:
 
 
 def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
-    """Live through one history, and say how the index differs and what that does."""
+    """Run one history, and measure the differences of the index and their effects."""
     one_of(list(HISTORIES), case.name, "history")
     coming = arrivals(float(case.parameters["scale"]))
     outcome = simulate(coming, HISTORIES[case.name])
@@ -317,7 +317,7 @@ def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
         start_ms = coming[0].at_ms
         for subject, index in (("fetched", leader), ("rebuilt", replica)):
             points = [one for _, some in index for one in some]
-            # What was rebuilt is drawn in full, the minutes behind it thinned.
+            # Rebuilt entries are drawn in full, the minute entries after them thinned out.
             kept = [one for one in points if one.append_ms == outcome.recovered_ms]
             points = sorted({*kept, *points[:: max(1, len(points) // 150)]}, key=lambda one: one.offset)
             yield Measurement(case.part, case.name, subject, "xs", text=",".join(str(one.offset) for one in points))

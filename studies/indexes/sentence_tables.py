@@ -1,4 +1,4 @@
-"""Sentences of the documents about the designs, each with what a run says of it."""
+"""The documents' sentences about the designs, each with its measured result."""
 
 from __future__ import annotations
 

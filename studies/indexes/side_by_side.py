@@ -1,12 +1,12 @@
-"""All designs on one log: sizes, look-ups, starts, and what each gets wrong. One case is one workload under one timestamp type.
+"""All designs on one log: sizes, look-ups, starts, and errors. Each case is one workload with one timestamp type.
 
 | workload | |
 |---|---|
-| in order | each message arrives 5 ms after it was made |
-| mildly out of order | KIP-32's pattern 1: latencies of 5 ms and more, 20 ms more on average |
+| in order | each message arrives 5 ms after its creation |
+| mildly out of order | KIP-32's pattern 1: latencies of at least 5 ms, plus 20 ms on average |
 | strongly out of order | pattern 3: every second message half an hour late |
 | wrong clocks | one clock in 500 is an hour ahead |
-| clock set back | LogAppendTime as Kafka takes it, on a broker whose clock goes back by five minutes halfway; small segments |
+| clock set back | Kafka's LogAppendTime on a broker whose clock is set back by five minutes halfway; small segments |
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ SET_BACK_MS = 5 * MINUTE_MS
 INTERVAL_BYTES = 4096
 SEGMENT_BYTES = 1 << 20
 SMALL_SEGMENT_BYTES = 128 << 10
-"""Less than comes in five minutes: a segment begins while the clock repeats itself."""
+"""Less than five minutes of messages, so that a segment begins while the clock repeats itself."""
 REBUILD_AFTER_MS = HOUR_MS
-"""How long after the log's end the broker comes back from a crash."""
+"""How long after the log's end the broker recovers from a crash."""
 
 
 def workloads(scale: float) -> dict[str, Workload]:
-    """Return what is generated, by name."""
+    """Return the workload of that name."""
     records = max(400, round(24_000 * scale))
     base = Workload("in order", 33, records, 300.0, IN_ORDER, value_bytes=200)
     return {
@@ -85,7 +85,7 @@ CLOCK_SET_BACK = "clock set back"
 
 
 def cases(scale: float) -> list[Case]:
-    """Return every workload under both types; and the broker's clock set back."""
+    """Return every workload with both types, and the broker's clock set back."""
     found = [
         Case(PART, f"{name}, {kind}", {"workload": name, "type": kind, "scale": scale})
         for name in workloads(scale)
@@ -97,25 +97,25 @@ def cases(scale: float) -> list[Case]:
 
 @dataclass
 class LookUps:
-    """What many look-ups came to."""
+    """The totals of many look-ups."""
 
     index_bytes: list[int] = field(default_factory=list)
     log_bytes: list[int] = field(default_factory=list)
     early: list[int] = field(default_factory=list)
-    """Records read before the first that is late enough."""
+    """The number of records read before the result."""
     inexact: int = 0
-    """Answers that are not that record."""
+    """The number of wrong results."""
     missing: int = 0
-    """Answers behind it, or none although it exists."""
+    """The number of results that come too late in the log, or are missing although a record exists."""
     missed: int = 0
-    """Records that are late enough and lie before the answer."""
+    """The number of records that are late enough and lie before the result."""
     behind: list[int] = field(default_factory=list)
-    """Records that are too early and lie behind the answer: a reader that goes on reads them."""
+    """The number of records that are too early and lie after the result: a reader that continues gets them."""
     example: str = ""
 
 
 def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
-    """Write one log, and put every design through it."""
+    """Write one log, and measure every design on it."""
     scale, kind = float(case.parameters["scale"]), str(case.parameters["type"])
     messages = generate(workloads(scale)[str(case.parameters["workload"])])
     set_back_ms = int(case.parameters.get("set_back_ms", 0))
@@ -149,7 +149,9 @@ def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
 
 
 def targets(times: Int64s, scale: float) -> list[int]:
-    """Return seeded target times (ms): half of them records' own, half anywhere, a second before and behind the log too."""
+    """Return seeded target times (ms): half are records' own times, half are anywhere, from a second before to a second after the
+    log.
+    """
     random = np.random.default_rng(79)
     count = max(20, round(150 * scale))
     own = random.choice(times, count)
@@ -158,7 +160,7 @@ def targets(times: Int64s, scale: float) -> list[int]:
 
 
 def look_up_all(reader: FileReader | MinuteMapReader, times: Int64s, wanted: list[int]) -> LookUps:
-    """Ask for each time, and compare with every record."""
+    """Look up each time, and compare with a scan of every record."""
     found = LookUps()
     for timestamp in wanted:
         answer = reader.look_up(timestamp)  # type: ignore[union-attr]
@@ -233,7 +235,7 @@ def _log_rows(case: Case, log: WalkedLog, written: WrittenLog, offset_bytes: int
 
 
 def _order_rows(case: Case, log: WalkedLog) -> Iterator[Measurement]:
-    """Say where time indexes go back in time: never within a file, and from a segment to the next where the log does."""
+    """Check whether times in the indexes decrease: never within a file, and between segments only if the log's times do."""
     reader = TimeIndexReader(log)
     within = between = 0
     before = -1
@@ -250,7 +252,7 @@ def _order_rows(case: Case, log: WalkedLog) -> Iterator[Measurement]:
 
 
 def _map_rows(case: Case, builder: MinuteMap, reader: MinuteMapReader) -> Iterator[Measurement]:
-    """Compare the map that was loaded with the one that was held while writing; drop the first segment from the latter."""
+    """Compare the loaded map with the one kept while writing; delete the first segment from the latter."""
     held = dict(builder.minutes)
     loaded = {segment.base_offset: known for segment, known in zip(reader.log.segments, reader.minutes, strict=True)}
     yield Measurement(case.part, case.name, MINUTE_MAP, "loaded as it was held", float(loaded == held), "")

@@ -1,12 +1,12 @@
-"""What each design has to read at a start: to append again, and to know each segment's largest time, which retention asks for.
+"""What each design must read at a start, to append again and to know each segment's largest time for retention.
 
-| | after a clean end | after a crash: the last segment |
+| | after a clean shutdown | after a crash: the last segment |
 |---|---|---|
-| time index | last entries | batch headers, walked; the index comes out the same |
-| minute, second index | last entries; then the log behind the last entry of the offset index | the same |
+| time index | last entries | all batch headers; the rebuilt index is the same |
+| minute, second index | last entries; then the log after the last entry of the offset index | the same |
 | minute map | every entry, into memory; then the log from the largest minute's first offset on | every record, opened |
-| 16-byte offset index | last entries; then the log behind them | batch headers |
-| append time index | last entries | cannot be: the times are nowhere else. From the leader, or with the time of the rebuild |
+| 16-byte offset index | last entries; then the log after them | batch headers |
+| append time index | last entries | impossible from the log: from the leader, or with the time of the rebuild |
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from tidelog.storage.loading.log_scan import scan_log
 
 
 class Start(NamedTuple):
-    """What a start read, and what it then knows."""
+    """What a start read, and what it found."""
 
     entries: int
     index_bytes: int
     log_bytes: int
     largest: list[int]
-    """The largest time of each segment, as far as the design can tell."""
+    """The largest time of each segment, as far as the design knows it."""
 
 
 class Rebuilt(NamedTuple):
-    """What it took to build the last segment's index again, and whether it is what it was."""
+    """The cost of rebuilding the last segment's index, and whether the result equals the original."""
 
     log_bytes: int
     records_opened: int
@@ -43,7 +43,7 @@ class Rebuilt(NamedTuple):
 
 
 def start_clean(log: WalkedLog, reader: FileReader | MinuteMapReader) -> Start:
-    """Learn each segment's largest time from a design's files."""
+    """Find each segment's largest time with a design's files."""
     if isinstance(reader, MinuteMapReader):
         return _load_map(log, reader)
     before = reader.index_bytes_read()
@@ -77,9 +77,9 @@ def rebuild_time_index(segment: WalkedSegment, interval_bytes: int) -> Rebuilt:
 
 
 def rebuild(segment: WalkedSegment, builder: EntryFiles, original: Path, interval_bytes: int, now_ms: int) -> Rebuilt:
-    """Rebuild a design's file by giving its builder the log again; `now_ms` is the only append time that there is.
+    """Rebuild a design's file by passing the log to its builder again. `now_ms` is the only append time available.
 
-    (A batch with LogAppendTime bears its own.)
+    (Batches with LogAppendTime contain their own.)
     """
     scanned = scan_log(segment.segment.file, segment.size_bytes, segment.base_offset, interval_bytes)
     index = OffsetIndex.from_bytes(segment.base_offset, scanned.offset_entries)

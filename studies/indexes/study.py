@@ -1,4 +1,4 @@
-"""The study of indexes: its cases, measured one by one, and what is said of them."""
+"""The study of indexes: its cases, their measurements and the chapter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TITLE = "Which index"
 
 
 class _Part(Protocol):
-    """What each module with cases has."""
+    """The modules with cases."""
 
     def cases(self, scale: float) -> list[Case]: ...
     def measure(self, case: Case, work_dir: Path) -> Iterable[Measurement]: ...
@@ -46,7 +46,7 @@ class IndexStudy:
         return _PARTS[case.part].measure(case, work_dir)
 
     def present(self, measurements: Measurements) -> Chapter:
-        """Say what came out of all cases."""
+        """Return the chapter with the results of all cases."""
         return present(measurements)
 
 

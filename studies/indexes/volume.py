@@ -1,7 +1,7 @@
-"""Bytes of index for a day and a partition, at three rates of messages, beside the documents' table; and files that are open.
+"""Index bytes per day and partition at three message rates, compared with the documents' table; and the number of open files.
 
-The document assumes an entry for each second (minute) of a day. A log brings an entry only when index.interval.bytes have come,
-so the rate decides: a log of one message in ten seconds, one that just brings an entry a second, and a busy one.
+The document assumes an entry for each second (minute) of a day. A log gets an entry only after index.interval.bytes, so the
+number depends on the rate: one message in ten seconds, just enough messages for an entry per second, and a busy log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VALUE_BYTES = {"one message in ten seconds": 1_000, "an entry a second": 4_100, 
 
 
 def workload(rate: str, scale: float) -> Workload:
-    """Return what is generated at a rate."""
+    """Return the workload of a rate."""
     one_of(list(RATES), rate, "rate")
     records = max(200, round(3_600 * scale))
     return Workload(rate, 86_400, records, RATES[rate], SMALL_LATENCY, value_bytes=VALUE_BYTES[rate])
@@ -38,7 +38,7 @@ def cases(scale: float) -> list[Case]:
 
 
 def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
-    """Write a part of a day, and scale what the indexes came to."""
+    """Write part of a day, and scale the sizes of the indexes to a day."""
     messages = generate(workload(case.name, float(case.parameters["scale"])))
     folder = work_dir / "designs"
     builders: dict[str, EntryFiles] = {
@@ -86,14 +86,14 @@ def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
 
 
 def open_in(directory: Path) -> list[str]:
-    """Return the names of the files in a folder that this process has open (Linux; none where that is not known)."""
+    """Return the names of the files in a folder that this process has open (on Linux; an empty result elsewhere)."""
     descriptors = Path("/proc/self/fd")
     found: list[str] = []
     if descriptors.exists():
         for descriptor in descriptors.iterdir():
             try:
                 target = descriptor.readlink()
-            except OSError:  # The descriptor that lists the folder is gone by now.
+            except OSError:  # The descriptor that lists the folder is already closed.
                 continue
             if target.parent == directory.resolve():
                 found.append(target.name)

@@ -1,8 +1,8 @@
-"""A log that the engine writes while indexes are built beside it, and the same log walked.
+"""A log that the engine writes while builders index it, and scans of the same log.
 
-`write_log` appends messages and tells each batch to builders, as a broker would tell its own index (`Append`). What it returns
-(`WrittenLog`) keeps what is true of each record, for brute force. `WalkedLog` reads the folder again: its batches are looked at
-once, so that thousands of look-ups can be counted; `walk` says how many bytes of log a look-up would have read.
+`write_log` appends messages and passes each batch to the builders, as a broker does with its own index (`Append`). Its result
+(`WrittenLog`) has the true data of each record, for brute-force comparisons. `WalkedLog` reads the folder again. It reads the
+batches only once, so that thousands of look-ups are cheap; `walk` returns how many bytes of log a look-up would have read.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tidelog.storage.partition.partition_log import PartitionLog
 TOPIC = "studied"
 
 TICK_BATCHES = 200
-"""How often the engine's background work gets its turn: rolled segments are flushed, recovery points written."""
+"""How often the engine's background work runs: it flushes rolled segments and writes recovery points."""
 
 
 class Append(NamedTuple):
-    """A batch as the log took it. Times in epoch ms, offsets absolute."""
+    """A batch as the log stored it. Times are in epoch ms, offsets are absolute."""
 
     segment: int
     """The base offset of its segment."""
@@ -41,9 +41,9 @@ class Append(NamedTuple):
     first_offset: int
     last_offset: int
     timestamps: Int64s
-    """As stored, one for each record: CreateTimes, or the append time."""
+    """The stored timestamps, one per record: CreateTimes, or the append time."""
     append_ms: int
-    """The broker's time when it took the batch: what LogAppendTime would be."""
+    """The broker's time at the append: what LogAppendTime would be."""
     is_indexed: bool
     """Whether the offset index got an entry for it."""
 
@@ -56,15 +56,15 @@ class IndexBuilder(Protocol):
     """An index that grows with the log."""
 
     def append(self, batch: Append) -> None:
-        """Take note of a batch, the first of a segment or a later one."""
+        """Process a batch, the first of a segment or a later one."""
 
     def close(self) -> None:
-        """The log ends here."""
+        """Finish the index at the end of the log."""
 
 
 @dataclass(frozen=True)
 class WrittenLog:
-    """What was written, record by record: the truth that look-ups are compared with."""
+    """The written records one by one: the truth for comparing look-ups."""
 
     directory: Path
     """The partition's folder."""
@@ -73,7 +73,7 @@ class WrittenLog:
     batches: int
 
     def first_at(self, timestamp: int, times: Int64s | None = None) -> int | None:
-        """Return the first offset whose time is at least that, by looking at every record."""
+        """Return the first offset whose time is at least the given one, by examining every record."""
         reached = (self.timestamps if times is None else times) >= timestamp
         at = int(reached.argmax())
         return at if reached[at] else None
@@ -88,9 +88,9 @@ def write_log(
     batch_records: int = 4,
     before_close: Callable[[PartitionLog], object] | None = None,
 ) -> WrittenLog:
-    """Write the messages of each part under the part's clock skew (ms), and tell the builders of each batch.
+    """Write the messages of each part with the part's clock skew (ms), and pass each batch to the builders.
 
-    `before_close` is called with the log while it is open: what its folder holds then is what a crash would leave.
+    `before_close` is called with the log while it is open: its folder then is what a crash would leave.
     """
     clock = ManualClock(EPOCH_MS)
     with LogManager(folder, clock) as manager:
@@ -138,14 +138,14 @@ def write_log(
 
 
 class Walk(NamedTuple):
-    """A walk through one segment for the first record that reaches a time."""
+    """A scan of one segment for the first record that reaches a time."""
 
     offset: int | None
-    """The record; None if the segment's end came first."""
+    """The record; None if the scan reached the segment's end."""
     start_offset: int
     """The first offset that was read."""
     read_bytes: int
-    """Whole batches, the one with the record included."""
+    """The bytes of the scanned batches, including the one with the record."""
 
 
 class WalkedSegment:
@@ -163,7 +163,7 @@ class WalkedSegment:
         self.offset_index = OffsetIndex.open(segment.index_path(".index"), segment.base_offset)
 
     def walk(self, position: int, timestamp: int, min_offset: int = 0) -> Walk:
-        """Walk from the batch at `position` on until a record at or above `min_offset` reaches `timestamp`."""
+        """Scan from the batch at `position` on until a record at or above `min_offset` reaches `timestamp`."""
         first = int(np.searchsorted(self.positions, position))
         start_offset = self.headers[first].base_offset if first < len(self.headers) else self.end_offset
         reached = (self.max_timestamps[first:] >= timestamp) & (self.last_offsets[first:] >= min_offset)
@@ -175,10 +175,10 @@ class WalkedSegment:
         return Walk(None, start_offset, self.size_bytes - position)
 
     def position_of(self, offset: int) -> tuple[int, int]:
-        """Return where the batch with `offset` starts, by the offset index; and how many bytes of index and log that took.
+        """Return where the batch with `offset` starts, by the offset index, and how many bytes of index and log that took.
 
-        The walk from the index entry to that batch reads headers of batches that a search for a time looks at anyway; so it
-        begins at the entry, and costs nothing but the index.
+        The scan from the index entry to that batch reads headers that a search for a time reads anyway. So it starts at the
+        entry, and costs only the index bytes.
         """
         before = self.offset_index.bytes_read
         position = self.offset_index.lookup(offset).position
@@ -186,7 +186,7 @@ class WalkedSegment:
 
 
 class WalkedLog:
-    """A log's segments, walked. A context manager."""
+    """A log's segments, prepared for scans. A context manager."""
 
     def __init__(self, directory: Path) -> None:
         self.log = Log.open(directory)

@@ -1,22 +1,22 @@
-"""A small broker for one partition: just enough of one to follow KIP-32's argument, with the draft's formats and rules.
+"""A minimal broker for one partition, with the formats and rules of KIP-32's draft.
 
 | rule | `TimeSource` | retention goes by | rolling goes by |
 |---|---|---|---|
-| before | FILE | the file's last modification | when the segment was made or opened |
+| before | FILE | the file's last modification | when the segment was created or opened |
 | options 1, 2 | MESSAGE | LogAppendTime of the last message | LogAppendTime of the first message |
 | option 3 | INDEX | the last entry of the segment's time index | the first entry |
 
 Option 3's index has an entry (LogAppendTime, offset) for the first message of a segment, the first one of a minute, and the last
-one of a segment, which is known when the next segment begins. Where followers get it from is `IndexCopy`:
+one of a segment, which is known when the next segment begins. `IndexCopy` defines how followers get the index:
 
 | | a follower's entries | after a crash |
 |---|---|---|
-| FETCHED | those whose messages are in the response, as the draft's FetchResponse has it | fetched from the leader |
-| FETCHED_LATE | besides, those that the leader has added behind what the follower already has | the same |
+| FETCHED | the entries of messages in the response, as in the draft's FetchResponse | fetched from the leader |
+| FETCHED_LATE | also entries that the leader has added later for messages that the follower already has | the same |
 | OWN | its own, by its own clock when it fetches | rebuilt from the log, by the clock at that time |
 
-What is left out: threads, flushing, the high watermark, elections. A response never spans two segments, as in Kafka, and a
-follower appends it as a whole. Truncation is there as the draft's requirement 4 has it.
+It has no threads, flushing, high watermark or elections. A response never spans two segments, as in Kafka, and a follower appends
+it as a whole. Truncation follows the draft's requirement 4.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from tidelog.records.compression import Bytes
 from tidelog.storage.partition.retention import SegmentFacts, due
 
 FETCH_BYTES = 64 * 1024
-"""What a follower asks for at once."""
+"""The most bytes that a follower requests in one fetch."""
 
 _INDEX_ENTRY = Struct(">qi")
 
 
 class TimeSource(enum.Enum):
-    """Where a broker takes the times for retention and rolling from."""
+    """The source of the times for retention and rolling."""
 
     FILE = "file"
     MESSAGE = "message"
@@ -51,7 +51,7 @@ class TimeSource(enum.Enum):
 
 
 class IndexCopy(enum.Enum):
-    """How followers come to their time index, with option 3."""
+    """How followers get their time index with option 3."""
 
     FETCHED = "index fetched as drafted"
     FETCHED_LATE = "index fetched, late entries too"
@@ -69,14 +69,14 @@ class Fetched(NamedTuple):
 
 @dataclass
 class Segment:
-    """A segment's files, and the two times that a file system or the broker's memory has of it (ms)."""
+    """A segment's files, with the two times (ms) that the file system and the broker's memory hold for it."""
 
     base_offset: int
     created_ms: int
     modified_ms: int
     data: bytearray = field(default_factory=bytearray)
     starts: list[int] = field(default_factory=list)
-    """Where each message begins; they are not compressed here, so the n-th has the offset base + n."""
+    """Where each message begins. Messages are not compressed here, so the n-th has the offset base + n."""
     entries: list[IndexEntry] = field(default_factory=list)
 
     @property
@@ -89,12 +89,12 @@ class Segment:
         return bytes(self.data[ends[first - self.base_offset] : ends[last - self.base_offset]])
 
     def index_file(self) -> bytes:
-        """Return the time index as its file has it."""
+        """Return the time index in its file format."""
         return b"".join([_INDEX_ENTRY.pack(entry.append_ms, entry.offset - self.base_offset) for entry in self.entries])
 
 
 class Broker:
-    """One replica of one partition, leader or follower. `copy` matters with option 3 only."""
+    """One replica of a partition, leader or follower. `copy` applies to option 3 only."""
 
     def __init__(
         self,
@@ -111,11 +111,11 @@ class Broker:
         self.copy = copy
         self.segments = [Segment(0, now_ms, now_ms)]
         self.last_append_ms = NO_TIMESTAMP
-        """The latest LogAppendTime that is known here: a leader gives none before it."""
+        """The latest LogAppendTime known here; a leader assigns none before it."""
         self.fetched_bytes = 0
-        """Of all responses that this follower got."""
+        """Total bytes of the responses that this follower received."""
         self.fetched_index_bytes = 0
-        """Of the index entries in them."""
+        """Bytes of index entries in those responses."""
 
     @property
     def source(self) -> TimeSource:
@@ -134,7 +134,7 @@ class Broker:
     # --- appending
 
     def append_as_leader(self, request: Bytes, now_ms: int) -> int:
-        """Append a produce request at `now_ms` by this broker's clock; return the LogAppendTime that it got."""
+        """Append a produce request at `now_ms` of this broker's clock; return its LogAppendTime."""
         append_ms = max(self.last_append_ms, now_ms)
         data = bytearray(request)
         assign(self.option, data, self.end_offset, append_ms)
@@ -146,7 +146,7 @@ class Broker:
         return append_ms
 
     def append_as_follower(self, fetched: Fetched, now_ms: int) -> None:
-        """Append what a leader sent, at `now_ms` by this broker's clock; nothing of it is changed."""
+        """Append a leader's response unchanged, at `now_ms` of this broker's clock."""
         takes_entries = self.source is TimeSource.INDEX and self.copy is not IndexCopy.OWN
         if takes_entries:
             self._take_entries([entry for entry in fetched.entries if entry.offset < fetched.first_offset])
@@ -163,7 +163,7 @@ class Broker:
         self.last_append_ms = max(self.last_append_ms, self._last_time(segment, append_ms))
 
     def _append_time_of(self, fetched: Fetched, now_ms: int) -> int:
-        """Return the append time of a response's first message, as far as this follower can tell; rolling needs it."""
+        """Return the append time of a response's first message, as far as this follower knows it; rolling needs it."""
         if self.source is TimeSource.MESSAGE:
             return decode_at(self.option, fetched.data, *next(places(fetched.data))).append_ms
         if self.source is TimeSource.INDEX and self.copy is not IndexCopy.OWN:
@@ -175,7 +175,7 @@ class Broker:
         return self._message_time(segment, -1) if self.source is TimeSource.MESSAGE else append_ms
 
     def _segment_for(self, data: Bytes, append_ms: int, now_ms: int, *, closes_index: bool) -> Segment:
-        """Return the segment that `data` belongs in; a new one where the rules want that."""
+        """Return the segment for `data`, a new one if the rules require a roll."""
         active = self.segments[-1]
         if not active.starts:
             return active
@@ -196,7 +196,7 @@ class Broker:
         segment.modified_ms = now_ms
 
     def _add_entry(self, segment: Segment, append_ms: int, offset: int) -> None:
-        """Add an index entry for a message if it is the first of its segment, or of its minute."""
+        """Add an index entry for a message that is the first of its segment or of its minute."""
         if self.source is not TimeSource.INDEX:
             return
         if not segment.entries or append_ms // MINUTE_MS > segment.entries[-1].append_ms // MINUTE_MS:
@@ -211,7 +211,7 @@ class Broker:
     # --- fetching
 
     def fetch(self, offset: int, *, follower: Broker | None = None) -> Fetched:
-        """Return messages from `offset` on, of one segment, up to `FETCH_BYTES`; the index entries for a follower only."""
+        """Return messages of one segment from `offset` on, up to `FETCH_BYTES`; only followers get index entries."""
         found = [segment for segment in self.segments if segment.base_offset <= offset < segment.end_offset]
         data, end = b"", offset
         if found:
@@ -232,7 +232,7 @@ class Broker:
         return Fetched(data, offset, end, tuple(entry for entry in self._entries() if first <= entry.offset < end))
 
     def replicate(self, follower: Broker, now_ms: int) -> None:
-        """Let a follower fetch, by responses as the draft lays them out, until it has everything; `now_ms` is by its clock."""
+        """Fetch for a follower, with the draft's responses, until it has everything. `now_ms` is by the follower's clock."""
         while True:
             start = follower.end_offset
             answer = self.fetch(start, follower=follower)
@@ -251,16 +251,16 @@ class Broker:
             yield from segment.entries
 
     def read(self) -> list[Message]:
-        """Return all messages as a consumer sees them."""
+        """Return all messages as consumers see them."""
         return [message for segment in self.segments for message in decode(self.option, segment.data)]
 
     # --- crashes
 
     def crash(self, now_ms: int, *, first_lost: int = 0, leader: Broker | None = None) -> None:
-        """Be killed, and recover at `now_ms`: what was appended is kept, but not what was only known in memory.
+        """Simulate a crash, and recover at `now_ms`: appended messages are kept, but state in memory is lost.
 
-        The indexes of segments from offset `first_lost` on are lost as well. A torn end is cut off, which touches the last
-        segment's file. `leader` is who the index is fetched from, if this replica does that.
+        The indexes of segments from offset `first_lost` on are lost, too. An incomplete end is truncated, which modifies the last
+        segment's file. `leader` is the replica from which the index is fetched, if this replica fetches it.
         """
         for segment in self.segments:
             segment.created_ms = now_ms
@@ -270,7 +270,7 @@ class Broker:
                 wanted = range(segment.base_offset, segment.end_offset)
                 segment.entries = [entry for entry in leader._entries() if entry.offset in wanted]
             elif segment.starts:
-                # All messages are met at one moment: the first one's entry, and the last one's of a finished segment.
+                # All messages get the same time: so only the first one, and a finished segment's last one, has an entry.
                 last = segment.end_offset - 1
                 segment.entries = [IndexEntry(now_ms, segment.base_offset)]
                 if segment is not self.segments[-1] and last > segment.base_offset:
@@ -282,7 +282,7 @@ class Broker:
             self.last_append_ms = self.largest_timestamp(active)
 
     def truncate_to(self, offset: int) -> None:
-        """Cut off the messages from `offset` on, and the index entries with them."""
+        """Truncate the messages from `offset` on, with their index entries."""
         while len(self.segments) > 1 and self.segments[-1].base_offset >= offset:
             self.segments.pop()
         active = self.segments[-1]
@@ -295,7 +295,7 @@ class Broker:
     # --- what the rules go by
 
     def first_time(self, segment: Segment) -> int:
-        """Return the time that rolling counts from."""
+        """Return the time from which rolling counts."""
         if self.source is TimeSource.MESSAGE:
             return self._message_time(segment, 0)
         if self.source is TimeSource.INDEX and segment.entries:
@@ -303,7 +303,7 @@ class Broker:
         return segment.created_ms
 
     def largest_timestamp(self, segment: Segment) -> int:
-        """Return the time that retention counts from."""
+        """Return the time from which retention counts."""
         if self.source is TimeSource.MESSAGE:
             return self._message_time(segment, -1)
         if self.source is TimeSource.INDEX and segment.entries:
@@ -315,7 +315,7 @@ class Broker:
         return decode_at(self.option, segment.data, segment.starts[index], ends[0]).append_ms
 
     def deletion_times(self, retention_ms: int) -> dict[int, int]:
-        """Return when each segment goes (ms), by base offset."""
+        """Return when each segment is deleted (ms), by base offset."""
         return deletion_times(
             [(segment.base_offset, segment.end_offset, len(segment.data)) for segment in self.segments],
             [self.largest_timestamp(segment) for segment in self.segments],
@@ -324,15 +324,15 @@ class Broker:
 
 
 def deletion_times(segments: Sequence[tuple[int, int, int]], largest_ms: Sequence[int], retention_ms: int) -> dict[int, int]:
-    """Return when the engine's rule (`retention.due`) lets each segment go, by base offset, were it asked every millisecond.
+    """Return when the engine's rule (`retention.due`) deletes each segment, by base offset, if it is checked every millisecond.
 
-    `segments` are (base offset, end offset, bytes); `largest_ms` what retention takes for each one's largest timestamp.
+    `segments` are (base offset, end offset, bytes). `largest_ms` are their largest timestamps as retention sees them.
     """
     config = LogConfig(retention_ms=retention_ms)
     facts = [SegmentFacts(*segment, is_last=index == len(segments) - 1) for index, segment in enumerate(segments)]
     by_base = {segment[0]: largest for segment, largest in zip(segments, largest_ms, strict=True)}
     gone: dict[int, int] = {}
-    # Something can only change a millisecond after some segment has reached its age.
+    # The result can only change in the millisecond after a segment has reached its age.
     for now_ms in sorted({largest + retention_ms + 1 for largest in largest_ms}):
         going = due(
             facts,

@@ -1,4 +1,4 @@
-"""Option 3's FetchResponse for replication: a partition's messages, and the time index entries that go with them.
+"""Option 3's FetchResponse for replication: a partition's messages with their time index entries.
 
     [TopicName [Partition ErrorCode HighwaterMarkOffset MessageSetSize MessageSet [TimeIndexEntry]]]
 
@@ -7,8 +7,8 @@
     ErrorCode            int16                      TimeIndexEntry       LogAppendTime int64, Offset int32
     [...]                int32 count, entries
 
-The draft does not say what the int32 offset of an entry counts from: an absolute offset does not fit, and a segment's base is
-not in the response. Here it counts from the offset that was fetched, and is negative for entries of messages before that. For
+The draft does not define the base of an entry's int32 offset. An absolute offset does not fit, and the response does not contain
+the segment's base offset. Here the offset is relative to the fetch offset, and negative for entries of earlier messages. For
 consumers the array is empty.
 """
 
@@ -25,11 +25,11 @@ _PARTITION = Struct(">ihqi")
 _ENTRY = Struct(">qi")
 
 INDEX_ENTRY_BYTES = _ENTRY.size
-"""LogAppendTime int64, Offset int32: in the file and in the response."""
+"""LogAppendTime int64, Offset int32: the format in the file and in the response."""
 
 
 class IndexEntry(NamedTuple):
-    """An entry of option 3's time index; the offset is absolute here."""
+    """An entry of option 3's time index. The offset is absolute here."""
 
     append_ms: int
     offset: int
@@ -47,7 +47,7 @@ class PartitionData(NamedTuple):
 
 
 def encode(data: PartitionData, fetch_offset: int) -> bytes:
-    """Return a response to a fetch from `fetch_offset` on."""
+    """Return a response to a fetch from `fetch_offset`."""
     name = data.topic.encode()
     head = _PARTITION.pack(data.partition, data.error_code, data.high_watermark, len(data.message_set))
     entries = b"".join([_ENTRY.pack(append_ms, offset - fetch_offset) for append_ms, offset in data.entries])
@@ -56,7 +56,7 @@ def encode(data: PartitionData, fetch_offset: int) -> bytes:
 
 
 def decode(response: bytes, fetch_offset: int) -> PartitionData:
-    """Return what a response of one partition says. Raises InvalidRecordError for one that is cut off or has more in it."""
+    """Decode a response with one partition. Raise InvalidRecordError if it is cut off or has extra bytes."""
     name_at = _COUNT.size + _NAME.size
     if len(response) < name_at:
         raise InvalidRecordError("fetch response cut off", found=f"{len(response)} bytes")

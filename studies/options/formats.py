@@ -1,24 +1,24 @@
-"""The message formats that KIP-32 (draft 31) proposes, as bytes that can be written and read.
+"""Encoders and decoders for the message formats that KIP-32 (draft 31) proposes.
 
     field            bytes   before   option 1   option 2   option 3
-    Offset           8       x        x          x          x           the broker's; under no checksum
+    Offset           8       x        x          x          x           the broker's; not covered by the checksum
     MessageSize      4       x        x          x          x           bytes of what follows
     Crc              4       x        x          x          x           CRC-32 from Magic on, as in v0 and v1
-    Magic            1       0        1          1          1           all options are "1": which one is agreed beforehand
+    Magic            1       0        1          1          1           1 for every option: reader and writer must agree on one
     Attributes       1       x        x          x          x           bits 0-2: codec
     CreateTime       8       -        x          -          x           the producer's, never changed
     LogAppendTime    8       -        x          x          -           the broker's; -1 from a producer
     KeyLength, Key   4 + n   x        x          x          x           length -1 is null
     ValueLength, Value
 
-The draft lists the size before the offset. Here both stand as in Kafka's files, offset first, so that formats are compared in one
-order of fields: a codec packs the same content differently in another, by more than the times that the options are about.
-"Before" is v0, byte for byte, and option 3 is v1.
+The draft lists the size before the offset. Here the offset comes first, as in Kafka's files, so that all formats have the same
+field order. With another order a codec would produce other sizes, and the difference would exceed that of the timestamps.
+"Before" is exactly v0, and option 3 is v1.
 
 A compressed wrapper holds messages in its value, with offsets 0, 1, 2... (KIP-31), and carries the last one's offset, the
 CreateTime of the *first* one and the *latest* LogAppendTime inside. A producer sends -1 as LogAppendTime everywhere; the broker
-sets the wrapper's only (`assign`), which needs no recompression, and an inner -1 stands for the wrapper's. None of this is in
-any file of Kafka's: it is here to be measured.
+sets the wrapper's only (`assign`), which needs no recompression, and an inner -1 means the wrapper's time. Kafka never
+wrote these formats: they exist here to be measured.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _INT32 = Struct(">i")
 _INT64 = Struct(">q")
 
 ENTRY_BYTES = 12
-"""Offset and MessageSize."""
+"""The bytes of Offset and MessageSize."""
 
 _TIMES_AT = ENTRY_BYTES + 6
 
 
 class Option(enum.Enum):
-    """Which times a message carries. The value is how tables call it."""
+    """The timestamps that a message carries. The value is the name in tables."""
 
     BEFORE = "before"
     BOTH = "option 1"
@@ -63,16 +63,16 @@ class Option(enum.Enum):
 
     @property
     def fixed_bytes(self) -> int:
-        """Size of a message with neither key nor value."""
+        """The size of a message without key and value, in bytes."""
         return _TIMES_AT + 8 * (self.has_create_time + self.has_append_time) + 8
 
 
 OPTIONS = (Option.BOTH, Option.APPEND_TIME, Option.CREATE_TIME)
-"""The draft's own."""
+"""The options of the draft."""
 
 
 class Message(NamedTuple):
-    """One message. Times in epoch ms; -1 where the format has none, or nobody has set it yet."""
+    """One message. Times are in epoch ms; -1 if the format has no such field or it was not set yet."""
 
     offset: int
     create_ms: int
@@ -80,11 +80,11 @@ class Message(NamedTuple):
     key: bytes | None
     value: bytes | None
     codec: Codec = Codec.NONE
-    """Of a wrapper: how its value is compressed."""
+    """The codec of a wrapper's value."""
 
 
 def encode(option: Option, message: Message) -> bytes:
-    """Return a message as bytes; times that the format has no field for are dropped."""
+    """Encode a message. Times without a field in the format are dropped."""
     parts = [bytes((0 if option is Option.BEFORE else 1, message.codec))]
     if option.has_create_time:
         parts.append(_INT64.pack(message.create_ms))
@@ -99,9 +99,9 @@ def encode(option: Option, message: Message) -> bytes:
 
 
 def encode_set(option: Option, messages: Sequence[Message], codec: Codec = Codec.NONE) -> bytes:
-    """Return messages one behind the other, or with a codec inside one wrapper. Offsets must grow.
+    """Return the concatenated messages, or with a codec one wrapper that contains them. Offsets must increase.
 
-    Raises InvalidArgumentError for a wrapper of nothing.
+    Raise InvalidArgumentError for an empty wrapper.
     """
     if codec is Codec.NONE:
         return b"".join([encode(option, message) for message in messages])
@@ -115,7 +115,7 @@ def encode_set(option: Option, messages: Sequence[Message], codec: Codec = Codec
 
 
 def places(data: Bytes) -> Iterator[tuple[int, int]]:
-    """Yield where each message of a set, wrapper or not, begins and ends. Raises InvalidRecordError for one that is cut off."""
+    """Yield where each message of a set, wrapper or not, begins and ends. Raise InvalidRecordError for an incomplete one."""
     position = 0
     while position < len(data):
         if len(data) - position < ENTRY_BYTES:
@@ -130,7 +130,7 @@ def places(data: Bytes) -> Iterator[tuple[int, int]]:
 
 
 def decode_at(option: Option, data: Bytes, position: int, end: int) -> Message:
-    """Return the message, or wrapper, at `data[position:end]`. Raises CorruptBatchError, InvalidRecordError."""
+    """Return the message, or wrapper, at `data[position:end]`. Raise CorruptBatchError, InvalidRecordError."""
     (crc,) = _UINT32.unpack_from(data, position + ENTRY_BYTES)
     if zlib.crc32(memoryview(data)[position + ENTRY_BYTES + 4 : end]) != crc:
         raise CorruptBatchError("message checksum does not match", position=position)
@@ -159,7 +159,7 @@ def decode_at(option: Option, data: Bytes, position: int, end: int) -> Message:
 
 
 def decode(option: Option, data: Bytes) -> Iterator[Message]:
-    """Yield the messages of a set, those of wrappers one by one, with absolute offsets and the times that a reader sees.
+    """Yield the messages of a set, including those inside wrappers, with absolute offsets and the times that a reader sees.
 
     Raises CorruptBatchError, InvalidRecordError, DecompressionError.
     """
@@ -183,10 +183,10 @@ def _unwrapped(option: Option, wrapper: Message) -> Iterator[Message]:
 
 
 def assign(option: Option, data: bytearray, base_offset: int, append_ms: int) -> int:
-    """Do what a leader does with a produce request, in place: offsets from `base_offset` on, LogAppendTime where there is one.
+    """Modify a produce request in place as a leader does: set offsets from `base_offset` on, and LogAppendTime if it has a field.
 
-    Returns how many messages these are. A wrapper is looked into only to count; its bytes inside stay. With option 3 only the
-    offset is written, so the checksum stays as well. Before KIP-31 offsets inside a wrapper were absolute: what `BEFORE` costs
+    Return the number of messages. A wrapper is decompressed only for counting; its inner bytes stay. With option 3 only the
+    offset is written, so the checksum stays, too. Before KIP-31, offsets inside a wrapper were absolute. So the cost of `BEFORE`
     with compression is measured on the real v0 (`migration`), not here.
     """
     offset = base_offset

@@ -1,8 +1,8 @@
-"""The article's "good things" about LogAppendTime and CreateTime, on topics of either type of the storage engine.
+"""The article's "good things" about LogAppendTime and CreateTime, measured on the storage engine with topics of both types.
 
-The same messages arrive twice, with small latencies and with the case's: what changes? "Deterministic" is taken at its word: a
-message is kept for retention.ms and at most one segment.ms more, counted from its append, whatever the latencies; and segments
-begin at the same messages. A last case puts one timestamp of next year into the log.
+The same messages arrive twice, once with small latencies and once with the case's, and the results are compared. "Deterministic"
+is taken literally. Whatever the latencies, a message is kept for retention.ms after its append and at most one segment.ms longer,
+and segments begin at the same messages. A last case puts one timestamp of next year into the log.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ PART = "good things"
 
 SEED = 3204
 HOURS = 48
-"""How long messages are made: long enough for those of today and those of yesterday to meet."""
+"""For how long messages are created: long enough that messages of today and of yesterday meet."""
 AHEAD_MS = 365 * DAY_MS
 FUTURE = "one timestamp of next year"
 LATENCIES: Mapping[str, Latency] = {"pattern 2": LARGE_LATENCY, "pattern 3": MIXED_LATENCY, FUTURE: SMALL_LATENCY}
 
 
 def cases(scale: float) -> list[Case]:
-    """Return the case: `LATENCIES` are the measurements' cases."""
+    """Return the cases: one for each of `LATENCIES`."""
     return [Case(PART, "all patterns", {"records": max(200, int(3_000 * scale)), "seed": SEED})]
 
 
@@ -48,7 +48,7 @@ def workload(pattern: str, records: int) -> Workload:
 
 
 def messages_of(pattern: str, records: int) -> Messages:
-    """Return a pattern's messages as they arrive."""
+    """Return a pattern's messages in order of arrival."""
     messages = generate(workload(pattern, records))
     if pattern == FUTURE:
         messages.create_ms[len(messages) // 3] += AHEAD_MS
@@ -56,23 +56,23 @@ def messages_of(pattern: str, records: int) -> Messages:
 
 
 class Cut(NamedTuple):
-    """How a log was cut: for each message, by number."""
+    """The segments of a log and the deletion times of its messages, by message number."""
 
     first_numbers: tuple[int, ...]
-    """Of each segment, its first message."""
+    """The first message of each segment."""
     lengths: tuple[int, ...]
     after_append_ms: np.typing.NDArray[np.int64]
-    """When it goes, less its append and retention.ms."""
+    """Deletion time minus append time minus retention.ms."""
     after_made_ms: np.typing.NDArray[np.int64]
-    """When it goes, less its making and retention.ms."""
+    """Deletion time minus creation time minus retention.ms."""
     longest_ms: int
-    """Longest time between the first and the last append of a segment."""
+    """The longest time between the first and the last append of a segment."""
     steps_back: int
-    """How often a batch's timestamp is below the one's before it."""
+    """How often a batch's timestamp is lower than that of the batch before it."""
 
 
 def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
-    """Run each pattern's messages on topics of both types, beside the same messages with small latencies."""
+    """Run each pattern's messages on topics of both types, and compare with the same messages at small latencies."""
     records = int(case.parameters["records"])
     small = generate(Workload("good things, small", SEED, records, HOURS * HOUR_MS / records, SMALL_LATENCY))
     for pattern in LATENCIES:
@@ -86,7 +86,7 @@ def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
 
 
 def judge(first: Cut, second: Cut) -> Iterator[tuple[str, float, str]]:
-    """Compare the run of small latencies with the other one."""
+    """Compare the run with small latencies with the other one."""
     same = set(first.first_numbers) & set(second.first_numbers)
     yield "segments, small latency", len(first.lengths), "segments"
     yield "segments", len(second.lengths), "segments"
@@ -105,7 +105,7 @@ def judge(first: Cut, second: Cut) -> Iterator[tuple[str, float, str]]:
 
 
 def run(timestamp_type: str, messages: Messages, folder: Path) -> Cut:
-    """Append the messages to a topic, and see how they lie and when they go."""
+    """Append the messages to a topic, and record its segments and deletion times."""
     properties: dict[str, str | int] = {
         "message.timestamp.type": timestamp_type,
         "segment.ms": SEGMENT_MS,

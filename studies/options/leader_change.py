@@ -1,8 +1,8 @@
 """KIP-32's corner case of LogAppendTime: a new leader whose clock is behind the old one's.
 
-Broker 0 leads, broker 1 follows; half way broker 0 fails, and broker 1 leads with a clock that is `BEHIND_MS` behind. On the real
-engine, with the KIP's rule (the later of the last append time and the clock) and with Kafka's plain clock
-(`tidelog.log.append.time.monotonic=false`), and on option 1's broker.
+Broker 0 leads and broker 1 follows. Halfway broker 0 fails, and broker 1 becomes the leader with a clock that is `BEHIND_MS`
+behind. This runs on the real engine with the KIP's rule (the later of the last append time and the clock), with Kafka's plain
+clock (`tidelog.log.append.time.monotonic=false`), and on option 1's broker.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
 
 
 def judge(times: Sequence[int], arrival_ms: Sequence[int]) -> Iterator[tuple[str, float, str]]:
-    """Say how append times, in the log's order, behave: `arrival_ms` is when each message was really appended."""
+    """Measure how append times behave in log order. `arrival_ms` is when each message was really appended."""
     steps = np.diff(np.array(times, np.int64))
     yield "steps back", float(np.count_nonzero(steps < 0)), "messages"
     yield "largest step back", float(max(0, -int(steps.min()))), "ms"

@@ -8,10 +8,10 @@
 | fetch v2 (knows v0 and v1) | | |
 
 A produce cell is `records.validation` on a request of that format, for a topic of that format; a fetch cell is
-`records.conversion.down_convert` on what lies on the disk. Bytes that come out as they are could be sent without a copy.
-Processor time is measured beside the cheapest cell of its kind; the requests themselves, on a wire, come with the broker.
+`records.conversion.down_convert` on the stored bytes. Unchanged bytes could be sent without a copy. Processor time is compared
+with the cheapest cell of the same kind. Requests over the network are not part of this study.
 
-The start of phase 2, when a segment holds both formats, is a cell of its own.
+The start of phase 2, when a segment holds both formats, is a separate cell.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ VALUE_BYTES = 100
 BASE_OFFSET = 1_000
 PHASES = {"phase 1: v0 on disk": 0, "phase 2: v1 on disk": 1}
 REQUESTS = {"v1": 0, "v2": 1}
-"""Which message format a request's version carries: produce and fetch v1 know v0, v2 knows v1 as well."""
+"""The message format of a request's version: produce and fetch v1 know v0; v2 knows v1 as well."""
 
 
 class Cell(NamedTuple):
-    """A cell of the plan: subject, and what the draft says of it."""
+    """A cell of the plan: its subject, and the draft's claim."""
 
     subject: str
     disk: int
     kind: str
     magic: int
     converts: bool
-    """What the draft says: whether messages are rebuilt (and recompressed)."""
+    """The draft's claim: whether messages are rebuilt (and recompressed)."""
 
 
 CELLS = tuple(
@@ -66,13 +66,13 @@ MIXED = "start of phase 2: both on disk, fetch v1"
 
 
 def cases(scale: float) -> list[Case]:
-    """Return the case; `repeats` is how often a cell is timed."""
+    """Return the case. `repeats` is how often a cell is timed."""
     repeats = max(3, int(15 * scale))
     return [Case(PART, "all cells", {"messages": sizes.MESSAGES, "value bytes": VALUE_BYTES, "repeats": repeats})]
 
 
 def measure(case: Case) -> Iterator[Measurement]:
-    """Measure the cells with each codec, which are the measurements' cases."""
+    """Measure the cells with each codec; each codec is a case."""
     for codec_name in sizes.CODECS:
         yield from _measure_codec(codec_name, int(case.parameters["repeats"]))
 
@@ -96,7 +96,7 @@ def _measure_codec(codec_name: str, repeats: int) -> Iterator[Measurement]:
 
 
 def request(magic: int, codec: Codec, base_offset: int = 0) -> bytes:
-    """Return a produce request's message set; with a base offset, a set as it lies on the disk."""
+    """Return a produce request's message set, or with a base offset the set as it is stored."""
     records = sizes.records(*sizes.content(VALUE_BYTES))
     return bytes(
         build_message_set([record._replace(offset=base_offset + record.offset) for record in records], magic, codec=codec)
@@ -104,7 +104,7 @@ def request(magic: int, codec: Codec, base_offset: int = 0) -> bytes:
 
 
 def produce(cell: Cell, codec: Codec) -> Callable[[], float]:
-    """Return what validates a request, and says whether it was rebuilt (1) or patched in place (0)."""
+    """Return a function that validates a request, and reports whether it was rebuilt (1) or patched in place (0)."""
     sent = request(cell.magic, codec)
     rules = ValidationRules(magic=cell.disk)
 
@@ -118,7 +118,7 @@ def produce(cell: Cell, codec: Codec) -> Callable[[], float]:
 
 
 def fetch(disk: int, magic: int, codec: Codec) -> Callable[[], float]:
-    """Return what answers a fetch from the disk, and says whether bytes changed (1) or could go out as they are (0)."""
+    """Return a function that answers a fetch, and reports whether bytes changed (1) or could be sent unchanged (0)."""
     stored = request(disk, codec, BASE_OFFSET)
 
     def works() -> float:
@@ -128,13 +128,13 @@ def fetch(disk: int, magic: int, codec: Codec) -> Callable[[], float]:
 
 
 def copy(disk: int, codec: Codec) -> Callable[[], float]:
-    """Return what stands for sending stored bytes without looking at them: one copy, where a broker would need none."""
+    """Return a stand-in for sending stored bytes without reading them: one copy, although a broker would need none."""
     stored = memoryview(request(disk, codec, BASE_OFFSET))
     return lambda: float(len(bytes(stored)))
 
 
 def mixed(codec: Codec) -> float:
-    """Return the share of bytes that a fetch v1 changes where a segment holds as many v0 as v1 messages."""
+    """Return the share of bytes that fetch v1 changes if a segment holds equally many v0 and v1 messages."""
     old = request(0, codec, BASE_OFFSET)
     new = request(1, codec, BASE_OFFSET + sizes.MESSAGES)
     stored = old + new

@@ -1,14 +1,14 @@
-"""What can be done with the times that a consumer sees: mirroring, windows by event time, latency and lag (on `pipeline`).
+"""What a consumer can compute from the timestamps: windows by event time, latency and lag, also after mirroring (`pipeline`).
 
 | quantity | truth | computed from |
 |---|---|---|
-| window | the minute in which the message was made | CreateTime; where there is none, LogAppendTime in its place |
-| end-to-end latency | consumed - made | consumed - CreateTime, or LogAppendTime in its place |
-| lag in time | consumed - appended | consumed - LogAppendTime, or CreateTime in its place |
-| first hop, told by cluster 1's broker | appended there - made | its clock - the request's CreateTime, or none |
-| second hop, told by cluster 2's | appended there - appended in cluster 1 | its clock - the request's LogAppendTime, or none |
+| window | the minute in which the message was created | CreateTime, or LogAppendTime if there is none |
+| end-to-end latency | consumed - created | consumed - CreateTime, or LogAppendTime if there is none |
+| lag in time | consumed - appended | consumed - LogAppendTime, or CreateTime if there is none |
+| first hop, by cluster 1's broker | appended there - created | its clock - the request's CreateTime, or none |
+| second hop, by cluster 2's broker | appended there - appended in cluster 1 | its clock - the request's LogAppendTime, or none |
 
-Consumers' clocks are right here. They read `CONSUMER_DELAY_MS` after the append on average, exponentially.
+Consumers' clocks are right here. They read a message `CONSUMER_DELAY_MS` after the append on average (exponential).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ LATENCIES: dict[str, Latency] = {
 }
 SHORTEST = "25 ms"
 WRONG_CLOCKS = "25 ms, wrong clocks"
-"""1 % of the messages say a time that is ten minutes ahead."""
+"""1 % of the messages have a timestamp that is ten minutes ahead."""
 
 CASES = (*LATENCIES, WRONG_CLOCKS)
 
@@ -71,7 +71,7 @@ def workload(case: Case) -> Workload:
 
 
 def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
-    """Run all subjects through both clusters, and tell what their consumers can make of it."""
+    """Run all subjects through both clusters, and measure what their consumers can compute."""
     messages = generate(workload(case))
     copied = mirrored(messages, MIRROR_LATENCY, SEED + 1)
     made = pipeline.by_number(messages.numbers, messages.made_ms)
@@ -95,9 +95,9 @@ Found = Iterator[tuple[str, float, str]]
 
 
 def _steps(subject: str, run: pipeline.Pipeline, said: Int64s) -> str:
-    """Return (CreateTime, LogAppendTime) of the first message at the four steps of the draft, by the names that it gives them.
+    """Return (CreateTime, LogAppendTime) of the first message at the draft's four steps, by the draft's names.
 
-    "-" stands for a field that the format does not have.
+    "-" marks a field that the format does not have.
     """
     source, target = run.source, run.target
     names = {int(said[0]): "T0", int(source.appended_ms[0]): "T1", int(target.appended_ms[0]): "T2", NO_TIMESTAMP: "-1"}
@@ -155,7 +155,7 @@ def _latency(run: pipeline.Pipeline, made: Int64s, delay: Int64s) -> Found:
     yield "lag in time, truth", float(np.mean(delay)), "ms"
     yield "lag in time computable", _share(source.append_ms >= 0), "share"
     yield "lag in time, mean error", float(np.mean(np.abs((consumed - append) - delay))), "ms"
-    # Brokers of the options: what a request carries when it arrives.
+    # The options' brokers know what a request carries when it arrives.
     carries_create, carries_append = source.incoming_create_ms >= 0, target.incoming_append_ms >= 0
     yield "first hop computable", _share(carries_create), "share"
     yield "second hop computable", _share(carries_append), "share"

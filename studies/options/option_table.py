@@ -1,7 +1,7 @@
-"""KIP-32's comparison of its options, cell by cell: what the draft says of it, and what came out.
+"""KIP-32's comparison of its options, cell by cell: the draft's claim and the measured result.
 
-The first three columns are the draft's options, then its "comparison" column, then KIP-32 as it was accepted, which the draft
-does not have. Verdicts follow from the numbers; nothing here is decided beforehand.
+The first three columns are the draft's options, followed by its "comparison" column. The last column, not in the draft, is KIP-32
+as it was accepted. Verdicts follow from the numbers; none is fixed in advance.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ DRAFTED, LATE_TOO, REBUILT = (
 CREATE, APPEND = "accepted: CreateTime", "accepted: LogAppendTime"
 
 LATENCY = "1 min"
-"""The latency that cells about windows and latencies are read at; the tables of their own have all."""
+"""The latency for the cells about windows and latencies; the separate tables have all latencies."""
 
 
 def verdict(holds: bool, *more: bool) -> Verdict:
-    """Confirmed if all of it holds, refuted if none does, else in part."""
+    """Return "confirmed" if all conditions hold, "refuted" if none does, otherwise "in part"."""
     every = (holds, *more)
     return Verdict.CONFIRMED if all(every) else Verdict.PARTLY if any(every) else Verdict.REFUTED
 
@@ -36,7 +36,7 @@ def percent(share: float) -> str:
 
 
 class Worst(NamedTuple):
-    """The largest errors of a subject over some kinds of replicas, ms."""
+    """The largest errors of a subject over some kinds of replicas, in ms."""
 
     late: float
     early: float
@@ -55,7 +55,7 @@ class Worst(NamedTuple):
 
 
 def retention_worst(m: Measurements, subject: str, roles: tuple[str, ...] = replicas.ROLES) -> Worst:
-    """Return by how much segments go too late and too early, at most."""
+    """Return how much too late and too early segments are deleted, at most."""
     return Worst(
         max(m.value(replicas.RETENTION, role, subject, "kept too long, most") for role in roles),
         max(m.value(replicas.RETENTION, role, subject, "deleted too early, most") for role in roles),
@@ -63,7 +63,7 @@ def retention_worst(m: Measurements, subject: str, roles: tuple[str, ...] = repl
 
 
 def rolling_worst(m: Measurements, subject: str, roles: tuple[str, ...] = replicas.ROLES) -> float:
-    """Return by how much a segment goes on for too long, at most (ms)."""
+    """Return how much too long a segment stays active, at most (ms)."""
     return max(m.value(replicas.ROLLING, role, subject, "overdue, most") for role in roles)
 
 

@@ -1,4 +1,4 @@
-"""The tables behind the comparison, each with all that was measured for it."""
+"""The tables behind the comparison, with all measurements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHOWN_SIZES = (0, 16, 100, 1024)
 
 
 def size_tables(m: Measurements) -> list[Table]:
-    """Return a table for each codec: bytes of a message by format and size of its value."""
+    """Return a table for each codec: bytes per message by format and value size."""
     tables = []
     for codec in sizes.CODECS:
         rows: list[tuple[Cell, ...]] = []
@@ -48,7 +48,7 @@ def _index_bytes(m: Measurements) -> float:
 
 
 def size_claims(m: Measurements) -> Table:
-    """Return what the draft says about overhead, and what it comes to."""
+    """Return the draft's claims about overhead, with the measured values."""
 
     def more(codec: str, name: str, value_bytes: int) -> float:
         metric = f"bytes a message, {value_bytes} B"
@@ -95,7 +95,7 @@ def size_claims(m: Measurements) -> Table:
 
 
 def mirror_table(m: Measurements) -> Table:
-    """Return the draft's four steps, as they came out."""
+    """Return the draft's four steps, with the measured values."""
     case = observed.SHORTEST
     rows: list[tuple[Cell, ...]] = []
     for subject in pipeline.SUBJECTS:
@@ -168,7 +168,7 @@ def window_table(m: Measurements) -> Table:
 
 
 def latency_table(m: Measurements) -> Table:
-    """Return how far latencies and lags are off that consumers compute."""
+    """Return the errors of the latencies and lags that consumers compute."""
     rows = []
     for subject in pipeline.SUBJECTS:
         cells: list[Cell] = [subject]
@@ -204,7 +204,7 @@ def latency_table(m: Measurements) -> Table:
 
 
 def migration_table(m: Measurements) -> Table:
-    """Return the migration plan's cells: converted or not, and what that costs."""
+    """Return the migration plan's cells: whether messages are converted, and what that costs."""
     codecs = [codec for codec in sizes.CODECS if codec != "uncompressed"]
     rows: list[tuple[Cell, ...]] = []
     for cell in migration.CELLS:
@@ -246,7 +246,7 @@ def migration_table(m: Measurements) -> Table:
 
 
 def good_things_table(m: Measurements) -> Table:
-    """Return the article's lists, each line with what came out."""
+    """Return the article's lists, each line with its result."""
 
     def value(case: str, subject: str, metric: str) -> float:
         return m.value(good_things.PART, case, subject, metric)

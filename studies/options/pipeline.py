@@ -1,10 +1,10 @@
-"""Two clusters with a mirror between them: which time a consumer can see, and what it can compute from that.
+"""Two clusters with a mirror between them: which timestamps a consumer sees, and what it can compute from them.
 
-A run produces the messages into cluster 1, copies them into cluster 2 as a mirror maker does (a consumer and a producer; brokers
-do not tell it from others), and reads both. What a consumer sees of a message is `Seen`. Options run on `broker.Broker` and
-their bytes; "accepted" on the storage engine, as topics of either type:
+A run produces the messages to cluster 1, copies them to cluster 2 like MirrorMaker (which brokers see as a normal consumer and
+producer), and reads both. `Seen` is what a consumer sees of a message. Options run on `broker.Broker` with their
+own formats. "Accepted" runs on the storage engine, with topics of both types:
 
-| subject | the mirror hands on |
+| subject | the mirror forwards |
 |---|---|
 | accepted: CreateTime | the record's timestamp |
 | accepted: LogAppendTime | the record's timestamp, which is cluster 1's append time: Kafka's consumer has no other |
@@ -38,7 +38,7 @@ from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
 
 PAYLOAD_TIME_BYTES = 8
-"""What option 2's applications put in front of their values: CreateTime, int64."""
+"""CreateTime (int64), which option 2's applications put in front of their values."""
 
 HANDED_ON = "accepted: LogAppendTime, create time handed on"
 ACCEPTED: Mapping[str, str] = {
@@ -51,24 +51,24 @@ PAYLOAD = "option 2, CreateTime in the payload"
 SUBJECTS = (*MODELS, PAYLOAD, *ACCEPTED)
 
 REQUEST_MESSAGES = 1
-"""A request waits for its last message: more of them would add a latency that is none of the pipeline's."""
+"""Messages per request. A request waits for its last message, so more would add latency that is not the pipeline's."""
 
 
 class Seen(NamedTuple):
-    """What a consumer of one cluster sees, by the messages' numbers; times in epoch ms, -1 for none."""
+    """What a consumer of one cluster sees, by message number. Times are in epoch ms, -1 for none."""
 
     create_ms: Int64s
     append_ms: Int64s
     appended_ms: Int64s
-    """The truth: when the cluster's leader appended it."""
+    """The truth: when the cluster's leader appended the message."""
     indexed_ms: Int64s
-    """What the broker can tell from option 3's time index: the last entry at or before the message; -1 for none."""
+    """The broker's knowledge from option 3's time index: the last entry at or before the message; -1 for none."""
     incoming_create_ms: Int64s
     """The CreateTime that the request carried."""
     incoming_append_ms: Int64s
     """The LogAppendTime that the request carried: -1 from an application, the first cluster's from a mirror."""
     size_bytes: int
-    """Of the cluster's log."""
+    """The offset in the cluster's log."""
 
 
 class Pipeline(NamedTuple):
@@ -77,11 +77,11 @@ class Pipeline(NamedTuple):
     source: Seen
     target: Seen
     replicas_differ: int
-    """Messages of either cluster whose times, as consumers see them, differ between leader and follower."""
+    """The number of messages on both clusters whose times differ between leader and follower, as consumers see them."""
 
 
 class Engines:
-    """A leader and a follower of the storage engine, for one topic after the other: an outcome needs a topic, not a broker."""
+    """A leader and a follower of the storage engine, reused for one topic after the other."""
 
     def __init__(self, work_dir: Path, start_ms: int) -> None:
         self._stack = ExitStack()
@@ -109,7 +109,7 @@ class Engines:
 
 
 def run(subject: str, messages: Messages, copied: Messages, engines: Engines) -> Pipeline:
-    """Send `messages` through cluster 1, and on to cluster 2, where they arrive as `copied` says."""
+    """Send `messages` through cluster 1, and on to cluster 2, where they arrive at the times in `copied`."""
     if subject in MODELS or subject == PAYLOAD:
         option = MODELS.get(subject, Option.APPEND_TIME)
         in_payload = subject == PAYLOAD
@@ -123,10 +123,10 @@ def run(subject: str, messages: Messages, copied: Messages, engines: Engines) ->
     handed_on = source.create_ms if subject == HANDED_ON else shown
     target, more = _through_engine(ACCEPTED[subject], copied, handed_on[copied.numbers], engines)
     if subject != HANDED_ON:
-        # Kafka's consumer sees one time. What lies in v2's deltas is only told where it is made use of.
+        # Kafka's consumer sees one time. The time in v2's deltas is used only for the subject that forwards it.
         source, target = _without_hidden(source), _without_hidden(target)
         if ACCEPTED[subject] == LOG_APPEND_TIME:
-            # The mirror's requests carry cluster 1's append time where the format has a CreateTime.
+            # The mirror's requests carry cluster 1's append time if the format has a CreateTime.
             target = target._replace(incoming_append_ms=target.incoming_create_ms)
     return Pipeline(source, target, differ + more)
 
@@ -141,9 +141,9 @@ def _without_hidden(seen: Seen) -> Seen:
 def _through_model(
     option: Option, messages: Messages, create_ms: Int64s, append_ms: Int64s, in_payload: bool
 ) -> tuple[Seen, int]:
-    """Append the messages, whose requests carry these times, at their arrival; return what is seen, and replicas' differences.
+    """Append the messages at their arrival, with requests that carry these times. Return what consumers see, and the differences.
 
-    With `in_payload` applications put CreateTime behind the number that each value begins with, and read it there.
+    With `in_payload` applications put CreateTime into the value, after the message number, and read it from there.
     """
     start_ms = int(messages.arrival_ms[0])
     leader, follower = (
@@ -197,7 +197,7 @@ def by_number(numbers: Int64s, values: list[int] | Int64s) -> Int64s:
 
 
 def _through_engine(timestamp_type: str, messages: Messages, create_ms: Int64s, engines: Engines) -> tuple[Seen, int]:
-    """Append the messages with these timestamps to the engine, as leader and follower, and read them back."""
+    """Append the messages with these timestamps to the engine, on leader and follower, and read them back."""
     leader, follower = engines.new_topic(timestamp_type)
     clock = engines.clock
     values = _values(messages)
@@ -229,7 +229,7 @@ def _through_engine(timestamp_type: str, messages: Messages, create_ms: Int64s, 
 
 
 def _values(messages: Messages) -> list[bytes]:
-    """Return the values, as the workload makes them: a mirror does not change them."""
+    """Return the workload's values, which a mirror does not change."""
     columns = Columns(names=("value",))
     batch = build_batch(messages)
     for header in iter_headers(batch):
@@ -240,7 +240,7 @@ def _values(messages: Messages) -> list[bytes]:
 
 
 def _read(log: PartitionLog) -> tuple[Int64s, Int64s, Int64s]:
-    """Return each record's number, CreateTime and LogAppendTime (-1 for none), in the log's order."""
+    """Return each record's number, CreateTime and LogAppendTime (-1 for none), in log order."""
     data = bytes(log.read(0, 1 << 30).data)
     columns = Columns(names=("timestamp", "timestamp_type", "create_time", "value"))
     for header in iter_headers(data):

@@ -1,4 +1,4 @@
-"""The chapter: what the draft asks, what came out, the tables and plots in the order of reading."""
+"""The chapter: the draft's questions, the results, and the tables and plots in reading order."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _findings(m: Measurements) -> tuple[str, ...]:
 
 
 def _second_time(m: Measurements) -> float:
-    """Return what option 1 takes more than option 3 where a wrapper is compressed, at most (bytes a message)."""
+    """Return by how much option 1 exceeds option 3 with a compressed wrapper, at most (bytes per message)."""
     return max(
         m.value(sizes.PART, codec, OPTION_1, metric) - m.value(sizes.PART, codec, OPTION_3, metric)
         for codec in ("gzip", "lz4")
@@ -151,7 +151,7 @@ def _second_time(m: Measurements) -> float:
 
 
 def overhead_plot(m: Measurements) -> Plot:
-    """Return the overhead over v0 by size of the values."""
+    """Return the overhead over v0 by value size."""
     shown = [value_bytes for value_bytes in sizes.VALUE_BYTES if value_bytes]
     return Plot(
         "options-overhead-plot",

@@ -10,7 +10,7 @@ from studies.quantities import show_millis
 
 
 def retention_table(m: Measurements) -> Table:
-    """Return by how much segments go too late or too early on each kind of replica."""
+    """Return by how much segments are deleted too late or too early on each kind of replica."""
     rows = []
     for subject in replicas.SUBJECTS:
         worst = [
@@ -35,7 +35,7 @@ def retention_table(m: Measurements) -> Table:
 
 
 def rolling_table(m: Measurements) -> Table:
-    """Return how segments of each kind of replica compare with the leader's."""
+    """Return how the segments of each kind of replica compare with the leader's."""
     rows = []
     for subject in replicas.SUBJECTS:
         cells: list[Cell] = [subject]
@@ -65,7 +65,7 @@ def _replica_assumption() -> str:
 
 
 def leader_table(m: Measurements) -> Table:
-    """Return the corner case of a slower new leader."""
+    """Return the corner case of a new leader with a slower clock."""
     case = "clock behind"
 
     def value(subject: str, metric: str) -> float:

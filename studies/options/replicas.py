@@ -1,19 +1,19 @@
-"""Retention and rolling on every kind of replica, under each option and under what Kafka accepted.
+"""Retention and rolling on every kind of replica, under each option and under KIP-32 as accepted.
 
 | replica | |
 |---|---|
-| leader | appends what producers send |
+| leader | appends produce requests |
 | follower | fetches after each append, `FOLLOWER_LAG_MS` later, by a clock that is `FOLLOWER_SKEW_MS` off |
-| new copy | made by a reassignment after three quarters of the time, then a follower like the other |
+| new copy | created by a reassignment after three quarters of the time, then a follower like the other |
 | after a crash | a follower, killed after half the time; the active segment's index is lost |
 | ..., all indexes lost | the same, but no index survives |
-| alone after a crash | a leader without followers, killed likewise; it has nobody to fetch an index from |
+| alone after a crash | a leader without followers, killed in the same way; it has no replica to fetch an index from |
 
-The truth of a message is the time of its first append, by the leader's clock. A segment ought to go `RETENTION_MS` after its last
-message's, and a new one ought to begin when more than `SEGMENT_MS` have passed since the first one's.
+A message's true time is its first append by the leader's clock. A segment should be deleted `RETENTION_MS` after its last
+message's true time. A new one should begin when more than `SEGMENT_MS` have passed since its first message's true time.
 
-Options run on `broker.Broker`. "Accepted" is KIP-32 as it came to be: topics of either timestamp type on the storage engine,
-with crashes as copies of the folder while it is written, and forecasts by the engine's own rules.
+Options run on `broker.Broker`. "Accepted" is KIP-32 as released: topics of both timestamp types on the storage engine. A crash is
+a copy of the folder while it is written. The engine's own rules forecast the deletions.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ PARTS = (RETENTION, ROLLING)
 ALL_MODELS = "all options"
 
 WORKLOADS = "workloads"
-"""The part under which every case tells its workload, for the chapter's assumptions."""
+"""The part that stores the workload of all cases, for the chapter's assumptions."""
 
 SEED = 3200
 HOURS = 12
-"""How long messages are made."""
+"""For how long messages are created."""
 
 RETENTION_MS = DAY_MS
 SEGMENT_MS = HOUR_MS
 SEGMENTS = 12
-"""How many segments there are when they are rolled by size, as they are where retention is looked at."""
+"""The number of segments if they roll by size, as in the retention measurements."""
 
 FOLLOWER_LAG_MS = 50
 FOLLOWER_SKEW_MS = -2_000
 REQUEST_MESSAGES = 5
 
 CRASH_AT = 0.53
-"""After this part of the messages: not at a segment's end."""
+"""The share of the messages after which a crash happens: not at a segment's end."""
 REASSIGNED_AT = 0.75
 
 LEADER = "leader"
@@ -87,35 +87,35 @@ SUBJECTS = (*MODELS, *ACCEPTED)
 
 
 class Layout(NamedTuple):
-    """How a replica cut its log, and when it lets each piece go."""
+    """The segments of a replica's log, and when it deletes each."""
 
     base_offsets: tuple[int, ...]
     end_offset: int
     deleted_ms: tuple[int, ...]
-    """When each segment goes, epoch ms."""
+    """When each segment is deleted, in epoch ms."""
     index_entries: int = 0
-    """Entries of option 3's index."""
+    """The number of entries in option 3's index."""
     fetched_index_bytes: int = 0
-    """Bytes of such entries in the responses that a follower got."""
+    """Bytes of index entries in the responses that a follower received."""
 
 
 class Replicas(NamedTuple):
     """The outcome of one run."""
 
     append_ms: tuple[int, ...]
-    """By offset, on the leader: the truth."""
+    """The true times on the leader, by offset."""
     layouts: Mapping[str, Layout]
-    """By role."""
+    """The segments of each replica, by role."""
 
 
 def requests(messages: Messages) -> Iterator[Messages]:
-    """Yield the messages as producers send them, `REQUEST_MESSAGES` at once; a request arrives with its last message."""
+    """Yield the messages as producers send them, `REQUEST_MESSAGES` per request. A request arrives with its last message."""
     for first in range(0, len(messages), REQUEST_MESSAGES):
         yield messages.part(first, first + REQUEST_MESSAGES)
 
 
 def model_request(option: Option, messages: Messages) -> bytes:
-    """Return a produce request in an option's format: LogAppendTime not set, offsets from 0 on."""
+    """Return a produce request in an option's format, with unset LogAppendTime and offsets from 0 on."""
     value = bytes(messages.value_bytes)
     rows = zip(messages.numbers.tolist(), messages.create_ms.tolist(), strict=True)
     return encode_set(
@@ -124,7 +124,7 @@ def model_request(option: Option, messages: Messages) -> bytes:
 
 
 def run_models(option: Option, copy: IndexCopy, messages: Messages, *, by_size: bool) -> Replicas:
-    """Run every replica of an option over the messages; `by_size` rolls by bytes only, otherwise by `SEGMENT_MS` only."""
+    """Run every replica of an option over the messages. `by_size` rolls by bytes only, otherwise by `SEGMENT_MS` only."""
     now_ms = int(messages.arrival_ms[0])
     size = len(model_request(option, messages.part(0, REQUEST_MESSAGES)))
     segment_bytes, segment_ms = _limits(size, len(messages), by_size)
@@ -169,7 +169,7 @@ def run_models(option: Option, copy: IndexCopy, messages: Messages, *, by_size: 
 
 
 def run_engine(timestamp_type: str, messages: Messages, work_dir: Path, *, by_size: bool) -> Replicas:
-    """Run every replica on the storage engine, as topics of `timestamp_type`, in folders below `work_dir`."""
+    """Run every replica on the storage engine, with a topic of `timestamp_type`, in folders below `work_dir`."""
     size = len(build_batch(messages.part(0, REQUEST_MESSAGES)))
     segment_bytes, segment_ms = _limits(size, len(messages), by_size)
     properties: dict[str, str | int] = {
@@ -239,7 +239,7 @@ class Node:
         log.update_high_watermark(log.log_end_offset)
 
     def crashed(self, stack: ExitStack, folder: Path, now_ms: int, *, all_indexes: bool) -> Node:
-        """Return this node after a crash: its folder as it is on the disk now, without indexes, opened and recovered."""
+        """Return this node after a crash: a copy of its current folder without indexes, opened and recovered."""
         shutil.copytree(self.manager.directory, folder)
         bases = [segment.base_offset for segment in self.log.segments.values()]
         for path in (folder / "t-0").glob("*index"):
@@ -261,7 +261,7 @@ class Node:
 
 
 class _Moments:
-    """Calls `crash` and `reassign` once, when that part of the messages has been appended."""
+    """Calls `crash` and `reassign` once each, when the given share of the messages has been appended."""
 
     def __init__(self, count: int, crash: Callable[[int], None], reassign: Callable[[int], None]) -> None:
         self._waiting = [(CRASH_AT * count, crash), (REASSIGNED_AT * count, reassign)]
@@ -281,7 +281,7 @@ def _limits(request_bytes: int, count: int, by_size: bool) -> tuple[int, int]:
 
 
 def cases(scale: float) -> list[Case]:
-    """Return, for retention and for rolling, a case for the models and one for each accepted type."""
+    """Return the cases for retention and for rolling: one for the models, and one for each accepted type."""
     records = max(200, int(6_000 * scale))
     return [Case(part, name, {"records": records, "seed": SEED}) for part in PARTS for name in (ALL_MODELS, *ACCEPTED)]
 
@@ -292,7 +292,7 @@ def workload(case: Case) -> Workload:
 
 
 def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
-    """Run the subjects; the measurements' cases are the roles."""
+    """Run the subjects; the roles are the cases of the measurements."""
     messages = generate(workload(case))
     yield Measurement(WORKLOADS, str(case), WORKLOADS, "describes", text=workload(case).describe())
     for number, subject in enumerate(MODELS if case.name == ALL_MODELS else [case.name]):
@@ -326,19 +326,19 @@ def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
 
 
 class RetentionErrors(NamedTuple):
-    """How far from the truth segments go, ms."""
+    """How far segments' deletion times are from the truth, in ms."""
 
     segments: int
     mean_ms: float
-    """Of absolute values."""
+    """The mean of the absolute errors."""
     late_ms: int
-    """Kept too long, the longest."""
+    """The longest time that a segment was kept too long."""
     early_ms: int
-    """Deleted too early, the earliest."""
+    """The longest time that a segment was deleted too early."""
 
 
 def retention_errors(append_ms: Sequence[int], layout: Layout) -> RetentionErrors:
-    """Compare when segments go with when they ought to, were every append time known."""
+    """Compare when segments are deleted with when they should be if every append time were known."""
     ends = [*layout.base_offsets[1:], layout.end_offset]
     pieces = [(base, end, 1) for base, end in zip(layout.base_offsets, ends, strict=True)]
     truth = deletion_times(pieces, [append_ms[end - 1] for end in ends], RETENTION_MS)
@@ -347,19 +347,19 @@ def retention_errors(append_ms: Sequence[int], layout: Layout) -> RetentionError
 
 
 class RollingErrors(NamedTuple):
-    """How far from the truth segments begin."""
+    """How far segments' beginnings are from the truth."""
 
     segments: int
     as_leader: float
-    """Share of the segments that begin where the leader's do."""
+    """The share of segments that begin at the same message as on the leader."""
     overdue_ms: int
-    """By how much the longest segment spans more than `SEGMENT_MS`."""
+    """By how much the span of the longest segment exceeds `SEGMENT_MS`."""
     early: int
-    """Segments that ended though no more than `SEGMENT_MS` had passed."""
+    """Segments that ended although no more than `SEGMENT_MS` had passed."""
 
 
 def rolling_errors(append_ms: Sequence[int], layout: Layout, leader: Layout) -> RollingErrors:
-    """Compare a replica's segments with what they ought to be, and with the leader's."""
+    """Compare a replica's segments with the expected ones, and with the leader's."""
     bases = layout.base_offsets
     ends = [*bases[1:], layout.end_offset]
     spans = [append_ms[end - 1] - append_ms[base] for base, end in zip(bases, ends, strict=True)]
@@ -369,7 +369,7 @@ def rolling_errors(append_ms: Sequence[int], layout: Layout, leader: Layout) -> 
 
 
 def run(subject: str, messages: Messages, work_dir: Path, *, by_size: bool) -> Replicas:
-    """Run a subject of `SUBJECTS`."""
+    """Run one of `SUBJECTS`."""
     if subject in ACCEPTED:
         return run_engine(ACCEPTED[subject], messages, work_dir, by_size=by_size)
     return run_models(*MODELS[subject], messages, by_size=by_size)

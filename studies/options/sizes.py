@@ -1,9 +1,9 @@
-"""Bytes of a message in each format: the options' and Kafka's v0, v1 and v2, as their encoders write them.
+"""Message sizes in bytes in each format: the options' formats and Kafka's v0, v1 and v2, as their encoders write them.
 
-A produce request of `MESSAGES` messages without keys is what is measured, after the broker has set what it sets. The values are
-words, so that they compress as text does; CreateTimes are `STEP_MS` apart. Option 2's applications need CreateTime in the
-payload: that is a row of its own. v2 is there with either timestamp type, and as batches of a single record, because its header
-is shared by the records of a batch.
+Each measurement takes a produce request of `MESSAGES` messages without keys, after the broker has set its fields. The values are
+words, so that they compress like text; CreateTimes are `STEP_MS` apart. Option 2's applications need CreateTime in the payload,
+which is a separate row. v2 is measured with both timestamp types, and also in batches of a single record, because the records of
+a batch share its header.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def cases(scale: float) -> list[Case]:
 
 
 def measure(case: Case) -> Iterator[Measurement]:
-    """Measure every format at every value size with each codec, which are the measurements' cases."""
+    """Measure every format at every value size with each codec; each codec is a case."""
     for codec_name, codec in CODECS.items():
         for value_bytes in VALUE_BYTES:
             times, values = content(value_bytes)
@@ -54,7 +54,7 @@ def measure(case: Case) -> Iterator[Measurement]:
 
 
 def content(value_bytes: int) -> tuple[list[int], list[bytes]]:
-    """Return CreateTimes and values of a request."""
+    """Return the CreateTimes and values of a request."""
     chosen = random.Random(SEED + value_bytes)
     words = [bytes(chosen.choices(b"abcdefghijklmnopqrstuvwxyz", k=chosen.randint(2, 9))) for _ in range(200)]
     values = []

@@ -1,4 +1,4 @@
-"""KIP-32's three options, run: the study's cases, and who measures which."""
+"""The study of KIP-32's three options: its cases, and the functions that measure them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class OptionsStudy:
         return sizes.measure(case)
 
     def present(self, measurements: Measurements) -> Chapter:
-        """Say what came out."""
+        """Return the chapter with the results."""
         return presentation.chapter(self.NAME, self.TITLE, measurements)
 
 

@@ -2,12 +2,12 @@
 
 | | |
 |---|---|
-| `scenarios` | who is late, whose clock is wrong, the settings: the same for all parts |
-| `broker` | the messages of a scenario on the real engine, with retention by its own clock: when each one went |
-| `lateness` | too early, too long, one cluster only: pure functions over times |
-| `rolling_rules` | the four rules of the documents, pure, over arrays |
-| `by_hand` | a log as segment boundaries, kept by `storage.partition.retention`: for rules that the engine does not have |
-| `preferences` | which timestamp the measurements prefer, by criteria that are stated, and the verdict on KIP-32's cells |
+| `scenarios` | the latencies, wrong clocks and settings that all parts share |
+| `broker` | runs a scenario on the real engine, with retention by the broker's clock, and records each message's deletion |
+| `lateness` | pure functions: deleted too early, kept too long, deleted on one cluster only |
+| `rolling_rules` | pure functions over arrays: the documents' four rolling rules |
+| `by_hand` | a log as a list of segment boundaries with `storage.partition.retention`, for rules that the engine lacks |
+| `preferences` | the timestamp that the measurements prefer, by stated criteria, and the verdicts on KIP-32's cells |
 | `measuring`, `moving` | what each case measures |
 | `study` | the cases |
 | `presenting`, `…_tables`, `argument_table`, `plots` | the chapter |

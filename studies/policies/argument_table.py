@@ -1,4 +1,4 @@
-"""What the documents argue in sentences, not in tables: each with what was measured."""
+"""The documents' arguments in prose, each with its measured result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JUMP = "broker jumps 30 days"
 
 
 def arguments(found: Measurements) -> Table:
-    """Every sentence that a measurement answers."""
+    """Every sentence that a measurement tests."""
     rows: list[tuple[Cell, ...]] = [
         ("robustness", "the article, for LogAppendTime", _robust(found)),
         ("monotonic times", "the article, for LogAppendTime", _never_back(found)),

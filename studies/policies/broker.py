@@ -1,8 +1,8 @@
-"""Messages on the real engine: appended as they arrive, retention by the broker's own clock, and when each one went.
+"""Runs messages through the real engine: appends on arrival, retention by the broker's clock, and each message's deletion.
 
-One topic of one partition in a `LogManager`, with a `ManualClock` that shows truth's time plus the broker's error. Background
-work is the manager's own: `tick` at each time of a check, and whenever the broker's clock is set. What is seen is seen from
-outside: the log start moves, and the messages below it are gone.
+It uses one topic with one partition in a `LogManager`, with a `ManualClock` that shows the true time plus the broker's error. The
+manager does its normal background work: `tick` runs at each check, and whenever the broker's clock is set. Deletions are observed
+from outside: when the log start moves, the messages below it are deleted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tidelog.storage.scheduler import ScheduledTask, Scheduler, Task
 TYPES = (CREATE_TIME, LOG_APPEND_TIME)
 TOPIC = "t"
 NEVER = 2**62
-"""The time of what did not happen (ms)."""
+"""The time of an event that did not happen (ms)."""
 
 _OFF = {
     "log.flush.offset.checkpoint.interval.ms": INT64_MAX // 4,
@@ -41,10 +41,10 @@ _OFF = {
     "log.cleaner.enable": False,
     "tidelog.time.map.enable": False,
 }
-"""Background work that has nothing to do with what is measured."""
+"""Background tasks that do not affect the measurements."""
 
 NO_EPOCH = -1
-"""Without a leader epoch no file of epochs is written whenever the log start moves, which would be most of the work."""
+"""Without a leader epoch: otherwise each move of the log start writes the epoch file, which would be most of the work."""
 
 _CHECKED = {"log.initial.task.delay.ms": 0, "log.retention.check.interval.ms": CHECK_MS}
 
@@ -54,32 +54,32 @@ OLD_FORMAT = {"message.format.version": "0.9.0"}
 
 @dataclass(eq=False)
 class Kept:
-    """A scenario's messages on one cluster, after appends and retention. Arrays are by offset; refused messages have none."""
+    """The fate of a scenario's messages on one cluster. Arrays are by offset; refused messages have no entry."""
 
     messages: Messages
     """The appended messages."""
     stamps_ms: Int64s
-    """The timestamps that they have in the log."""
+    """Their timestamps in the log."""
     clock_ms: Int64s
-    """What the broker's clock showed when they came."""
+    """The broker's clock when they arrived."""
     gone_ms: Int64s
-    """When retention deleted them, in truth; `NEVER` where it did not until the end."""
+    """The true time when retention deleted them, `NEVER` if it did not before the end."""
     starts: Int64s
-    """Where segments begin."""
+    """The base offsets of the segments."""
     refused: Int64s
-    """Numbers of the messages that the sanity check refused."""
+    """Numbers of the messages that the timestamp check refused."""
     checks: list[tuple[int, int]]
-    """Truth's time (ms) at each check, and the bytes that were there after it."""
+    """The true time (ms) of each check, and the bytes left after it."""
     rolled_by_time: int = 0
     one_batch_segments: int = 0
     goes_ms: int | None = None
-    """When the first segment that is still there at the end goes by itself, by the broker's clock: the engine's forecast."""
+    """The engine's forecast, by the broker's clock: when the first segment left at the end will be deleted."""
     keeper_ms: int | None = None
-    """The timestamp that keeps it."""
+    """The timestamp that keeps that segment."""
 
 
 class _UnforcedScheduler(Scheduler):
-    """The manager's scheduler without what only forces data to the disk: a run is over before the power fails."""
+    """The manager's scheduler without the tasks that flush to disk: a run needs no protection against power failures."""
 
     def schedule(
         self, name: str, task: Task, *, delay_ms: int = 0, period_ms: int | None = None, ahead: Task | None = None
@@ -98,7 +98,7 @@ def _manager(folder: Path, clock: ManualClock, properties: Mapping[str, Property
 
 @dataclass
 class _Seen:
-    """What is noted while a broker runs."""
+    """The records of a running broker."""
 
     accepted: list[int] = field(default_factory=list)
     stamps: list[int] = field(default_factory=list)
@@ -121,10 +121,10 @@ def run(
     old_format_until_ms: int = 0,
     properties: Mapping[str, PropertyValue] | None = None,
 ) -> Kept:
-    """Append the messages to a broker and apply its retention until `until_ms`; return the fate of each.
+    """Append the messages to a broker, apply its retention until `until_ms`, and return the messages' fate.
 
-    Until `old_format_until_ms` (truth) the topic is in format 0.9.0, whose messages have no timestamps. Files then get the
-    broker's time, as they would on a machine whose clock is the broker's.
+    Until `old_format_until_ms` (true time) the topic has format 0.9.0, whose messages have no timestamps. Files then get the
+    broker's time, as on a machine with the broker's clock.
     """
     clock = ManualClock(EPOCH_MS + clock_error.at(EPOCH_MS))
     seen = _Seen()
@@ -172,7 +172,7 @@ def run(
 
 
 def _events(messages: Messages, clock_error: ClockError, until_ms: int, *, is_checked: bool) -> Iterator[tuple[int, int | None]]:
-    """Yield what happens, in order of truth's time (ms): a message comes (its index), or a check is due (None)."""
+    """Yield the events in order of true time (ms): the index of an arriving message, or None for a check."""
     checks = set(range(EPOCH_MS + CHECK_MS, until_ms + 1, CHECK_MS)) if is_checked else set()
     checks |= {one for one in (clock_error.first_ms, clock_error.last_ms) if EPOCH_MS < one < until_ms}
     due = iter(sorted(checks))
@@ -191,7 +191,7 @@ def _events(messages: Messages, clock_error: ClockError, until_ms: int, *, is_ch
 def _check(
     manager: LogManager, log: PartitionLog, clock: ManualClock, clock_error: ClockError, truth_ms: int, seen: _Seen
 ) -> None:
-    # Time passes first, and then the clock is set: a step backward must not swallow the time before it.
+    # Advance the time first, then set the clock: otherwise a step backward would cancel the advance.
     before_ms = truth_ms + clock_error.at(truth_ms - 1)
     clock.advance(before_ms - clock.now_ms())
     manager.tick()
@@ -217,13 +217,13 @@ def _append(log: PartitionLog, messages: Messages, index: int, now_ms: int, seen
 
 
 def set_file_time(log: PartitionLog, now_ms: int) -> None:
-    """Have the active segment's file be written at the broker's time (ms), not at the machine's."""
+    """Set the active segment's file time to the broker's time (ms) instead of the machine's."""
     os.utime(log.segments.active.log.path, ns=(now_ms * 1_000_000,) * 2)
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the engine's warnings of clocks that go wrong to itself: they do so on purpose here."""
+    """Silence the engine's warnings about wrong clocks: the study causes them on purpose."""
     logger = logging.getLogger("tidelog.storage")
     logger.addFilter(_nothing)
     try:
@@ -244,16 +244,16 @@ def _chosen(messages: Messages, indices: list[int]) -> Messages:
 
 
 def copy_starts(folder: Path, copy: Path, now_ms: int) -> Int64s:
-    """Have another broker fetch everything from the broker of `folder`, all at once; return where its segments begin."""
+    """Have another broker fetch everything at once from the broker of `folder`; return its segments' base offsets."""
     clock = ManualClock(now_ms)
     with _manager(folder, clock) as leader, _manager(copy, clock) as follower:
         return fetch_all(leader, follower, now_ms)
 
 
 def fetch_all(leader: LogManager, follower: LogManager, now_ms: int) -> Int64s:
-    """Have `follower` append what `leader` has; return the offsets at which its segments begin.
+    """Have `follower` append the leader's batches; return its segments' base offsets.
 
-    Each message comes as a batch of its own, as it was appended: a follower's segments are cut by the same rule.
+    Each message is a separate batch, as it was appended. A follower rolls its segments by the same rule.
     """
     starts: list[int] = []
     follower.create_topic(TOPIC, 1, leader.topics()[TOPIC].properties)
@@ -275,9 +275,9 @@ def fetch_all(leader: LogManager, follower: LogManager, now_ms: int) -> Int64s:
 
 
 def keep_copy(folder: Path, copy: Path, now_ms: int, *, until_ms: int = END_MS) -> tuple[Int64s, list[tuple[int, int]]]:
-    """Move the partition of `folder` to another broker at `now_ms`, whose retention then goes on alone.
+    """Move the partition of `folder` to another broker at `now_ms`, which then applies retention alone.
 
-    Returns where its segments begin, and each check's time with the log start after it.
+    Return its segments' base offsets, and the time of each check with the log start after it.
     """
     clock = ManualClock(now_ms)
     seen: list[tuple[int, int]] = []

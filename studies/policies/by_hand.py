@@ -1,7 +1,7 @@
-"""A log as a list of segment boundaries, for the rules that the engine does not have: no files, the same retention.
+"""A log as a list of segment boundaries, without files, for the rules that the engine lacks. Retention is the engine's.
 
-Appends, checks and a copy to another broker are played back in order of time. Rolling is `rolling_rules`; which segments may go
-is asked of `storage.partition.retention.due`, the engine's own rule, with the timestamp that the retention rule counts:
+Appends, checks and a copy to another broker are replayed in order of time. `rolling_rules` decides about rolling. The engine's
+own rule, `storage.partition.retention.due`, decides about deletion, with the timestamp that the retention rule selects:
 
 | retention rule | a segment's timestamp | from |
 |---|---|---|
@@ -9,7 +9,7 @@ is asked of `storage.partition.retention.due`, the engine's own rule, with the t
 | `LAST` | that of its last message | KIP-32 |
 | `FILE_TIME` | the clock when its file was last written | before KIP-33 |
 
-A copy (`copied_ms`) appends what is there again, on a broker whose files begin then: timestamps stay, file times do not.
+A copy (`copied_ms`) appends the existing messages on a broker with new files: it keeps timestamps, but not file times.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NEVER = 2**62
 
 
 class RetentionRule(enum.Enum):
-    """What the age of a segment is counted from."""
+    """The time from which a segment's age counts."""
 
     LARGEST = "largest timestamp"
     LAST = "last message's timestamp"
@@ -62,7 +62,7 @@ class _Playback:
     def append(self, index: int, timestamp: int, now_ms: int) -> None:
         active = self.segments[-1] if self.segments else None
         if active is None or waited_ms(self.rolling, active.open, timestamp, now_ms) > self.segment_ms:
-            # The log is made before its first message comes, and its first segment with it.
+            # The log, and so its first segment, is created before its first message arrives.
             made_ms = now_ms if self.end else EPOCH_MS
             self.segments.append(_Segment(index, OpenSegment.begin(timestamp, made_ms), index + 1, timestamp, now_ms))
         else:
@@ -71,7 +71,7 @@ class _Playback:
         self.end = index + 1
 
     def check(self, now_ms: int) -> int:
-        """Let go what is due; return where the log starts."""
+        """Delete the expired segments; return the log start."""
         last = len(self.segments) - 1
         facts = [SegmentFacts(one.base, one.end, one.end - one.base, at == last) for at, one in enumerate(self.segments)]
         timestamps = {one.base: one.timestamp(self.retention) for one in self.segments}
@@ -99,7 +99,7 @@ def play(
     until_ms: int = END_MS,
     copied_ms: int | None = None,
 ) -> Int64s:
-    """Return when each message is deleted (ms), `NEVER` where it is not until the end; the broker's clock is right."""
+    """Return when each message is deleted (ms), `NEVER` if it is not before the end. The broker's clock is correct."""
     log = _Playback(rolling, retention, segment_ms, LogConfig(retention_ms=retention_ms))
     stamps, arrivals = timestamps.tolist(), arrival_ms.tolist()
     gone = np.full(len(stamps), NEVER, np.int64)

@@ -1,12 +1,12 @@
-"""Too early, too long, on one cluster only: what retention did, beside what it was told to do. Pure; times are ms.
+"""Compares actual with configured retention: too early, too long, or on one cluster only. Pure functions; times are ms.
 
-Age is true age: from when a message was made to when it was deleted. retention.ms is what was asked for, so
+Age is the true age: the time from a message's creation to its deletion. So
 
-    too early   = retention.ms - age, where that is positive
-    too long    = age - retention.ms - allowance, where that is positive
+    too early   = retention.ms - age, if that is positive
+    too long    = age - retention.ms - allowance, if that is positive
 
-The allowance is what any rule that deletes whole segments may need: segment.ms and one interval between checks. A message that is
-still there at the end counts as if it went then: its figures are lower bounds, and `left` says how many there are.
+The allowance is the delay that any rule for whole segments may need: segment.ms plus one interval between checks. A message that
+exists at the end counts as deleted then. Its figures are lower bounds, and `left` is the number of such messages.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from studies.policies.scenarios import CHECK_MS, END_MS, RETENTION_MS, SEGMENT_M
 from studies.workload import HOUR_MS, Int64s
 
 UNREAD_MS = HOUR_MS
-"""A message that is deleted sooner after its arrival may not have been read by anybody."""
+"""A message deleted sooner than this after its arrival may not have been read by any consumer."""
 
 
 class Lateness(NamedTuple):
-    """Of all messages of one cluster."""
+    """The errors over all messages of one cluster."""
 
     messages: int
     early: int
-    """Deleted too early."""
+    """The number of messages deleted too early."""
     early_mean_ms: float
-    """Of those."""
+    """The mean over those messages."""
     early_max_ms: int
     long: int
-    """Kept too long, beyond the allowance."""
+    """The number of messages kept too long, beyond the allowance."""
     long_mean_ms: float
-    """Of those."""
+    """The mean over those messages."""
     long_max_ms: int
     left: int
-    """Still there at the end."""
+    """The number of messages left at the end."""
     unread: int
-    """Deleted within `UNREAD_MS` of their arrival."""
+    """The number of messages deleted within `UNREAD_MS` of their arrival."""
     off_ms: float
-    """Too early and too long, a message, on average: criterion 1."""
+    """The mean error per message, too early plus too long: criterion 1."""
     age_off_ms: float
-    """How far age at deletion is from retention.ms, either way and without allowance, on average: criterion 2."""
+    """The mean difference of the age at deletion from retention.ms, in either direction, without allowance: criterion 2."""
     stay_off_ms: float
-    """How far the time on this cluster is from retention.ms, either way, on average: criterion 3."""
+    """The mean difference of the time on this cluster from retention.ms, in either direction: criterion 3."""
 
 
 def lateness(
@@ -57,7 +57,7 @@ def lateness(
     allowance_ms: int = SEGMENT_MS + CHECK_MS,
     end_ms: int = END_MS,
 ) -> Lateness:
-    """Return how far deletion was off. `gone_ms` beyond `end_ms` means that a message is still there."""
+    """Return the errors of deletion. `gone_ms` after `end_ms` means that a message is left."""
     until = np.minimum(gone_ms, end_ms)
     age, stay = until - made_ms, until - arrival_ms
     left = gone_ms > end_ms
@@ -85,23 +85,23 @@ def _mean_of_positive(values: Int64s) -> float:
 
 
 class Divergence(NamedTuple):
-    """Messages that one cluster has deleted and the other still has, at the same instant."""
+    """Messages that one cluster has deleted while the other still has them."""
 
     messages: int
-    """For which that was so at some time."""
+    """The number of messages that were in this state at some time."""
     mean_ms: float
-    """For how long, of those."""
+    """The mean duration over those messages."""
     longest_ms: int
     most: int
-    """At one instant."""
+    """The most messages at one moment."""
     share_ms: float
-    """For how long, of all messages: the criterion."""
+    """The mean duration over all messages: the criterion."""
 
 
 def apart(arrival_1: Int64s, gone_1: Int64s, arrival_2: Int64s, gone_2: Int64s, end_ms: int = END_MS) -> tuple[Int64s, Int64s]:
-    """Return from when to when each message was deleted on one cluster and not on the other; same message, same index.
+    """Return the interval in which each message was deleted on one cluster only, by message index.
 
-    It counts from when it has arrived at both.
+    The interval begins only after the message has arrived at both.
     """
     first = np.maximum(np.minimum(gone_1, gone_2), np.maximum(arrival_1, arrival_2))
     last = np.minimum(np.maximum(gone_1, gone_2), end_ms)
@@ -109,7 +109,7 @@ def apart(arrival_1: Int64s, gone_1: Int64s, arrival_2: Int64s, gone_2: Int64s, 
 
 
 def divergence(first_ms: Int64s, last_ms: Int64s) -> Divergence:
-    """Return what is counted of `apart`'s intervals."""
+    """Return the statistics of `apart`'s intervals."""
     lasted = last_ms - first_ms
     some = lasted[lasted > 0]
     counts = [count for _, count in steps(first_ms, last_ms)]
@@ -123,7 +123,7 @@ def divergence(first_ms: Int64s, last_ms: Int64s) -> Divergence:
 
 
 def steps(first_ms: Int64s, last_ms: Int64s) -> list[tuple[int, int]]:
-    """Return how many intervals are under way, from each time on at which that changes; empty intervals are none."""
+    """Return the number of open intervals after each time at which it changes. Empty intervals do not count."""
     real = last_ms > first_ms
     times = np.concatenate([first_ms[real], last_ms[real]])
     changes = np.concatenate([np.ones(real.sum(), np.int64), -np.ones(real.sum(), np.int64)])

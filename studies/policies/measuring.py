@@ -1,4 +1,4 @@
-"""What the parts measure on generated messages: retention on the real engine, rolling by each rule, both together, a sweep.
+"""The measurements of the parts: retention on the real engine, rolling by each rule, both together, a sweep of latencies.
 
 | part | a case | a subject |
 |---|---|---|
@@ -60,21 +60,21 @@ RULES_AND_TYPES = (
     (RollingRule.CREATE_TIME_OF_SEGMENT, CREATE_TIME),
     *((rule, kind) for rule in list(RollingRule)[1:] for kind in broker.TYPES),
 )
-"""Every rolling rule with each timestamp type that makes a difference to it."""
+"""Every rolling rule with each timestamp type that affects it."""
 
 
 def on_cluster(timestamp_type: str, cluster: int) -> str:
-    """Return the subject of one broker's run."""
+    """Return the subject name of one broker's run."""
     return f"{timestamp_type}, cluster {cluster}"
 
 
 def rule_subject(rule: RollingRule, timestamp_type: str) -> str:
-    """Return the subject of a rolling rule."""
+    """Return the subject name of a rolling rule."""
     return rule.value if rule is RollingRule.CREATE_TIME_OF_SEGMENT else f"{rule.value}, {timestamp_type}"
 
 
 def measured(found: Measurements, part: str) -> list[Scenario]:
-    """Return the scenarios that were measured in a part: small runs leave some out."""
+    """Return the scenarios that were measured in a part, because small runs omit some."""
     return [scenario(name) for name in found.cases(part)]
 
 
@@ -82,7 +82,7 @@ def measured(found: Measurements, part: str) -> list[Scenario]:
 
 
 def measure_retention(made: Scenario, scale: float, work_dir: Path) -> Iterator[Measurement]:
-    """Keep the scenario's messages on two real brokers, by each timestamp type."""
+    """Run the scenario's messages through two real brokers, with each timestamp type."""
     first, second = made.messages(scale)
     for kind in broker.TYPES:
         one = broker.run(work_dir / f"{kind}1", first, kind, clock_error=made.broker)
@@ -98,7 +98,7 @@ def measure_retention(made: Scenario, scale: float, work_dir: Path) -> Iterator[
         found = broker.run(work_dir / "plain", first, LOG_APPEND_TIME, clock_error=made.broker, properties=plain)
         yield from _kept(made.name, PLAIN_CLOCK, found)
     elif made.wrong_clock is None and made.far_off_ms >= 0:
-        # A file's time does not know what producers say: one wrong clock shows it as well as four.
+        # File times do not depend on producers' clocks: one scenario with a wrong clock is enough.
         for subject, copied_ms in ((FILE_TIMES, None), (FILE_TIMES_COPIED, COPIED_MS)):
             gone = by_hand.play(
                 RollingRule.CREATE_TIME_OF_SEGMENT,
@@ -156,7 +156,7 @@ def _apart(case: str, kind: str, one: Kept, two: Kept) -> Iterator[Measurement]:
 
 
 def encode_steps(points: Iterable[tuple[int, int]]) -> str:
-    """Return a course over time as text, "minute:value …" since the first message; only where the value changes."""
+    """Return a time series as text, "minute:value …" since the first message, with an entry for each change."""
     found: list[str] = []
     before: int | None = None
     for at, value in points:
@@ -167,7 +167,7 @@ def encode_steps(points: Iterable[tuple[int, int]]) -> str:
 
 
 def decode_steps(text: str) -> list[tuple[float, float]]:
-    """Return the points of `encode_steps`: minutes, values."""
+    """Return the points of `encode_steps`: minutes and values."""
     pairs = (point.partition(":") for point in text.split())
     return [(float(minute), float(value)) for minute, _, value in pairs]
 
@@ -176,13 +176,13 @@ def decode_steps(text: str) -> list[tuple[float, float]]:
 
 
 def append_times(made: Scenario, messages: Messages) -> tuple[Int64s, Int64s]:
-    """Return what the broker's clock shows at each append, and the LogAppendTime that it gives: never an earlier one (KIP-32)."""
+    """Return the broker's clock at each append, and the LogAppendTime that it assigns, which never decreases (KIP-32)."""
     clock = messages.arrival_ms + np.array([made.broker.at(one) for one in messages.arrival_ms.tolist()], np.int64)
     return clock, np.maximum.accumulate(clock)
 
 
 def measure_rolling(made: Scenario, scale: float, work_dir: Path) -> Iterator[Measurement]:
-    """Cut the scenario's messages into segments by each rule; the accepted rule is the engine's, which is looked at."""
+    """Roll the scenario's messages by each rule, and compare the accepted rule with the engine."""
     messages, _ = made.messages(scale)
     clock, append_ms = append_times(made, messages)
     timestamps = {CREATE_TIME: messages.create_ms, LOG_APPEND_TIME: append_ms}
@@ -215,7 +215,7 @@ def measure_rolling(made: Scenario, scale: float, work_dir: Path) -> Iterator[Me
 
 
 def measure_combined(made: Scenario, scale: float) -> Iterator[Measurement]:
-    """Keep the scenario's messages by each rolling rule and each retention rule; the broker's clock is right."""
+    """Apply each rolling rule and each retention rule to the scenario's messages. The broker's clock is correct."""
     messages, _ = made.messages(scale)
     for rule, kind in RULES_AND_TYPES:
         timestamps = messages.create_ms if kind == CREATE_TIME else messages.arrival_ms
@@ -232,23 +232,23 @@ def measure_combined(made: Scenario, scale: float) -> Iterator[Measurement]:
 
 
 def combined_subject(rule: RollingRule, kind: str, retention: RetentionRule) -> str:
-    """Return the subject of a pair of rules."""
+    """Return the subject name of a pair of rules."""
     return f"{rule_subject(rule, kind)} | {retention.value}"
 
 
 # --- where the preference flips
 
 RATIOS = (0.0, 0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5)
-"""Latency over retention.ms."""
+"""The latency as a share of retention.ms."""
 ROLL_RATIOS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0)
-"""Latency over segment.ms."""
+"""The latency as a share of segment.ms."""
 MIXED_RATIOS = (0.05, 0.125, 0.25, 0.5, 1.0, 1.5)
-"""How much later half of the messages come, over retention.ms."""
+"""The additional latency of half of the messages, as a share of retention.ms."""
 SEEDS = (SEED, SEED + 1, SEED + 2)
 
 
 def measure_sweep(scale: float) -> Iterator[Measurement]:
-    """Let all messages be late alike, by a growing part of retention.ms, and of segment.ms; then, half of them."""
+    """Return the cases: all messages equally late, by growing shares of retention.ms and of segment.ms; then half of them."""
     for ratio in RATIOS:
         yield from _both_types(f"latency {ratio:g} × retention.ms", "", _late_alike(round(ratio * RETENTION_MS), scale))
     for ratio in MIXED_RATIOS:
@@ -267,7 +267,7 @@ def measure_sweep(scale: float) -> Iterator[Measurement]:
 
 
 def _both_types(case: str, suffix: str, messages: Messages) -> Iterator[Measurement]:
-    """Keep messages by the accepted rules, with either type."""
+    """Apply the accepted rules to the messages, with both types."""
     for kind, timestamps in ((CREATE_TIME, messages.create_ms), (LOG_APPEND_TIME, messages.arrival_ms)):
         gone = by_hand.play(RollingRule.FIRST_MESSAGE, RetentionRule.LARGEST, timestamps, messages.arrival_ms)
         found = lateness(messages.made_ms, messages.arrival_ms, gone)

@@ -1,11 +1,11 @@
-"""Retention after a partition moves to another broker, and after its format changes: on the real engine.
+"""Retention on the real engine after a partition moves to another broker, and after its format changes.
 
-| part | what |
+| part | measured |
 |---|---|
-| `reassignment` | messages of three days; then another broker fetches all of them, and retention goes on there |
+| `reassignment` | messages of three days; then another broker fetches all of them, and retention continues there |
 | `migration` | format 0.9.0 until the afternoon of day 2, then today's; an hour's latency, so that file times differ |
 
-Format 0.9.0 is how logs were before KIP-32: no timestamps, so that the file's last modification counts.
+Format 0.9.0 is the format before KIP-32. It has no timestamps, so that the file's last modification counts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ONLY_OLD, MIXED, ONLY_NEW = "only format 0.9.0", "both formats", "only today's f
 
 
 def measure_reassignment(scale: float, work_dir: Path) -> Iterator[Measurement]:
-    """Move a partition by each timestamp type, and without timestamps; beside a broker that keeps it."""
+    """Move a partition with each timestamp type, and without timestamps; compare with a broker that keeps it."""
     case = "copied on day 4"
     whole, _ = scenario("small latency").messages(scale)
     messages = whole.part(0, int(np.searchsorted(whole.arrival_ms, MOVED_MS)))
@@ -62,7 +62,7 @@ def measure_reassignment(scale: float, work_dir: Path) -> Iterator[Measurement]:
 
 
 def _gone(checks: list[tuple[int, int]], count: int) -> Int64s:
-    """Return when each offset went, from the log start at each check."""
+    """Return when each offset was deleted, from the log start at each check."""
     gone = np.full(count, broker.NEVER, np.int64)
     for check_ms, start in reversed(checks):
         gone[:start] = check_ms
@@ -77,9 +77,9 @@ def hour_late(scale: float) -> Messages:
 
 
 def upgrade_time(messages: Messages) -> int:
-    """Return a time (ms) at which the format changes: in the afternoon of day 2, when a segment has got its first message.
+    """Return a time (ms) for the change of format: in the afternoon of day 2, when a segment has received its first message.
 
-    It is a segment that gets more than one, so that both formats meet in it.
+    The segment receives more than one message, so that it contains both formats.
     """
     starts = segment_starts(RollingRule.CREATE_TIME_OF_SEGMENT, messages.create_ms, messages.arrival_ms, SEGMENT_MS, EPOCH_MS)
     several = starts[:-1][np.diff(starts) > 1]
@@ -88,7 +88,7 @@ def upgrade_time(messages: Messages) -> int:
 
 
 def measure_migration(scale: float, work_dir: Path) -> Iterator[Measurement]:
-    """Change the format in the middle of a segment; say for each kind of segment what its deletion went by."""
+    """Change the format in the middle of a segment; record for each kind of segment which time its deletion followed."""
     case = "format 0.9.0 to today's"
     messages = hour_late(scale)
     upgraded_ms = upgrade_time(messages)
@@ -108,7 +108,7 @@ def measure_migration(scale: float, work_dir: Path) -> Iterator[Measurement]:
         for column, name in enumerate(("largest timestamp", "last modification")):
             after = np.array([one[column] for one in found], np.int64)
             known = after[after >= 0]
-            # retention.ms after that time, at the first check that follows: no sooner, no later. (Earlier segments go first.)
+            # Deletion comes at the first check after retention.ms. (Earlier segments are deleted first.)
             fits = int(((known > RETENTION_MS) & (known <= RETENTION_MS + CHECK_MS)).sum())
             yield Measurement(MIGRATION, case, kind, f"goes by {name}", fits, "segments")
             if len(known):

@@ -1,4 +1,4 @@
-"""The chapter's plots: from measurements to series."""
+"""The chapter's plots, made from measurements."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _steps(name: str, text: str, scale: float = 1.0) -> Series:
 
 
 def _to_the_end(*all_series: Series) -> tuple[Series, ...]:
-    """Draw each as far as the one that changes last: measured are changes only, and what does not change is still there."""
+    """Extend all series to the last change of any of them: measurements record only changes, so a missing one means no change."""
     ends = [one.xs[-1] for one in all_series if one.xs]
     return tuple(
         one._replace(xs=(*one.xs, max(ends)), ys=(*one.ys, one.ys[-1])) if one.xs and one.xs[-1] != max(ends) else one

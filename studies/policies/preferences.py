@@ -1,21 +1,21 @@
-"""Which timestamp the measurements prefer, and what that says of KIP-32's two preference tables.
+"""The timestamp that the measurements prefer, and the verdicts on KIP-32's two preference tables.
 
-A criterion is a number that should be small; the type with the smaller one is preferred, and neither where they are as good as
-equal. Robustness is the mean over the scenarios with wrong producers' clocks. A cell of KIP-32's is judged once, by what KIP-32
-itself complains of in that table; the other criteria are ours. They stand beside it without a verdict, to show how far the answer
-depends on it.
+A criterion is a number that should be small. The type with the smaller number is preferred; if both are nearly equal, neither is.
+Robustness is the mean over the scenarios with wrong producer clocks. Each cell of KIP-32 gets one verdict, by the problem that
+KIP-32 itself names for that table. The other criteria are ours. They have no verdict, and show how far the result depends on the
+criterion.
 
-| table | criterion | whose | as good as equal |
+| table | criterion | from | nearly equal |
 |---|---|---|---|
-| retention | 1: too early and too long, a message, by true age (both clusters) | KIP-32's | 10 %, or half a check apart |
-| | 2: how far age at deletion is from retention.ms, either way, without allowance | ours | the same |
+| retention | 1: mean error per message, too early plus too long, by true age | KIP-32's | 10 %, or half a check apart |
+| | 2: difference of the age at deletion from retention.ms, in either direction, without allowance | ours | the same |
 | | 3: how long a message is deleted on one cluster only | ours | the same |
-| | 4: how far the time on a cluster is from retention.ms: as if age began with the arrival | ours | the same |
+| | 4: difference of the time on a cluster from retention.ms, as if age began with the arrival | ours | the same |
 | rolling | 1: messages that are alone in their segment | KIP-32's, by its rule | 0.5 % of all messages apart |
-| | 2: how far a segment's active time is from segment.ms, at worst | ours | 10 %, or one check apart |
+| | 2: the largest difference of a segment's active time from segment.ms | ours | 10 %, or one check apart |
 
-KIP-32's complaints are, of retention, that latency moves the time at which data goes, and that a future time keeps it (criterion
-3 is its remark on pattern 2 alone); of rolling, under the clock against the first timestamp, segments of one message.
+About retention, KIP-32 objects that latency shifts the time of deletion and that a future timestamp prevents it (criterion 3 is
+its remark on pattern 2 only). About rolling by the clock minus the first timestamp, it objects to segments of one message.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ CT, LAT, EITHER = "CT", "LAT", "CT or LAT"
 
 CLAIMED_RETENTION = (EITHER, CT, LAT, LAT)
 CLAIMED_ROLLING = (EITHER, LAT, LAT, LAT)
-"""KIP-32's cells, for patterns 1 to 3 and robustness."""
+"""KIP-32's claims for patterns 1 to 3 and robustness."""
 
 Figure = Callable[[Measurements, str, str], float]
-"""Of measurements, a scenario's name and a timestamp type: a number that should be small."""
+"""Returns a number that should be small, for the measurements, a scenario's name and a timestamp type."""
 
 
 class Criterion(NamedTuple):
-    """A way to decide."""
+    """A criterion for the preference."""
 
     name: str
     figure: Figure
     tie: float
-    """Figures that are no further apart are as good as equal; so are those within 10 %."""
+    """Figures that differ by no more than this are nearly equal, as are those within 10 %."""
     shown: Callable[[float], str]
 
 
@@ -104,21 +104,21 @@ def figures(found: Measurements, criterion: Criterion, pattern: str) -> tuple[fl
 
 
 def preferred(create: float, append: float, tie: float) -> str:
-    """Return which of two figures is preferred: the smaller one, unless they are as good as equal."""
+    """Return which of two figures is preferred: the smaller one, unless they are nearly equal."""
     if abs(create - append) <= max(tie, 0.1 * max(create, append)):
         return EITHER
     return CT if create < append else LAT
 
 
 def verdict(claimed: str, measured: str) -> Verdict:
-    """Return what a measured preference says of a claimed one. Where there is no difference, a claimed one is half right."""
+    """Return the verdict of a measured preference on a claimed one. If there is no difference, the claim holds in part."""
     if claimed == measured:
         return Verdict.CONFIRMED
     return Verdict.PARTLY if measured == EITHER else Verdict.REFUTED
 
 
 def answers(found: Measurements, criterion: Criterion) -> tuple[str, ...]:
-    """Return what a criterion prefers for each column, with its figures."""
+    """Return the preference by a criterion for each column, with its figures."""
     told = []
     for pattern in PATTERNS:
         create, append = figures(found, criterion, pattern)
@@ -127,7 +127,7 @@ def answers(found: Measurements, criterion: Criterion) -> tuple[str, ...]:
 
 
 def claims(found: Measurements, criterion: Criterion, claimed: tuple[str, ...]) -> tuple[Claim, ...]:
-    """Return the row of a preference table that is judged: KIP-32's four cells, each with what was measured."""
+    """Return the row with verdicts of a preference table: KIP-32's four cells, each with its measured result."""
     return tuple(
         Claim(claim, answer, verdict(claim, answer.split(" (")[0]))
         for claim, answer in zip(claimed, answers(found, criterion), strict=True)

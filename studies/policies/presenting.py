@@ -1,4 +1,4 @@
-"""What came out, as a chapter: KIP-32's two preference tables cell by cell, and the measurements that they rest on."""
+"""The results as a chapter: KIP-32's two preference tables cell by cell, and the measurements behind them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TIES = (
 
 
 def present(found: Measurements) -> Chapter:
-    """Say what came out of all cases."""
+    """Return the chapter with the results of all cases."""
     pictures = plots(found)
     retention, rolling = _retention_preferences(found), _rolling_preferences(found)
     return Chapter(

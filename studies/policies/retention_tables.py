@@ -75,7 +75,7 @@ def off(found: Measurements) -> Table:
 
 
 def divergence(found: Measurements) -> Table:
-    """What one cluster has deleted and the other still has."""
+    """Messages that one cluster has deleted and the other still has."""
     rows: list[tuple[Cell, ...]] = []
     for scenario in measured(found, RETENTION):
         for kind in broker.TYPES:
@@ -102,7 +102,7 @@ def divergence(found: Measurements) -> Table:
 
 
 def broker_clocks(found: Measurements) -> Table:
-    """A broker's own clock that is wrong."""
+    """The effects of a broker's own wrong clock."""
     rows: list[tuple[Cell, ...]] = []
     for case in (one.name for one in measured(found, RETENTION) if one.pattern == BROKER):
         for subject in (on_cluster(CREATE_TIME, 1), on_cluster(LOG_APPEND_TIME, 1), PLAIN_CLOCK):
@@ -131,7 +131,7 @@ def broker_clocks(found: Measurements) -> Table:
 
 
 def pinned(found: Measurements) -> Table:
-    """What a future timestamp pins, and what the sanity check costs."""
+    """The segments kept by a future timestamp, and the cost of the timestamp check."""
     rows: list[tuple[Cell, ...]] = []
     for case in (one for one in ("producers ahead", FUTURE) if one in found.cases(RETENTION)):
         for subject in (on_cluster(CREATE_TIME, 1), SANITY, on_cluster(LOG_APPEND_TIME, 1)):
@@ -201,7 +201,7 @@ def file_times(found: Measurements) -> Table:
 
 
 def reassignment(found: Measurements) -> Table:
-    """A partition that moves, on the real engine."""
+    """A partition that moves to another broker, on the real engine."""
     case = found.cases(moving.REASSIGNMENT)[0]
     rows: list[tuple[Cell, ...]] = []
     for subject in (CREATE_TIME, LOG_APPEND_TIME, moving.NO_TIMESTAMPS):
@@ -293,7 +293,7 @@ def migration(found: Measurements) -> Table:
 
 
 def findings(found: Measurements) -> Iterable[str]:
-    """Say what contradicts the documents, or surprises; only what was measured."""
+    """Return the measured results that contradict the documents or are unexpected."""
     jump = "broker jumps 30 days"
     create, append = (
         found.value(RETENTION, jump, on_cluster(kind, 1), "off_ms") / 3_600_000 for kind in (CREATE_TIME, LOG_APPEND_TIME)

@@ -1,17 +1,17 @@
-"""When a segment rolls by time: the rules that the documents name, side by side.
+"""When a segment rolls by time: the documents' rules, side by side.
 
-| rule | waited, more than segment.ms | from |
+| rule | it rolls if this exceeds segment.ms | from |
 |---|---|---|
-| `CREATE_TIME_OF_SEGMENT` | the clock now - the clock when the segment was made | before KIP-33 |
-| `FIRST_MESSAGE` | the timestamp to be appended - the first one of the segment | KIP-33's rolling section; Kafka; the engine |
+| `CREATE_TIME_OF_SEGMENT` | the clock now - the clock when the segment was created | before KIP-33 |
+| `FIRST_MESSAGE` | the timestamp to be appended - the segment's first timestamp | KIP-33's rolling section; Kafka; the engine |
 | `LARGEST_TIMESTAMP` | the clock now - the largest timestamp of the segment | KIP-33's Public Interfaces |
 | `CLOCK_AND_FIRST_MESSAGE` | the clock now - the first timestamp of the segment | KIP-32 |
 
-Each is looked at when something is appended, as all versions of Kafka do. The timestamps are of either type. KIP-32 proposes the
-last rule with LogAppendTime ("first LogAppendTime"), and the segments of one message that it fears with CreateTime come from that
-rule. A timestamp here is one append's: its largest; of a segment's first append too, as in Kafka.
+Each rule is checked at an append, as in all versions of Kafka. The timestamps may be of either type. KIP-32 proposes the last
+rule with LogAppendTime ("first LogAppendTime"); with CreateTime it would cause the segments of one message that KIP-32 warns of.
+The timestamp of an append is its largest one, even for a segment's first append, as in Kafka.
 
-Everything is pure. Times are ms.
+All functions are pure. Times are in ms.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from studies.workload import Int64s
 
 
 class RollingRule(enum.Enum):
-    """What the age of an active segment is counted from."""
+    """The time from which an active segment's age counts."""
 
     CREATE_TIME_OF_SEGMENT = "segment's create time"
     FIRST_MESSAGE = "first message's timestamp"
@@ -34,13 +34,13 @@ class RollingRule(enum.Enum):
 
 
 class OpenSegment(NamedTuple):
-    """What the rules have to know of the active segment, which has at least one append."""
+    """The state of the active segment that the rules need. It has at least one append."""
 
     first_ms: int
-    """The first append's timestamp."""
+    """The timestamp of the first append."""
     largest_ms: int
     created_ms: int
-    """What the clock showed when the segment was made: at the first append, but for the first segment of a log."""
+    """The clock when the segment was created: at its first append, except for a log's first segment."""
 
     @classmethod
     def begin(cls, timestamp: int, now_ms: int) -> OpenSegment:
@@ -48,12 +48,12 @@ class OpenSegment(NamedTuple):
         return cls(timestamp, timestamp, now_ms)
 
     def grown(self, timestamp: int) -> OpenSegment:
-        """Return the segment with one append more."""
+        """Return the segment after one more append."""
         return self if timestamp <= self.largest_ms else self._replace(largest_ms=timestamp)
 
 
 def waited_ms(rule: RollingRule, segment: OpenSegment, timestamp: int, now_ms: int) -> int:
-    """Return how long the active segment has waited when `timestamp` is about to be appended, by a rule; may be negative."""
+    """Return the active segment's age by a rule when `timestamp` is about to be appended; it may be negative."""
     if rule is RollingRule.CREATE_TIME_OF_SEGMENT:
         return now_ms - segment.created_ms
     if rule is RollingRule.FIRST_MESSAGE:
@@ -66,9 +66,9 @@ def waited_ms(rule: RollingRule, segment: OpenSegment, timestamp: int, now_ms: i
 def segment_starts(
     rule: RollingRule, timestamps: Int64s, clock_ms: Int64s, segment_ms: int, made_ms: int | None = None
 ) -> Int64s:
-    """Return the indices of the appends that begin a segment, by a rule; `clock_ms` is the broker's clock at each append.
+    """Return the indices of the appends that begin a segment by a rule. `clock_ms` is the broker's clock at each append.
 
-    The log, and so its first segment, was made at `made_ms` by that clock; by default with the first append.
+    `made_ms` is when the log, and so its first segment, was created by that clock; the default is the first append.
     """
     starts: list[int] = []
     segment: OpenSegment | None = None
@@ -82,22 +82,22 @@ def segment_starts(
 
 
 class Segmentation(NamedTuple):
-    """How a rule has cut a log. Spans are of arrival, in truth."""
+    """The segments that a rule makes of a log. Spans are in true arrival time."""
 
     segments: int
     one_message: int
-    """Segments of a single append, but for the last segment, which is not finished."""
+    """The number of segments of a single append, without the last segment, which is not finished."""
     smallest_span_ms: int
     median_span_ms: float
     largest_span_ms: int
     longest_active_ms: int
-    """From a segment's first append to the one that rolled it; of the last segment, to the last append."""
+    """The spans from a segment's first append to the one that rolled it, or to the last append for the last segment."""
     worst_off_ms: int
-    """How far a segment's active time was from segment.ms, at worst: too short or too long; the last one's, if too long."""
+    """The largest difference of a segment's active time from segment.ms. The last segment counts only if it is too long."""
 
 
 def segmentation(starts: Int64s, arrival_ms: Int64s, segment_ms: int) -> Segmentation:
-    """Return what is counted of segments that begin at `starts`. Spans are those of finished segments, where there are any."""
+    """Return the statistics of segments that begin at `starts`. Spans are those of finished segments, if there are any."""
     ends = np.append(starts[1:], len(arrival_ms))
     spans = arrival_ms[ends - 1] - arrival_ms[starts]
     finished = spans[:-1] if len(spans) > 1 else spans

@@ -35,7 +35,7 @@ def _value(found: Measurements, case: str, rule: RollingRule, kind: str, metric:
 
 
 def one_message(found: Measurements) -> Table:
-    """Segments, and those of one message."""
+    """The number of segments, and of those with one message."""
     rows: list[tuple[Cell, ...]] = []
     for rule, kind in RULES_AND_TYPES:
         cells = [
@@ -54,7 +54,7 @@ def one_message(found: Measurements) -> Table:
 
 
 def active(found: Measurements) -> Table:
-    """How long a segment stays the active one."""
+    """How long a segment stays active."""
     rows: list[tuple[Cell, ...]] = [
         (
             rule_subject(rule, kind),
@@ -73,7 +73,7 @@ def active(found: Measurements) -> Table:
 
 
 def spans(found: Measurements) -> Table:
-    """Smallest, median, largest span, for the patterns and the quiet topic."""
+    """The smallest, median and largest span, for the patterns and the quiet topic."""
     rows: list[tuple[Cell, ...]] = []
     shown = ("small latency", "large latency", "mixed latency", "one from the future", QUIET.name)
     for case in (one for one in shown if one in found.cases(ROLLING)):
@@ -110,7 +110,7 @@ def spans(found: Measurements) -> Table:
 
 
 def engine(found: Measurements) -> Table:
-    """The accepted rule beside the real engine."""
+    """The accepted rule compared with the real engine."""
     rows: list[tuple[Cell, ...]] = []
     for one in measured(found, ROLLING):
         for kind in broker.TYPES:
@@ -139,7 +139,7 @@ def engine(found: Measurements) -> Table:
 
 
 def copied(found: Measurements) -> Table:
-    """What a copy to another broker does to the segments."""
+    """The effect of a copy to another broker on the segments."""
     rows: list[tuple[Cell, ...]] = []
     for rule, kind in RULES_AND_TYPES:
         cells: list[Cell] = []
@@ -169,7 +169,7 @@ def copied(found: Measurements) -> Table:
 
 
 def combined(found: Measurements) -> Table:
-    """How long after its due time the last message goes, by both rules."""
+    """How long after its due time the last message is deleted, by both rules."""
     rows: list[tuple[Cell, ...]] = []
     for case in found.cases(COMBINED):
         for rule, kind in RULES_AND_TYPES:
@@ -213,7 +213,7 @@ def combined(found: Measurements) -> Table:
 
 
 def findings(found: Measurements) -> Iterable[str]:
-    """Say what contradicts the documents, or surprises; only what was measured."""
+    """Return the measured results that contradict the documents or are unexpected."""
     largest = RollingRule.LARGEST_TIMESTAMP
     steady = _value(found, "small latency", largest, LOG_APPEND_TIME, "segments")
     alone = _value(found, "large latency", largest, CREATE_TIME, "one_message")

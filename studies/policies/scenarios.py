@@ -1,15 +1,15 @@
-"""Who is late and whose clock is wrong: KIP-32's three patterns, and what it calls robustness, on two clusters in a pipeline.
+"""The scenarios: KIP-32's three latency patterns, and wrong clocks for its "robustness", on two clusters in a pipeline.
 
-Messages are made for `MADE_DAYS`; cluster 1 gets them with the pattern's latency, and a mirror copies each of them to cluster 2
-with a latency of its own of the same pattern. Wrong clocks go with small latency, so that nothing else is wrong.
+Messages are created for `MADE_DAYS`. Cluster 1 receives them with the pattern's latency. A mirror copies each of them to cluster
+2 with another latency of the same pattern. Scenarios with wrong clocks have small latencies, so that only the clocks matter.
 
-| wrong | what |
+| wrong | error |
 |---|---|
-| producers' clocks | a share of the messages says a time `CLOCK_OFF_MS` ahead or behind |
-| one message | says a time 30 days ahead or behind |
-| a broker's clock | cluster 1's is always 2 hours ahead; or jumps ahead for an hour, and back |
+| producers' clocks | a share of the messages has timestamps that are `CLOCK_OFF_MS` ahead or behind |
+| one message | its timestamp is 30 days ahead or behind |
+| a broker's clock | cluster 1's clock is always 2 hours ahead; or it jumps ahead for an hour, and back |
 
-`scale` thins the messages out and changes no duration, so that a small run shows the same effects.
+`scale` changes the number of messages but no durations, so that a small run shows the same effects.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ SEGMENT_MS = 3 * HOUR_MS
 CHECK_MS = 30 * MINUTE_MS
 """The interval between two retention runs (log.retention.check.interval.ms)."""
 AFTER_MAX_MS = HOUR_MS
-"""The sanity check: message.timestamp.after.max.ms, where it is on."""
+"""The timestamp check (message.timestamp.after.max.ms), if it is on."""
 END_MS = EPOCH_MS + 11 * DAY_MS
-"""When a run ends. With right clocks everything has gone by then: what is still there is pinned."""
+"""The end of a run. With correct clocks everything is deleted by then, so anything left is kept by a wrong timestamp."""
 
 INTERVAL_MS = 4 * MINUTE_MS
-"""Between two messages on average, at scale 1."""
+"""The mean time between two messages at scale 1."""
 VALUE_BYTES = 100
 
 CLOCK_OFF_MS = 12 * HOUR_MS
@@ -59,14 +59,14 @@ SKEW_MS = 2 * HOUR_MS
 
 @dataclass(frozen=True)
 class ClockError:
-    """How far a broker's clock is ahead (`offset_ms`) in truth's time from `first_ms` to `last_ms`, exclusive."""
+    """A broker's clock that is ahead by `offset_ms` between the true times `first_ms` and `last_ms` (exclusive)."""
 
     offset_ms: int
     first_ms: int = 0
     last_ms: int = 2**62
 
     def at(self, truth_ms: int) -> int:
-        """Return the error at a time (ms)."""
+        """Return the clock's error at a true time (ms)."""
         return self.offset_ms if self.first_ms <= truth_ms < self.last_ms else 0
 
 
@@ -77,27 +77,27 @@ JUMP_LAST_MS = JUMP_FIRST_MS + HOUR_MS
 
 @dataclass(frozen=True)
 class Scenario:
-    """One row of the comparison. `pattern` is the column of KIP-32's tables that it belongs to."""
+    """One row of the comparison. `pattern` is its column in KIP-32's tables."""
 
     name: str
     pattern: str
     latency: Latency = SMALL_LATENCY
     wrong_clock: WrongClock | None = None
     far_off_ms: int = 0
-    """What one message says too much, in the middle of the messages."""
+    """The error of one message's timestamp, in the middle of the messages."""
     broker: ClockError = RIGHT
-    """The clock of cluster 1; that of cluster 2 is right."""
+    """The clock of cluster 1; cluster 2's clock is correct."""
     interval_ms: int = INTERVAL_MS
     note: str = ""
 
     def workload(self, scale: float) -> Workload:
-        """Return what is generated."""
+        """Return the scenario's workload."""
         interval_ms = self.interval_ms / (scale if self.interval_ms == INTERVAL_MS else 1)
         records = max(8, round(MADE_DAYS * DAY_MS / interval_ms))
         return Workload(self.name, SEED, records, interval_ms, self.latency, self.wrong_clock, VALUE_BYTES)
 
     def messages(self, scale: float) -> tuple[Messages, Messages]:
-        """Return the messages as they arrive at cluster 1, and at cluster 2."""
+        """Return the messages in order of arrival at cluster 1, and at cluster 2."""
         first = generate(self.workload(scale))
         if self.far_off_ms:
             create = first.create_ms.copy()
@@ -106,7 +106,7 @@ class Scenario:
         return first, mirrored(first, self.latency, SEED + 1)
 
     def describe(self, scale: float) -> str:
-        """Return every parameter in a line, for the report."""
+        """Return all parameters in one line, for the report."""
         one = f"; message {self.workload(scale).records // 2} says {self.far_off_ms:+,} ms" if self.far_off_ms else ""
         broker = self.broker
         where = "" if broker.last_ms > END_MS else f" from {broker.first_ms - EPOCH_MS:,} to {broker.last_ms - EPOCH_MS:,} ms"
@@ -134,11 +134,11 @@ SCENARIOS = (
     Scenario("broker jumps 30 days", BROKER, broker=ClockError(30 * DAY_MS, JUMP_FIRST_MS, JUMP_LAST_MS)),
 )
 QUIET = Scenario("quiet topic", PATTERN_1, interval_ms=HOUR_MS)
-"""A message an hour: what rolling by time is for."""
+"""One message per hour: the kind of topic that rolling by time is for."""
 
 
 def scenario(name: str) -> Scenario:
-    """Return the one of that name. Raises InvalidArgumentError."""
+    """Return the scenario of that name. Raise InvalidArgumentError if there is none."""
     by_name = {one.name: one for one in (*SCENARIOS, QUIET)}
     return by_name[one_of(tuple(by_name), name, "scenario")]
 

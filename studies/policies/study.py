@@ -1,4 +1,4 @@
-"""The study's cases, and which function measures each."""
+"""The study's cases, and the functions that measure them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tidelog.errors import InvalidArgumentError
 COMBINED_SCENARIOS = ("small latency", "large latency", "mixed latency", "one from the future", "quiet topic")
 FEW = ("small latency", "large latency", "mixed latency", "one from the future", "broker jumps 30 days")
 FEW_BELOW = 0.1
-"""Below this scale only `FEW` of the scenarios are looked at: each costs its checks, however few its messages are."""
+"""Below this scale only `FEW` of the scenarios run, because each costs its checks however few its messages are."""
 
 
 class PoliciesStudy:
-    """See the package."""
+    """See the package's docstring."""
 
     NAME = "policies"
     TITLE = "Which timestamp, part 2: retention and rolling"
 
     def cases(self, scale: float) -> list[Case]:
-        """Return the cases; `scale` thins the messages out, and changes no duration; a small one leaves scenarios out."""
+        """Return the cases. `scale` changes the number of messages but no durations; a small scale omits scenarios."""
         names = [one.name for one in (*SCENARIOS, QUIET) if scale >= FEW_BELOW or one.name in FEW]
         few = scale < FEW_BELOW
         parts = [
@@ -55,7 +55,7 @@ class PoliciesStudy:
         raise InvalidArgumentError("no such part of the study", found=case.part)
 
     def present(self, measurements: Measurements) -> Chapter:
-        """Say what came out."""
+        """Return the chapter with the results."""
         return presenting.present(measurements)
 
 

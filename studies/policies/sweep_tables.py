@@ -1,4 +1,4 @@
-"""Where the preferences flip: tables over growing latency."""
+"""Tables over growing latency, which show when the preferences change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidelog.config import CREATE_TIME
 
 
 def late_alike(found: Measurements) -> Table:
-    """Latency over retention.ms, and what is preferred."""
+    """The preference by latency as a share of retention.ms."""
     rows: list[tuple[Cell, ...]] = []
     for ratio in RATIOS:
         create, append = (_value(found, ratio, kind, "off_ms") for kind in broker.TYPES)
@@ -51,7 +51,7 @@ def late_alike(found: Measurements) -> Table:
 
 
 def half_late(found: Measurements) -> Table:
-    """The difference in latency over retention.ms, and what is preferred, for several seeds."""
+    """The preference by the difference in latency as a share of retention.ms, for several seeds."""
     rows: list[tuple[Cell, ...]] = []
     for ratio in MIXED_RATIOS:
         case = f"half of them {ratio:g} × retention.ms later"
@@ -92,7 +92,7 @@ def _value(found: Measurements, ratio: float, kind: str, metric: str) -> float:
 
 
 def rolling(found: Measurements) -> Table:
-    """Latency over segment.ms, and segments of one message under CreateTime."""
+    """Segments of one message under CreateTime, by latency as a share of segment.ms."""
     rules = (RollingRule.CLOCK_AND_FIRST_MESSAGE, RollingRule.LARGEST_TIMESTAMP, RollingRule.FIRST_MESSAGE)
     rows: list[tuple[Cell, ...]] = []
     for ratio in ROLL_RATIOS:
@@ -114,18 +114,18 @@ def rolling(found: Measurements) -> Table:
 
 
 def preferred_by_age(found: Measurements, ratio: float) -> str:
-    """Return what criterion 1 prefers where all messages are late alike by `ratio` of retention.ms."""
+    """Return the preference by criterion 1 if all messages are late by `ratio` of retention.ms."""
     create, append = (_value(found, ratio, kind, "off_ms") for kind in broker.TYPES)
     return preferred(create, append, RETENTION_CRITERIA[0].tie)
 
 
 def preferred_when_mixed(found: Measurements, ratio: float, seed: int) -> str:
-    """Return the same where half of the messages come later by that much."""
+    """Return the same if half of the messages are late by that much."""
     case = f"half of them {ratio:g} × retention.ms later"
     create, append = (found.value(SWEEP, case, f"{kind}, seed {seed}", "off_ms") for kind in broker.TYPES)
     return preferred(create, append, RETENTION_CRITERIA[0].tie)
 
 
 def unread(found: Measurements, ratio: float, kind: str) -> float:
-    """Return how many messages go before they can be read, where all are late alike by `ratio` of retention.ms."""
+    """Return how many messages are deleted before they can be read, if all are late by `ratio` of retention.ms."""
     return _value(found, ratio, kind, "unread")

@@ -1,11 +1,11 @@
-"""What an axis counts, and its ticks.
+"""The unit of an axis, and its ticks.
 
-| kind | a linear axis steps by | a logarithmic one | written |
+| kind | steps of a linear axis | of a logarithmic one | labels |
 |---|---|---|---|
 | NUMBER | 1, 2, 5 × 10ⁿ | powers of ten | 250, 12,000, 3M |
 | BYTES | powers of two | powers of two | 4 KiB |
-| MILLIS | what a clock steps by | powers of ten | 30 s, 6 h |
-| TIME (epoch ms) | what a clock and a calendar step by | - | 06:00, 15 Nov |
+| MILLIS | seconds, minutes, hours, days | powers of ten | 30 s, 6 h |
+| TIME (epoch ms) | clock and calendar units | - | 06:00, 15 Nov |
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MOST_TICKS = 5
 
 
 class Kind(enum.Enum):
-    """What an axis counts."""
+    """The kind of quantity on an axis."""
 
     NUMBER = "number"
     BYTES = "bytes"
@@ -47,7 +47,7 @@ class Kind(enum.Enum):
 
 
 def kind_of(label: str, is_time: bool = False) -> Kind:
-    """Return what an axis counts, by the unit that its label names."""
+    """Return the kind of an axis from the unit in its label."""
     if is_time:
         return Kind.TIME
     if re.search(r"\bbytes\b", label):
@@ -56,25 +56,25 @@ def kind_of(label: str, is_time: bool = False) -> Kind:
 
 
 def title(label: str, kind: Kind, log: bool) -> str:
-    """Return an axis's title: the label without a unit that the ticks name themselves, with what else there is to know."""
+    """Return an axis's title: the label without a unit that the ticks already show, plus any further note."""
     if kind is Kind.MILLIS:
         label = re.sub(r",? *[(\[]?(in )?ms[)\]]?$", "", label)
     return label + (" (UTC)" if kind is Kind.TIME and "UTC" not in label else "") + (" (log scale)" if log else "")
 
 
 def show_value(value: float, kind: Kind) -> str:
-    """Return a value as an axis or a bar has it."""
+    """Return a value as text for an axis or a bar."""
     if kind is Kind.BYTES:
         return show_bytes(value)
     if kind is Kind.MILLIS:
-        # One unit only, there is little room.
+        # Show one unit only, because there is little room.
         unit, unit_ms = next(((u, ms) for u, ms in reversed(DURATION_UNITS) if abs(value) >= ms), DURATION_UNITS[0])
         return f"{show_float(value / unit_ms)} {unit}" if value else "0"
     return f"{show_float(value / 1e6)}M" if abs(value) >= 1e6 else show_float(value)
 
 
 def set_ticks(axis: Axis, low: float, high: float, kind: Kind, *, log: bool) -> None:
-    """Give an axis from `low` to `high` the ticks of its kind, a handful of them."""
+    """Set a few ticks on an axis from `low` to `high`, in the style of its kind."""
     axis.set_minor_locator(NullLocator())
     if log:
         axis.set_major_locator(LogLocator(4.0 if kind is Kind.BYTES and low >= 1 else 10.0, numticks=_MOST_TICKS))
@@ -103,7 +103,7 @@ def _steps(low: float, high: float, step: float) -> list[float]:
 
 
 def _time_labels(places: Sequence[float]) -> list[str]:
-    """Return clock times, the day below the first of its times; days alone where the steps are days."""
+    """Return clock times with the day below the first time of each day, or only days if the steps are days."""
     times = [datetime.fromtimestamp(place / 1000, UTC) for place in places]
     days = [f"{time.day} {time:%b}" + (f" {time.year}" if times[0].year != times[-1].year else "") for time in times]
     if not any(place % _DAY for place in places):

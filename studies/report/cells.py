@@ -1,4 +1,4 @@
-"""A cell of a table as text.
+"""Formats a table cell as text.
 
 | cell | shown as |
 |---|---|
@@ -6,10 +6,10 @@
 | bool | yes, no |
 | int | 1,234,567 |
 | float | three significant digits: 0.00123, 12.3, 1,230 |
-| Bytes | 999 B, 1.5 KiB, 3.38 GiB; the exact number when pointed at |
-| Millis | 5 ms, 1.5 s, 2 min 30 s, 6 h, 2.5 d; the exact number when pointed at |
-| str | as it is, to the right if it is a share or a factor; what stands between backticks as code |
-| Claim | claimed, measured, verdict |
+| Bytes | 999 B, 1.5 KiB, 3.38 GiB; the tooltip has the exact number |
+| Millis | 5 ms, 1.5 s, 2 min 30 s, 6 h, 2.5 d; the tooltip has the exact number |
+| str | unchanged, right-aligned if it is a share or a factor; text between backticks as code |
+| Claim | the claim, the measured value and the verdict |
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from studies.chapter import Bytes, Cell, Claim, Millis, Verdict
 from studies.quantities import show_bytes, show_float, show_millis
 
 SIGNS = {Verdict.CONFIRMED: "✓", Verdict.REFUTED: "✗", Verdict.PARTLY: "◐", Verdict.NOT_MEASURABLE: "–"}
-"""What stands before a verdict's word."""
+"""The sign before a verdict's word."""
 
 _NUMBER = re.compile(r"[-−+]?\d[\d,.]*( ?%| ?[x×]| of \d[\d,]*)?")
-"""Words that are a number nevertheless: a share, a factor, some of all."""
+"""Texts that are aligned like numbers: a share, a factor, "some of all"."""
 
 _CODE = re.compile(r"`([^`\n]+)`")
 
 
 @dataclass(frozen=True)
 class CellView:
-    """A cell as the template takes it."""
+    """A cell in the form that the template needs."""
 
     kind: str
     """A CSS class: "number", "text", "nothing" or "claim"."""
     text: str
     exact: str = ""
-    """The exact value, where `text` is rounded."""
+    """The exact value if `text` is rounded."""
     claim: Claim | None = None
 
 
 def view(cell: Cell) -> CellView:
-    """Return how a cell is shown."""
+    """Return the displayed form of a cell."""
     match cell:
         case None:
             return CellView("nothing", "none")
@@ -63,7 +63,7 @@ def view(cell: Cell) -> CellView:
 
 
 def pieces(text: str) -> list[tuple[bool, str]]:
-    """Return a text cut at backticks: (whether it is code, the piece)."""
+    """Split a text at backticks; return pairs of (is code, piece)."""
     return [(bool(number % 2), piece) for number, piece in enumerate(_CODE.split(text)) if piece]
 
 

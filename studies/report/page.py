@@ -1,4 +1,4 @@
-"""The page from chapters: what the templates are given, and that ids are unique.
+"""Renders the page from chapters: it prepares the templates' data, and checks that ids are unique.
 
 | anchor | leads to |
 |---|---|
@@ -28,32 +28,32 @@ from tidelog.errors import InvalidArgumentError
 LONG_TEXT = 60
 
 MANY_ROWS = 25
-"""A table of more rows scrolls by itself."""
+"""A table with more rows than this scrolls separately."""
 
 MOST_NUMBERS = 60
-"""A plot's numbers are given as a table, too, up to so many points."""
+"""A plot with up to this many points also shows its numbers as a table."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a report says of its making, without naming the machine."""
+    """Facts about the run for the report, without the machine's name."""
 
     made_ms: int
-    """When, epoch ms."""
+    """The time of the run, in epoch ms."""
     tidelog: str
     python: str
     spark: str
     cores: int
-    """How many tasks ran side by side."""
+    """The number of tasks that ran in parallel."""
     scale: float
     seconds: float
-    """How long all of it took."""
+    """The duration of the whole run."""
 
 
 def render(chapters: Sequence[Chapter], facts: Facts) -> str:
-    """Return the report as a whole HTML document.
+    """Return the report as a complete HTML document.
 
-    Raises InvalidArgumentError where two chapters, tables or plots have the same id, or one that does not do in a link.
+    Raise InvalidArgumentError if two chapters, tables or plots have the same id, or an id cannot be used in a link.
     """
     _check_ids(chapters)
     environment = Environment(
@@ -101,27 +101,27 @@ def _check_ids(chapters: Sequence[Chapter]) -> None:
 
 
 def _prose(text: str) -> Markup:
-    """Return a text as HTML: escaped, and what stands between backticks as code."""
+    """Return a text as HTML: escaped, with text between backticks as code."""
     return Markup("").join(Markup("<code>{}</code>" if code else "{}").format(piece) for code, piece in pieces(text))
 
 
 def _is_numeric(table: Table, column: int) -> bool:
-    """Whether most of a column are numbers, and all of it goes to the right."""
+    """Return whether most cells of a column are numbers, so that the column is right-aligned."""
     kinds = Counter(view(row[column]).kind for row in table.rows)
     return kinds["number"] > 0 and kinds["number"] >= kinds["text"] and not kinds["claim"]
 
 
 def _is_prose(table: Table) -> bool:
-    """Whether a table is for reading more than for comparing; on a phone each of its rows becomes a paragraph."""
+    """Return whether a table is mainly text to read; on a phone each of its rows becomes a paragraph."""
     return any(
         isinstance(cell, Claim) or (isinstance(cell, str) and len(cell) > LONG_TEXT) for row in table.rows for cell in row[1:]
     )
 
 
 def _row_spans(table: Table) -> list[int]:
-    """Return for each row how many rows its first cell heads; 0 where an earlier row's does.
+    """Return for each row how many rows its first cell spans, 0 if an earlier row's cell spans it.
 
-    Rows that stand together and begin with the same words share them, but where each row is to be read by itself.
+    Adjacent rows with the same first cell share it, except in a table whose rows are read one by one.
     """
     spans: list[int] = []
     first = 0
@@ -136,7 +136,7 @@ def _row_spans(table: Table) -> list[int]:
 
 
 def _numbers(plot: Plot) -> Table | None:
-    """Return a plot's content as a table, None if that is too much to read or the plot says it all."""
+    """Return a plot's content as a table, None if that is too long or the plot already shows all numbers."""
     points = sum(len(series.xs) for series in plot.series)
     if not 0 < points <= MOST_NUMBERS:
         return None

@@ -1,12 +1,12 @@
-"""A plot as a figure of matplotlib, and that figure as SVG in the page.
+"""Draws a plot as a matplotlib figure, and turns the figure into SVG for the page.
 
 | mark | x is a number or a time | x is a word |
 |---|---|---|
-| BARS | upright bars | lying bars, named above, with their value |
-| LINE, STEPS, POINTS | on two axes | lying bars |
+| BARS | vertical bars | horizontal bars with a name above and their value |
+| LINE, STEPS, POINTS | a graph with two axes | horizontal bars |
 
-A figure is 380 points wide, which is a phone's width; it is readable there, and grows with the page. Text stays text, and bars
-say their numbers when pointed at. On a logarithmic axis zero lies on the axis itself.
+A figure is 380 points wide, which is a phone's width, and grows with the page. Text stays text, and bars have tooltips with their
+numbers. On a logarithmic axis zero lies on the axis itself.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ WIDTH = 380
 AREA_HEIGHT = 240
 ROW_HEIGHT = 16.5
 CHARS = 50
-"""So many fit a line."""
+"""The most characters in a line."""
 
 MOST_WITH_ZEROS = 3
-"""Among more series than that a bar of zero is left out, and said to be."""
+"""With more series than this, bars of zero are left out, and a note says so."""
 
 DOTTED_POINTS = 25
-"""A line of up to so many points shows each of them."""
+"""The most points of a line that shows each of them."""
 
 INK, SOFT, LINE = "#1b1f24", "#57606a", "#d5dae0"
 COLOURS = ("#1f6fc4", "#d4640b", "#1a8a48", "#9a3fb5", "#c02f2f", "#0b818c", "#84680a", "#66707b")
 VARIABLES = {INK: "--ink", SOFT: "--soft", LINE: "--line"} | {colour: f"--s{n}" for n, colour in enumerate(COLOURS)}
-"""The page's colours: in its SVG they follow the reader's light or dark scheme. Series differ by dashes and markers, too."""
+"""The page's colours: in SVG they follow the reader's light or dark scheme. Series also differ by dashes and markers."""
 
 DASHES = ("-", (0, (5, 2)), (0, (1.5, 2)), (0, (7, 2, 1.5, 2)))
 MARKERS = ("o", "s", "^", "D")
@@ -80,7 +80,7 @@ STYLE: dict[Any, Any] = {
 
 
 def draw(plot: Plot) -> Markup:
-    """Return a plot as an SVG element of the page: its ids begin with the plot's, its colours are the page's."""
+    """Return a plot as an SVG element for the page. Its ids begin with the plot's id, and it uses the page's colours."""
     with mpl.rc_context(STYLE | {"svg.hashsalt": plot.id}):
         made, hints = figure(plot)
         file = io.StringIO()
@@ -89,7 +89,7 @@ def draw(plot: Plot) -> Markup:
 
 
 def figure(plot: Plot) -> tuple[Figure, dict[str, str]]:
-    """Return a plot's figure, and by the ids of its bars what each of them stands for. Under `STYLE`."""
+    """Return a plot's figure, and the text for each of its bars by id. Call it under `STYLE`."""
     legend_rows = len(plot.series) if _has_legend(plot) else 0
     rows = legend_rows + (_rows(plot) if _has_words(plot) else 0)
     height = rows * ROW_HEIGHT + (70 if _has_words(plot) else AREA_HEIGHT)
@@ -98,7 +98,7 @@ def figure(plot: Plot) -> tuple[Figure, dict[str, str]]:
 
 
 def draw_on(figure: FigureBase, plot: Plot) -> dict[str, str]:
-    """Draw a plot on a figure or a part of one; see `figure`."""
+    """Draw a plot on a figure or on part of one; see `figure`."""
     axes = figure.subplots()
     hints = _lying_bars(axes, plot) if _has_words(plot) else _on_axes(axes, plot)
     if _has_legend(plot):
@@ -128,19 +128,19 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _limits(values: Sequence[float], *, log: bool, from_zero: bool) -> tuple[float, float]:
-    """Return the ends of an axis that has room for all values. A logarithmic one leaves out what is not above zero."""
+    """Return the limits of an axis with room for all values. A logarithmic axis ignores values that are not above zero."""
     known = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
     if not known:
         return (1.0, 10.0) if log else (0.0, 1.0)
     low, high = min(known), max(known)
     if log:
-        # A bar of the smallest value is seen, too: it does not end on the axis.
+        # Keep the bar of the smallest value visible: it must not end on the axis.
         low = 10.0 ** math.floor(math.log10(low) - 0.05) if from_zero else low / 1.2
         return low, max(high * 1.2, low * 10)
     if from_zero or 0 < low < 0.4 * high:
         low, high = min(low, 0.0), max(high, 0.0)
     if low == high:
-        # So much that a float can tell the ends apart.
+        # Wide enough for a float to distinguish the two limits.
         return (low - max(1.0, abs(low) * 1e-6), high + max(1.0, abs(high) * 1e-6)) if low else (0.0, 1.0)
     room = (high - low) * 0.02
     return (low if low == 0 else low - room), (high if high == 0 else high + room)
@@ -151,7 +151,7 @@ def _lying_bars(axes: Axes, plot: Plot) -> dict[str, str]:
     values = [{str(x): y for x, y in zip(series.xs, series.ys, strict=True)} for series in plot.series]
     low, high = _limits([y for series in plot.series for y in series.ys], log=plot.log_y, from_zero=True)
     zero = max(low, 0.0)
-    # Nobody tells the fifth zero from the sixth.
+    # More than five equal lines cannot be told apart.
     sparse = len(plot.series) > MOST_WITH_ZEROS and any(y == 0 for series in plot.series for y in series.ys)
     hints: dict[str, str] = {}
     place = 0.0
@@ -201,7 +201,7 @@ def _on_axes(axes: Axes, plot: Plot) -> dict[str, str]:
     x_low, x_high = _limits(xs, log=log_x, from_zero=False)
     gap = 0.0
     if plot.x_is_time or bars:
-        # Not down to zero: that would be 1970.
+        # Do not begin at zero: that would be 1970.
         gap = min((b - a for a, b in pairwise(sorted(set(xs)))), default=1.0)
         x_low, x_high = (min(xs), max(xs)) if xs else (0.0, 1.0)
         room = gap / 2 if bars else (x_high - x_low) * 0.01
@@ -220,7 +220,7 @@ def _on_axes(axes: Axes, plot: Plot) -> dict[str, str]:
     hints: dict[str, str] = {}
     for index, series in enumerate(plot.series):
         colour = COLOURS[index % len(COLOURS)]
-        # On a logarithmic axis what is not above zero lies on it.
+        # On a logarithmic axis, values that are not above zero lie on the axis.
         points = [max(float(x), x_low) if log_x else float(x) for x in series.xs]
         ys = [max(y, y_low) if plot.log_y and math.isfinite(y) else y for y in series.ys]
         if bars:
@@ -250,13 +250,13 @@ def _on_axes(axes: Axes, plot: Plot) -> dict[str, str]:
 
 
 def _hint(bar: Rectangle, hints: dict[str, str], name: str, series: str, value: float) -> None:
-    """Let a bar say its numbers when it is pointed at."""
+    """Give a bar a tooltip with its numbers."""
     bar.set_gid(f"bar{len(hints)}")
     hints[f"bar{len(hints)}"] = ", ".join(part for part in (name, series, f"{value:,.15g}") if part)
 
 
 def _inlined(plot: Plot, svg: str, hints: dict[str, str]) -> Markup:
-    """Return matplotlib's file as an element of a page: named, of the page's colours, with ids of its own."""
+    """Turn matplotlib's SVG file into an element of the page, with a name, the page's colours and unique ids."""
     numbers = count()
     names: dict[str, str] = {}
 
@@ -264,7 +264,7 @@ def _inlined(plot: Plot, svg: str, hints: dict[str, str]) -> Markup:
         name = names.setdefault(found[2], f"{plot.id}-{next(numbers)}")
         return found[1] + name + found[3]
 
-    body = re.sub(r"<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)  # It would be the whole page's.
+    body = re.sub(r"<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)  # It would apply to the whole page.
     head, body = body[: body.index(">")], body[body.index(">") + 1 :]
     for bar, hint in hints.items():
         body = body.replace(f'<g id="{bar}">', f'<g id="{bar}">' + str(Markup("<title>{}</title>").format(hint)), 1)

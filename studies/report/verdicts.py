@@ -1,7 +1,7 @@
-"""The claims of a chapter, with their places in the report. What is counted are claims, not cells.
+"""The claims of a chapter, and where they appear in the report. Claims are counted, not cells.
 
-Cells of a table with one `statement` are one claim that was tried several times: confirmed where all of them confirm it, refuted
-where all refute it, else in part.
+Cells of a table with the same `statement` are one claim that was tested several times: confirmed if all confirm it, refuted if
+all refute it, otherwise confirmed in part.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from studies.chapter import Cell, Chapter, Claim, Table, Verdict
 
 
 class Claimed(NamedTuple):
-    """A claim with its place in the report."""
+    """A claim, and where it appears in the report."""
 
     anchor: str
     part: str
@@ -45,7 +45,7 @@ def _cells(table: Table) -> Iterator[Claimed]:
 
 
 def _one_of(cells: list[Claimed]) -> Claimed:
-    """Return what cells say together; it leads to the first that does not confirm it, if there is one."""
+    """Return the joint verdict of several cells. It links to the first cell that does not confirm the claim, if there is one."""
     verdicts = {cell.claim.verdict for cell in cells}
     contrary = [cell for cell in cells if cell.claim.verdict is not Verdict.CONFIRMED]
     first = contrary[0] if contrary else cells[0]
@@ -58,16 +58,16 @@ def _one_of(cells: list[Claimed]) -> Claimed:
 
 
 def _name(row: tuple[Cell, ...]) -> str:
-    """Return what a row is about: the words that it starts with, of two columns at most."""
+    """Return a row's subject: its leading text cells, at most two."""
     words = takewhile(lambda cell: isinstance(cell, str | int) and not isinstance(cell, bool), row[:2])
     return ", ".join(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in words if cell != "")
 
 
 def count_verdicts(chapter: Chapter) -> Counter[Verdict]:
-    """Return how many of a chapter's claims came out in which way."""
+    """Return the number of a chapter's claims per verdict."""
     return Counter(claimed.claim.verdict for claimed in claims(chapter))
 
 
 def anchor(table: Table, row: int, column: int) -> str:
-    """Return the id of a claim's cell; rows and columns count from 0 here, and from 1 in the id."""
+    """Return the id of a claim's cell. Rows and columns count from 0 here, and from 1 in the id."""
     return f"{table.id}.r{row + 1}.c{column + 1}"

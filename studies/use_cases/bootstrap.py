@@ -1,8 +1,8 @@
-"""Use case 2: bootstrap. A database is dumped into a topic, and its last three days are to be read again.
+"""Use case 2: bootstrap. A database is dumped into a topic, and a consumer wants to read its last three days again.
 
-Rows were made over the last 30 days, a few hundred a day; the dump takes a millisecond a row and ends now; then a day of live
-messages follows. Wanted are the messages with a CreateTime of the last three days, looked for by that time: at once, and a day
-later. A dump comes in the order of time, or in that of the rows' keys, which knows nothing of time.
+The rows were created over the last 30 days, a few hundred a day. The dump takes a millisecond per row and ends now; a day of live
+messages follows. The consumer wants the messages with a CreateTime in the last three days. It searches for the start of that
+period at once, and again a day later. A dump is ordered by time, or by the rows' keys, which are independent of time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOMENTS = ("at once", "a day later")
 
 
 def dump(case: Case) -> Messages:
-    """Return the database's rows as they arrive."""
+    """Return the database's rows in order of arrival."""
     random = np.random.default_rng(int(case.parameters["seed"]))
     records = int(case.parameters["records"])
     made = np.sort(EPOCH_MS - random.integers(0, DAYS * DAY_MS, records))
@@ -38,14 +38,14 @@ def dump(case: Case) -> Messages:
 
 
 def live(case: Case) -> Workload:
-    """Return the day after the dump."""
+    """Return the messages of the day after the dump."""
     records = max(1, int(case.parameters["records"]) // DAYS)
-    # A few messages less than a day is long, so that the day is over when they are.
+    # Slightly fewer messages than fit into a day, so that the day has ended when they are done.
     return Workload("after the dump", int(case.parameters["seed"]) + 1, records, 0.9 * DAY_MS / records)
 
 
 def measure(case: Case, work_dir: Path) -> list[Measurement]:
-    """Look for the last three days, on each type of topic."""
+    """Search for the last three days on each type of topic."""
     tally = Tally(case.part, case.name)
     rows = dump(case)
     recent = rows.create_ms >= EPOCH_MS - WANTED_MS

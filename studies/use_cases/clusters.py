@@ -1,7 +1,8 @@
-"""A topic of one partition on its own cluster, and what is true about it.
+"""A topic with one partition on its cluster, and the true facts about it.
 
-A message is appended when it arrives, as a batch of its own: its append time is its arrival by the broker's clock, and its offset
-its place in the order of arrival. So what a search must answer is known without the log (`Cluster.expected_start`).
+Each message is appended on arrival in a separate batch. So its append time is its arrival by the broker's clock, and its offset
+is its position in the order of arrival. The correct result of a search is therefore known without the log
+(`Cluster.expected_start`).
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ TYPES = (CREATE_TIME, LOG_APPEND_TIME)
 TOPIC = "messages"
 
 SKEW_MS = 5 * MINUTE_MS
-"""How wrong a wrong clock is; the largest skew, where a user is to know it."""
+"""The error of a wrong clock; the largest skew, if a user must know it."""
 
 WRONG_SHARE = 0.1
-"""The share of producers whose clock is wrong, where some are."""
+"""The share of producers whose clock is wrong, if some are."""
 
 LATENCY = Latency("first cluster", smallest_ms=20, mean_extra_ms=500, late_share=0.02, late_ms=2 * MINUTE_MS)
-"""On the way to a cluster: half a second, and now and then two minutes."""
+"""The latency on the way to a cluster: half a second, and occasionally two minutes."""
 
 SECOND_LATENCY = Latency("second cluster", smallest_ms=40, mean_extra_ms=1000, late_share=0.02, late_ms=MINUTE_MS)
 
 SEGMENT_BYTES = 256 * 1024
-"""So that a log has several segments."""
+"""Small, so that a log has several segments."""
 
 SEGMENT_MS = 3650 * 24 * 60 * MINUTE_MS
-"""Segments roll by size only: rolling by time is another study's."""
+"""Segments roll by size only: another study covers rolling by time."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Skew:
     producers_ms: int = 0
     """How far ahead some producers' clocks are; negative: behind."""
     broker_ms: int = 0
-    """The same of the broker; in the failover, of cluster 2's."""
+    """The same for the broker; in the failover, for cluster 2's broker."""
 
     @property
     def wrong_clock(self) -> WrongClock | None:
@@ -72,7 +73,7 @@ SKEWS = (
 
 
 def skew_of(name: str) -> Skew:
-    """Return the skew of that name. Raises InvalidArgumentError."""
+    """Return the skew of that name. Raise InvalidArgumentError if there is none."""
     for skew in SKEWS:
         if skew.name == name:
             return skew
@@ -80,7 +81,7 @@ def skew_of(name: str) -> Skew:
 
 
 class Cluster:
-    """A topic with one partition, its timestamp type, and what was appended so far."""
+    """A topic with one partition, its timestamp type, and the messages appended so far."""
 
     def __init__(self, log: PartitionLog, clock: ManualClock, timestamp_type: str, broker_ms: int) -> None:
         self.log = log
@@ -90,10 +91,10 @@ class Cluster:
         empty = np.empty(0, np.int64)
         self.messages = Messages(empty, empty, empty, empty, 0)
         self.timestamps = empty
-        """What each record's timestamp must be, by offset: worked out here, not read from the log."""
+        """The expected timestamp of each record, by offset: computed here, not read from the log."""
 
     def append(self, messages: Messages, broker_ms: int | None = None) -> None:
-        """Append messages in the order of their arrival; `broker_ms` is how far the broker's clock is ahead from now on."""
+        """Append messages in order of arrival. `broker_ms` is how far the broker's clock is ahead from now on."""
         if broker_ms is not None:
             self._broker_ms = broker_ms
         for _ in append_messages(self.log, self._clock, messages, clock_skew_ms=self._broker_ms, batch_records=1):
@@ -101,23 +102,23 @@ class Cluster:
         times = messages.create_ms if self.timestamp_type == CREATE_TIME else messages.arrival_ms + self._broker_ms
         self.timestamps = np.concatenate([self.timestamps, times])
         if self.timestamp_type == LOG_APPEND_TIME:
-            self.timestamps = np.maximum.accumulate(self.timestamps)  # Append times never go backward.
+            self.timestamps = np.maximum.accumulate(self.timestamps)  # Append times never decrease.
         self.messages = messages if len(self.messages) == 0 else _joined(self.messages, messages)
 
     def start_offset(self, timestamp: int) -> int:
-        """Return the offset that a consumer starts from who looks for a time: the engine's answer, or the log's end."""
+        """Return the start offset of a consumer that searches for a time: the engine's result, or the log's end."""
         found = self.log.fetch_offset_by_timestamp(timestamp)
         return self.log.log_end_offset if found is None else found.offset
 
     def expected_start(self, timestamp: int) -> int:
-        """Return the same by looking at all messages."""
+        """Return the same by examining all messages."""
         late_enough = np.flatnonzero(self.timestamps >= timestamp)
         return int(late_enough[0]) if len(late_enough) else len(self.timestamps)
 
 
 @contextmanager
 def cluster(folder: Path, timestamp_type: str, broker_ms: int = 0, **properties: Parameter) -> Iterator[Cluster]:
-    """Give an empty topic in a new folder. Further topic properties have underscores instead of dots."""
+    """Yield an empty topic in a new folder. Further topic properties have underscores instead of dots."""
     clock = ManualClock(EPOCH_MS)
     given: dict[str, Parameter] = {
         "message.timestamp.type": timestamp_type,
@@ -132,7 +133,7 @@ def cluster(folder: Path, timestamp_type: str, broker_ms: int = 0, **properties:
 
 
 class Tally:
-    """Numbers of one case, noted one by one: sums and maxima by subject and metric."""
+    """The numbers of one case: sums and maxima by subject and metric."""
 
     def __init__(self, part: str, case: str) -> None:
         self._part = part
@@ -145,12 +146,12 @@ class Tally:
         self._values[subject, metric] = (before + float(value), unit)
 
     def most(self, subject: str, metric: str, value: float, unit: str = "messages") -> None:
-        """Keep the largest."""
+        """Keep the maximum."""
         before = self._values.get((subject, metric), (float(value), unit))[0]
         self._values[subject, metric] = (max(before, float(value)), unit)
 
     def measurements(self) -> list[Measurement]:
-        """Return what was noted, in the order in which each was first noted."""
+        """Return the numbers in the order in which each was first noted."""
         return [
             Measurement(self._part, self._case, subject, metric, value, unit)
             for (subject, metric), (value, unit) in self._values.items()
@@ -168,9 +169,9 @@ def _joined(first: Messages, second: Messages) -> Messages:
 
 
 def stored_times(folder: Path) -> tuple[Int64s, Int64s]:
-    """Return the timestamps and CreateTimes (epoch ms) that the topic in a folder holds, by offset, read from the log.
+    """Return the timestamps and CreateTimes (epoch ms) of the topic in a folder, by offset, read from the log.
 
-    On a topic with LogAppendTime the CreateTimes are those that format v2 keeps in its deltas.
+    On a topic with LogAppendTime, the CreateTimes are those that format v2 keeps in its deltas.
     """
     table = scan(folder, TOPIC, columns=["timestamp", "create_time"]).read_all()
     timestamps, create_times = (

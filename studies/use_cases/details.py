@@ -1,4 +1,4 @@
-"""The tables and plots of the chapter behind KIP-33's own table."""
+"""The tables and plots behind KIP-33's own table."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def search_table(found: Measurements) -> Table:
 
 
 def guarantees_table(found: Measurements) -> Table:
-    """What the KIP's section on searching promises."""
+    """The promises of the KIP's section on searching."""
     part = searching.SEARCH
     metrics = ("later than T and not behind the offset", "before the offset and not below T", "earlier than T and read")
     rows: list[tuple[Cell, ...]] = []
@@ -80,7 +80,7 @@ def guarantees_table(found: Measurements) -> Table:
 
 
 def read_again_plot(found: Measurements) -> Plot:
-    """How much is read again for the second message with a CreateTime."""
+    """How many messages are read again for the second message with the same CreateTime."""
     part, case = searching.ONE_CREATE_TIME, TRUE_CLOCKS.name
     distances = found.subjects(part, case)
     metrics = ("CreateTime index, CreateTime", "LogAppendTime index, CreateTime", "LogAppendTime index, append time")
@@ -158,7 +158,7 @@ def failover_table(found: Measurements) -> Table:
 
 
 def failover_plots(found: Measurements) -> tuple[Plot, Plot]:
-    """Missed, and read twice, by strategy, with right clocks."""
+    """Messages missed and read twice, by strategy, with correct clocks."""
 
     def plot(name: str, metric: str, title: str) -> Plot:
         part, case = failover.FAILOVER, TRUE_CLOCKS.name

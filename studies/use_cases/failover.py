@@ -1,20 +1,20 @@
-"""Use case 3: a consumer that reads cluster 1 goes on reading cluster 2 when cluster 1 fails.
+"""Use case 3: a consumer of cluster 1 continues on cluster 2 when cluster 1 fails.
 
-Both clusters have the same messages, in the orders in which they arrived there. Until the crash the consumer has read everything
-on cluster 1; then it looks on cluster 2, as that stands at this moment, for a time, and starts there; without an answer it starts
-at the end. Missed is what it never read: not on cluster 1, and before the start on cluster 2, whether or not it comes to cluster
-1 later. Read twice is what it read on cluster 1 and finds again behind the start.
+Both clusters have the same messages, each in its order of arrival. Until the crash the consumer has read everything on cluster 1.
+Then it searches cluster 2, in its current state, for a time, and starts there; without a result it starts at the end. A message
+is missed if the consumer did not read it on cluster 1 and it lies before the start on cluster 2, even if it reaches cluster 1
+later. It is read twice if the consumer read it on cluster 1 and it lies at or after the start.
 
-| strategy | looks for |
+| strategy | searches for |
 |---|---|
 | crash time | the true time of the crash |
-| CreateTime | that of the message read last |
-| append time | cluster 1's, of the message read last: known only on LogAppendTime topics |
-| CreateTime - latency seen | less the largest latency that cluster 1's metric (use case 5) has shown until the crash |
-| CreateTime - largest latency | less the largest of the whole run, later messages included, which is unknown at the crash |
+| CreateTime | the CreateTime of the last message read |
+| append time | cluster 1's append time of the last message read: known only on LogAppendTime topics |
+| CreateTime - latency seen | minus the largest latency that cluster 1's metric (use case 5) has shown until the crash |
+| CreateTime - largest latency | minus the largest latency of the whole run with later messages, unknown at the crash |
 
-The metric is append time less CreateTime by cluster 1's clock, wrong clocks included. Messages go to both clusters, or are copied
-from the first to the second; the copying is assumed to catch up.
+The metric is append time minus CreateTime by cluster 1's clock, with any clock errors. Messages are sent to both clusters, or are
+copied from the first to the second. The copying is assumed to catch up.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ AT_ONCE = Latency("on the way to nowhere", smallest_ms=0, mean_extra_ms=0.0)
 
 
 def workload(case: Case) -> Workload:
-    """Return what is made; the way to each cluster follows."""
+    """Return the generated messages; their way to each cluster comes later."""
     skew = TRUE_CLOCKS if case.name == COPIED else skew_of(case.name)
     return Workload(
         f"{case.part}, {case.name}",
@@ -70,7 +70,7 @@ def workload(case: Case) -> Workload:
 
 
 def both_clusters(case: Case) -> tuple[Messages, Messages]:
-    """Return the messages as they arrive at cluster 1 and at cluster 2."""
+    """Return the messages in order of arrival at cluster 1 and at cluster 2."""
     made = generate(workload(case))
     seed = int(case.parameters["seed"])
     first = mirrored(made, LATENCY, seed + 1)
@@ -78,7 +78,7 @@ def both_clusters(case: Case) -> tuple[Messages, Messages]:
 
 
 def measure(case: Case, work_dir: Path) -> list[Measurement]:
-    """Crash cluster 1 now and then, and fail over by each strategy."""
+    """Crash cluster 1 at several times, and fail over with each strategy."""
     tally = Tally(case.part, case.name)
     arriving = both_clusters(case)
     broker_ms = 0 if case.name == COPIED else skew_of(case.name).broker_ms
@@ -103,9 +103,9 @@ def _append_until(one: Cluster, messages: Messages, time_ms: int) -> None:
 
 
 def _targets(first: Cluster, messages: Messages, crash_ms: int) -> dict[str, int]:
-    """Return what each strategy looks for, after everything on cluster 1 was read."""
+    """Return what each strategy searches for after the consumer has read all of cluster 1."""
     create_ms = int(first.messages.create_ms[-1])
-    # Cluster 1's clock is right: its append times are the arrivals.
+    # Cluster 1's clock is correct: its append times are the arrivals.
     seen = int((first.messages.arrival_ms - first.messages.create_ms).max())
     largest = int((messages.arrival_ms - messages.create_ms).max())
     targets = {CRASH_TIME: crash_ms, OWN_CREATE_TIME: create_ms}
@@ -133,7 +133,7 @@ def _fail_over(tally: Tally, subject: str, first: Cluster, second: Cluster, arri
 CT1_MS = EPOCH_MS
 CT2_MS = EPOCH_MS + 10 * SECOND_MS
 CRASH_MS = EPOCH_MS + 15 * SECOND_MS
-"""When cluster 2, from which the document's consumer moves away, fails."""
+"""The time of failure of cluster 2, from which the document's consumer moves away."""
 
 LAT22_MS = CT2_MS + SECOND_MS
 LAT12_MS = EPOCH_MS + 20 * SECOND_MS
@@ -141,7 +141,7 @@ READINGS = {
     "as it is meant: LAT11 < LAT21, LAT12 > LAT22": (CT1_MS + SECOND_MS, CT2_MS + SECOND_MS),
     "as it is written: LAT11 < LAT12, LAT12 > LAT22, and LAT21 < LAT11": (CT2_MS + 5 * SECOND_MS, CT2_MS + SECOND_MS),
 }
-"""(LAT11, LAT21) of the two ways to read the document's conditions; LAT12 and LAT22 are the same in both."""
+"""(LAT11, LAT21) for the two readings of the document's conditions; LAT12 and LAT22 are the same in both."""
 
 BY_LATENCY_OF_1 = "CT2 - largest latency of cluster 1"
 BY_LATENCY_SEEN_ON_2 = "CT2 - latency seen on cluster 2"
@@ -149,7 +149,7 @@ BY_LATENCY_OF_2 = "CT2 - largest latency of cluster 2"
 
 
 def measure_documents_case(case: Case, work_dir: Path) -> list[Measurement]:
-    """m2 is read on cluster 2, which fails before m1 arrives there; on cluster 1 both lie in some order."""
+    """m2 is read on cluster 2, which fails before m1 arrives there; cluster 1 has both in either order."""
     tally = Tally(case.part, case.name)
     for reading, (lat11, lat21) in READINGS.items():
         on_first = _pair([(0, CT1_MS, lat11), (1, CT2_MS, lat21)])
@@ -165,7 +165,7 @@ def measure_documents_case(case: Case, work_dir: Path) -> list[Measurement]:
         for timestamp_type in TYPES:
             folder = work_dir / f"{timestamp_type}-{list(READINGS).index(reading)}"
             with cluster(folder, timestamp_type) as first:
-                # Some earlier messages, which were read on both.
+                # Some earlier messages, read on both clusters.
                 before_ms = EPOCH_MS - np.arange(5, 0, -1, dtype=np.int64) * 60 * SECOND_MS
                 numbers = np.arange(100, 105, dtype=np.int64)
                 first.append(Messages(numbers, before_ms, before_ms, before_ms + 10, 100))
@@ -182,7 +182,7 @@ def measure_documents_case(case: Case, work_dir: Path) -> list[Measurement]:
 
 
 def _pair(messages: list[tuple[int, int, int]]) -> Messages:
-    """Return messages given as (number, CreateTime, arrival) in the order of their arrival."""
+    """Return the messages, given as (number, CreateTime, arrival), in order of arrival."""
     numbers, made, arrival = np.array(sorted(messages, key=lambda one: one[2]), np.int64).T
     return Messages(numbers, made, made, arrival, 100)
 

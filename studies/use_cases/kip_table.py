@@ -1,4 +1,4 @@
-"""KIP-33's table of use cases with measured cells, and what the numbers say of its conclusion."""
+"""KIP-33's table of use cases with measured cells, and whether the numbers support its conclusion."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WRONG = tuple(skew.name for skew in SKEWS if skew is not TRUE_CLOCKS)
 
 
 class _Read:
-    """Measured numbers, by the names that the claims use."""
+    """The measured numbers, under the names that the claims use."""
 
     def __init__(self, found: Measurements) -> None:
         self.found = found
@@ -49,7 +49,7 @@ def _if(holds: bool, otherwise: Verdict = Verdict.REFUTED) -> Verdict:
 
 
 def kip_table(found: Measurements) -> tuple[Table, tuple[str, ...]]:
-    """Return KIP-33's table, and what contradicts it, a sentence each."""
+    """Return KIP-33's table, and one sentence for each contradiction."""
     read = _Read(found)
     rows = (*_search(read), *_bootstrap(read), *_failover(read), *_lag(read), *_latency(read))
     rows += (("", "All five", "", *_overall(read)),)
@@ -357,7 +357,9 @@ def _overall(read: _Read) -> tuple[Cell, Cell, Cell]:
 
 
 def _score(read: _Read, topic: str) -> tuple[int, int, int, float]:
-    """Return messages missed by searches and at failovers, read for nothing at bootstrap, and the lag's largest error in s."""
+    """Return the messages missed by searches and failovers, those read needlessly at bootstrap, and the lag's largest error
+    (s).
+    """
     subject = searching.BY_CREATE_TIME if topic == CREATE_TIME else searching.BY_APPEND_TIME
     return (
         sum(read.search(case, subject, "missed") for case in (TRUE, *WRONG)),
@@ -368,7 +370,7 @@ def _score(read: _Read, topic: str) -> tuple[int, int, int, float]:
 
 
 def conclusion(found: Measurements) -> str:
-    """Return what the numbers say, in a paragraph."""
+    """Return the conclusion from the numbers, in a paragraph."""
     read = _Read(found)
     ct, lat = _score(read, CREATE_TIME), _score(read, LOG_APPEND_TIME)
     right = [
@@ -395,7 +397,7 @@ def conclusion(found: Measurements) -> str:
 
 
 def _is_divided(ct: tuple[int, int, int, float], lat: tuple[int, int, int, float]) -> bool:
-    """Whether LogAppendTime is better at the lag, and CreateTime at finding everything."""
+    """Return whether LogAppendTime is better for the lag, and CreateTime for finding everything."""
     return lat[3] < ct[3] and lat[0] + lat[1] > ct[0] + ct[1]
 
 

@@ -1,17 +1,17 @@
-"""Use case 4: how far a consumer is behind, in time, and when it will be at the log's end.
+"""Use case 4: a consumer's lag in time, and when it will reach the log's end.
 
-A consumer begins when half of the messages are there, at a quarter of the log, and reads four times as fast as messages come.
-Every second, until it has caught up, it estimates its lag from the timestamps of the log, as they are on disk (where all of
-that takes less than ten minutes, times are shorter in proportion):
+A consumer starts when half of the messages have arrived, at a quarter of the log, and reads four times as fast as messages
+arrive. Every second, until it has caught up, it estimates its lag from the stored timestamps. (If a run takes less than ten
+minutes, the times are shorter in proportion.)
 
 | estimate | |
 |---|---|
-| now - last read | the consumer's clock, which is right, less the timestamp of the message that it read last |
-| log end - last read | the timestamp of the log's last message less that of the message that it read last |
+| now - last read | the consumer's clock, which is correct, minus the timestamp of the last message read |
+| log end - last read | the timestamp of the log's last message minus that of the last message read |
 
-The truth is the time since the arrival of the message that it read last. From its progress over the last minute, in seconds of
-log per second, follows when it is at the end: lag / (progress - 1); the truth is when the simulated consumer gets there. For
-comparison, the same from offsets: messages left / (messages read - messages appended) of the last minute.
+The true lag is the time since the arrival of the last message read. The time to the end follows from the consumer's progress over
+the last minute, in seconds of log per second: lag / (progress - 1). The true time is when the simulated consumer reaches the end.
+For comparison, it is also estimated from offsets: messages left / (messages read - messages appended) of the last minute.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ LAG = "lag"
 INTERVAL_MS = SECOND_MS
 SPEED = 4
 WINDOW_MS = MINUTE_MS
-"""What "the last minute" is."""
+"""The length of "the last minute"."""
 ESTIMATES_A_WINDOW = 60
 NEAR_END_WINDOWS = 2
-"""Estimates of the time to the end are compared as long as there is more than this to go: close to it all is noise."""
+"""Estimates of the time to the end count only while more than this is left: close to the end they are noise."""
 
 NOW = "now - last read"
 LOG_END = "log end - last read"
@@ -40,7 +40,7 @@ OFFSETS = "offsets"
 
 
 def workload(case: Case) -> Workload:
-    """Return what the consumer has before it."""
+    """Return the messages of the consumer's topic."""
     wrong = skew_of(case.name).wrong_clock
     return Workload(
         f"{case.part}, {case.name}", int(case.parameters["seed"]), int(case.parameters["records"]), INTERVAL_MS, LATENCY, wrong
@@ -48,7 +48,7 @@ def workload(case: Case) -> Workload:
 
 
 class Consumer:
-    """A consumer that reads at an even speed: its position is the number of messages read."""
+    """A consumer that reads at a constant rate. Its position is the number of messages read."""
 
     def __init__(self, arrivals: Int64s) -> None:
         self._arrivals = arrivals
@@ -62,11 +62,11 @@ class Consumer:
         self.window_ms = min(WINDOW_MS, max(2, (self.end_ms - self.begin_ms) // 10))
 
     def position(self, time_ms: int) -> int:
-        """Return how many messages, from the log's start, are read by then. At least one."""
+        """Return how many messages from the log's start are read by then, at least one."""
         return max(1, min(self.log_end(time_ms), self._first + int((time_ms - self.begin_ms) * self._per_ms)))
 
     def log_end(self, time_ms: int) -> int:
-        """Return how many messages are there by then."""
+        """Return how many messages have arrived by then."""
         return int(np.searchsorted(self._arrivals, time_ms, side="right"))
 
     def _has_caught_up(self, time_ms: int) -> bool:
@@ -74,7 +74,7 @@ class Consumer:
 
 
 def measure(case: Case, work_dir: Path) -> list[Measurement]:
-    """Let a consumer catch up, and compare its estimates with what happens."""
+    """Run a consumer until it has caught up, and compare its estimates with the truth."""
     found: list[Measurement] = []
     messages = generate(workload(case))
     consumer = Consumer(messages.arrival_ms)
@@ -121,7 +121,7 @@ def measure(case: Case, work_dir: Path) -> list[Measurement]:
 def _note_ends(
     note: Callable[..., None], subject: str, consumer: Consumer, moments: range, estimate: Callable[[int], float | None]
 ) -> None:
-    """Note how far the estimates of the time to the end are off, as a share of it."""
+    """Note the relative error of the estimated times to the end."""
     errors: list[float] = []
     without = 0
     for at in moments:

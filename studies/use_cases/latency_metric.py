@@ -1,14 +1,14 @@
 """Use case 5: the broker reports the latency of a topic.
 
-The same messages are appended to a LogAppendTime and to a CreateTime topic of one broker, at the same moments by its clock. The
-metric of the first is LogAppendTime - CreateTime; it can be read from the log at any time, since format v2 keeps both. The
-second's is the broker's clock - CreateTime at the moment of the append, which is gone unless the broker writes it down.
+The same messages are appended to a LogAppendTime and to a CreateTime topic of one broker, at the same times by its clock. The
+first topic's metric is LogAppendTime - CreateTime. It can be computed from the log at any time, because format v2 keeps both. The
+second topic's metric is the broker's clock - CreateTime at the append. It is lost unless the broker records it.
 
 | case | |
 |---|---|
 | a skew's name | its clocks are wrong all the time |
 | clock set back | the broker's clock is set back by the skew after half of the messages; append times never go backward |
-| clock set back, as Kafka | the same with `tidelog.log.append.time.monotonic=false`: append times are the clock's |
+| clock set back, as Kafka | the same with `tidelog.log.append.time.monotonic=false`: append times follow the clock |
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from studies.workload import MINUTE_MS, Workload, generate
 LATENCY_METRIC = "latency metric"
 BY_MINUTE = "latency by minute"
 INTERVAL_MS = 200
-"""More messages a minute than elsewhere, so that a minute has percentiles."""
+"""More messages per minute than in the other cases, so that percentiles per minute make sense."""
 SET_BACK = "clock set back"
 SET_BACK_AS_KAFKA = "clock set back, as Kafka"
 CASES = (*(skew.name for skew in SKEWS), SET_BACK, SET_BACK_AS_KAFKA)
@@ -47,7 +47,7 @@ PERCENTILES = (50, 90, 99)
 
 
 def workload(case: Case) -> Workload:
-    """Return the messages that both topics get."""
+    """Return the messages for both topics."""
     skew = TRUE_CLOCKS if case.name in (SET_BACK, SET_BACK_AS_KAFKA) else skew_of(case.name)
     return Workload(
         f"{case.part}, {case.name}",

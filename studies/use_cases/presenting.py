@@ -1,6 +1,6 @@
-"""The chapter: KIP-33's table with what was measured in each cell, and the tables and plots behind it.
+"""The chapter: KIP-33's table with the measured result in each cell, and the tables and plots behind it.
 
-Each verdict follows from measured numbers, by the condition beside it.
+Each verdict follows from measured numbers, by the condition in the code beside it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ QUESTION = (
 
 
 def present(measurements: Measurements) -> Chapter:
-    """Say what came out of all cases."""
+    """Return the chapter with the results."""
     table, findings = kip_table(measurements)
     parts: list[Table | Plot] = [
         table,

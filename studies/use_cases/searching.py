@@ -1,14 +1,14 @@
-"""Use case 1: search by timestamp, so that nothing is lost.
+"""Use case 1: search by timestamp without losing messages.
 
-A user wants the messages with a CreateTime of T or later, and starts reading at the offset that a search gives. Missed is what
-lies before that offset and is wanted; read for nothing what lies behind it and is not.
+A user wants the messages with a CreateTime of T or later, and starts reading at the offset that a search returns. A wanted
+message before that offset is missed. An unwanted message after it is read needlessly.
 
 | subject | searches for | wants |
 |---|---|---|
 | `CreateTime index, T` | T | messages with CreateTime >= T |
 | `LogAppendTime index, T` | T | the same |
-| `LogAppendTime index, T - X` | T less the largest skew | the same |
-| `LogAppendTime index, append time` | a message's append time | messages appended then or later |
+| `LogAppendTime index, T - X` | T minus the largest skew | the same |
+| `LogAppendTime index, append time` | a message's append time | messages appended at that time or later |
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ FOR_APPEND_TIME = "LogAppendTime index, append time"
 SUBJECTS = (BY_CREATE_TIME, BY_APPEND_TIME, BY_APPEND_TIME_LESS_SKEW, FOR_APPEND_TIME)
 
 DISTANCES_MS = (SECOND_MS, 10 * SECOND_MS, MINUTE_MS, 5 * MINUTE_MS, 20 * MINUTE_MS, HOUR_MS)
-"""From the first message with a CreateTime to the arrival of the second one."""
+"""The time from the first message with a CreateTime to the arrival of the second one."""
 
 
 def workload(case: Case) -> Workload:
-    """Return what is generated for a case of this use case."""
+    """Return the messages for a case of this use case."""
     wrong = skew_of(case.name).wrong_clock if case.part == SEARCH else None
     return Workload(
         f"{case.part}, {case.name}",
@@ -96,7 +96,7 @@ def _search(
 
 
 def _check_guarantees(tally: Tally, one: Cluster, targets: Int64s) -> None:
-    """Count what KIP-33's section on searching promises, in terms of the topic's own timestamps."""
+    """Count violations of KIP-33's promises about searching, in terms of the topic's own timestamps."""
     for target in targets.tolist():
         start = one.start_offset(target)
         times = one.timestamps
@@ -109,12 +109,12 @@ def _check_guarantees(tally: Tally, one: Cluster, targets: Int64s) -> None:
 
 
 def measure_one_create_time(case: Case, work_dir: Path) -> list[Measurement]:
-    """Let messages with the CreateTime of an earlier one arrive later and later; look for it after having read each."""
+    """Append a second message with an earlier one's CreateTime, at growing distances; search for it after reading each."""
     found: list[Measurement] = []
     messages = generate(workload(case))
     first = len(messages) // 10
     create_ms = messages.create_ms.copy()
-    seconds: dict[int, int] = {}  # by the distance asked for
+    seconds: dict[int, int] = {}  # By the requested distance.
     for distance_ms in DISTANCES_MS:
         second = int(np.searchsorted(messages.arrival_ms, messages.arrival_ms[first] + distance_ms))
         if first < second < len(messages):

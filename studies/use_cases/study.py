@@ -1,4 +1,4 @@
-"""The study's cases, and which function measures each."""
+"""The study's cases, and the functions that measure them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from studies.use_cases.clusters import SKEWS, TRUE_CLOCKS
 
 SEED = 33
 RECORDS = 7_200
-"""Two hours, a message a second."""
+"""Two hours, one message per second."""
 
 SMALLEST_RECORDS = 300
 
@@ -20,7 +20,7 @@ ASSUMPTIONS = "assumptions"
 
 
 def _measure_assumptions(case: Case, work_dir: Path) -> list[Measurement]:
-    """Carry what all cases are made with to the chapter."""
+    """Pass the parameters that all cases share to the chapter."""
     return [
         Measurement(case.part, case.name, "workload", "seed", float(case.parameters["seed"])),
         Measurement(case.part, case.name, "workload", "messages", float(case.parameters["records"]), "messages"),
@@ -42,13 +42,13 @@ LAG_SKEWS = (TRUE_CLOCKS.name, "producers ahead", "broker behind")
 
 
 class UseCasesStudy:
-    """See the package."""
+    """See the package's docstring."""
 
     NAME = "use-cases"
     TITLE = "KIP-33's use cases"
 
     def cases(self, scale: float) -> list[Case]:
-        """Return the cases; `scale` is the share of two hours of messages, five minutes at least."""
+        """Return the cases. `scale` is the share of two hours of messages; the minimum is five minutes."""
         names = {
             searching.SEARCH: [skew.name for skew in SKEWS],
             searching.ONE_CREATE_TIME: [TRUE_CLOCKS.name],
@@ -67,7 +67,7 @@ class UseCasesStudy:
         return MEASURES[one_of(list(MEASURES), case.part, "part of the study")](case, work_dir)
 
     def present(self, measurements: Measurements) -> Chapter:
-        """Say what came out."""
+        """Return the chapter with the results."""
         return presenting.present(measurements)
 
 

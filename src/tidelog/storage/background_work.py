@@ -1,20 +1,20 @@
-"""Periodic work of a data folder's owner, on the scheduler: retention, flushes, checkpoints, compaction, time maps.
+"""A data folder's periodic work on the scheduler: retention, flushes, checkpoints, compaction, time maps.
 
 | task | what | how often: `manager_config` |
 |---|---|---|
-| log-retention | segments are deleted whose retention has ended, in topics that are not compacted | log.retention.check.… |
-| log-cleaner | compacted topics are compacted, and their old segments deleted (`log_cleaner`) | log.cleaner.backoff.ms |
-| log-flusher | logs are forced to the disk by flush.ms | log.flush.scheduler.… |
-| …-checkpoint | recovery points, log start offsets, high watermarks are written down (`dir_checkpoints`) | ….checkpoint.… |
-| removed-files | logs whose files were removed go offline (`removed_files`) | replica.high.watermark.checkpoint.… |
-| time-map | segments that were finished are mapped (`time_map_writer`) | with the next tick |
+| log-retention | deletes segments whose retention has expired, in topics that are not compacted | log.retention.check.… |
+| log-cleaner | compacts topics, and deletes their old segments (`log_cleaner`) | log.cleaner.backoff.ms |
+| log-flusher | flushes logs to the disk by flush.ms | log.flush.scheduler.… |
+| …-checkpoint | writes recovery points, log start offsets and high watermarks (`dir_checkpoints`) | ….checkpoint.… |
+| removed-files | takes logs offline whose files were removed (`removed_files`) | replica.high.watermark.checkpoint.… |
+| time-map | writes time maps of finished segments (`time_map_writer`) | at the next tick |
 
-Topics without a configuration are neither kept by retention nor compacted. An I/O error takes its log offline, which logs it; the
-others continue.
+Topics without a configuration are exempt from retention and compaction. An I/O error takes its log offline, which logs the
+error; the other logs continue.
 
-It also gets what the logs do (`log_events`): a truncation must not meet a compaction that is under way.
+It also receives the logs' events (`log_events`), because a truncation must first abort a running compaction.
 
-`log_manager` owns one, from the start to the end. One thread at a time.
+`log_manager` owns one for its whole life. Only one thread at a time may use it.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from tidelog.storage.time_map_writer import TimeMapWriter
 from tidelog.storage.topics.kept_topics import KeptTopics
 
 SEGMENTS_AT_ONCE = 4
-"""So many are deleted before the time is checked."""
+"""How many segments are deleted before the time is checked."""
 
 REMOVALS_AT_THE_END_S = 3.0
-"""How long files are still removed when the owner ends."""
+"""How long shutdown continues to remove files, in seconds."""
 
 MAX_WARMINGS = 16
-"""So often in a row retention may find that an index is not in memory. Then memory is short, and it waits for the disk."""
+"""After this many attempts in a row that found an index not in memory, memory is short, and retention waits for the disk."""
 
 
 class BackgroundWork(LogEvents):
-    """Works on `partitions` of the data folder `directory`, once `schedule` was called."""
+    """Does the background work for `partitions` of the data folder `directory`, once `schedule` was called."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class BackgroundWork(LogEvents):
     # --- when
 
     def schedule(self) -> None:
-        """Begin."""
+        """Schedule all tasks."""
         config, partitions = self._config, self._partitions
         if partitions.recoverable():
             self.offline.arm()
@@ -106,13 +106,13 @@ class BackgroundWork(LogEvents):
             self.cleaner.start(self._scheduler, backoff_ms=config.cleaner_backoff_ms, initial_delay_ms=delay_ms)
 
     def reconfigure(self, config: ManagerConfig) -> None:
-        """Work by other settings, as far as these change while a broker runs."""
+        """Apply changed settings, as far as they can change while a broker runs."""
         self._config = config
         if self.cleaner is not None:
             self.cleaner.reconfigure(config.cleaner_backoff_ms, config.cleaner_dedupe_buffer_bytes)
 
     def stop(self) -> None:
-        """End: flushes that wait are done, and removals for a while; a compaction under way is given up."""
+        """Stop: finish pending flushes, remove files for a limited time, and abort a running compaction."""
         self.offline.stop()
         if self.cleaner is not None:
             self.cleaner.shutdown()
@@ -121,7 +121,7 @@ class BackgroundWork(LogEvents):
             self.cleaner.manager.finish()
 
     def finish(self) -> None:
-        """After the logs were closed: map their last segments, write the checkpoints. Raises StorageError."""
+        """Map the last segments and write the checkpoints, after the logs were closed. Raise StorageError if that fails."""
         partitions = self._partitions
         if self._time_maps is not None:
             self._time_maps.finish(log for key, log in partitions.logs.items() if partitions.was_appended_to(key))
@@ -130,7 +130,7 @@ class BackgroundWork(LogEvents):
     # --- what
 
     def delete_old_segments(self) -> int:
-        """Let retention delete what is due; return how many segments. Those of compacted topics are the cleaner's."""
+        """Delete the segments whose retention has expired; return how many. The cleaner deletes those of compacted topics."""
         deleted = 0
         for key, log in self._partitions.online():
             if self._topics.is_known(key.topic) and not log.config.is_compacted:
@@ -139,11 +139,11 @@ class BackgroundWork(LogEvents):
         return deleted
 
     def _begin_retention(self) -> None:
-        if not self._is_keeping:  # Else the last round is still under way.
+        if not self._is_keeping:  # Otherwise the last run is still in progress.
             self._go_on_with_retention([key for key, _ in self._partitions.online()])
 
     def _go_on_with_retention(self, keys: list[TopicPartition]) -> None:
-        """Do the same, some segments at a time: others wait for this thread, and each segment's files are renamed."""
+        """Apply retention to some segments at a time: others wait for this thread, and each segment's files must be renamed."""
         while keys:
             key = keys.pop()
             log = self._partitions.logs.get(key)
@@ -154,7 +154,7 @@ class BackgroundWork(LogEvents):
                     with _offline_is_reported(), non_blocking() if self._may_not_wait else blocking():
                         deleted = log.delete_old_segments(SEGMENTS_AT_ONCE)
                         self._warmings = 0
-                except NotCachedError as missing:  # An index unused for a long time.
+                except NotCachedError as missing:  # An index that was not used for a long time.
                     self._is_keeping = True
                     self._warmings += not missing.is_progress
                     keys.append(key)
@@ -172,7 +172,7 @@ class BackgroundWork(LogEvents):
         return self._scheduler.elsewhere is not None and self._warmings < MAX_WARMINGS
 
     def flush_dirty_logs(self) -> None:
-        """Force those logs to the disk whose flush.ms is over; a clock that was set back does not put that off."""
+        """Flush the logs whose flush.ms has passed. A clock that was set back does not delay that."""
         for log in self._dirty_logs():
             with _offline_is_reported():
                 log.flush()
@@ -193,13 +193,13 @@ class BackgroundWork(LogEvents):
     # --- compaction, and what must not meet it
 
     def stop_cleaning(self, keys: Iterable[TopicPartition]) -> None:
-        """Give up a compaction of one of these partitions, if one is under way."""
+        """Abort the compaction of one of these partitions, if it is running."""
         if self.cleaner is not None:
             for key in keys:
                 self.cleaner.manager.abort_cleaning(key)
 
     def forget_cleaning(self, keys: Iterable[TopicPartition]) -> None:
-        """Forget how far partitions that are gone were compacted."""
+        """Drop the cleaner's checkpoints of removed partitions."""
         if self.cleaner is not None:
             for key in keys:
                 self.cleaner.manager.remove_checkpoint(key)
@@ -207,25 +207,25 @@ class BackgroundWork(LogEvents):
     # --- what the logs tell
 
     def segment_finished(self, log: ReportingLog, segment: LogSegment) -> None:
-        """Have it mapped."""
+        """Have the finished segment mapped."""
         if self._time_maps is not None:
             self._time_maps.add(log, segment)
 
     def before_truncation(self, log: ReportingLog) -> None:
-        """End a compaction."""
+        """Abort the log's compaction."""
         self.stop_cleaning([log.topic_partition])
 
     def after_truncation(self, log: ReportingLog) -> None:
-        """Bring the cleaner's checkpoint down."""
+        """Lower the cleaner's checkpoint."""
         if self.cleaner is not None:
             self.cleaner.manager.maybe_truncate_checkpoint(log.topic_partition, log.log_end_offset)
 
     def before_removal(self, key: TopicPartition) -> None:
-        """End a compaction."""
+        """Abort the log's compaction."""
         self.stop_cleaning([key])
 
     def went_offline(self, log: ReportingLog) -> None:
-        """Have it seen, and brought back; a compaction ends before its files are loaded again."""
+        """Abort the log's compaction, and schedule its recovery; the abort must come before the log's files are loaded again."""
         if self.cleaner is not None:
             self.cleaner.went_offline(log.topic_partition)
         self._partitions.changed.add(log.topic_partition.topic)
@@ -233,5 +233,5 @@ class BackgroundWork(LogEvents):
 
 
 def _offline_is_reported() -> contextlib.suppress:
-    # The log has taken itself offline and said why.
+    # The log has gone offline and has logged why.
     return contextlib.suppress(StorageError)

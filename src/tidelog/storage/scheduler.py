@@ -1,23 +1,23 @@
-"""What is to be done later, on the injected clock: delayed deletions, retention, flushes, checkpoints, compaction.
+"""Scheduled tasks on the injected clock: delayed deletions, retention, flushes, checkpoints, compaction.
 
-There is no thread in here. The owner of the log calls `tick` from time to time, a broker from its event loop and a test after
-it moved its clock, and what is due runs then, in order of time. A task that raises does not stop the others: its error goes to
-the log, a periodic one comes again.
+The scheduler has no thread. The owner of the log calls `tick`: a broker from its event loop, a test after moving its clock. A
+tick runs the tasks that are due, in order of time. A task that raises does not stop the others: its error is logged, and a
+periodic task runs again.
 
-A task may have a part that only makes it short: forcing a file to the disk before the log does, which takes seconds for a full
-segment. An owner with threads hands `tick` a way to do such parts `elsewhere`; the task itself then runs on the owner's thread,
-as always, and finds little left to do. The other way round, a task may return a `Rest`, what is left to do without anything that
-belongs to a thread: writing a file, mostly. Without threads all of it is done at once.
+A task may have a preparing part that shortens it, such as flushing a full segment to the disk, which takes seconds. An owner with
+threads passes `tick` a function that runs such parts `elsewhere`. The task itself still runs on the owner's thread, and finds
+little left to do. A task may also return a `Rest`: work that any thread may do afterwards, mostly writing a file. Without threads
+all of it is done at once.
 
-An owner with threads that others wait for also sets `Scheduler.elsewhere`. Then `aside` does what waits for a disk there at once,
-and a tick ends after `SLICE_S`: what is left comes with the next one. Tasks that work through many things look at `is_over`; what
-continues after work that went aside has a slice of its own. An owner without threads may have a tick end so, too (`is_slice`).
+An owner whose thread must stay responsive also sets `Scheduler.elsewhere`. Then `aside` immediately runs disk work on another
+thread, and a tick ends after `SLICE_S`; the next one does the rest. Long tasks check `is_over`. The code that continues after
+`aside` has a separate slice. An owner without threads may limit a tick in the same way (`is_slice`).
 
-An owner that sleeps between two ticks sets `Scheduler.wake`, which is called when a task is due before all others that wait.
-Without it, work that comes back from another thread and schedules its next step would wait until the owner looks by itself.
+An owner that sleeps between ticks sets `Scheduler.wake`, which is called when a new task is due before all others. Otherwise work
+that returns from another thread and schedules its next step would wait until the owner's next tick.
 
-The clock may be set back, as real ones are. What waits then continues waiting for the rest of its time only, and not until the
-clock is where it was: the scheduler counts how far the clock has moved forward, and leaves the steps back out.
+The clock may be set back, as real clocks are. A task then waits only for the rest of its delay, and not until the clock reaches
+its old time: the scheduler adds up the clock's forward movements and ignores steps back.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ logger = logging.getLogger("tidelog.storage")
 Task = Callable[[], object]
 
 Elsewhere = Callable[[Task, Callable[[object], None]], None]
-"""Calls the first on another thread, and then the second, with what came of that, on the thread that ticks."""
+"""Runs the first function on another thread, then calls the second one on the ticking thread with the result or exception."""
 
 
 FEW = 1000
-"""So many tasks that were cancelled may wait for their time, or as many as others wait."""
+"""The most cancelled tasks that are kept until they are due, or as many as there are other tasks."""
 
 
 def _nothing() -> None:
-    """What is left of a task that was cancelled."""
+    """Stands in for the function of a cancelled task."""
 
 
 SLICE_S = 0.004
-"""So long one tick works where others wait for its thread."""
+"""How long one tick runs, in seconds, if others wait for its thread."""
 
 
 class Rest:
-    """What a task leaves to be done, on any thread."""
+    """The rest of a task's work, which any thread may do."""
 
     def __init__(self, work: Task) -> None:
         self.work = work
 
 
 class ScheduledTask:
-    """A task that waits for its time; `period_ms` of a periodic one. `due_ms` is the scheduler's time, see there."""
+    """A scheduled task; `period_ms` is None for a one-time task. `due_ms` is in the scheduler's time, see there."""
 
     __slots__ = ("_is_unfinished", "_last_error", "_task", "ahead", "due_ms", "is_cancelled", "name", "period_ms")
 
@@ -77,14 +77,16 @@ class ScheduledTask:
         self._is_unfinished = False
 
     def cancel(self) -> None:
-        """Forget the task, and what it holds; nothing happens if it has run already."""
+        """Cancel the task and drop its function. Do nothing if it has already run."""
         self.is_cancelled = True
         self._task, self.ahead = _nothing, None
 
     def run(self, elsewhere: Elsewhere | None = None) -> None:
-        """Do it now. Errors are logged: the same one of a periodic task once, until it has worked again."""
+        """Run the task now, and log its errors. A repeated error of a periodic task is logged once, until the task succeeds
+        again.
+        """
         if self._is_unfinished:
-            return  # The rest of the last time is still being done.
+            return  # The rest of the last run is still in progress.
         try:
             rest = self._task()
             if isinstance(rest, Rest):
@@ -92,7 +94,7 @@ class ScheduledTask:
                     self._is_unfinished = True
                     try:
                         elsewhere(rest.work, self._finish)
-                    except RuntimeError:  # The program ends, and has no threads any more.
+                    except RuntimeError:  # The program is ending and has no threads any more.
                         self._is_unfinished = False
                     else:
                         return
@@ -120,9 +122,9 @@ class ScheduledTask:
 
 
 class Scheduler:
-    """Tasks by the time they are due. One thread at a time may call `tick`; several may schedule.
+    """Tasks in order of their due time. Only one thread at a time may call `tick`; any thread may schedule.
 
-    Its own time is the clock's as long as that is never set back, and never goes back itself.
+    The scheduler's time follows the clock, but never goes back.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -134,18 +136,19 @@ class Scheduler:
         self._order = itertools.count()
         self._guard = threading.Lock()
         self.elsewhere: Elsewhere | None = None
-        """What does things on other threads; set by an owner that has some, and whose thread others wait for."""
+        """Runs work on other threads. An owner with threads whose own thread must stay responsive sets it."""
         self.wake: Task = _nothing
-        """Called, on the thread that schedules, when `next_due_ms` has come nearer."""
+        """Called on the scheduling thread when `next_due_ms` has become earlier."""
         self._slice_ends = inf
 
     def schedule(
         self, name: str, task: Task, *, delay_ms: int = 0, period_ms: int | None = None, ahead: Task | None = None
     ) -> ScheduledTask:
-        """Have `task` run `delay_ms` from now, and then every `period_ms` if that is given. Raises InvalidArgumentError.
+        """Run `task` after `delay_ms`, and then every `period_ms` if that is given. Raise InvalidArgumentError for negative
+        times.
 
-        `ahead` makes a task that runs once short, see the module; it touches nothing that belongs to a thread, and what fails
-        there fails again in the task.
+        `ahead` prepares a one-time task on another thread, see the module. It must not touch state that belongs to a thread. Its
+        errors are ignored, because the task meets them again.
         """
         if delay_ms < 0 or (period_ms is not None and period_ms <= 0):
             raise InvalidArgumentError(
@@ -156,14 +159,14 @@ class Scheduler:
         return scheduled
 
     def tick(self, elsewhere: Elsewhere | None = None, *, is_slice: bool = False) -> int:
-        """Run what is due at the clock's time, each task once at most; return how many ran. A slice leaves the rest to the next.
+        """Run the tasks that are due, each at most once; return how many ran. With `is_slice`, the next tick does the rest.
 
-        Without `elsewhere` nothing is left open: tasks that an earlier tick has sent there are run here, too.
+        Without `elsewhere` this also runs the tasks whose preparing part an earlier tick has sent to another thread.
         """
         if elsewhere is None:
             self._finish_elsewhere()
         now_ms = self._time()
-        last = next(self._order)  # What a task schedules, or is due again, is not for this tick: it stands behind what is.
+        last = next(self._order)  # Tasks scheduled during this tick have higher numbers and must wait for the next one.
         ran = 0
         if elsewhere is not None or is_slice:
             self._slice_ends = monotonic() + SLICE_S
@@ -185,33 +188,33 @@ class Scheduler:
                     self._push(scheduled)
         finally:
             self._slice_ends = inf
-            if interrupted is not None:  # No task is lost.
+            if interrupted is not None:  # Do not lose the task.
                 self._push(interrupted)
         return ran
 
     @property
     def is_over(self) -> bool:
-        """Whether a task that is running should leave the rest of its work to a further task."""
+        """Whether a running task should leave the rest of its work to another task."""
         return monotonic() >= self._slice_ends
 
     def in_slices(self, name: str, steps: Iterator[None]) -> None:
-        """Take steps until the tick's slice is over; those that are left come with the next ticks."""
+        """Run steps until the tick's slice is over; the next ticks run the rest."""
         for _ in steps:
             if self.is_over:
                 self.schedule(name, partial(self.in_slices, name, steps))
                 return
 
     def aside(self, work: Task, done: Callable[[object], None]) -> None:
-        """Call `work` on another thread, where the owner has one, then `done` with what it returned or raised, on the owner's.
+        """Run `work` on another thread, if there is one, then call `done` on the owner's thread with the result or exception.
 
-        There `done` has a slice, and schedules what it leaves when that `is_over`. Without threads both are called now. What
-        `done` raises is the caller's bug.
+        `done` has a slice, and must schedule the rest of its work when that `is_over`. Without threads both are called now.
+        `done` must not raise.
         """
         if self.elsewhere is not None:
             try:
                 self.elsewhere(work, partial(self._in_a_slice, done))
                 return
-            except RuntimeError:  # The program ends, and has no threads any more.
+            except RuntimeError:  # The program is ending and has no threads any more.
                 self.elsewhere = None
         result: object
         try:
@@ -243,7 +246,7 @@ class Scheduler:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the next task is due (epoch ms, as the clock goes now), None with nothing to do."""
+        """When the next task is due (epoch ms by the current clock), None if there is no task."""
         if len(self._waiting) > self._tidy_at:
             self._tidy()
         while self._waiting and self._waiting[0][2].is_cancelled:
@@ -251,9 +254,9 @@ class Scheduler:
         return self._waiting[0][0] - self._time() + self._clock_ms if self._waiting else None
 
     def shutdown(self, at_most_s: float = inf) -> None:
-        """Run the one-time tasks that still wait, due or not, and forget all others.
+        """Run all pending one-time tasks, due or not, and drop all periodic ones.
 
-        After `at_most_s` those that have a part `ahead` are forgotten, too: removals, which the next start does.
+        After `at_most_s` seconds, tasks with an `ahead` part are dropped, too: they remove files, which the next start does.
         """
         self._slice_ends = monotonic() + at_most_s
         waiting, self._waiting = sorted(self._waiting, key=lambda entry: entry[:2]), []
@@ -285,7 +288,7 @@ class Scheduler:
             self.wake()
 
     def _tidy(self) -> None:
-        """Throw away what was cancelled. On the thread that ticks; others may schedule meanwhile."""
+        """Remove cancelled tasks. Call it on the ticking thread; others may schedule meanwhile."""
         with self._guard:
             self._waiting = [entry for entry in self._waiting if not entry[2].is_cancelled]
             heapq.heapify(self._waiting)

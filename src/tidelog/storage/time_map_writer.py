@@ -1,18 +1,18 @@
-"""Time maps of the segments that a manager finishes: written in the background, a slice at a time (`reader.time_map_file`).
+"""Writes time maps of finished segments in the background, a slice at a time (`reader.time_map_file`).
 
 | when | which segment | |
 |---|---|---|
-| after a roll, after compaction | the one that is finished | up to `SLICE_BYTES` a tick; ahead, with threads, all of it |
-| at a clean end | what waits; last segments of logs that were appended to | `BYTES_AT_THE_END`, `SECONDS_AT_THE_END` |
+| after a roll or compaction | the finished one | up to `SLICE_BYTES` per tick; with threads, all of it ahead of the tick |
+| at a clean shutdown | pending ones; last segments of logs with appends | up to `BYTES_AT_THE_END`, `SECONDS_AT_THE_END` |
 
-With threads one follows the other, and `AT_ONCE_S` of processor time are followed by a rest of `REST_PER_WORK` times as much:
-maps take a quarter of one processor at most, however many segments are finished at once.
+With threads the maps are written one after the other. After `AT_ONCE_S` of processor time the writer pauses for `REST_PER_WORK`
+times as long: so maps take at most a quarter of one processor, however many segments are finished at once.
 
-A map that is cut into slices is extended with each of them, so that what is there is always true. A map is optional: what
-prevents one, a full disk or a segment that went meanwhile, is at most a notice, and `tidelog index rebuild` makes it later. Maps
-of segments that are deleted, replaced or truncated are removed where that happens (`file_deletion`, `local_log`).
+Each slice extends the map, so that an unfinished map is valid, too. A map is optional: if a full disk or a deleted segment
+prevents it, that is at most a notice, and `tidelog index rebuild` can make it later. Maps of deleted, replaced or truncated
+segments are removed with them (`file_deletion`, `local_log`).
 
-`log_manager` owns one, unless tidelog.time.map.enable is false. One thread at a time.
+`log_manager` owns one, unless tidelog.time.map.enable is false. Only one thread at a time may use it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from tidelog.storage.segment.log_segment import LogSegment
 logger = logging.getLogger("tidelog.storage")
 
 SLICE_BYTES = 8 * 1024 * 1024
-"""Read in one tick: some milliseconds, for which a broker's clients wait."""
+"""Bytes of log that one tick reads: some milliseconds, for which a broker's clients wait."""
 
 SEGMENT_COST_BYTES = 1024 * 1024
-"""What a segment counts at least, however short: its files are opened, one is written."""
+"""The least cost of a segment in bytes, however small it is: its files are opened, and one is written."""
 
 AT_ONCE_S = 0.02
 REST_PER_WORK = 3
@@ -47,7 +47,7 @@ SECONDS_AT_THE_END = 3.0
 
 
 class _Waiting:
-    """A segment that is to be mapped, and how far that has come."""
+    """A segment to map, and how many of its bytes are mapped."""
 
     def __init__(self, log: ReportingLog, segment: LogSegment, mapped_bytes: int = 0) -> None:
         self.log = log
@@ -56,7 +56,7 @@ class _Waiting:
 
     @property
     def is_there(self) -> bool:
-        """Whether the segment is still the log's own, and its disk to be trusted."""
+        """Whether the log still has this segment and is online."""
         return not self.log.is_offline and self.log.segments.get(self.segment.base_offset) is self.segment
 
     @property
@@ -65,7 +65,7 @@ class _Waiting:
 
 
 class _UnlessGone(Notices):
-    """Logs nothing for a segment that was removed while it was being mapped: its map is not missed."""
+    """Logs no notice about a segment that was removed while it was being mapped."""
 
     def __init__(self, segment: Path) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class _UnlessGone(Notices):
 
 
 class _Ahead:
-    """Maps a whole segment, on any thread: nothing of it is used but the file."""
+    """Maps a whole segment on any thread. It uses only the segment's file."""
 
     def __init__(self, path: Path, size_bytes: int) -> None:
         self.is_done = False
@@ -88,14 +88,14 @@ class _Ahead:
     def __call__(self) -> None:
         from tidelog.reader.time_map_file import write_time_map
 
-        began = thread_time()  # After the import.
+        began = thread_time()  # Do not count the import.
         if self._size_bytes:
             write_time_map(self._path, end_position=self._size_bytes, notices=_UnlessGone(self._path))
         self.processor_s = thread_time() - began
         self.is_done = True
 
     def undo(self) -> None:
-        """Remove the map of a segment that went before it was there."""
+        """Remove the map of a segment that was removed before its map was ready."""
         from tidelog.reader.time_map_file import remove_time_map
 
         with suppress(StorageError):
@@ -103,7 +103,7 @@ class _Ahead:
 
 
 class TimeMapWriter:
-    """Maps the segments that it is given."""
+    """Writes the time maps of the segments that it is given."""
 
     def __init__(self, scheduler: Scheduler, *, slice_bytes: int = SLICE_BYTES) -> None:
         self._scheduler = scheduler
@@ -112,23 +112,23 @@ class TimeMapWriter:
         self._task: ScheduledTask | None = None
         self._ahead: _Ahead | None = None
         self._worked_s = 0.0
-        """Processor time of other threads since the last rest."""
+        """Processor time of other threads since the last pause, in seconds."""
 
     def add(self, log: ReportingLog, segment: LogSegment) -> None:
-        """Have a finished segment mapped by one of the next ticks."""
+        """Map a finished segment in one of the next ticks."""
         self._waiting.append(_Waiting(log, segment))
         if self._task is None:
             self._schedule()
 
     def finish(self, closed: Iterable[ReportingLog], max_bytes: int = BYTES_AT_THE_END) -> None:
-        """Map what waits, and the last segments of logs that were appended to and are closed, up to `max_bytes` of log."""
+        """Map the pending segments, and the last segments of closed logs that had appends, up to `max_bytes` of log."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
         for log in closed:
             segment = log.segments.last
             if segment is not None:
-                # What an earlier map covers is compared with the log before the map is extended, so it counts, too.
+                # Comparing an earlier map with the log before extending it has a cost, too.
                 self._waiting.append(_Waiting(log, segment))
         left_out = 0
         until = monotonic() + SECONDS_AT_THE_END
@@ -170,7 +170,7 @@ class TimeMapWriter:
         self._task = self._scheduler.schedule("time-map", self._tick, delay_ms=int(rest_s * 1000), ahead=self._ahead)
 
     def _next_slice(self, one: _Waiting, max_bytes: int) -> int:
-        """Map about so many bytes more; return how many of the log that were. A segment that is gone is done."""
+        """Map about `max_bytes` more; return how many bytes of the log were mapped. A removed segment counts as done."""
         size = one.segment.size_bytes
         before = one.mapped_bytes
         one.mapped_bytes = size
@@ -182,7 +182,7 @@ class TimeMapWriter:
         return end - before
 
     def _map(self, one: _Waiting, end_position: int) -> bool:
-        # What reads and writes maps is loaded with the first of them: a broker's start needs none of it.
+        # Import the map code with the first map: a broker does not need it to start.
         from tidelog.reader.time_map_file import write_time_map
 
         segment = one.segment
@@ -190,7 +190,7 @@ class TimeMapWriter:
 
 
 def _batch_behind(segment: LogSegment, position: int) -> int:
-    """Return where a batch starts, at or soon after a position; the segment's end where the index has none."""
+    """Return the start of a batch at or soon after a position, or the segment's end if the index has none."""
     try:
         offset = segment.fetch_upper_bound_offset(OffsetPosition(segment.base_offset, position), 0)
         found = None if offset is None else segment.translate_offset(offset)

@@ -4,16 +4,16 @@ An unsupported version is answered with UNSUPPORTED_VERSION in version 0, with t
 client can retry. The response header always has version 0: a client must be able to read it before it knows the broker's
 versions.
 
-Listed are the APIs, versions and features that Kafka 3.9.1 lists, since clients guess from them what they talk to:
+The response lists the APIs, versions and features that Kafka 3.9.1 lists, because clients infer the broker's release from them:
 
 | broker | APIs and versions | features |
 |---|---|---|
-| alone | those of a KRaft broker | its own, see `FEATURES_3_9` |
-| member of a KRaft cluster | the same, as far as the controllers also take what they are to answer | the same |
-| ... whose ``metadata.version`` is newer than 3.9's | all that are served: the others there need them | all that it knows |
+| standalone | those of a KRaft broker | `FEATURES_3_9` |
+| member of a KRaft cluster | the same; forwarded APIs only in versions that the controllers support | the same |
+| ... whose ``metadata.version`` is newer than 3.9's | all served ones, because newer brokers need them | all that it knows |
 | member of a ZooKeeper cluster | those of a ZooKeeper broker | none |
 
-Later versions of some APIs are served, too, to clients that do not look here.
+Later versions of some APIs are served, too, to clients that send no ApiVersions request.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ LAST_OF_3_9: Final[Mapping[int, int]] = {
     DescribeClusterRequest.API_KEY: 1,
     AddRaftVoterRequest.API_KEY: 0,
 }
-"""The last version that Kafka 3.9.1 lists, of the APIs of which later ones are served."""
+"""The last versions that Kafka 3.9.1 lists, for APIs that are served in later versions, too."""
 
 _ONLY_KRAFT: Final = frozenset(
     request.API_KEY
@@ -90,7 +90,7 @@ _ONLY_KRAFT: Final = frozenset(
         RemoveRaftVoterRequest,
     )
 )
-"""What a broker of a ZooKeeper cluster does not list."""
+"""APIs that a broker in a ZooKeeper cluster does not list."""
 
 _CONFIGS = frozenset({AlterConfigsRequest.API_KEY, IncrementalAlterConfigsRequest.API_KEY})
 
@@ -131,7 +131,7 @@ def handle(node: Node, message: ApiVersionsRequest, request: Request) -> ApiVers
 
 def _of_zookeeper(node: Node, plane: MetadataPlane) -> ApiVersionsResponse:
     keys = _both_sides([one for one in _listed(_all_served(node, plane)) if one.api_key not in _ONLY_KRAFT], plane)
-    # Kafka counts the changes of the features' node in ZooKeeper, which there is from 2.7 on. Nobody changes any in fact.
+    # Kafka numbers the changes of ZooKeeper's features node, which exists from 2.7 on. In practice nobody changes it.
     cluster = node.config.cluster
     zookeeper = None if cluster is None else cluster.zookeeper
     has_features = zookeeper is not None and zookeeper.protocol.is_at_least("2.7-IV0")
@@ -143,13 +143,13 @@ def _all_served(node: Node, plane: MetadataPlane) -> Iterable[tuple[int, Version
 
 
 def _listed(served: Iterable[tuple[int, Versions]], *, is_later: bool = False) -> list[ApiVersion]:
-    """Return what is listed of APIs and the versions served, sorted; `is_later`: all of it."""
+    """Return the listed APIs with their versions, sorted by key. `is_later` lists all served versions."""
     last = {} if is_later else LAST_OF_3_9
     return [ApiVersion(key, first, min(end, last.get(key, end))) for key, (first, end) in sorted(served)]
 
 
 def _both_sides(keys: list[ApiVersion], plane: MetadataPlane) -> list[ApiVersion]:
-    """Return what the controllers take, too, of what they are to answer; all of it while there is no connection to them."""
+    """Limit forwarded APIs to the versions that the controllers support, or change nothing if there is no connection to them."""
     offered = plane.controller_versions
     if offered is not None:
         forwarded = forwarded_with(plane)

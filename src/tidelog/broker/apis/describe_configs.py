@@ -1,12 +1,12 @@
 """DescribeConfigs (32): properties of topics and of the broker, and where their values come from (KIP-133).
 
-| resource | name | says |
+| resource | name | returns |
 |---|---|---|
 | topic (2) | a topic | all its properties; Tidelog's own begin with ``tidelog.`` |
 | broker (4) | its id | the properties that it uses |
 | broker (4) | empty | the cluster-wide dynamic defaults of all brokers |
 | broker's loggers (8) | its id | loggers and their levels |
-| client metrics (16) | a subscription | nothing: there are no subscriptions |
+| client metrics (16) | a subscription | nothing, because there are no subscriptions |
 
 `configuration_keys` selects properties; null or an empty list selects all. See `config_entries` for the rest.
 """

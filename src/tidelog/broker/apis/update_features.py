@@ -1,9 +1,9 @@
-"""UpdateFeatures (57): finalized levels of features (KIP-584). Those of a broker that is alone are fixed: see `FEATURES_3_9`.
+"""UpdateFeatures (57): finalized levels of features (KIP-584). On a standalone broker they are fixed: see `FEATURES_3_9`.
 
-| an update to | gets |
+| an update to | result |
 |---|---|
 | the level that the feature has | no error |
-| any other level, or of another feature | INVALID_UPDATE_VERSION, as in Kafka where that cannot be |
+| another level, or of another feature | INVALID_UPDATE_VERSION, as in Kafka for an impossible update |
 """
 
 from __future__ import annotations

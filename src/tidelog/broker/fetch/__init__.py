@@ -1,1 +1,1 @@
-"""A fetch from its request to its answer: sessions, reading partitions, waiting for more, older formats."""
+"""A fetch from its request to its response: sessions, reading partitions, waiting for records, older message formats."""

@@ -1,4 +1,4 @@
-"""A fetch's answer for fetchers of older versions: refused, or in a message format that they know. See `down_conversion`."""
+"""A fetch response for older clients: an error, or records in a message format that they know. See `down_conversion`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 INLINE_CONVERSION_BYTES = 4096
-"""More than this is converted on another thread."""
+"""More bytes than this are converted on another thread."""
 
 TURN_S = 0.02
-"""So long one answer is converted there, or as long as one batch takes; then others have their turn."""
+"""How long one response may be converted there, in seconds, before others get a turn. A single batch may take longer."""
 
 
 def as_known(node: Node, version: int, wanted: FetchedPartition, read: PartitionRead) -> PartitionRead:
-    """Refuse what a fetcher of this version cannot be given, whatever is stored: zstd; formats if none is converted."""
+    """Refuse what a client of this version cannot read, whatever the log holds: zstd, or newer formats if conversion is off."""
     log = node.manager.logs.get(wanted.key) if wanted.key is not None else None
     if log is None:
         return read
@@ -38,7 +38,7 @@ def as_known(node: Node, version: int, wanted: FetchedPartition, read: Partition
 
 
 def converted(node: Node, version: int, answered: list[tuple[FetchedPartition, PartitionRead]]) -> Work:
-    """Return the answer with its records in a format that the fetcher knows."""
+    """Return the response with its records in a format that the client knows."""
     magic = newest_magic(version)
     work = [(wanted, read, read.log.config.magic) for wanted, read in answered if read.size_bytes and read.log is not None]
     is_little = sum(read.size_bytes for _, read, _ in work) <= INLINE_CONVERSION_BYTES
@@ -58,14 +58,14 @@ def converted(node: Node, version: int, answered: list[tuple[FetchedPartition, P
 
 
 def _refused(wanted: FetchedPartition, code: int) -> PartitionRead:
-    """Return the answer to who was read for, but cannot be given it: an error, and null for records."""
+    """Return a partition's response with an error, and null instead of its records."""
     answer = error_answer(wanted, code)
     answer.records = None
     return PartitionRead(answer, 0, None, None)
 
 
 def _some(conversion: Generator[None, None, Converted]) -> Converted | ErrorCode | None:
-    """Convert for a while: others wait for the thread. None if there is more to do."""
+    """Convert for up to one turn, because others wait for the thread. Return None if there is more to do."""
     until = perf_counter() + TURN_S
     try:
         while True:

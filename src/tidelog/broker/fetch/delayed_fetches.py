@@ -1,17 +1,17 @@
-"""Delayed fetches: each is woken when its partitions may have more to answer with (a long poll).
+"""Delayed fetches (long polls): each is woken when its partitions may have more records.
 
 | | |
 |---|---|
-| `appended(key)` | called by what moves a log's end, its high watermark or its start, or removes it; it costs a look-up |
-| `watch(keys, callback, at_end)` | `callback(key)` is called each time, until `cancel` |
-| `end()` | the broker ends: each watch's `at_end` is called |
+| `appended(key)` | call it when a log's end, high watermark or start moves, or the log is removed; it costs one look-up |
+| `watch(keys, callback, at_end)` | calls `callback(key)` each time, until `cancel` |
+| `end()` | calls each watch's `at_end` when the broker shuts down |
 
-Callbacks are not called inside `appended` but once the loop has come round: the producer gets its answer first, and what one
-request appends to twelve partitions wakes a delayed fetch after the last of them, not after the first. Where thousands wait for
-one record, they have turns of the loop, and others between them. So it is where thousands go that wait for many partitions each:
-nobody is called once `cancel` was, but the keys of a wide watch are left in turn.
+Callbacks run in the next round of the loop, not inside `appended`. So the producer gets its response first, and a request that
+appends to twelve partitions wakes a delayed fetch after the last of them, not after the first. If thousands of fetches wait for
+one record, they are called in slices, with other clients served in between. Cancelling thousands of wide watches is sliced, too:
+`cancel` stops the callbacks at once, and the watch's keys are removed later.
 
-Belongs to the loop's thread.
+Everything runs on the loop's thread.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """Waits for some partitions, until it is cancelled."""
+    """A wait for some partitions, until it is cancelled."""
 
     __slots__ = ("_delayed_fetches", "_keys", "at_end", "callback")
 
@@ -47,7 +47,7 @@ class Watch:
         self._keys = keys
 
     def cancel(self) -> None:
-        """Wait no longer: the callback is no longer called. Idempotent."""
+        """Stop waiting, so that the callback is no longer called. Idempotent."""
         if self.callback is not None:
             self.callback = self.at_end = None
             self._delayed_fetches._forget(self, self._keys)
@@ -61,12 +61,12 @@ class DelayedFetches:
         self._watches: dict[TopicPartition, dict[Watch, None]] = {}
         self._woken: dict[TopicPartition, None] = {}
         self._due: deque[tuple[TopicPartition, deque[Watch]]] = deque()
-        """Those that are called next, by the key for which they are."""
+        """The watches to call next, with the key to call them for."""
         self._left: deque[tuple[Watch, tuple[TopicPartition, ...]]] = deque()
-        """Watches that are over, and still noted under their keys."""
+        """Cancelled watches that are still registered under their keys."""
 
     def appended(self, key: TopicPartition) -> None:
-        """Note that `key` may have more, or less, to read than before."""
+        """Note that `key` may have more, or fewer, records to read than before."""
         if key in self._watches:
             if not self._woken:
                 self._timers.call_later(0, self._wake)
@@ -78,9 +78,9 @@ class DelayedFetches:
         callback: Callable[[TopicPartition], None],
         at_end: Callable[[], None] | None = None,
     ) -> Watch:
-        """Have `callback` called with each of `keys` whenever something was appended there, until the watch is cancelled.
+        """Call `callback` with a key of `keys` whenever `appended` reports it, until the watch is cancelled.
 
-        `at_end` is called, once, if the broker ends before.
+        `at_end` is called once if the broker shuts down before that.
         """
         watch = Watch(self, tuple(keys), callback, at_end)
         watches = self._watches
@@ -93,7 +93,7 @@ class DelayedFetches:
         return watch
 
     def end(self) -> None:
-        """Tell all who wait that the broker ends: nothing more will arrive."""
+        """Tell all watches that the broker shuts down: no more records will arrive."""
         for watch in dict.fromkeys(watch for of_key in tuple(self._watches.values()) for watch in tuple(of_key)):
             if watch.callback is not None and watch.at_end is not None:
                 watch.at_end()
@@ -116,7 +116,7 @@ class DelayedFetches:
                 watch = watches.popleft()
                 if not watches:
                     self._due.popleft()
-                if watch.callback is not None:  # One before it may have cancelled it.
+                if watch.callback is not None:  # An earlier callback may have cancelled it.
                     watch.callback(key)
                 if perf_counter() >= until:
                     break

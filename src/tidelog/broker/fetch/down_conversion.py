@@ -1,4 +1,4 @@
-"""Records for fetchers that know older message formats only, laid out as Kafka 3.9.1 lays them out (KIP-31, KIP-283).
+"""Down-conversion for clients that know only older message formats, with the same layout as Kafka 3.9.1 (KIP-31, KIP-283).
 
 | fetch version | knows formats up to |
 |---|---|
@@ -6,16 +6,16 @@
 | 2, 3 | v1 |
 | from 4 on | v2 |
 
-What was found in the log decides how many bytes the answer has, before anything is converted: as many as were read, or as the
-first converted batch needs, if that is more. Batch after batch is converted until so many bytes are there. If the batches end
-before, what is left is filled with the beginning of a batch that is larger than all of it: fetchers leave out what is cut off at
-the end. The same comes in place of a batch that cannot be converted (zstd), unless it is the first.
+The size of the response is fixed before the conversion: the number of bytes read from the log, or the size of the first
+converted batch if that is larger. Batches are converted until that size is reached. If they end before, the rest is filled with
+the beginning of a batch that is larger than the rest, because clients ignore an incomplete batch at the end. The same filler
+replaces a batch that cannot be converted (zstd), unless it is the first.
 
-A log whose topic is configured for a format that the fetcher knows, and that holds nothing newer, is sent as it is stored. (Kafka
-looks at the configuration only: once a topic's format is lowered, it sends old fetchers batches that they cannot read.)
+Records are sent unconverted if the topic's configured format is one that the client knows and none of them is newer. (Kafka
+checks the configuration only: after a topic's format is lowered, it sends old clients batches that they cannot read.)
 
-Pure functions; the work is the kernel's and Python's, for another thread than the loop's if there is much of it. A megabyte of
-batches may be a gigabyte of records: it is done batch by batch, and others have their turns on that thread in between.
+These are pure functions, partly in the kernel. Long conversions run on another thread than the loop's. A megabyte of batches may
+hold a gigabyte of records, so the conversion goes batch by batch, and that thread serves others in between.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from tidelog.records.compression import Bytes
 from tidelog.records.conversion import down_convert
 
 _CHUNK_BYTES = 128 * 1024
-"""No batch that only fills is longer."""
+"""The longest filler batch."""
 
 _FILLER = Struct(">qi")
 
 
 class Converted(NamedTuple):
-    """Records for the wire, and how many batches were converted for them."""
+    """Converted records, and the number of converted batches."""
 
     records: Bytes
     batches: int
 
 
 def newest_magic(fetch_version: int) -> int:
-    """Return the newest message format that a version of Fetch knows."""
+    """Return the newest message format that a version of Fetch can carry."""
     return 2 if fetch_version > 3 else 1 if fetch_version > 1 else 0
 
 
 def down_converting(data: Bytes, configured_magic: int, magic: int, fetch_offset: int) -> Generator[None, None, Converted]:
-    """Return the records of `data` for a client that asked for `fetch_offset` and knows formats up to `magic`, batch by batch.
+    """Convert `data`, batch by batch, for a client that fetches from `fetch_offset` and knows formats up to `magic`.
 
-    `configured_magic` is the topic's format. Raises UnsupportedCompressionTypeError where the first batch cannot be converted,
-    CorruptDataError for anything but a batch.
+    `configured_magic` is the topic's format. Raise UnsupportedCompressionTypeError if the first batch cannot be converted,
+    and CorruptDataError if `data` is not made of batches.
     """
     if configured_magic <= magic and _is_known(data, magic):
         return Converted(data, 0)
@@ -83,7 +83,7 @@ def down_converting(data: Bytes, configured_magic: int, magic: int, fetch_offset
         if len(converted) >= size:
             return Converted(memoryview(converted)[:size], batches)
     if not converted:
-        # Nothing is left of what was there: who gets this knows at least that it is not at the end.
+        # No record is left: the filler at least tells the client that it is not at the log's end.
         size = LOG_OVERHEAD if position else 0
     while (left := size - len(converted)) > 0:
         filler = bytearray(max(LOG_OVERHEAD, min(left + 1, _CHUNK_BYTES)))
@@ -93,5 +93,5 @@ def down_converting(data: Bytes, configured_magic: int, magic: int, fetch_offset
 
 
 def _is_known(data: Bytes, magic: int) -> bool:
-    """Return whether nothing in `data` is of a later format. Raises CorruptDataError for anything but a batch."""
+    """Return whether `data` has no batch in a newer format than `magic`. Raise CorruptDataError if it is not made of batches."""
     return kernel.holds_messages_only(data, magic) or all(header.magic <= magic for header in iter_headers(data))

@@ -1,19 +1,19 @@
-"""One fetch on its way: read, wait, read again, convert, answer.
+"""One fetch request in progress: read, wait, read again, convert, respond.
 
 | it is answered at once if | |
 |---|---|
-| it has `min_bytes`, or does not want to wait | |
-| none of its partitions is there | those that are not keep nobody from waiting for the others |
-| reading met an error, or found logs that part, or a replica to read from instead | |
+| it has `min_bytes`, or `max_wait_ms` is 0 | |
+| none of its partitions exists | if some exist, the fetch waits for those |
+| a read met an error, a log divergence, or a preferred replica | |
 
-Else it waits (`delayed_fetches`) until `min_bytes` lie after its offsets, or an offset has come to lie in an older segment,
-or after the log's end, or its log is gone, or would be refused. After `max_wait_ms` it gets the records that exist. Either
-way all is read again then.
+Otherwise it waits (`delayed_fetches`) until `min_bytes` are available. It also stops waiting if one of its offsets is now in an
+older segment or after the log's end, or if a log is removed or may no longer be read. After `max_wait_ms` it gets the records
+that exist. In all cases it then reads everything again.
 
-Cold bytes are read, and many records are converted, on another thread, and many partitions are read in slices: no other
-connection waits for that. See `slices`.
+Another thread reads bytes that are not in memory and converts large numbers of records. Many partitions are read in slices. So
+no other connection has to wait. See `slices`.
 
-`apis.fetch` makes these. Belongs to the loop's thread.
+`apis.fetch` creates these. Everything runs on the loop's thread.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ _STALE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class Fetch:
-    """One fetch request from its first read to its answer. `session_epoch` is the request's; `session` is the one it continues
-    with.
+    """One fetch request from its first read to its response. `session_epoch` is the epoch in the request; `session` is the
+    session that it continues.
     """
 
     __slots__ = (
@@ -142,7 +142,7 @@ class Fetch:
         self._begin()
 
     def work(self) -> Work:
-        """Answer now, or arrange for an answer later."""
+        """Answer now, or arrange for a later response."""
         if self._node.permissions is not None:
             wanted = self._partitions
             self._partitions, denied = yield from readable(self._node.permissions, self._request, wanted, self._params)
@@ -176,7 +176,7 @@ class Fetch:
             if unknown is None:
                 known.append(one)
             else:
-                # Of consumers, unknown ids come first; what Kafka does, whatever for.
+                # For consumers, unknown ids come first, as in Kafka.
                 (self._unknown if one.key is not None or self._params.is_follower else ids).append((one, unknown))
             if count % 64 == 63:
                 yield None
@@ -192,11 +192,11 @@ class Fetch:
         self._min_one_message = self._params.version > 2
 
     def _going_on(self) -> Work:
-        """Read; return the answer, LATER if it has to wait for records."""
+        """Read. Return the response, or LATER if the fetch must wait for records."""
         is_over = True
         try:
             if len(self._partitions) > FEW:
-                yield None  # A thousand may have waited until now, or are woken together.
+                yield None  # Thousands of fetches may be woken together.
             yield from self._read()
             if not self._is_final and not self._is_enough():
                 self._wait()
@@ -209,7 +209,7 @@ class Fetch:
                 self._give_back()
 
     def _give_back(self) -> None:
-        """From now on the connection counts the bytes read, or they are dropped."""
+        """Stop counting the bytes read: they are now counted by the connection, or dropped."""
         self._node.unsent.add(-self._held_bytes)
         self._held_bytes = 0
 
@@ -233,7 +233,7 @@ class Fetch:
             while read is None:
                 try:
                     room_bytes = self._left_bytes
-                    if params.version > 2 or self._held_bytes:  # Before, the first batch need not come whole.
+                    if params.version > 2 or self._held_bytes:  # Before version 3 the first batch may be cut off.
                         room_bytes = min(room_bytes, unsent.room_bytes)
                     read = read_partition(wanted, params, room_bytes, self._min_one_message)
                 except NotCachedError as missing:
@@ -252,7 +252,7 @@ class Fetch:
                     unsent.add(size)
 
     def _note_follower(self, wanted: FetchedPartition, read: PartitionRead) -> None:
-        """Note how far a follower has come, as its request says; not when it is read again, as the log may have more since."""
+        """Note a follower's position from its request, but not at the second read, because the log may have more by then."""
         log, place = read.log, read.place
         if not self._is_final and log is not None and place is not None and read.answer.diverging_epoch.end_offset < 0:
             params = self._params
@@ -273,7 +273,7 @@ class Fetch:
     # --- waiting
 
     def _wait(self) -> None:
-        self._since_ns -= perf_counter_ns()  # Its wait keeps nobody busy.
+        self._since_ns -= perf_counter_ns()  # Waiting does not keep the loop busy.
         available = self._available
         for index, (wanted, read) in enumerate(zip(self._partitions, self._reads, strict=True)):
             key = wanted.key
@@ -295,7 +295,7 @@ class Fetch:
         self._on_time()
 
     def _available_bytes(self, key: TopicPartition, index: int) -> int | None:
-        """Return how many bytes there are for a partition, None if waiting for more would be wrong."""
+        """Return how many bytes a partition has for the fetch, None if it must not wait any longer."""
         read = self._reads[index]
         log, place = read.log, read.place
         if log is None or place is None or self._node.manager.logs.get(key) is not log:
@@ -318,7 +318,7 @@ class Fetch:
         return min(end.relative_position - place.relative_position, self._partitions[index].max_bytes)
 
     def _on_time(self) -> None:
-        """Answer with the records that are there now."""
+        """Answer with the records that exist now."""
         self._stop_waiting()
         self._since_ns += perf_counter_ns()
         self._is_final = True
@@ -327,7 +327,7 @@ class Fetch:
 
     def _again(self) -> Work:
         if len(self._partitions) > FEW:
-            yield None  # Also what the last read has left is freed in turn.
+            yield None  # A separate turn, in which the objects of the last read are freed, too.
         self._begin()
         return (yield from self._going_on())
 
@@ -347,13 +347,13 @@ class Fetch:
             self._node.slices.soon(self._forget)
 
     def _forget(self) -> None:
-        """Free what was read: of a thousand clients that go together, some at a time."""
+        """Free the objects of the last read, in turns if a thousand clients leave together."""
         self._partitions, self._reads, self._available = [], [], {}
 
     # --- answering
 
     def _finish(self) -> Work:
-        """Return the answer to what was read."""
+        """Return the response for what was read."""
         version = self._params.version
         answered = yield from picked(zip(self._partitions, self._reads, strict=True), _has_news)
         answered += self._unknown

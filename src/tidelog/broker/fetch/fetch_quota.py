@@ -1,4 +1,4 @@
-"""A fetch against its client's quotas: above them it is answered without records, and its session stays as it was (KIP-219)."""
+"""Client quotas for fetches: above its quota a fetch gets no records, and its session does not change (KIP-219)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 ANSWER_BYTES: Final = 16
 PARTITION_BYTES: Final = 48
-"""An answer's size for quotas: its records, and about what it has besides."""
+"""The size of a response for quotas: its records, plus an estimate for the rest."""
 
 
 def size_of(answered: Sequence[tuple[FetchedPartition, PartitionRead]]) -> Generator[None, None, int]:
-    """Return how much of a quota an answer takes, in bytes."""
+    """Return how many bytes a response counts against a quota."""
     size = ANSWER_BYTES + PARTITION_BYTES * len(answered)
     for count, (_, read) in enumerate(answered):
         size += read.size_bytes
@@ -37,7 +37,7 @@ def throttled(
     session: FetchSession | None,
     session_epoch: int,
 ) -> FetchResponse | None:
-    """Count an answer of `size` bytes; return what is sent in its place, None if it may be sent."""
+    """Count a response of `size` bytes. Return the response to send instead, None if it may be sent."""
     waited_ms = quotas.spent(request, busy_ns) if quotas.counts_time else 0
     throttle_ms = quotas.fetched(request, size)
     if waited_ms and not throttle_ms:

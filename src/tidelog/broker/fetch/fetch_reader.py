@@ -1,18 +1,18 @@
-"""One partition's answer to a fetch: what is checked, what is read, and how it is reported (KIP-98, KIP-107, KIP-320, KIP-595).
+"""One partition of a fetch: the checks, the read and the error codes (KIP-98, KIP-107, KIP-320, KIP-595).
 
-| in this order | answer |
+| check, in this order | result |
 |---|---|
-| no such partition, topic or id | UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; it keeps no one from waiting |
-| the topic of that name has another id now | INCONSISTENT_TOPIC_ID |
-| the fetcher knows an older, a newer leader epoch | FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH |
-| this broker does not lead it: followers, and consumers before version 11 | NOT_LEADER_OR_FOLLOWER |
-| a follower that is none of the partition's replicas | UNKNOWN_LEADER_EPOCH, or NOT_LEADER_OR_FOLLOWER without an epoch |
-| what it has of its last epoch is not what the log has | where they part, and no records |
+| no such partition, topic or id | UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; a fetch can still wait for its other partitions |
+| the topic of that name now has another id | INCONSISTENT_TOPIC_ID |
+| the client has an older or a newer leader epoch | FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH |
+| this broker does not lead it, and the client is a follower or a consumer before version 11 | NOT_LEADER_OR_FOLLOWER |
+| a follower that is not one of the partition's replicas | UNKNOWN_LEADER_EPOCH, or NOT_LEADER_OR_FOLLOWER without an epoch |
+| a follower's log diverges from this one | the diverging epoch and its end offset, and no records |
 | below the log start, above the log end | OFFSET_OUT_OF_RANGE |
-| the partition is not there, its disk fails | KAFKA_STORAGE_ERROR |
+| the partition is offline, or its disk fails | KAFKA_STORAGE_ERROR |
 
-Reads do not wait for a disk: what is not in memory raises `NotCachedError`, see `formats.non_blocking_read`. Many bytes are sent
-as they are mapped, few are copied; the most recently used mappings are kept.
+Reads do not wait for a disk: bytes that are not in memory raise `NotCachedError`, see `formats.non_blocking_read`. Large reads
+are sent straight from mapped files, small ones are copied. The most recently used mappings are kept.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ logger = logging.getLogger("tidelog.broker")
 MAX_MAPPED_FILES = 256
 
 NOTHING_NEW = PartitionData()
-"""Stands for the answer of a partition that a session was sent all of. Never sent."""
+"""A placeholder for a session's partition without news. It is never sent."""
 
 _NO_ERROR = 0
 
 _FIRST_FROM_FOLLOWERS = 11
-"""From this version on consumers may read from followers, too (KIP-392)."""
+"""From this version on consumers may read from followers (KIP-392)."""
 
 
 class FetchParams(NamedTuple):
-    """Parameters of a fetch that hold for all of its partitions."""
+    """Parameters of a fetch that apply to all of its partitions."""
 
     version: int
     is_follower: bool
@@ -59,26 +59,26 @@ class FetchParams(NamedTuple):
     max_wait_ms: int
     replica_id: int = -1
     replica_epoch: int = -1
-    """A follower's broker epoch, -1 where it does not say."""
+    """A follower's broker epoch, -1 if the request has none."""
     rack: str = ""
-    """A consumer's, where it says."""
+    """A consumer's rack, "" if the request has none."""
     listener: Listener | None = None
-    """Where it came in."""
+    """The listener that received the request."""
 
 
 class PartitionRead(NamedTuple):
-    """A partition's answer, and what a fetch that waits has to know of it."""
+    """A partition's response, and what a waiting fetch needs to know about it."""
 
     answer: PartitionData
-    """`NOTHING_NEW` where an incremental response need not say a word."""
+    """`NOTHING_NEW` if an incremental response can leave the partition out."""
     size_bytes: int
     place: LogOffsetMetadata | None
-    """Where the offset lies that was asked for, None after an error."""
+    """The position of the fetch offset, None after an error."""
     log: PartitionLog | None
 
 
 class FetchReader:
-    """Reads for all fetches of a node. Belongs to the loop's thread."""
+    """Reads for all fetches of a node, on the loop's thread."""
 
     def __init__(self, manager: LogManager, leadership: Leadership) -> None:
         self._manager = manager
@@ -86,7 +86,7 @@ class FetchReader:
         self._mapped: dict[LogFile, None] = {}
 
     def unknown(self, wanted: FetchedPartition) -> PartitionRead | None:
-        """Return the answer for a partition that there is not, None if there is."""
+        """Return the response for an unknown partition, None if it is known."""
         key = wanted.key
         if key is None:
             return _nothing(wanted, ErrorCode.UNKNOWN_TOPIC_ID, is_read=False)
@@ -96,9 +96,9 @@ class FetchReader:
         return None
 
     def idle(self, wanted: FetchedPartition, params: FetchParams) -> PartitionRead | None:
-        """Return the read of a session's partition all of which was sent before, None if it has to be read.
+        """Return an empty result if a session's partition has no news, None if it must be read.
 
-        Of a session's thousand partitions nearly all are like that, each time.
+        In each request nearly all of a session's partitions are without news.
         """
         log = self._manager.logs.get(wanted.key)  # type: ignore[arg-type]
         if log is None:
@@ -124,7 +124,7 @@ class FetchReader:
             and wanted.last_high_watermark == marks.high_watermark
             and wanted.last_log_start_offset == marks.log_start_offset
             and latest is not None
-            # Nothing was written since the epoch of its last record, so its log is the same.
+            # Nothing was written since its last record's epoch, so the logs do not diverge.
             and (wanted.last_fetched_epoch == latest.epoch or latest.start_offset == end.message_offset)
             and wanted.last_fetched_epoch in (latest.epoch, log.leader_epochs.previous_epoch)
             and not self.refusal(wanted, params, log)
@@ -133,7 +133,7 @@ class FetchReader:
         return None
 
     def read(self, wanted: FetchedPartition, params: FetchParams, max_bytes: int, min_one_message: bool) -> PartitionRead:
-        """Read up to `max_bytes` of a partition. Raises NotCachedError within `non_blocking`, nothing else."""
+        """Read up to `max_bytes` of a partition. Raise NotCachedError within `non_blocking`, and nothing else."""
         key = wanted.key
         assert key is not None
         log = self._manager.logs.get(key)
@@ -151,7 +151,7 @@ class FetchReader:
         except NotCachedError:
             raise
         except InvalidArgumentError:
-            return _nothing(wanted, ErrorCode.UNKNOWN_SERVER_ERROR)  # What the fetcher asks makes no sense: a negative size.
+            return _nothing(wanted, ErrorCode.UNKNOWN_SERVER_ERROR)  # The request is invalid, for example a negative size.
         except TidelogError as error:
             code = error_code_of(error)
             if code is ErrorCode.UNKNOWN_SERVER_ERROR:
@@ -162,7 +162,7 @@ class FetchReader:
             return _nothing(wanted, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def refusal(self, wanted: FetchedPartition, params: FetchParams, log: PartitionLog) -> int:
-        """Return why a fetcher may not read there, 0 if it may."""
+        """Return the error code for a client that may not read there, 0 if it may."""
         topic_id = wanted.topic_id
         if topic_id is not NO_ID and log.topic_id is not None and log.topic_id != topic_id and topic_id != NO_ID:
             return ErrorCode.INCONSISTENT_TOPIC_ID
@@ -206,7 +206,9 @@ class FetchReader:
         return PartitionRead(answer, length, found.metadata, log)
 
     def _where_it_parts(self, log: PartitionLog, wanted: FetchedPartition) -> EpochEndOffset | None:
-        """Return where a fetcher's log and this one part, None if they do not. Raises OffsetOutOfRangeError if it is unknown."""
+        """Return where a follower's log diverges from this one, None if it does not. Raise OffsetOutOfRangeError if that is
+        unknown.
+        """
         end = self._leadership.end_offset_for_epoch(log, wanted.last_fetched_epoch)
         if end is None or wanted.fetch_offset < log.log_start_offset:
             raise OffsetOutOfRangeError(
@@ -228,14 +230,14 @@ class FetchReader:
 
 
 def error_answer(wanted: FetchedPartition, code: int) -> PartitionData:
-    """Return an answer that says nothing but an error, and that no transaction was aborted."""
+    """Return a response with only an error code, and no aborted transactions."""
     answer = PartitionData(wanted.name[1], code, -1)
     answer.records = b""
     return answer
 
 
 def _read_elsewhere(wanted: FetchedPartition, log: PartitionLog, broker_id: int) -> PartitionRead:
-    """Return an answer that sends a consumer to another replica, and has no records."""
+    """Return a response that sends a consumer to another replica, without records."""
     answer = PartitionData(wanted.name[1], _NO_ERROR, log.high_watermark, log.watermarks.last_stable_offset, log.log_start_offset)
     answer.aborted_transactions = None
     answer.records = b""
@@ -253,7 +255,7 @@ def _nothing(wanted: FetchedPartition, code: int, *, is_read: bool = True) -> Pa
 def by_topic(
     answered: list[tuple[FetchedPartition, PartitionRead]],
 ) -> Generator[None, None, list[FetchableTopicResponse]]:
-    """Put the answers that follow each other and are of one topic together; their order stays."""
+    """Group consecutive partitions of the same topic, and keep their order."""
     topics: list[FetchableTopicResponse] = []
     last: object = None
     for count, (wanted, read) in enumerate(answered):

@@ -1,20 +1,20 @@
-"""Fetch sessions: a fetcher of many partitions names each once, then only what changes (KIP-227).
+"""Fetch sessions: a client names each of its partitions once, and afterwards only the changes (KIP-227).
 
-| session id, epoch of a request | means |
+| session id and epoch of a request | meaning |
 |---|---|
-| any, 0 | forget that session; here are all partitions, make a session of them if there is room |
-| any, -1 | forget that session; here are all partitions, make none. Fetches of versions before 7 |
-| n, next epoch | all partitions of session n, with these changes |
-| n, another epoch, or an unknown n | the response is an error, and nothing else |
+| any, 0 | forget that session; the request has all partitions, and creates a session if there is room |
+| any, -1 | forget that session; the request has all partitions, and creates none. The same for versions before 7 |
+| n, the next epoch | all partitions of session n, with the request's changes |
+| n, another epoch, or an unknown n | the response is only an error |
 
-A response of a session reports a partition only if there are records, an error, or another high watermark or log start than the
-last time. A partition that was answered with records goes after the others, so that all get their turn.
+A session's response contains a partition only if it has records, an error, or a changed high watermark or log start offset.
+A partition that returned records moves to the end of the order, so that all get their turn.
 
-When the cache is full, a session unused for two minutes is evicted, else the smallest of those older than that, if the new one
-has more partitions. There is room for `max.incremental.fetch.session.cache.slots` of them; and, unlike in Kafka, for so many
-partitions in all: without a session a fetcher is served as well.
+If the cache is full, a session unused for two minutes is evicted. If there is none, the smallest session older than two minutes
+is evicted, provided that the new one has more partitions. The cache has room for `max.incremental.fetch.session.cache.slots`
+sessions. Unlike in Kafka, the total number of partitions is limited, too: a client without a session is served as well.
 
-Belongs to the loop's thread. Kafka 3.9's rules, but for the eight shards that it divides the sessions into.
+Everything runs on the loop's thread. The rules are Kafka 3.9's, except that Kafka divides the sessions into eight shards.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ MAX_EPOCH = 2**31 - 1
 EVICTION_MS = 120_000
 MAX_CACHED_PARTITIONS = 1_000_000
 TOPIC_ID_VERSION = 13
-"""From here on requests name topics by their ids."""
+"""From this version on requests name topics by id."""
 
 NO_ID = uuid.UUID(int=0)
 
 PartitionName: TypeAlias = tuple[str | uuid.UUID, int]
-"""A partition as the version of a request names it."""
+"""A partition's name as the request's version gives it."""
 
 
 class FetchedPartition:
-    """The fetch parameters of one partition, and what its fetcher last received."""
+    """The fetch parameters of one partition, and what the client last received for it."""
 
     __slots__ = (
         "fetch_offset",
@@ -63,7 +63,7 @@ class FetchedPartition:
     def __init__(self, name: PartitionName, key: TopicPartition | None, topic_id: uuid.UUID, wanted: FetchPartition) -> None:
         self.name = name
         self.key = key
-        """None as long as no topic with that id is known."""
+        """None while no topic with that id is known."""
         self.topic_id = topic_id
         self.last_high_watermark = -1
         self.last_log_start_offset = -1
@@ -74,7 +74,7 @@ class FetchedPartition:
         self.last_fetched_epoch = wanted.last_fetched_epoch
 
     def take_over(self, other: FetchedPartition) -> None:
-        """Want what a later request wants of the same partition."""
+        """Take the fetch parameters of a later request for the same partition."""
         self.max_bytes = other.max_bytes
         self.fetch_offset = other.fetch_offset
         self.log_start_offset = other.log_start_offset
@@ -82,12 +82,12 @@ class FetchedPartition:
         self.last_fetched_epoch = other.last_fetched_epoch
 
     def answered(self, answer: PartitionData) -> None:
-        """Note what a first response says."""
+        """Remember the high watermark and log start offset of a session's first response."""
         self.last_high_watermark = answer.high_watermark
         self.last_log_start_offset = answer.log_start_offset
 
     def is_news(self, answer: PartitionData, size_bytes: int) -> bool:
-        """Whether an incremental response has to send this, which then counts as sent."""
+        """Return whether an incremental response must contain this partition, and remember it as sent."""
         is_news = size_bytes > 0
         if answer.high_watermark != self.last_high_watermark:
             is_news = True
@@ -96,7 +96,7 @@ class FetchedPartition:
             is_news = True
             self.last_log_start_offset = answer.log_start_offset
         if answer.error_code:
-            # So that it is sent again once the error is gone.
+            # So that the partition is sent again once the error is gone.
             self.last_high_watermark = -1
             is_news = True
         if answer.preferred_read_replica >= 0:
@@ -105,7 +105,7 @@ class FetchedPartition:
 
 
 class FetchSession:
-    """The partitions of one fetcher, in the order in which they get their turn."""
+    """One client's partitions, in the order in which they are served."""
 
     __slots__ = ("created_ms", "epoch", "id", "is_privileged", "last_used_ms", "partitions", "size", "uses_topic_ids")
 
@@ -128,7 +128,7 @@ class FetchSession:
 
 
 class FetchSessions:
-    """The sessions of all fetchers, the least recently used first."""
+    """The sessions of all clients, the least recently used first."""
 
     def __init__(self, clock: Clock, max_sessions: int, *, max_partitions: int = MAX_CACHED_PARTITIONS) -> None:
         self._clock = clock
@@ -142,7 +142,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def get(self, session_id: int, epoch: int, *, uses_topic_ids: bool) -> FetchSession | ErrorCode:
-        """Return the session that an incremental request continues with, or why there is none."""
+        """Return the session that an incremental request continues, or the error if there is none."""
         session = self._sessions.get(session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -153,13 +153,13 @@ class FetchSessions:
         return session
 
     def touch(self, session: FetchSession) -> None:
-        """Note that a request continues with the session. It has the next epoch then."""
+        """Note that a request continues the session, and advance its epoch."""
         session.epoch = next_epoch(session.epoch)
         session.last_used_ms = self._clock.now_ms()
         self._sessions[session.id] = self._sessions.pop(session.id)
 
     def count(self, session: FetchSession) -> None:
-        """Note how many partitions it has now, if it is still there."""
+        """Update the session's number of partitions, if it still exists."""
         if self._sessions.get(session.id) is not session:
             return
         size = len(session.partitions)
@@ -167,19 +167,21 @@ class FetchSessions:
         session.size = size
 
     def remove(self, session_id: int) -> None:
-        """Forget a session, if there is such a one."""
+        """Forget a session, if it exists."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.cached_partitions -= session.size
-            self._removed.append(list(session.partitions.values()))  # Another request may still go through the session's own.
+            self._removed.append(list(session.partitions.values()))  # Another request may still use its partitions.
 
     def take_removed(self) -> list[list[FetchedPartition]]:
-        """Return the partitions of sessions that were removed since the last call: freeing very many takes its time."""
+        """Return the partitions of removed sessions since the last call; the caller frees them in slices, because that may take
+        long.
+        """
         removed, self._removed = self._removed, []
         return removed
 
     def create(self, by_name: dict[PartitionName, FetchedPartition], *, is_privileged: bool, uses_topic_ids: bool) -> int:
-        """Make a session of partitions that are just answered and have noted that; return its id, 0 if there is no room."""
+        """Create a session from partitions that were just answered; return its id, 0 if there is no room."""
         now_ms = self._clock.now_ms()
         if len(self._sessions) >= self._max_sessions and not self._evict(is_privileged, len(by_name), now_ms):
             return NO_SESSION
@@ -194,7 +196,7 @@ class FetchSessions:
         return session_id
 
     def _evict(self, is_privileged: bool, size: int, now_ms: int) -> bool:
-        """Make room for a session of `size` partitions, if one that exists is worth less."""
+        """Make room for a session of `size` partitions, by evicting an existing one if the rules allow it."""
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:
             return False
@@ -212,7 +214,7 @@ class FetchSessions:
 
 
 def next_epoch(epoch: int) -> int:
-    """Return the epoch of the request that follows one with `epoch`: never 0 again."""
+    """Return the epoch that follows `epoch`: it never becomes 0 again."""
     if epoch < 0:
         return FINAL_EPOCH
     return 1 if epoch == MAX_EPOCH else epoch + 1

@@ -1,9 +1,9 @@
-"""A connection's answers: chunks become bytes, and what the peer does not take yet is kept, counted, and sent as it does.
+"""The write side of a connection: it sends responses as the peer takes them, and keeps and counts what is still unsent.
 
-    answer at once, or `respond` later → chunks → writev → kept while the peer's system has no room
+    response at once, or `respond` later → chunks → writev → kept while the socket's send buffer is full
 
-At most one answer is put off at a time: `Connection` reads nothing before it has come, nor while something is unsent. So answers
-leave in the order of their requests. Kept bytes count against the budget of all connections (`unsent_bytes`).
+A connection has at most one response pending: `Connection` reads nothing until that response is written and all bytes are sent.
+So responses leave in the order of their requests. Unsent bytes count against the budget of all connections (`unsent_bytes`).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 MAX_CHUNKS = 1024
-"""The system takes no more with one call (IOV_MAX)."""
+"""The most buffers that one `writev` call takes (IOV_MAX)."""
 
 SENT_AT_ONCE = 2 * 1024 * 1024
-"""Bytes that are sent in one turn where there are more: a millisecond or so."""
+"""The most bytes that one turn sends: about a millisecond of work."""
 
 
 class AnswerWriter:
-    """The half of a `Connection` that owes the peer something. Not for use by itself."""
+    """The base class of `Connection` that writes responses. Do not use it alone."""
 
     __slots__ = (
         "_counters",
@@ -76,7 +76,7 @@ class AnswerWriter:
         self.served: ServedApi | None = None
         self.started_ns = 0
         self.busy_ns = 0
-        """Of a request that is answered later: how much of the loop's time it has taken, where that counts (`quotas`)."""
+        """The loop time that a delayed response has cost, measured if a request quota needs it (`quotas`)."""
         self.active_at = monotonic()
         self.fd = sock.fileno()
         self._server = server
@@ -92,7 +92,7 @@ class AnswerWriter:
         self._held_bytes = 0
         self._gone: Callable[[], None] | None = None
         self._is_closed = False
-        # Whose turn it is.
+        # What keeps the connection from being read.
         self._is_held = False
         self._is_muted = False
         self._mute: Timer | None = None
@@ -103,25 +103,25 @@ class AnswerWriter:
         raise NotImplementedError
 
     def _go_on(self) -> None:
-        """Nothing is owed to the peer any more."""
+        """Read on: everything owed to the peer is sent."""
         raise NotImplementedError
 
     def _stop_reading(self) -> None:
         raise NotImplementedError
 
     def _resume(self) -> None:
-        """Look at what has come meanwhile, and read on."""
+        """Handle what has arrived meanwhile, and read on."""
         raise NotImplementedError
 
     # --- what a handler sees
 
     @property
     def api_name(self) -> str:
-        """Kafka's name of what is asked for."""
+        """Kafka's name of the current request's API."""
         return "nothing" if self.served is None else self.served.metrics.name
 
     def respond(self, response: Message | Wide | Outcome, *, is_wide: bool = False) -> None:
-        """Send a response that was put off. Once; nothing happens if the connection is gone."""
+        """Send a delayed response. Call it once; it does nothing if the connection is closed."""
         if response is Outcome.LATER:
             return
         heavy = self._server.node.heavy
@@ -162,7 +162,7 @@ class AnswerWriter:
         self.respond_chunks(chunks)
 
     def respond_chunks(self, chunks: list[Bytes]) -> None:
-        """The same for a response's bytes; none are no response."""
+        """Send the encoded bytes of a delayed response; an empty list means that the request gets no response."""
         if self._is_closed:
             return
         if not self._is_waiting:
@@ -175,13 +175,13 @@ class AnswerWriter:
             self._go_on()
 
     def when_gone(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called if the connection is lost before the response; a stop need not wait for that either."""
+        """Call `callback` if the connection is lost before the response is sent. Shutdown does not wait for such a request."""
         self._gone = callback
 
     # --- what keeps it from being read
 
     def mute(self, throttle_ms: int) -> None:
-        """Read nothing more for a while: its client has used more than its quota. The answer is still sent."""
+        """Stop reading for `throttle_ms`, because the client has exceeded its quota. The response is still sent."""
         if not self._is_closed:
             self._is_muted = self._is_held = True
             self._stop_reading()
@@ -193,7 +193,7 @@ class AnswerWriter:
         self._resume()
 
     def refuse_later(self, chunks: list[Bytes], delay_s: float) -> None:
-        """Send a last answer in a while, and close; nothing is read until then."""
+        """Send a last response after a delay, then close. Nothing is read until then."""
         self._gone = _nothing
 
         def refuse() -> None:
@@ -204,7 +204,7 @@ class AnswerWriter:
         self._loop.call_later(delay_s, refuse)
 
     def count_refusal(self, why: str) -> None:
-        """An authentication failed."""
+        """Count and log a failed authentication."""
         self._counters.malformed_requests += 1
         self._server.limited_log.warning("%s could not authenticate: %s", self, why)
 
@@ -212,28 +212,30 @@ class AnswerWriter:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is owed to the peer."""
+        """Whether no response is pending and no bytes are unsent."""
         return not self._is_waiting and not self._unsent
 
     @property
     def held_bytes(self) -> int:
-        """How much memory its unsent answers take."""
+        """The memory that its unsent responses take, in bytes."""
         return self._held_bytes
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is over."""
+        """Whether the connection is closed."""
         return self._is_closed
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a request is answered later."""
+        """Whether a response is pending."""
         return self._is_waiting
 
     # --- writing
 
     def _write(self, chunks: list[Bytes], size: int) -> bool:
-        """Send `size` bytes, or keep what the system does not take; whether all is sent, and the connection is still there."""
+        """Send `size` bytes, and keep what the socket does not take. Return whether everything was sent and the connection is
+        still open.
+        """
         if self._is_closed:
             return False
         if self._unsent:
@@ -263,7 +265,7 @@ class AnswerWriter:
     def _on_writable(self) -> None:
         if self._waits_to_send:
             return
-        if self._turns.must_wait:  # A thousand may take their answers at the same moment.
+        if self._turns.must_wait:  # Thousands of clients may become writable at once.
             self._wait_to_send()
         else:
             self._send_more()
@@ -278,7 +280,7 @@ class AnswerWriter:
             self._wait_to_send()
 
     def _send_more(self) -> bool:
-        """Send once; whether the system took something."""
+        """Send once. Return whether the socket took any bytes."""
         unsent = self._unsent
         began = perf_counter()
         try:
@@ -323,7 +325,7 @@ def _nothing() -> None:
 
 
 def _first(chunks: list[Bytes]) -> list[Bytes]:
-    """Return as much of `chunks` as is sent in one turn; nothing is copied."""
+    """Return the part of `chunks` that one turn may send, without copying."""
     size = 0
     for index, chunk in enumerate(chunks[:MAX_CHUNKS]):
         size += len(chunk)
@@ -333,7 +335,7 @@ def _first(chunks: list[Bytes]) -> list[Bytes]:
 
 
 def _behind(chunks: list[Bytes], sent: int) -> list[Bytes]:
-    """Return what is left of `chunks` after the first `sent` bytes; nothing is copied."""
+    """Return what is left of `chunks` after the first `sent` bytes, without copying."""
     for index, chunk in enumerate(chunks):
         size = len(chunk)
         if sent < size:

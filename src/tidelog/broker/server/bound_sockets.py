@@ -1,6 +1,6 @@
-"""Sockets that listen, before anybody is served: a member of a cluster registers its ports long before it can serve.
+"""Listening sockets that are bound before the broker serves: a cluster member registers its ports long before it can serve.
 
-Connections that come meanwhile wait in the system's queue.
+Connections that arrive meanwhile wait in the kernel's accept queue.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from tidelog.errors import InvalidArgumentError
 
 
 class BoundSockets:
-    """Sockets with their listeners; these have the ports that were found. `close` closes those not taken."""
+    """Listening sockets with their listeners, which hold the actual ports. `close` closes the sockets that nobody has taken."""
 
     def __init__(self, sockets: list[tuple[socket.socket, Listener]]) -> None:
         self._sockets = sockets
         self.listeners = tuple(listener for _, listener in sockets)
 
     def take(self) -> list[tuple[socket.socket, Listener]]:
-        """Return the sockets; they are the caller's to close."""
+        """Return the sockets; the caller must close them."""
         sockets, self._sockets = self._sockets, []
         return sockets
 
     def close(self) -> None:
-        """Close what was not taken. Idempotent."""
+        """Close the sockets that nobody has taken. Idempotent."""
         for sock, _ in self.take():
             sock.close()
 
 
 def bind(config: BrokerConfig) -> BoundSockets:
-    """Listen on all of a configuration's listeners. Raises InvalidArgumentError; nothing is left open then."""
+    """Listen on all of a configuration's listeners. Raise InvalidArgumentError, and leave nothing open, if that fails."""
     sockets: list[tuple[socket.socket, Listener]] = []
     try:
         for listener in config.listeners:
@@ -46,7 +46,7 @@ def _bound(listener: Listener, config: BrokerConfig) -> tuple[socket.socket, Lis
     try:
         found = socket.getaddrinfo(listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         if not listener.host and socket.has_dualstack_ipv6():
-            found.sort(key=lambda one: one[0] != socket.AF_INET6)  # One socket for both.
+            found.sort(key=lambda one: one[0] != socket.AF_INET6)  # One socket for IPv4 and IPv6.
         family, kind, protocol, _, address = found[0]
         sock = socket.socket(family, kind, protocol)
     except OSError as error:
@@ -57,7 +57,7 @@ def _bound(listener: Listener, config: BrokerConfig) -> tuple[socket.socket, Lis
         if family == socket.AF_INET6 and not listener.host:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         if config.socket_receive_buffer_bytes > 0:
-            # Before listening: connections inherit it, and their windows depend on it.
+            # Set before listening: accepted connections inherit it, and their TCP windows depend on it.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
         sock.bind(address)
         sock.listen(config.socket_listen_backlog_size)

@@ -1,22 +1,22 @@
-"""Listens, accepts, limits, and ends: the sockets of a broker. `connection` has the work of one connection.
+"""A broker's sockets: listen, accept, enforce the limits on connections, shut down. `connection` handles one connection.
 
 | limit | what happens |
 |---|---|
-| `max.connections`, of all and of a listener | further ones wait in the system's queue, as with Kafka, until another one ends |
-| `max.connection.creation.rate`, of all and of a listener | the listener accepts nobody for a while |
-| the quota `connection_creation_rate` of an address | the connection is closed, after a while |
-| half of the open files that the process may have | the other half belongs to the logs: see below |
-| `max.connections.per.ip`, `….overrides` | closed at once |
-| `connections.max.idle.ms` | a connection on which nothing moved for that time is closed, unless it is the broker that is owed |
-| the memory of answers that nobody reads (`unsent_bytes`) | fetches are cut short; what has taken nothing for 10 s is closed |
-| the memory of large requests (`queued.max.request.bytes`, 512 MiB) | one that sends nothing for 10 s is closed |
-| `socket.request.max.bytes` | a frame that says it is larger: its connection is closed |
+| `max.connections`, for the broker or a listener | further ones wait in the kernel's accept queue until one closes, as in Kafka |
+| `max.connection.creation.rate`, for the broker or a listener | the listener stops accepting for a while |
+| the quota `connection_creation_rate` of an IP address | the connection is closed after a delay |
+| half of the process's file descriptors | the other half is reserved for the logs: see below |
+| `max.connections.per.ip`, `….overrides` | the connection is closed at once |
+| `connections.max.idle.ms` | a connection idle for that time is closed, unless it waits for the broker's response |
+| the memory of unread responses (`unsent_bytes`) | fetches are cut short; a connection that reads nothing for 10 s is closed |
+| the memory of large requests (`queued.max.request.bytes`, 512 MiB) | a connection that sends nothing for 10 s is closed |
+| `socket.request.max.bytes` | a connection that announces a larger frame is closed |
 
-Where connections have their half, or open files are short, a new connection takes the place of the one that is idle longest:
-for `IDLE_S` at least, or `UNUSED_S` where it never asked for anything. Is there none, the new one is closed. So clients that say
-nothing neither take the logs' files nor keep others out.
+If connections use up their half, or the system runs out of file descriptors, a new connection replaces the one that has been
+idle longest. That one must have been idle for `IDLE_S`, or for `UNUSED_S` if it never sent a request. If there is none, the new
+connection is closed. So silent clients can neither use up the logs' file descriptors nor keep others out.
 
-Refusals are logged, a few of them (`RateLimitedLog`): a client that sends garbage must not fill the operator's disk.
+Logging of refusals is rate-limited (`RateLimitedLog`): a client that sends garbage must not fill the operator's disk.
 """
 
 from __future__ import annotations
@@ -55,29 +55,29 @@ from tidelog.storage.segment.descriptors import SPARE
 logger = logging.getLogger("tidelog.broker")
 
 ACCEPTS_A_TURN = 64
-"""Then those who are connected have theirs."""
+"""The most connections accepted in one turn; open connections are served before the next turn."""
 
 SWEEP_S = 10.0
-"""Interval of the checks for idle connections and unused memory; shorter if the idle limit is."""
+"""Interval of the checks for idle connections and unused memory, in seconds; shorter if `connections.max.idle.ms` is shorter."""
 
 OUT_OF_FILES_WAIT_S = 0.5
 
 HANDSHAKE_THREADS = 2
-"""Public keys take a millisecond of a processor each: the loop serves others meanwhile."""
+"""Threads for TLS handshakes: a public-key operation takes a millisecond, and the loop serves others meanwhile."""
 
 MAX_THROTTLED = 1000
-"""Connections that wait for their end; further ones are closed at once."""
+"""The most connections that wait for a delayed close; any more are closed at once."""
 
 MAX_KNOWN_USERS = 64
-"""The users whose salts and iterations are the model for unknown users."""
+"""The most users whose salts and iteration counts serve as the model for unknown users."""
 
 IDLE_S = 5.0
 UNUSED_S = 0.5
-"""Where open files are short, a connection without a request for that time, or that never had one, makes room for another."""
+"""If file descriptors run out, a connection idle for `IDLE_S`, or for `UNUSED_S` if it never sent a request, can be replaced."""
 
 
 def _scram_credential(node: Node, mechanism: str, name: str) -> ScramCredential | None:
-    """Return what the metadata has of a user: credentials that Kafka's tools have made."""
+    """Return a user's SCRAM credentials from the metadata, where Kafka's tools put them."""
     found = node.manager.image.scram.get((name, SCRAM_IDS[mechanism]))
     return None if found is None else _credential(found)
 
@@ -86,7 +86,7 @@ _MECHANISMS = {number: name for name, number in SCRAM_IDS.items()}
 
 
 def _known_users(node: Node) -> list[KnownUser]:
-    """Return some users of SCRAM, those that were made first: what others are answered looks like theirs."""
+    """Return the SCRAM users that were created first. Replies about unknown users are made to look like theirs."""
     return [
         KnownUser(one.name, _MECHANISMS[one.mechanism], _credential(one))
         for one in islice(node.manager.image.scram.values(), MAX_KNOWN_USERS)
@@ -99,7 +99,7 @@ def _credential(record: UserScramCredentialRecord) -> ScramCredential:
 
 
 class BrokerServer:
-    """Serves `node` on its configuration's listeners. Everything happens on the thread of the loop that `start` is called in."""
+    """Serves `node` on its configuration's listeners. Everything runs on the thread of the event loop that calls `start`."""
 
     def __init__(self, node: Node, apis: Iterable[Api] = APIS) -> None:
         config = node.config
@@ -127,9 +127,9 @@ class BrokerServer:
         self._sockets: list[tuple[socket.socket, Listener]] = []
         self._accepting: set[socket.socket] = set()
         self._waiting: dict[socket.socket, socket.socket] = {}
-        """By a listening socket, the connection that came too soon: it waits, and those after it."""
+        """Listening socket → the connection that exceeded its creation rate. It waits, and so do those behind it."""
         self._throttled: set[socket.socket] = set()
-        """Connections of addresses that make too many; they are closed soon."""
+        """Connections of addresses that exceed their creation rate; they are closed after a delay."""
         idle_ms = config.connections_max_idle_ms
         self._sweep_s = SWEEP_S if idle_ms < 0 else min(SWEEP_S, max(idle_ms / 4000, 0.01))
         self._sweep: asyncio.TimerHandle | None = None
@@ -138,13 +138,13 @@ class BrokerServer:
 
     @property
     def listeners(self) -> tuple[Listener, ...]:
-        """Where it listens, with the ports that were found."""
+        """The listeners, with their actual ports."""
         return self.node.listeners
 
     async def start(self, bound: BoundSockets | None = None) -> None:
-        """Listen, at sockets that are `bound` already or at its own; they are closed at the end.
+        """Listen, on the given `bound` sockets or on new ones. `stop` closes them.
 
-        Raises InvalidArgumentError if an address cannot be bound; nothing is left open then.
+        Raise InvalidArgumentError, and leave nothing open, if an address cannot be bound.
         """
         self._sockets = (bound or bind(self.node.config)).take()
         self.node.listeners = tuple(listener for _, listener in self._sockets)
@@ -152,13 +152,13 @@ class BrokerServer:
         self._sweep = self.loop.call_later(self._sweep_s, self._look_around)
 
     async def stop(self, grace_s: float = 5.0) -> None:
-        """Stop listening, let what was begun come to its end for at most `grace_s`, close everything."""
+        """Stop listening, let pending requests finish for at most `grace_s` seconds, then close everything."""
         self._accept_no_more()
         self._close_sockets()
         if self._sweep is not None:
             self._sweep.cancel()
         self._empty = asyncio.Event()
-        self.node.delayed_fetches.end()  # Delayed fetches get the records that have come so far.
+        self.node.delayed_fetches.end()  # Delayed fetches return the records that have arrived so far.
         for connection in tuple(self.connections.values()):
             connection.end()
         if self.connections and grace_s > 0:
@@ -170,10 +170,10 @@ class BrokerServer:
             connection.close()
         self.handshakes.close()
         for tls in self.shaking:
-            tls.stepped()  # Or its socket, closed meanwhile, would stay open: that thread does not return.
+            tls.stepped()  # Without this the socket, already closed, would stay open: that thread never returns.
 
     def close_copies(self) -> None:
-        """In a copy of the process: close what is the real one's business, without a word to anybody."""
+        """Close this process's copies of the sockets after a fork, without telling any peer."""
         self._close_sockets()
         for connection in self.connections.values():
             connection.close_copy()
@@ -181,7 +181,7 @@ class BrokerServer:
     # --- for connections
 
     def forget(self, connection_id: int, peer_host: str) -> None:
-        """A connection is closed."""
+        """Forget a closed connection."""
         self._limits.closed(self.connections.pop(connection_id).listener.name)
         self._counters.connections_open -= 1
         left = self._hosts[peer_host] - 1
@@ -260,7 +260,7 @@ class BrokerServer:
             self._accept_more()
 
     def _make_room(self) -> bool:
-        """Close the connection that is idle longest, if one is for long enough; whether that is so."""
+        """Close the connection that has been idle longest. Return False if none has been idle long enough."""
         oldest: Connection | None = None
         oldest_at = monotonic()
         for connection in self.connections.values():
@@ -281,7 +281,9 @@ class BrokerServer:
         self._accept_more()
 
     def _throttle(self, sock: socket.socket, wait_ms: int) -> None:
-        """Close a connection of an address that makes too many: in a while, so that its client does not try again at once."""
+        """Close a connection after a delay, because its address creates too many; the delay keeps the client from retrying at
+        once.
+        """
         self._counters.connections_refused += 1
         if len(self._throttled) >= MAX_THROTTLED:
             sock.close()
@@ -313,7 +315,7 @@ class BrokerServer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if config.socket_send_buffer_bytes > 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.socket_send_buffer_bytes)
-        except OSError:  # Gone before it began.
+        except OSError:  # The peer has left already.
             sock.close()
             return
         counters = self._counters
@@ -337,7 +339,7 @@ class BrokerServer:
             connection.guard(security)
 
     def budget_used_up(self) -> None:
-        """More was kept than unsent answers may take: close a connection soon, if it belongs to a client that does not read."""
+        """Schedule `close_stalled`: unsent responses have used up their budget."""
         now = monotonic()
         if now - self._looked_at >= LOOK_S:
             self._looked_at = now
@@ -346,7 +348,9 @@ class BrokerServer:
             self.loop.call_soon(self.close_stalled, now - patience_s)
 
     def close_stalled(self, since: float) -> None:
-        """Close connections that have taken nothing `since`, the largest first, until unsent answers take half their budget."""
+        """Close connections that have taken no bytes since `since`, the largest first, until unsent responses take half their
+        budget.
+        """
         unsent = self.node.unsent
         if unsent.used_bytes < unsent.max_bytes // 2:
             return
@@ -359,7 +363,7 @@ class BrokerServer:
                 break
 
     def close_slow_senders(self, since: float) -> None:
-        """Close connections that have sent nothing of their large request `since`, where others wait for the memory."""
+        """Close connections that have sent nothing of a large request since `since`, if others wait for that memory."""
         if self.buffers.is_waited_for:
             for connection in tuple(self.connections.values()):
                 if connection.is_within_large_request and connection.active_at <= since:
@@ -368,7 +372,7 @@ class BrokerServer:
                     connection.close()
 
     def _look_around(self) -> None:
-        """Close who is idle, let memory go."""
+        """Close idle connections, and free unused memory."""
         self.buffers.trim()
         self.close_stalled(monotonic() - STALLED_S)
         self.close_slow_senders(monotonic() - STALLED_S)

@@ -1,29 +1,28 @@
-"""One client's connection: bytes become frames, frames become answers, answers become bytes. In order, one request at a time.
+"""One client's connection: it reads frames, has them handled and writes the responses, in order, one request at a time.
 
     readable → recv_into → frames → `Dispatcher` → chunks → writev
 
-There is no task, no stream and no transport: the loop calls when the socket is readable or writable, nothing else. Requests that
-came with one read are answered with one write.
+It uses no asyncio task, stream or transport: the loop only calls it when the socket is readable or writable. Requests that
+arrive in one read are answered in one write.
 
-It reads unless one of these holds. They do not depend on each other, so they are flags and no table of states:
+It reads unless one of the following holds. These are independent of each other, so they are flags and not a state machine:
 
 | nothing is read while | flag | until |
 |---|---|---|
-| a request is answered later | `_is_waiting` | `respond` |
-| the peer does not take its answers: it gets no further ones | `_unsent` | the last byte is sent |
-| it is other connections' turn: many requests came with one read | `_is_held` | the loop came round |
-| ... or many bytes came with many connections: see `turns` | `_is_held` | its turn |
-| there is no room for a large request (`queued.max.request.bytes`) | `_is_held` | another one is over |
+| a response is pending | `_is_waiting` | `respond` |
+| the peer does not read its responses | `_unsent` | the last byte is sent |
+| one read brought many requests, and other connections go first | `_is_held` | the next round of the loop |
+| many connections move many bytes: see `turns` | `_is_held` | its turn |
+| there is no room for a large request (`queued.max.request.bytes`) | `_is_held` | another one is finished |
 | it has used more than its quota (`mute`) | `_is_muted` | some time has passed |
-| it ends, once nothing is owed to the peer | `_is_ending` | it is closed |
+| it closes once everything is sent | `_is_ending` | it is closed |
 
-So a connection never holds more than one request, what was read along with it (`SHARED_BYTES` at most, or as much as its last
-request had), and one turn's answers. A read goes into the memory that all connections share when the last request was small.
-After a large one the next is expected to be as large: it is read into a buffer of its own, no further than to its end, and
-nothing of it is ever copied.
+So a connection never holds more than one request, the bytes read along with it (at most `SHARED_BYTES`, or the size of its last
+request), and one turn's responses. After a small request it reads into the buffer that all connections share. After a large one
+it expects another of the same size: it reads that one into a separate buffer, not past its end, and never copies it.
 
-A connection is the `Request` of its handlers, as it has only one at a time. How its answers become bytes, and wait for the peer,
-is `answer_writer`; this is the way of the requests, and whose turn it is.
+A connection is also the `Request` that handlers get, because it has only one at a time. `answer_writer` encodes and sends the
+responses; this module reads the requests and takes turns with other connections.
 """
 
 from __future__ import annotations
@@ -49,22 +48,22 @@ if TYPE_CHECKING:
     from tidelog.wire.codec import Bytes
 
 FLUSH_BYTES = 64 * 1024
-"""Answers of one turn are collected up to so many bytes."""
+"""Responses of one turn are collected into one write up to this many bytes."""
 
 RECEIVED_AT_ONCE = 2 * 1024 * 1024
-"""Bytes of a large request that are received in one turn: a millisecond or two, where the memory is new."""
+"""The most bytes of a large request that one turn receives: a millisecond or two if the memory is new."""
 
 REQUESTS_A_TURN = 32
-"""Then the other connections have theirs."""
+"""The most requests that one turn answers; then other connections go first."""
 
 TURN_NS = 2_000_000
-"""The same for requests that take longer."""
+"""The same limit for requests that take longer."""
 
 _SIZE = struct.Struct(">i")
 
 
 class Connection(AnswerWriter):
-    """One connection. Belongs to its server, on the loop's thread."""
+    """One connection. It belongs to its server, and runs on the loop's thread."""
 
     __slots__ = (
         "_buffers",
@@ -97,7 +96,7 @@ class Connection(AnswerWriter):
         self.peer_host = peer_host
         self.listener = listener
         self.api_version = 0
-        # What the last request's header had, so that the next one's need only be compared with it: see `Dispatcher`.
+        # The last request's header fields; the next header only needs comparing with them: see `Dispatcher`.
         self.client_id_bytes = b""
         self.client_id_length = -2
         self.header_bytes = 10
@@ -108,7 +107,7 @@ class Connection(AnswerWriter):
         self._handle: Callable[[Connection, memoryview, int, int], list[Bytes] | Outcome] = server.dispatcher.handle
         self._max_request_bytes = server.max_request_bytes
         self._guard: Authentication | None = None
-        # Reading: what is left of a frame, small or large.
+        # Reading: the rest of a frame, small or large.
         self._rest: bytes = b""
         self._large: memoryview | None = None
         self._filled = 0
@@ -124,10 +123,10 @@ class Connection(AnswerWriter):
         self._guard = Authentication(self, security)
         self._handle = self._guard.handle
         self._max_request_bytes = MAX_BYTES
-        self._shared = self._shared[:MAX_HELD_BYTES]  # More is not read at once: what is not looked at yet is kept.
+        self._shared = self._shared[:MAX_HELD_BYTES]  # Read no more than that at once: unhandled bytes are kept.
 
     def authenticated(self, principal: Principal, *, is_forever: bool) -> None:
-        """Go on with requests of `principal`; a session that has an end is looked after further."""
+        """Serve requests of `principal` from now on. If the session expires, the guard stays in front of the dispatcher."""
         self.principal = principal
         self._max_request_bytes = self._server.max_request_bytes
         self._shared = self._buffers.shared
@@ -135,19 +134,19 @@ class Connection(AnswerWriter):
             self._handle = self._server.dispatcher.handle
 
     def dispatch(self, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
-        """Answer a frame that the guard lets pass."""
+        """Handle a frame that the authentication lets pass."""
         return self._server.dispatcher.handle(self, data, position, end)
 
     # --- what the server does
 
     def end(self) -> None:
-        """Close it as soon as nothing is owed to the peer; no further request is begun. A request that only waits is dropped."""
+        """Close once everything is sent, and begin no further request. Drop a waiting request, such as a delayed fetch."""
         self._is_ending = True
         if self.is_idle or (self._gone is not None and not self._unsent):
             self._leave()
 
     def _leave(self) -> None:
-        """Close it as soon as the peer's system has all answers: see `lingering_close`."""
+        """Close as soon as the peer's system has received all responses: see `lingering_close`."""
         if self._is_closed:
             return
         self._is_reading = False
@@ -158,7 +157,7 @@ class Connection(AnswerWriter):
             self._loop.call_later(LINGER_S, self._leave)
 
     def close(self) -> None:
-        """Close it now. Idempotent."""
+        """Close now. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -179,11 +178,11 @@ class Connection(AnswerWriter):
         self._server.forget(self.connection_id, self.peer_host)
 
     def close_copy(self) -> None:
-        """Close the socket of a copy of the process. Its peer notices nothing."""
+        """Close this process's copy of the socket after a fork. The peer notices nothing."""
         self._socket.close()
 
     def refuse(self, why: str) -> None:
-        """Close it, and say why on the log."""
+        """Close, and log why."""
         self._counters.malformed_requests += 1
         self._server.limited_log.warning("%s was closed: %s", self, why)
         self.close()
@@ -205,7 +204,7 @@ class Connection(AnswerWriter):
         self._receive()
 
     def _receive(self) -> bool:
-        """Read once, and answer what is complete; whether something had come."""
+        """Read once, and answer the complete requests. Return whether anything had arrived."""
         large = self._large
         try:
             if large is not None:
@@ -215,7 +214,7 @@ class Connection(AnswerWriter):
                     return False
                 received = self._recv_into(large[have : min(self._limit, have + RECEIVED_AT_ONCE)])
             elif self._limit > LARGE_BYTES and not self._rest and self._buffers.has_room:
-                # The last request was a large one: the next may well be as large.
+                # After a large request the next one is often as large.
                 self._large = large = self._buffers.take(self._limit)
                 have = self._filled = 0
                 received = self._recv_into(large[: min(self._limit, RECEIVED_AT_ONCE)])
@@ -247,12 +246,12 @@ class Connection(AnswerWriter):
             self._buffers.used_bytes += received
             self._turns.moved(received)
         if large is self._large and filled < self._limit and have >= 4:
-            return True  # A large frame, and not all of it is there.
+            return True  # A large frame that is still incomplete.
         self._consume(large, filled)
         return True
 
     def _consume(self, buffer: memoryview, end: int) -> None:
-        """Answer the frames in `buffer[:end]`, and keep what is left over."""
+        """Answer the frames in `buffer[:end]`, and keep the rest."""
         handle = self._handle
         position = 0
         out: list[Bytes] = []
@@ -308,7 +307,7 @@ class Connection(AnswerWriter):
             self._leave()
 
     def _keep(self, buffer: memoryview, position: int, end: int) -> None:
-        """Keep what is left over: a part of a frame; if it is not this connection's turn, maybe whole ones."""
+        """Keep the rest: part of a frame, or whole frames if other connections go first."""
         left = end - position
         if not left:
             self._release()
@@ -353,7 +352,7 @@ class Connection(AnswerWriter):
         self._buffers.when_room(self._have_room)
 
     def keep_frame(self, data: memoryview, position: int, end: int) -> memoryview:
-        """See `FramedRequest.keep_frame`. A large frame is not copied."""
+        """Keep a frame as `FramedRequest.keep_frame` says. A large frame is not copied."""
         if data is self._large and end == self._filled:
             self._large = None
             self._filled = 0
@@ -365,12 +364,12 @@ class Connection(AnswerWriter):
         return memoryview(bytearray(data[position:end]))
 
     def discount(self, size: int) -> None:
-        """The memory of a frame that was kept is no longer needed."""
+        """Release the memory of a frame that was kept."""
         self._buffers.discount(size)
 
     @property
     def is_within_large_request(self) -> bool:
-        """Whether a part of a large request has come, and the rest is the peer's to send."""
+        """Whether part of a large request has arrived and the broker waits for the peer to send the rest."""
         return self._large is not None and not self._is_held and not self._is_waiting
 
     def _release_if_empty(self) -> None:
@@ -389,16 +388,16 @@ class Connection(AnswerWriter):
         self._turns.wait(self._have_turn)
 
     def _have_room(self) -> None:
-        """There may be room: it is taken in the order in which it was waited for, before others can take it."""
+        """Queue for a turn, because there may be room. Connections take the room in the order in which they waited for it."""
         self._turns.wait(self._have_turn)
 
     def _have_turn(self) -> None:
         self._resume()
         if self._is_reading and self._receive() and self._is_reading and self._turns.must_wait:
-            self._wait_for_turn()  # Without waiting for the loop's word: that would come in the order of the sockets.
+            self._wait_for_turn()  # Do not wait until the loop reports the socket: it reports sockets in its own order.
 
     def _go_on(self) -> None:
-        """Nothing is owed to the peer any more: look at what it has sent meanwhile."""
+        """Handle what the peer has sent meanwhile, or close: everything owed to it is sent."""
         if self._is_ending:
             self._leave()
         elif self._is_muted:
@@ -428,7 +427,7 @@ class Connection(AnswerWriter):
             self._loop.add_reader(self.fd, self._on_readable)
 
     def _not_now(self) -> None:
-        """The peer sends more while it is owed an answer, or it has gone."""
+        """Stop reading: the peer sends more before it has its response. Close if it has left."""
         try:
             gone = not self._socket.recv(1, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):

@@ -1,4 +1,4 @@
-"""The part of the accepting server that a connection needs."""
+"""The interface of the server that a connection uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ConnectionServer(Protocol):
-    """A server, as its connections see it: what all of them share."""
+    """A server as its connections see it: the state that they share."""
 
     node: Node
     loop: asyncio.AbstractEventLoop
@@ -30,7 +30,7 @@ class ConnectionServer(Protocol):
     max_request_bytes: int
 
     def forget(self, connection_id: int, peer_host: str) -> None:
-        """A connection is closed."""
+        """Forget a closed connection."""
 
     def budget_used_up(self) -> None:
-        """More was kept than unsent answers may take."""
+        """Act on it: unsent responses have used up their budget."""

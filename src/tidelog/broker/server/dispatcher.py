@@ -1,17 +1,17 @@
-"""From a frame to its answer: which API, which version, decode, handle, encode. The table of all APIs that are served.
+"""Answers a frame: find the API and version, decode, handle, encode. It holds the table of all served APIs.
 
-| a frame that | gets |
+| a frame that | result |
 |---|---|
-| asks for an API or a version that is not served | its connection closed |
-| ... but ApiVersions of an unknown version | UNSUPPORTED_VERSION in version 0, with the known versions (KIP-511) |
-| breaks the format | its connection closed |
-| may not do what it asks for | what its API says (`Api.access`), before the handler; see `authorization` |
-| makes its handler raise | its connection closed, and the error on the log: it is a bug of ours |
-| is the controllers' to answer, and this is a member of a cluster | sent on as it came: see `cluster.forwarding` |
-| has many elements | read by another thread, and its response is written by one: see `slices`, `wide_requests` |
-| is not among the smallest, in a round of the loop that is full | read when it is its turn |
+| asks for an unknown API or version | its connection is closed |
+| is ApiVersions of an unknown version | UNSUPPORTED_VERSION in version 0, with the known versions (KIP-511) |
+| is malformed | its connection is closed |
+| lacks permission | the error that its API defines (`Api.access`), before the handler runs; see `authorization` |
+| makes its handler raise | its connection is closed and the error is logged: it is a bug of the broker |
+| only the controller can answer, on a cluster member | forwarded unchanged: see `cluster.forwarding` |
+| has many elements | another thread decodes it, and encodes its response: see `slices`, `wide_requests` |
+| is not among the smallest, in a full round of the loop | decoded in a later round, in turn |
 
-That is what Kafka does, too, but for the last: it answers with UNKNOWN_SERVER_ERROR where the response has room for it.
+Kafka does the same, except if a handler raises: then it answers UNKNOWN_SERVER_ERROR if the response has an error field.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ APIS: tuple[Api, ...] = (
     add_raft_voter.API,
     remove_raft_voter.API,
 )
-"""All that are served. A new module of `apis/` is added here."""
+"""All served APIs. Add a new module of `apis/` here."""
 
 
 _HEADER = Struct(">iih")
@@ -177,7 +177,7 @@ _HEADER = Struct(">iih")
 
 
 class Dispatcher:
-    """Answers frames on behalf of `node`, with `apis`. Belongs to the loop's thread."""
+    """Answers frames on behalf of `node`, with `apis`. It belongs to the loop's thread."""
 
     def __init__(self, node: Node, limited_log: RateLimitedLog, apis: Iterable[Api] = APIS) -> None:
         self._node = node
@@ -189,11 +189,11 @@ class Dispatcher:
         node.faults.serve({api.name: fails_by_topic(api) for api in self._apis.values()}, self._served.clear)
 
     def handle(self, connection: FramedRequest, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
-        """Answer the request in `data[position:end]`; its record bytes may be looked at, and changed, until this returns."""
+        """Answer the request in `data[position:end]`. Its record bytes may be read, and changed, until this returns."""
         connection.started_ns = perf_counter_ns()
         served = None
         try:
-            # What has been asked before, by the same client, has its header read here; all others in `_header`.
+            # A header like the client's last one is read here; `_header` reads all others.
             body = position + connection.header_bytes
             if body < end:
                 kind, connection.correlation_id, length = _HEADER.unpack_from(data, position)
@@ -242,7 +242,7 @@ class Dispatcher:
             return Outcome.CLOSE
 
     def _answer(self, connection: FramedRequest, served: ServedApi, answer: Any) -> list[Bytes] | Outcome:
-        """Return the bytes of what a handler has returned, or what else became of it."""
+        """Return the response bytes for a handler's result, or an Outcome."""
         if type(answer) is GeneratorType:
             answer = self._node.slices.answer(connection, answer)
         if type(answer) is served.response:
@@ -267,8 +267,8 @@ class Dispatcher:
         return served.finish(answer, connection)
 
     def _read_in_turn(self, connection: FramedRequest, served: ServedApi, frame: memoryview) -> None:
-        """Read and answer a request that is not among the smallest, and came when the round of the loop was full."""
-        connection.started_ns = perf_counter_ns()  # Its wait keeps nobody busy.
+        """Decode and answer a request later, because the round of the loop is full and the request is not among the smallest."""
+        connection.started_ns = perf_counter_ns()  # Time from here: the wait itself kept nothing busy.
         message: Message | BaseException
         try:
             message = served.decode(frame, 0, len(frame), AT_ONCE)
@@ -282,7 +282,7 @@ class Dispatcher:
         self._node.slices.note((perf_counter_ns() - connection.started_ns) / 1e9)
 
     def _read_elsewhere(self, connection: FramedRequest, served: ServedApi, frame: memoryview) -> Outcome:
-        """Have a request of many elements read by another thread, and answer it then."""
+        """Have another thread decode a request of many elements, then answer it."""
 
         def go_on(result: Message | Checked | BaseException) -> None:
             def left(_: object) -> None:
@@ -310,7 +310,7 @@ class Dispatcher:
         return Outcome.LATER
 
     def _answer_kept(self, connection: FramedRequest, served: ServedApi, result: Message | Checked | BaseException) -> None:
-        """Answer a request whose frame was kept, now that it is read, or could not be."""
+        """Answer a request whose frame was kept, now that decoding has ended or failed."""
         answer: list[Bytes] | Outcome
         try:
             if isinstance(result, BaseException):
@@ -330,7 +330,7 @@ class Dispatcher:
             connection.respond_chunks(answer)
 
     def _forward(self, connection: FramedRequest, served: ServedApi, frame: memoryview) -> Outcome:
-        """Have the controller answer."""
+        """Forward the request to the controller."""
         forwarding, forwarded = self._node.forwarding, served.forwarded
         assert forwarded is not None and forwarding is not None
 
@@ -352,9 +352,9 @@ class Dispatcher:
         return Outcome.LATER
 
     def _header(self, connection: FramedRequest, data: memoryview, position: int, end: int) -> tuple[ServedApi | None, int]:
-        """Return what is asked for and where its body begins; None and the API's key if that is not served.
+        """Return the API and where the request's body begins; None and the API's key if the broker does not serve it.
 
-        Raises ProtocolError for anything but a header.
+        Raise ProtocolError if the bytes are not a request header.
         """
         header, body = read_request_header(data, position, end)
         kind, _, length = _HEADER.unpack_from(data, position)

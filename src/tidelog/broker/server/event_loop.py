@@ -2,9 +2,9 @@
 
 | | |
 |---|---|
-| `LoopTimers` | real time; nothing to do with the log's clock |
-| `LoopThreads` | few threads, for what may wait for a disk, or keeps a processor busy; the node's state is not touched there |
-| `Ticker` | calls the log manager's `tick` when something is due on the log's clock: retention, compaction, checkpoints |
+| `LoopTimers` | delayed calls in real time, independent of the log's clock |
+| `LoopThreads` | a few threads for disk waits and heavy computation; they never touch the node's state |
+| `Ticker` | calls the log manager's `tick` when retention, compaction or a checkpoint is due on the log's clock |
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ logger = logging.getLogger("tidelog.broker")
 T = TypeVar("T")
 
 THREADS = 4
-"""A disk has a few requests in its queue at best; more threads only take memory."""
+"""The most threads for disk work: a disk has few requests in its queue, and more threads only take memory."""
 
 AT_THE_END_S = 30.0
-"""So long a broker that ends waits for a thread, which may have met a disk that does not answer."""
+"""How long shutdown waits for a thread, in seconds; the thread may be stuck on a disk that does not respond."""
 
 PROGRESS_S = 2.0
 
 MAX_WAIT_S = 1.0
-"""A clock may be set, and a task be scheduled by another one: never wait longer than this without looking."""
+"""The longest wait between two checks for due tasks, in seconds: the clock may be set, and another thread may schedule a task."""
 
 CLIENTS_SHARE = 9
-"""While clients ask for anything, a slice of background work is followed by so many times its time for them."""
+"""While clients send requests, each slice of background work is followed by a pause of this many times its duration."""
 
 
 class LoopTimers:
-    """`timers.Timers` of an event loop."""
+    """Implements `timers.Timers` on an event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> asyncio.Handle:
-        """Have `callback` called on the loop's thread."""
+        """Call `callback` on the loop's thread."""
         if delay_ms <= 0:
             return self._loop.call_soon(callback)
         return self._loop.call_later(delay_ms / 1000, callback)
 
 
 class LoopThreads:
-    """`timers.Blocking` of an event loop. No thread is there before the first call."""
+    """Implements `timers.Blocking` on an event loop. It starts no thread before the first call."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, count: int = THREADS, name: str = "tidelog-blocking") -> None:
         self._loop = loop
@@ -64,10 +64,10 @@ class LoopThreads:
         self._threads: ThreadPoolExecutor | None = None
         self._is_closed = False
         self._under_way: dict[Future[None], str] = {}
-        """Work begun or waiting for a thread, by the name of its function."""
+        """Pending or running work, by the name of its function."""
 
     def run(self, work: Callable[[], T], done: Callable[[T | BaseException], object]) -> None:
-        """Call `work` on another thread, then `done` with what it returned or raised, on the loop's."""
+        """Call `work` on another thread, then `done` on the loop's thread with its result or exception."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._count, self._name)
         future = self._threads.submit(self._work, work, done)
@@ -87,7 +87,7 @@ class LoopThreads:
             self._loop.call_soon_threadsafe(done, result)
 
     def close(self, at_most_s: float | None = None) -> bool:
-        """Wait for what is under way; what has not begun never will. Whether all of it has come to its end within that time."""
+        """Wait for the running work, and drop what has not begun. Return whether all of it ended within that time."""
         self._is_closed = True
         if self._threads is None:
             return True
@@ -106,9 +106,9 @@ class LoopThreads:
 
 
 class Ticker:
-    """Does the log's background work on the loop's thread, but for what can be done ahead on another one.
+    """Does the log's background work on the loop's thread, except for what another thread can prepare.
 
-    Between two slices of it the clients have their turn: while they ask for anything it gets a tenth of the time.
+    Clients are served between two slices. While they send requests, the background work gets a tenth of the time.
     """
 
     def __init__(
@@ -125,25 +125,27 @@ class Ticker:
         self._is_ticking = False
         self._thread = threading.get_ident()
         self._clients_until = 0.0
-        """Until then the loop is theirs, by its own time."""
+        """The loop is reserved for clients until then, in the loop's own time."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start the background work."""
         self._is_running = True
         self._manager.scheduler.wake = self._wake
         self._arrange()
 
     def stop(self) -> None:
-        """End; what is due later is the manager's business at its shutdown."""
+        """Stop the background work. The manager does the remaining tasks when it shuts down."""
         self._is_running = False
         self._manager.scheduler.wake = lambda: None
         if self._next is not None:
             self._next.cancel()
 
     def tick(self) -> int:
-        """Do now what is due, and what becomes due by it; return how many tasks ran. For a clock that was moved by hand."""
+        """Run the tasks that are due now, and those that become due by them; return how many ran. Use it after moving the clock
+        by hand.
+        """
         ran = 0
-        for _ in range(1000):  # A task that is due again at once must not keep us forever.
+        for _ in range(1000):  # A task that is immediately due again must not loop forever.
             done = self._manager.tick()
             ran += done
             if not done:
@@ -151,9 +153,9 @@ class Ticker:
         return ran
 
     def _wake(self) -> None:
-        """Look again: a task may be due sooner. On any thread."""
+        """Look again, because a task may be due sooner. Call it on any thread."""
         if threading.get_ident() != self._thread:
-            with suppress(RuntimeError):  # The loop has ended meanwhile.
+            with suppress(RuntimeError):  # The loop has closed meanwhile.
                 self._loop.call_soon_threadsafe(self._wake)
         elif self._is_running and not self._is_ticking:
             self._arrange()

@@ -1,4 +1,4 @@
-"""A request on its way, as those see it that stand before its handler: the dispatcher, and what authenticates."""
+"""A request in progress, as the dispatcher and the authentication see it before the handler runs."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ if TYPE_CHECKING:
 
 
 class FramedRequest(Request, Protocol):
-    """A request with the frame that it came in, and the connection's memory of the last one's header."""
+    """A request with its frame, and with what the connection remembers of the last request's header."""
 
     served: ServedApi | None
-    """The last request; None until the connection's first one is served."""
+    """The API and version of the last request; None until the first one is served."""
     started_ns: int
     client_id_bytes: bytes
     client_id_length: int
-    """As in the last request's header: -1 for null, -2 before the first one."""
+    """The length of the client id in the last request's header: -1 for null, -2 before the first request."""
     header_bytes: int
-    """How long the last request's header was, tagged fields left out."""
+    """The length of the last request's header in bytes, without tagged fields."""
 
     def respond_chunks(self, chunks: list[Bytes]) -> None:
-        """Send the bytes of a response that was put off; none are no response."""
+        """Send the encoded bytes of a delayed response; an empty list means that the request gets no response."""
 
     def keep_frame(self, data: memoryview, position: int, end: int) -> memoryview:
-        """Return `data[position:end]` of the frame that is being handled, as memory that is not read into again.
+        """Return `data[position:end]` of the current frame in memory that the connection does not overwrite.
 
-        It counts until it is given to `discount`.
+        Those bytes count against `queued.max.request.bytes` until `discount` releases them.
         """
 
     def discount(self, size: int) -> None:
-        """The memory of a frame that was kept is no longer needed."""
+        """Release the memory of a frame that was kept."""

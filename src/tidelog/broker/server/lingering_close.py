@@ -1,9 +1,9 @@
-"""When a socket can be closed without taking answers along that are still on their way.
+"""Close a socket without losing responses that the peer has not received yet.
 
-A socket that is closed while requests lie unread in it is reset, and the peer's system throws away what it has not handed out
-yet. So the side that closes says first that it sends no more, and continues reading and discarding until the peer's system has
-acknowledged the last byte and that end. A request that comes even later then resets nothing that the peer would notice: it reads
-all answers and the end.
+Closing a socket that holds unread requests resets the connection, and the peer's system then discards what the peer has not read
+yet. So the broker first shuts down its sending side. It keeps reading and discarding until the peer's system has acknowledged the
+last byte and the FIN. A request that arrives even later still causes a reset, but by then the peer can read all responses and the
+end.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import struct
 import termios
 
 LINGER_S = 0.005
-"""Time until it is checked again."""
+"""Time between two checks, in seconds."""
 
 READS = 64
-"""How often what still comes is thrown away in one go, a scratch buffer at most each time."""
+"""The most reads per check, each at most one scratch buffer; what they read is discarded."""
 
 _INT = struct.Struct("i")
 
 
 def may_close(sock: socket.socket, scratch: memoryview) -> bool:
-    """Send no more, throw away what has come; whether the peer's system has all that was sent, or the peer is gone.
+    """Shut down sending and discard what has arrived. Return whether the peer's system has received everything, or the peer is
+    gone.
 
     Idempotent.
     """

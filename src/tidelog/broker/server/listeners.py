@@ -1,15 +1,15 @@
-"""Where a broker listens, and what clients get: `listeners`, `advertised.listeners` and what belongs to them.
+"""Where a broker listens and which addresses it advertises: `listeners`, `advertised.listeners` and related properties.
 
 | property | meaning |
 |---|---|
-| `listeners` | `NAME://host:port`, several with commas; no host: every interface; port 0: any free one |
-| `advertised.listeners` | what clients get for the listener of that name; without it, the listener itself |
-| `listener.security.protocol.map` | `NAME:PROTOCOL`; a name that is a protocol needs none |
-| `controller.listener.names` | listeners of Kafka's controller; there is none here, they are left out |
-| `host.name`, `port`, `advertised.host.name`, `advertised.port` | the same before Kafka 3.0, where `listeners` is not given |
+| `listeners` | `NAME://host:port`, separated by commas; an empty host: every interface; port 0: any free port |
+| `advertised.listeners` | the address that clients get for the listener of that name; by default the listener's own address |
+| `listener.security.protocol.map` | `NAME:PROTOCOL`; not needed if the name is itself a protocol |
+| `controller.listener.names` | listeners of Kafka's controller; they are ignored, because this broker has none |
+| `host.name`, `port`, `advertised.host.name`, `advertised.port` | the same before Kafka 3.0, if `listeners` is not set |
 
-Without any of them a broker listens on 127.0.0.1:9092: nobody is served who was not asked in. How a listener with TLS or SASL is
-secured is `listener_security`'s; how this broker reaches other brokers' and controllers', `peer_security`'s.
+Without any of them a broker listens on 127.0.0.1:9092 only, so that no other machine gets in by accident. `listener_security`
+reads the TLS and SASL settings of a listener. `peer_security` reads those for connections to other brokers and controllers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LISTENER_PROPERTIES = frozenset(
         "advertised.port",
     }
 )
-"""The properties that `parse_listeners` looks at."""
+"""The properties that `parse_listeners` reads."""
 
 
 _OF_SECURITY = re.compile(
@@ -64,15 +64,15 @@ _SECURITY = (
 
 
 def is_of_security(name: str) -> bool:
-    """Whether a property says how a listener is secured."""
+    """Return whether a property belongs to a listener's security settings."""
     match = _OF_SECURITY.fullmatch(name)
     return match is not None and (match["name"] is None or match["name"] in _SECURITY)
 
 
 class Listener(NamedTuple):
-    """An address to listen on, and the one that clients get.
+    """An address to listen on, and the advertised address.
 
-    `host` "": every interface. `port` 0: any free one, and `advertised_port` 0: the one that was found.
+    `host` "" means every interface. `port` 0 means any free port, and `advertised_port` 0 the port that was found.
     """
 
     name: str
@@ -81,20 +81,20 @@ class Listener(NamedTuple):
     advertised_host: str
     advertised_port: int
     protocol: str = PLAINTEXT
-    """Of `SECURITY_PROTOCOLS`."""
+    """One of `SECURITY_PROTOCOLS`."""
 
     def bound(self, port: int) -> Listener:
-        """Return the listener once it has a port."""
+        """Return the listener with its actual port."""
         return self._replace(port=port, advertised_port=self.advertised_port or port)
 
 
 def loopback(port: int = DEFAULT_PORT) -> Listener:
-    """Return a listener for programs on this machine only."""
+    """Return a listener that only programs on this machine can reach."""
     return Listener(PLAINTEXT, LOOPBACK, port, LOOPBACK, port)
 
 
 def parse_address(text: str, default_host: str = LOOPBACK) -> tuple[str, int]:
-    """Split `host:port`, `[v6]:port` or `port`. Raises InvalidArgumentError."""
+    """Split `host:port`, `[v6]:port` or `port`. Raise InvalidArgumentError for anything else."""
     host, separator, port = text.strip().rpartition(":")
     if not separator:
         host = default_host
@@ -105,12 +105,12 @@ def parse_address(text: str, default_host: str = LOOPBACK) -> tuple[str, int]:
 
 
 def joined(host: str, port: int) -> str:
-    """Return `host:port`, as `parse_address` reads it."""
+    """Return `host:port` in the form that `parse_address` reads."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def parse_listeners(properties: Mapping[str, PropertyValue]) -> tuple[Listener, ...]:
-    """Return the listeners that a broker's properties ask for, at least one. Raises InvalidArgumentError."""
+    """Return the listeners that a broker's properties define, at least one. Raise InvalidArgumentError if they are wrong."""
     text = str(properties.get("listeners", "") or "")
     if not text.strip():
         return (_before_listeners(properties),)
@@ -132,12 +132,12 @@ def parse_listeners(properties: Mapping[str, PropertyValue]) -> tuple[Listener, 
 
 
 def listener_names(properties: Mapping[str, PropertyValue]) -> set[str]:
-    """Return the names in `listeners`, in capitals, those of controllers too. Raises InvalidArgumentError."""
+    """Return the names in `listeners`, in upper case, with those of controllers. Raise InvalidArgumentError if they are wrong."""
     return set(_addresses("listeners", properties.get("listeners")))
 
 
 def controller_protocol(name: str, properties: Mapping[str, PropertyValue]) -> str:
-    """Return the protocol of a controllers' listener, PLAINTEXT where none is given at all. Raises InvalidArgumentError."""
+    """Return the protocol of a controller listener, PLAINTEXT if there is no map. Raise InvalidArgumentError if it is wrong."""
     protocols = _protocol_map(properties)
     return _protocol(name, protocols) if protocols or name in SECURITY_PROTOCOLS else PLAINTEXT
 
@@ -215,7 +215,7 @@ def _words(text: PropertyValue | None) -> list[str]:
 
 
 def java_address(address: str) -> str:
-    """Return a peer's address as Java writes it, which is how entries of ACLs name hosts: no zero of IPv6 is left out."""
+    """Return a peer's address in Java's form, as ACLs write hosts: IPv6 addresses keep all their zeros."""
     if ":" not in address:
         return address
     plain, percent, zone = address.partition("%")

@@ -1,4 +1,4 @@
-"""Log lines that strangers can cause: some of them, and how many were left out; and none that they have written themselves."""
+"""Rate-limited logging of lines that clients can cause: it counts the suppressed lines, and lets no client inject lines."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def one_line(text: str) -> str:
-    """Return a text with names of a client's in it as one line, whatever handles the log: they write no lines of their own."""
+    """Return a text that contains client-chosen names as a single line, so that a client cannot forge log lines."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class RateLimitedLog:
-    """Writes lines to `logger`, `LINES` in `PERIOD_S` at most."""
+    """Writes at most `LINES` lines in `PERIOD_S` seconds to `logger`."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
@@ -26,11 +26,11 @@ class RateLimitedLog:
         self._lines = 0
 
     def warning(self, message: str, *arguments: object) -> None:
-        """Write a warning, if there were not too many lines."""
+        """Log a warning, unless the limit is reached."""
         self._write(logging.WARNING, message, arguments)
 
     def error(self, message: str, *arguments: object) -> None:
-        """Write an error, if there were not too many lines."""
+        """Log an error, unless the limit is reached."""
         self._write(logging.ERROR, message, arguments)
 
     def _write(self, level: int, message: str, arguments: tuple[object, ...]) -> None:

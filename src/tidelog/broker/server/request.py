@@ -1,4 +1,4 @@
-"""A request on its way, and what a handler can return instead of its response."""
+"""A request in progress, and what a handler can return instead of its response."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(enum.Enum):
-    """A handler's result if it has no response, or none yet."""
+    """A handler's result if the request has no response, or none yet."""
 
     LATER = enum.auto()
     NOTHING = enum.auto()
@@ -21,56 +21,56 @@ class Outcome(enum.Enum):
 
 
 class Wide(NamedTuple):
-    """A response whose bytes take more than a few milliseconds to be made, or of which others have parts."""
+    """A response that takes more than a few milliseconds to encode, or that shares parts with others."""
 
     response: Message
     is_shared: bool = False
-    """Whether others have parts of it: what is below its first arrays is not taken apart, however long its making took."""
+    """Whether others share parts of it: then only its first level of arrays is freed here, however long it took to build."""
     is_long: bool = True
-    """Whether another thread makes its bytes, even where the work was done in one go."""
+    """Whether another thread encodes it, even if the handler finished in its first slice."""
 
 
 class Request(Protocol):
-    """A request on its way, as a handler sees it: where it came from, and the way back."""
+    """A request in progress, as a handler sees it: its origin, and the way to send its response."""
 
     api_version: int
     correlation_id: int
     client_id: str | None
     connection_id: int
-    """A number of the connection's own, never used twice."""
+    """The connection's number, never used twice."""
     peer_host: str
     listener: Listener
-    """Where it came in: metadata names the address that is advertised there."""
+    """The listener of the connection: Metadata returns the addresses advertised for it."""
     principal: Principal
-    """The authenticated principal; ANONYMOUS if no authentication is required. Authorization uses it."""
+    """The authenticated principal, ANONYMOUS if no authentication is required. Authorization uses it."""
     request_bytes: int
-    """How large it is, header included."""
+    """Its size in bytes, header included."""
     started_ns: int
-    """When it began, by `perf_counter_ns`."""
+    """When it began, in nanoseconds of `perf_counter_ns`."""
     busy_ns: int
-    """How long it has kept the loop busy, if it is answered later and that counts (`quotas.client_quotas`)."""
+    """How long it has kept the loop busy, measured if it is answered later and a quota needs it (`quotas.client_quotas`)."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it is answered later."""
+        """Whether its response is pending."""
 
     def mute(self, throttle_ms: int) -> None:
-        """Read nothing more of its connection for a while; the answer is still sent."""
+        """Stop reading from its connection for a while; the response is still sent."""
 
     @property
     def api_name(self) -> str:
-        """Kafka's name of what is asked for."""
+        """Kafka's name of the API."""
 
     def respond(self, response: Message | Wide | Outcome, *, is_wide: bool = False) -> None:
-        """Send a response that was put off. Once; nothing happens if the connection is gone.
+        """Send a delayed response. Call it once; it does nothing if the connection is closed.
 
-        Outcome.NOTHING lets the connection continue without one, Outcome.CLOSE closes it, Outcome.LATER changes nothing.
+        Outcome.NOTHING lets the connection continue without a response, Outcome.CLOSE closes it, Outcome.LATER does nothing.
         """
 
     def when_gone(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called if the connection is lost before the response.
+        """Call `callback` if the connection is lost before the response is sent.
 
-        Nothing is lost with such a request: a broker that stops drops it without waiting for its end.
+        Shutdown drops such a request without waiting for it, because nothing is lost with it.
         """
 
 

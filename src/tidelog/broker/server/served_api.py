@@ -1,4 +1,4 @@
-"""One API in one version, as it is served: its codec, its handler, its figures."""
+"""One served version of an API: its codec, its handler and its metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ServedApi:
-    """An API in one version. Its code is compiled at the first request."""
+    """One version of an API. Its codec is compiled at the first request."""
 
     __slots__ = (
         "answer_usual",
@@ -55,7 +55,7 @@ class ServedApi:
         self.metrics = metrics
         self.forwarded: Forwarded | None = None
         if isinstance(api, Forwarded):
-            # Nothing of it is read here: it goes the way of those that are too large to be read on the loop.
+            # Do not decode it here: it is handled like requests that are too large to be decoded on the loop.
             self.forwarded = api
             self.bytes_at_once = -1
             self.is_flexible = False
@@ -67,7 +67,7 @@ class ServedApi:
         self.check = self.handle.check if isinstance(self.handle, AuthorizedHandler) else None
         self.answer_usual = None if faults else api.answer_usual
         self.bytes_at_once = sys.maxsize if api is produce.API else BYTES_AT_ONCE
-        # Kafka skips what stands after a request, and librdkafka's metadata request has a byte too many.
+        # Kafka ignores bytes after a request, and librdkafka's Metadata request has one byte too many.
         self.decode: Any = decoder(api.request, version, exact=False)
         self.response = api.response
         self.write: Any = response_writer(api.response, version)
@@ -81,6 +81,6 @@ class ServedApi:
         return chunks
 
     def throttle(self, request: Counted, response: Message | None) -> None:
-        """Count a request against its client's quotas, whose response is written elsewhere; None: it gets none."""
+        """Count a request against its client's quotas if its response is encoded elsewhere, or if it has none (None)."""
         if self.quotas.is_active:
             self.quotas.throttle(request, response)

@@ -1,31 +1,30 @@
-"""Requests that may take long, in slices: a few milliseconds of the loop at a time, and all other clients in between.
+"""Runs long requests in slices: each takes a few milliseconds of the loop, and other clients are served in between.
 
-A handler whose work grows with its request is a generator, or returns one. The dispatcher has `Slices.answer` begin it, and gets
-the response at once if it ends within its first slice, as nearly all do; else the request is answered later::
+A handler whose work grows with its request is a generator, or returns one. The dispatcher starts it with `Slices.answer`, and
+gets the response at once if the work ends within its first slice, as nearly all do. Otherwise the request is answered later::
 
     def handle(node, message, request):
         for one in message.topics:
             ...
-            yield None                                # others may have their turn here
-            checked = yield Elsewhere(lambda: ...)    # on another thread: pure work for the processor
-            came = yield Until(begin)                 # `begin(done)` is called; goes on once `done(value)` is
-            yield missing                             # a NotCachedError: goes on once the bytes are in memory
-        return response                               # or an Outcome, as any handler
+            yield None                                # other clients may be served here
+            checked = yield Elsewhere(lambda: ...)    # on another thread: pure computation
+            came = yield Until(begin)                 # calls `begin(done)`; continues after `done(value)`
+            yield missing                             # a NotCachedError: continues once the bytes are in memory
+        return response                               # or an Outcome, like any handler
 
 | rule | why |
 |---|---|
-| after a `yield`, look up again what was looked up before | a topic is deleted, a log grows, a client goes |
-| make a change that belongs together between two `yield`s | nothing else runs on the loop there |
-| yield once an element, or once in 16 | a `yield` costs a tenth of a microsecond; what one element costs is not sliced |
-| copy record bytes of the request before a `yield` | the connection reads into that memory again |
-| give `Elsewhere` all that it needs; it touches no state of the node | another thread runs it |
-| expect the client to be gone | a work goes on to its end: half of a change may be done, and its memory is freed in slices, too |
+| after a `yield`, repeat earlier look-ups | meanwhile a topic is deleted, a log grows, a client leaves |
+| make a change that must be atomic between two `yield`s | nothing else runs on the loop there |
+| yield once per element, or once per 16 | a `yield` costs a tenth of a microsecond; the work on one element is never split |
+| copy the request's record bytes before a `yield` | the connection reuses that memory |
+| pass `Elsewhere` all that it needs; it must not touch the node's state | another thread runs it |
+| expect the client to be gone | the work still runs to its end: half of a change may be done; memory is freed in slices |
 
-All works that are not done take turns, one slice in one round of the loop. So many of them together take as much of each round
-as a single one; a first slice is short where another work has just had one. Once the requests of a round have taken a slice's
-time together, works are only begun in it, up to their first `yield`, and requests not even read unless they are among the
-smallest: a thousand clients that ask for much at the same moment are not a thousand first slices in one round. Belongs to the
-loop's thread.
+Unfinished works take turns, one slice per round of the loop. So many works together take no more of a round than a single one.
+A first slice is short if other works are waiting. A round is full once its requests have taken a slice's time together. In a
+full round, new works only run up to their first `yield`, and only the smallest requests are decoded. So a thousand large
+requests at the same moment do not put a thousand first slices into one round. Everything runs on the loop's thread.
 """
 
 from __future__ import annotations
@@ -50,34 +49,37 @@ logger = logging.getLogger("tidelog.broker")
 
 SLICE_S = 0.004
 SHORT_SLICE_S = 0.0005
-"""The first slice of a work in a round of the loop in which others had theirs."""
+"""The length of a work's first slice if other works are waiting."""
 
 NOTED_NS = 50_000
-"""A request that took less is no part of what has used up a round: there are ever so many of them."""
+"""A faster request does not count towards a full round: there are too many of them."""
 
 SMALL_SLICES = 2
-"""A result after so few slices is small: it is written on the loop. A busy machine makes two of one."""
+"""The result of a work with at most this many slices is small, and is encoded on the loop. A busy machine may split one slice in
+two.
+"""
 
 COLLECTED_S = 0.02
-"""After so much noted work a process that is a broker's own looks at young objects."""
+"""After this much noted work, in seconds, a dedicated broker process collects young garbage."""
 
 MAX_PREFETCHES = 64
-"""So often in a row a work may find that bytes are not in memory. Then memory is short, and it does wait for the disk.
+"""After this many attempts in a row that found bytes not in memory, memory is short, and the work does wait for the disk.
 
-Errors that are `is_progress` do not count."""
+Errors that are `is_progress` do not count.
+"""
 
 
 T = TypeVar("T")
 
 
 class Until(NamedTuple):
-    """A condition that work waits for: `begin` gets a function, and calls it once with the value to send to the work."""
+    """A condition that a work waits for: `begin` gets a function, and calls it once with the value to send to the work."""
 
     begin: Callable[[Callable[[object], None]], None]
 
 
 class Elsewhere(NamedTuple):
-    """A call to run on the thread for heavy work; its result is sent to the work, or its exception thrown into it."""
+    """A call to run on the thread for heavy work. Its result is sent to the work, or its exception is raised in it."""
 
     work: Callable[[], Any]
 
@@ -86,7 +88,7 @@ Work: TypeAlias = "Generator[Elsewhere | Until | NotCachedError | None, Any, Mes
 
 
 def slowly(made: Iterable[T], at_once: int) -> Generator[None, None, list[T]]:
-    """Return a list of what is made one by one, with a `yield` after each `at_once` of them: `yield from` it."""
+    """Return the elements of an iterator as a list, with a `yield` after every `at_once` elements: use with `yield from`."""
     out = []
     for one in made:
         out.append(one)
@@ -96,7 +98,7 @@ def slowly(made: Iterable[T], at_once: int) -> Generator[None, None, list[T]]:
 
 
 def picked(some: Iterable[T], is_wanted: Callable[[T], bool], at_once: int = 512) -> Generator[None, None, list[T]]:
-    """Return a list of those that are wanted, with a `yield` after each `at_once` that were looked at: `yield from` it."""
+    """Return the wanted elements as a list, with a `yield` after every `at_once` elements examined: use with `yield from`."""
     rest = iter(some)
     out: list[T] = []
     while True:
@@ -108,7 +110,9 @@ def picked(some: Iterable[T], is_wanted: Callable[[T], bool], at_once: int = 512
 
 
 def awaited(coroutine: Coroutine[Any, Any, T]) -> Generator[Until, Any, T]:
-    """Return what a coroutine returns, or raise what it raises: `yield from` it. BrokerUnreachableError where the broker ends."""
+    """Return a coroutine's result, or raise its exception: use with `yield from`. Raise BrokerUnreachableError if the broker
+    shuts down.
+    """
     running: list[asyncio.Task[T]] = []
 
     def begin(done: Callable[[object], None]) -> None:
@@ -122,14 +126,14 @@ def awaited(coroutine: Coroutine[Any, Any, T]) -> Generator[Until, Any, T]:
 
 
 def elements(structs: Iterable[Any], name: str = "partitions") -> Iterator[tuple[Any, Any]]:
-    """Yield each struct with each element of its array `name`: a request's partitions, topic by topic."""
+    """Yield each struct together with each element of its array `name`: a request's partitions, topic by topic."""
     for struct in structs:
         for one in getattr(struct, name):
             yield struct, one
 
 
 class Slices:
-    """Runs long requests slice by slice. `blocking` is for what waits for a disk, `heavy` for what keeps a processor busy."""
+    """Runs long requests slice by slice. `blocking` runs work that waits for a disk, `heavy` runs long computations."""
 
     def __init__(self, timers: Timers, blocking: Blocking, heavy: Blocking) -> None:
         self._timers = timers
@@ -143,28 +147,28 @@ class Slices:
         self._uncollected_s = 0.0
         self._mode: ReadMode | None = None
         self.when_over: Callable[[], None] | None = None
-        """Callback for the end of the next work that does not complete at once."""
+        """Called when the next work that does not finish at once has ended."""
         self.counts_time: Callable[[], bool] = lambda: False
-        """Whether requests note how long they have kept the loop busy: where a quota is of that."""
+        """Whether the time that requests keep the loop busy is measured, because a request quota needs it."""
         self.collect: Callable[[], None] = _nothing
-        """Called after each `COLLECTED_S` of noted work."""
+        """Called after every `COLLECTED_S` of noted work."""
         self.longest_s = 0.0
-        """The longest slice so far."""
+        """The longest slice so far, in seconds."""
 
     @property
     def waiting(self) -> int:
-        """How many works wait for their turn."""
+        """The number of works that wait for their turn."""
         return len(self._ready)
 
     @property
     def is_round_full(self) -> bool:
-        """Whether requests have taken so much of this round of the loop that what takes long is left to the next ones."""
+        """Whether requests have used up this round of the loop, so that long ones are left for later rounds."""
         return self._spent_s >= SLICE_S
 
     def answer(self, request: Request, work: Work) -> Message | Wide | Outcome:
-        """Begin `work`; return what it returns, or LATER: then the request gets it when it is done.
+        """Start `work`. Return its result if it ends at once, otherwise LATER: then the request is answered when it ends.
 
-        Its exceptions are raised here, or end the connection later. The caller notes the time (`note`).
+        Its exceptions are raised here, or close the connection later. The caller must call `note` with the time taken.
         """
         try:
             wanted = self.first_step(work)
@@ -187,7 +191,7 @@ class Slices:
         return Outcome.LATER
 
     def first_step(self, work: Work) -> Elsewhere | Until | NotCachedError | None:
-        """Begin `work` without waiting for a disk; return what it wants. Raises StopIteration where it is done, as most are."""
+        """Start `work` without waiting for a disk; return what it yields first. Raise StopIteration if it ends at once."""
         mode = self._mode
         if mode is None:
             mode = self._mode = read_mode()
@@ -198,7 +202,7 @@ class Slices:
             mode.is_non_blocking = before
 
     def go_on(self, request: Request, work: Work) -> None:
-        """The same for a request that is answered later anyway: it gets the answer, whenever that comes."""
+        """Run `work` for a request that is already pending, and send it the result."""
         began = perf_counter()
         try:
             answer: Message | Wide | Outcome = self.answer(request, work)
@@ -210,7 +214,7 @@ class Slices:
         request.respond(answer)
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Have `call` called, in turn, as many in a round as fit a slice: one change of a group sends a thousand answers."""
+        """Schedule `call`. A round runs as many calls as fit into a slice: a group change may send a thousand responses."""
         self._calls.append(call)
         if len(self._calls) == 1:
             self._timers.call_later(0, self._call_some)
@@ -231,7 +235,7 @@ class Slices:
     # --- for the works
 
     def spent(self, request: Request, began: float) -> None:
-        """Note the time since `began`, where that counts."""
+        """Add the time since `began` to the request's loop time, if that is measured."""
         if self.counts_time():
             request.busy_ns += int((perf_counter() - began) * 1e9)
 
@@ -242,7 +246,7 @@ class Slices:
             self._timers.call_later(0, self._turn)
 
     def _turn(self) -> None:
-        """Let the work have a slice that waits longest."""
+        """Run a slice of the work that has waited longest."""
         sliced = self._ready.popleft()
         began = perf_counter()
         try:
@@ -256,7 +260,7 @@ class Slices:
                 self._timers.call_later(0, self._turn)
 
     def note(self, lasted_s: float) -> None:
-        """Note what a request, or a slice of its work, has taken of this round of the loop."""
+        """Add the duration of a request, or of a slice of its work, to the time used in this round of the loop."""
         self._spent_s += lasted_s
         if not self._is_round_noted:
             self._is_round_noted = True
@@ -276,7 +280,7 @@ def _nothing() -> None:
 
 
 class _Sliced:
-    """A work that is not done. Either it waits for its turn, or for something that was asked for elsewhere."""
+    """An unfinished work. It waits for its turn, or for a result from elsewhere."""
 
     __slots__ = ("_error", "_is_alone", "_prefetches", "_request", "_slices", "_turns", "_value", "_when_over", "_work")
 
@@ -292,13 +296,15 @@ class _Sliced:
         self._when_over, slices.when_over = slices.when_over, None
 
     def over(self) -> None:
-        """It is done, or has failed; its response may still be written, by the one thread for heavy work."""
+        """Note that the work has ended or failed. The heavy thread may still be encoding its response."""
         when_over, self._when_over = self._when_over, None
         if when_over is not None:
             self._slices._heavy.run(_nothing, lambda _: when_over())
 
     def run(self, until: float) -> bool:
-        """Work until then; whether it may continue at its next turn: else it waits. Raises StopIteration when it is done."""
+        """Run until the time `until`. Return whether it may continue in its next turn, or must wait. Raise StopIteration at its
+        end.
+        """
         while True:
             value, self._value = self._value, None
             error, self._error = self._error, None
@@ -314,7 +320,7 @@ class _Sliced:
                 return True
 
     def wants(self, wanted: Elsewhere | Until | NotCachedError | None) -> bool:
-        """Ensure that the work gets what it yielded; whether it may continue at once."""
+        """Start what the work has yielded. Return whether the work may continue at once."""
         if wanted is None:
             return True
         if isinstance(wanted, Elsewhere):
@@ -328,7 +334,7 @@ class _Sliced:
         return False
 
     def turn(self, until: float) -> None:
-        """Have a slice; answer the request if that was the last one."""
+        """Run a slice, and answer the request if that was the last one."""
         self._turns += 1
         began = perf_counter()
         try:
@@ -353,19 +359,19 @@ class _Sliced:
 
     def _warmed(self, result: object) -> None:
         if isinstance(result, BaseException):
-            self._prefetches = MAX_PREFETCHES  # The disk fails: the read itself will report it.
+            self._prefetches = MAX_PREFETCHES  # The disk fails: the read itself will report that.
         self._slices._enqueue(self)
 
 
 def in_turns(blocking: Blocking, left: list[T], do: Callable[[T], object]) -> None:
-    """Do something with each, from the last to the first, as `step_by_step`. When its turn comes, one may no longer be due."""
+    """Call `do` with each element, last to first, in the way of `step_by_step`. An element may be obsolete by then."""
     step_by_step(blocking, (do(left.pop()) for _ in range(len(left))))
 
 
 def step_by_step(blocking: Blocking, steps: Iterator[object]) -> None:
-    """Take all steps: at once for `SLICE_S`, the rest in turns with what else the loop does.
+    """Run all steps: for `SLICE_S` at once, the rest in further slices between the loop's other work.
 
-    For what is nobody's request, as transactions that time out: a client that has thousands come due at one time stalls nobody.
+    It is for work that belongs to no request, such as timing out transactions: thousands that expire at once stall nobody.
     """
     until = perf_counter() + SLICE_S
     for _ in steps:

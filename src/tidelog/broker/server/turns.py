@@ -1,17 +1,17 @@
-"""Which connection moves many bytes next: fair by connection, whatever order the system names the ready sockets in.
+"""Which connection moves many bytes next: fair to connections, whatever the order in which the system reports ready sockets.
 
 A connection takes a turn to receive a part of a large request (and to answer it, if that completes it), or to send more of a
 large response. A turn moves 2 MiB at most. One round of the loop has room for `ROUND_BYTES`, so that small requests are answered
 in between.
 
-| a connection that wants a turn | |
+| condition | a connection that wants a turn |
 |---|---|
-| while the round has room, and nobody waits or has waited for it | takes it at once |
-| otherwise | waits behind all others that wait |
-| after it has waited for one, and got something done | waits for the next one right away |
+| the round has room, and no connection waits or has just waited | takes it at once |
+| otherwise | queues behind all that wait |
+| it has just used a turn that it had waited for | queues for the next one right away |
 
-Those who wait are called first in the next round. So a connection never has a second turn while another one waits for its
-first. Without the queue the loop would serve the first sockets of its list in every round, and those behind them never.
+Waiting connections are called first in the next round. So no connection has a second turn while another waits for its first.
+Without the queue the loop would serve the first sockets of its list in every round, and the others never.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from time import perf_counter
 from typing import Final
 
 ROUND_BYTES: Final = 8 * 1024 * 1024
-"""Bytes that all connections together move in one round of the loop: some milliseconds."""
+"""The most bytes that all connections together move in one round of the loop: some milliseconds."""
 
 ROUND_S: Final = 0.004
-"""The same for turns that move few bytes each."""
+"""The same limit in seconds, for turns that move few bytes each."""
 
 
 class Turns:
-    """The queue of connections that wait to move bytes. One for each server. `call_soon` is the loop's."""
+    """The queue of connections that wait to move bytes. Each server has one. `call_soon` is the loop's."""
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self._call_soon = call_soon
@@ -40,16 +40,16 @@ class Turns:
 
     @property
     def must_wait(self) -> bool:
-        """Whether a connection has to wait for its turn now."""
+        """Whether a connection must wait for its turn now."""
         return self._is_contended or self._moved_bytes >= ROUND_BYTES or bool(self._waiting)
 
     def moved(self, size: int) -> None:
-        """Count bytes that a connection has received or sent in its turn."""
+        """Count the bytes that a connection has received or sent in its turn."""
         self._moved_bytes += size
         self._schedule()
 
     def wait(self, turn: Callable[[], None]) -> None:
-        """Have `turn` called in one of the next rounds, in the order in which this was asked for."""
+        """Call `turn` in one of the next rounds, in the order of the calls to this method."""
         self._waiting.append(turn)
         self._schedule()
 

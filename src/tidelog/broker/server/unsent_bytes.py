@@ -1,15 +1,15 @@
-"""The memory that answers take which clients do not read, over all connections: a budget.
+"""A budget for the memory of unread responses, over all connections.
 
 | | |
 |---|---|
-| counted | answers that the system has not taken, and what fetches have read and not answered with yet; not mapped files |
+| counted | bytes that sockets have not taken, and bytes that pending fetches have read; mapped files do not count |
 | while less than `MAX_BYTES` are used | nothing happens |
-| once they are used up | fetches are cut short: each answer still has its first batch |
-| more than half, at each sweep | connections that took nothing for `STALLED_S` are closed, the largest first, down to half |
-| all used up, and more is added | the same within `LOOK_S`; where it is twice as much, those that took nothing for `URGENT_S` |
+| once they are used up | fetches are cut short: each response still has its first batch |
+| more than half, at each sweep | connections that read nothing for `STALLED_S` are closed, the largest first, down to half |
+| more is added beyond the limit | the same within `LOOK_S`; beyond twice the limit, `URGENT_S` without a read is enough |
 
-So clients that do not read leave the others half of it, after 10 to 20 s; answers that are not cut short (Metadata,
-configurations) go beyond twice of it for a second or two.
+So after 10 to 20 s, clients that do not read leave half of the budget to the others. Responses that cannot be cut short
+(Metadata, DescribeConfigs) may take more than twice the budget for a second or two.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOOK_S = 1.0
 
 
 class UnsentBytes:
-    """Answers in memory that clients have not read, counted against one budget. Belongs to the loop's thread."""
+    """Unread responses in memory, counted against one budget. Everything runs on the loop's thread."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self.max_bytes = max_bytes
@@ -37,14 +37,14 @@ class UnsentBytes:
 
     @property
     def room_bytes(self) -> int:
-        """How much is left."""
+        """The bytes that are left in the budget."""
         return max(0, self.max_bytes - self.used_bytes)
 
     def add(self, size: int) -> None:
-        """Count bytes that are in memory from now on; fewer than none that are not any more."""
+        """Add a number of bytes in memory; a negative number removes them."""
         self.used_bytes += size
 
 
 def bytes_in_memory(chunks: Iterable[Bytes]) -> int:
-    """Return how many bytes of chunks are in memory: those of mapped files are the page cache's."""
+    """Return how many bytes of chunks are in memory: mapped files are the page cache's."""
     return sum(len(one) for one in chunks if not (isinstance(one, memoryview) and isinstance(one.obj, mmap)))

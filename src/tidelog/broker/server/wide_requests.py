@@ -1,13 +1,13 @@
-"""Requests of very many elements: read by another thread, few of them at a time, and taken apart again piece by piece.
+"""Requests with very many elements: another thread decodes a few of them at a time, and frees them piece by piece.
 
-Half a million elements are half a gigabyte of objects. Their other costs for the loop:
+Half a million elements are half a gigabyte of objects. How the loop is kept free of their other costs:
 
 | | |
 |---|---|
-| reading and writing them | is done on the thread for heavy work |
-| all connections sending one at once | `SLOTS` of them are in memory, the others wait with their bytes |
-| garbage collection looks at all of them, again and again | is off meanwhile: they are freed by counting |
-| freeing them in one go holds the interpreter for half a second | `discard` frees some hundreds at a time |
+| decoding and encoding | done on the thread for heavy work |
+| all connections send one at once | only `SLOTS` of them are decoded; the others wait as bytes |
+| garbage collection would scan all objects, again and again | it is off meanwhile: reference counting frees the objects |
+| freeing them at once would block the interpreter for half a second | `discard` frees some hundreds at a time |
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from tidelog.wire.codec import Message
 
 AT_ONCE = 2000
-"""Elements that are read on the loop: some milliseconds of work."""
+"""The most elements of a request that is decoded on the loop: some milliseconds of work."""
 
 FEW = 8
-"""Partitions of a fetch that are looked at in a round of the loop that is full (`Slices.is_round_full`)."""
+"""The most partitions of a fetch that is handled in a full round of the loop (`Slices.is_round_full`)."""
 
 FEW_BYTES = 128
-"""Bytes of a request that is read in such a round; larger ones wait for their turn."""
+"""The most bytes of a request that is decoded in a full round; larger ones wait for their turn."""
 
 BYTES_AT_ONCE = 1 << 20
-"""Bytes of a request that are read on the loop: they are copied. Those of Produce, which are not, may be more."""
+"""The most bytes of a request that is decoded, and so copied, on the loop. Produce may be larger, because it is not copied."""
 
 SLOTS = 2
 
@@ -41,7 +41,7 @@ _PIECE = 200
 
 
 class WideRequests:
-    """The slots, and requests that wait for one. Belongs to the loop's thread."""
+    """The slots, and the requests that wait for one. Everything runs on the loop's thread."""
 
     def __init__(self) -> None:
         self._used = 0
@@ -50,11 +50,11 @@ class WideRequests:
 
     @property
     def waiting(self) -> int:
-        """How many wait for a slot."""
+        """The number of requests that wait for a slot."""
         return len(self._waiting)
 
     def enter(self, begin: Callable[[], None]) -> None:
-        """Call `begin` when there is a slot: now, or later. `leave` gives it back."""
+        """Call `begin` when there is a slot, now or later. `leave` returns the slot."""
         if self._used == SLOTS:
             self._waiting.append(begin)
             return
@@ -65,7 +65,7 @@ class WideRequests:
         begin()
 
     def leave(self) -> None:
-        """Give a slot back."""
+        """Return a slot."""
         if self._waiting:
             self._waiting.popleft()()
             return
@@ -74,20 +74,20 @@ class WideRequests:
             self.close()
 
     def close(self) -> None:
-        """Have the collector work again: a broker that ends in the middle of a request may be part of a program that goes on."""
+        """Turn the garbage collector on again: the program may outlive a broker that stops in the middle of a request."""
         if self._has_stopped_collector:
             self._has_stopped_collector = False
             gc.enable()
 
 
 def discarded(message: Message | None, *containers: list[Any] | dict[Any, Any] | set[Any]) -> Generator[Elsewhere, None, None]:
-    """Empty a wide request, and what was made of it, on another thread: the last step of a work (`yield from`)."""
+    """Empty a wide request, and what was made of it, on another thread: the last step of a work (use with `yield from`)."""
     if max(map(len, containers), default=0) > AT_ONCE or (message is not None and _elements(message) > AT_ONCE):
         yield Elsewhere(partial(_discard_all, message, containers))
 
 
 def discard(message: Message, depth: int = 2) -> None:
-    """Empty the arrays of a message, down to `depth`, some elements at a time. For another thread."""
+    """Empty the arrays of a message, down to `depth`, some elements at a time. Call it on another thread."""
     _discard_arrays(message, depth)
 
 
@@ -107,7 +107,7 @@ def _elements(message: Message) -> int:
 
 
 def vars_of(struct: Any) -> list[Any]:
-    """Return the values of a message's fields; none for anything but a struct."""
+    """Return the values of a message's fields, or nothing if `struct` is not a message."""
     return [getattr(struct, field.name) for field in getattr(struct, "FIELDS", ())]
 
 

@@ -184,7 +184,7 @@ def _change_topic(node: Node, resource: Resource, *, incremental: bool, validate
 def topic_properties(
     node: Node, resource: Resource, before: Mapping[str, str], *, incremental: bool, kept: bool = False
 ) -> dict[str, str]:
-    """Return what a topic has by the changes in place of `before`, which stays where it is `kept`. Raises ApiError."""
+    """Return a topic's properties after the changes; `kept` keeps those of `before`. Raise ApiError for an invalid change."""
     name = resource.name
     if incremental:
         properties = dict(before)
@@ -257,7 +257,7 @@ def _change_broker(node: Node, resource: Resource, *, incremental: bool, validat
 
 
 def broker_settings(node: Node, resource: Resource, before: Mapping[str, str], *, incremental: bool) -> dict[str, str]:
-    """Return what this broker, or all (empty name), have by the changes in place of `before`. Raises ApiError."""
+    """Return the settings of this broker, or of all (empty name), after the changes. Raise ApiError for an invalid change."""
     if resource.name:
         check_broker_id(node, resource.name)
     after = dict(before) if incremental else {}
@@ -269,7 +269,7 @@ def broker_settings(node: Node, resource: Resource, before: Mapping[str, str], *
 
 
 def log_broker_settings(name: str, settings: Mapping[str, str]) -> None:
-    """Log what this broker, or all (empty name), have from now on, but for what may be a secret."""
+    """Log the new settings of this broker, or of all (empty name), except for values that may be secret."""
     shown = "".join(f" {key}={HIDDEN if is_sensitive(key) else settings[key]}" for key in sorted(settings))
     logger.info("broker %s: settings changed%s", name or "(all)", one_line(shown))
 

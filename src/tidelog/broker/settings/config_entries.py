@@ -72,7 +72,7 @@ class Synonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """A property as a client gets it. Values are text; the type is Kafka's number."""
+    """A property as DescribeConfigs returns it. Values are text; the type is Kafka's number."""
 
     name: str
     value: str | None
@@ -179,11 +179,11 @@ class ConfigEntries:
             raise ApiError(ErrorCode.INVALID_CONFIG, "remote.storage.enable: tiered storage is not supported")
 
     def created_topic(self, properties: Mapping[str, str]) -> list[ConfigEntry]:
-        """Return CreateTopics' answer about a topic with these own properties: all its properties, by name."""
+        """Return the properties that a CreateTopics response shows for a topic with these own properties, by name."""
         return [self._created(name, properties) for name in sorted(self._kinds)]
 
     def topic(self, properties: Mapping[str, str]) -> list[ConfigEntry]:
-        """Return all properties of a topic with these own ones, by name; for properties unknown here only the name."""
+        """Return all properties of a topic with these own ones, by name. Properties unknown here have only a name."""
         return [
             self._topic_entry(name, properties) if name in self._kinds else _hidden(name)
             for name in sorted(self._kinds.keys() | properties.keys())
@@ -292,13 +292,13 @@ class ConfigEntries:
         return _entry(name, actual or (synonyms[0].value if synonyms else None), kind, synonyms)
 
     def _secret(self, name: str) -> ConfigEntry:
-        """Return a property whose value nobody gets to see: that it is there, and where it was set."""
+        """Return a property without its secret value: only that it exists, and where it is set."""
         entry = self._own(name, "PASSWORD", None)
         hidden = [synonym._replace(value=None) for synonym in entry.synonyms]
         return entry._replace(value=None, synonyms=hidden, is_sensitive=True, is_read_only=is_read_only(name))
 
     def _kept(self, name: str) -> ConfigEntry:
-        """Return a dynamic setting that is only stored."""
+        """Return a dynamic setting that is stored but has no effect."""
         entry = self._own(name, *(kind_and_default(name) or ("UNKNOWN", None)))
         if is_sensitive(name):
             hidden = [synonym._replace(value=None) for synonym in entry.synonyms]

@@ -60,7 +60,7 @@ _WRITTEN = frozenset({TOPIC, BROKER})
 def altered(
     node: Node, message: Any, resources: Sequence[Resource], request: Request, *, incremental: bool
 ) -> Generator[Elsewhere | Until | None, Any, list[AlterConfigsResourceResponse] | None]:
-    """Return the answer about each of `resources`, those of `message`; None if the client must ask for versions again."""
+    """Return the response for each resource of `message`, None if the client must request the API versions again."""
     if node.forwarding is None:
         outcomes = yield from change_all(node, resources, incremental=incremental, validate_only=message.validate_only)
     else:
@@ -76,9 +76,9 @@ def altered(
 def change_all_forwarded(
     node: Node, forwarding: Forwarding, message: Any, resources: Sequence[Resource], request: Request, *, incremental: bool
 ) -> Generator[Elsewhere | Until | None, Any, list[Changed]]:
-    """Do what `change_all` does, in a cluster. `resources` are those of `message`.
+    """Change the resources of `message` in a cluster, like `change_all`.
 
-    Raises UnsupportedVersionError if another controller is active that does not support the request's version.
+    Raise UnsupportedVersionError if the active controller does not support the request's version.
     """
     times: Counter[tuple[int, str]] = Counter()
     for number, resource in enumerate(resources):
@@ -138,7 +138,7 @@ def _looked_at(
 def _written(
     node: Node, writer: ConfigWriter, resource: Resource, deadline: float, *, incremental: bool, validate_only: bool
 ) -> Generator[Any, Any, None]:
-    """Write a topic's properties, or this broker's or all brokers' settings, where that is not the controllers' work."""
+    """Write a topic's properties, or the settings of this broker or of all brokers, if the controllers do not."""
     check_changes(resource)
     if resource.resource_type == BROKER and resource.name:
         check_broker_id(node, resource.name)
@@ -146,7 +146,7 @@ def _written(
     after = topic_properties if resource.resource_type == TOPIC else broker_settings
     changed = partial(after, node, resource, incremental=incremental)
     key = resource.resource_type, resource.name
-    # What cannot be done as far as is known here is refused without a word to ZooKeeper.
+    # Refuse changes that are known to be invalid here, without asking ZooKeeper.
     changed(node.image.configs.get(key, {}))
     if validate_only:
         return

@@ -95,7 +95,7 @@ class DynamicSettings:
         return self._manager.settings.of(str(self._manager.owner.node_id))
 
     def check(self, settings: Mapping[str, str], *, for_all: bool) -> None:
-        """Raise ApiError unless this broker, or all, may have these settings."""
+        """Raise ApiError unless this broker, or all brokers, may have these settings."""
         _refuse("these settings cannot change while a broker runs", filter(_is_static, settings))
         _refuse("listeners, TLS and SASL cannot change while this broker runs", filter(_OF_LISTENERS.match, settings))
         for name, value in settings.items():
@@ -128,9 +128,7 @@ class DynamicSettings:
 
 
 def kind_and_default(name: str) -> tuple[str, str | None] | None:
-    """Return Kafka's type and default of a setting that brokers here cannot be started with; None if it is unknown in Kafka as
-    well.
-    """
+    """Return Kafka's type and default of a setting that cannot be set here at startup; None if Kafka does not know it either."""
     if name in _THROTTLES:
         return "LONG", None
     found = _UNUSED.get(name)

@@ -1,4 +1,4 @@
-"""Broker properties whose values are secrets: DescribeConfigs names them all, and shows the value of none, as Kafka 3.9.1."""
+"""Broker properties whose values are secret: DescribeConfigs lists them all but never returns a value, as in Kafka 3.9.1."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DYNAMIC: Final = frozenset(
         "ssl.truststore.password",
     }
 )
-"""Those that Kafka can change while it runs."""
+"""The secret properties that Kafka can change while it runs."""
 
 SENSITIVE_PROPERTIES: Final = _STATIC | _DYNAMIC
 
@@ -34,12 +34,12 @@ _LISTENER: Final = "listener.name."
 
 
 def is_secret(name: str) -> bool:
-    """Whether a property is one of these, maybe of one listener, or of a listener's mechanism."""
+    """Return whether a property is secret; it may have the prefix of a listener, or of a listener's mechanism."""
     if name in SENSITIVE_PROPERTIES:
         return True
     return name.startswith(_LISTENER) and any(name.endswith(f".{one}") for one in _DYNAMIC)
 
 
 def is_read_only(name: str) -> bool:
-    """Whether Kafka reads a secret at its start only. What is of one listener counts as such, whatever it is."""
+    """Return whether Kafka reads a secret property only at startup. Properties of a single listener count as such."""
     return name not in _DYNAMIC

@@ -1,1 +1,1 @@
-"""Of each key the latest record stays: which log is compacted, and how. `log_cleaner.LogCleaner` is the way in."""
+"""Log compaction keeps the latest record of each key: which log is compacted, and how. Start with `log_cleaner.LogCleaner`."""

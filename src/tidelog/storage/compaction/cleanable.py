@@ -1,16 +1,17 @@
-"""The part of a log that can be compacted, and how urgently (spec §15; KIP-58, KIP-354).
+"""Which part of a log can be compacted, and how urgent that is (spec §15; KIP-58, KIP-354).
 
     log start         first dirty offset            first uncleanable offset              log end
-    | clean segments  | dirty, to be compacted      | what must wait                      |
+    | clean segments  | dirty, to be compacted      | uncleanable for now                 |
 
-The first dirty offset is the cleaner's checkpoint: where the last pass ended. Uncleanable is, from the smallest of these on:
+The first dirty offset is the cleaner's checkpoint: where the last pass ended. The uncleanable part begins at
+the smallest of these offsets:
 
-    the last stable offset                  what is undecided, or not replicated
+    the last stable offset                  records after it are undecided or not replicated
     the active segment                      it still grows
     the first segment whose largest         min.compaction.lag.ms
     timestamp is younger than the lag
 
-Plain functions over a log: they change nothing. `cleaner_manager` chooses by them, `cleaner` does the work.
+These functions change nothing. `cleaner_manager` uses them to choose a log, and `cleaner` compacts it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ logger = logging.getLogger("tidelog.storage")
 
 
 class OffsetsToClean(NamedTuple):
-    """A log's dirty section, from the first offset to below the second; whether the checkpoint was no good."""
+    """A log's dirty section: its first offset, the first offset after it, and whether the checkpoint was invalid and must be
+    replaced.
+    """
 
     first_dirty_offset: int
     first_uncleanable_dirty_offset: int
@@ -34,23 +37,23 @@ class OffsetsToClean(NamedTuple):
 
 
 class LogToClean(NamedTuple):
-    """A log with something to compact. Bytes are those of `.log` files."""
+    """A log with something to compact. Byte counts are those of its `.log` files."""
 
     topic_partition: TopicPartition
     log: PartitionLog
     first_dirty_offset: int
     first_uncleanable_offset: int
-    """Base of the first segment that is left alone."""
+    """Base offset of the first segment that is not compacted."""
     clean_bytes: int
     cleanable_bytes: int
     needs_compaction_now: bool = False
-    """Whether something has waited longer than max.compaction.lag.ms."""
+    """Whether a record has waited longer than max.compaction.lag.ms."""
 
     @classmethod
     def of(
         cls, log: PartitionLog, first_dirty_offset: int, uncleanable_offset: int, needs_compaction_now: bool = False
     ) -> LogToClean:
-        """Look at a log whose records below `uncleanable_offset` may be compacted."""
+        """Measure a log whose records below `uncleanable_offset` may be compacted."""
         first_uncleanable, cleanable_bytes = calculate_cleanable_bytes(log, first_dirty_offset, uncleanable_offset)
         clean = log.segments.values(-1, first_dirty_offset)
         return cls(
@@ -69,12 +72,12 @@ class LogToClean(NamedTuple):
 
     @property
     def cleanable_ratio(self) -> float:
-        """Share of the log that is dirty, uncleanable segments aside: what min.cleanable.dirty.ratio is compared with."""
+        """The dirty share of the log without its uncleanable segments; min.cleanable.dirty.ratio is compared with it."""
         return self.cleanable_bytes / self.total_bytes if self.total_bytes else 0.0
 
 
 def cleanable_offsets(log: PartitionLog, last_clean_offset: int | None, now_ms: int) -> OffsetsToClean:
-    """Return a log's dirty section; `last_clean_offset` is the checkpoint, None without one."""
+    """Return a log's dirty section. `last_clean_offset` is the cleaner's checkpoint, None without one."""
     first_dirty, is_reset = _first_dirty_offset(log, last_clean_offset)
     uncleanable = min(log.last_stable_offset, log.segments.active.base_offset)
     lag_ms = log.config.min_compaction_lag_ms
@@ -91,7 +94,7 @@ def _first_dirty_offset(log: PartitionLog, last_clean_offset: int | None) -> tup
     if last_clean_offset is None:
         return start, False
     if last_clean_offset < start:
-        # A log that also forgets by time leaves its checkpoint behind all the time.
+        # If retention also deletes segments, the log start often moves past the checkpoint.
         if not log.config.is_deleted:
             logger.warning("%s: the cleaner's checkpoint %d is below the log start, %d", log.directory, last_clean_offset, start)
         return start, True
@@ -107,7 +110,7 @@ def _first_dirty_offset(log: PartitionLog, last_clean_offset: int | None) -> tup
 
 
 def calculate_cleanable_bytes(log: PartitionLog, first_dirty_offset: int, uncleanable_offset: int) -> tuple[int, int]:
-    """Return the base of the first segment to leave alone, and the bytes from the first dirty segment up to it."""
+    """Return the base offset of the first segment that is not compacted, and the dirty bytes before it."""
     segments = log.segments.non_active_from(uncleanable_offset)
     first_uncleanable = (segments[0] if segments else log.segments.active).base_offset
     dirty = log.segments.values(min(first_dirty_offset, first_uncleanable), first_uncleanable)
@@ -115,8 +118,10 @@ def calculate_cleanable_bytes(log: PartitionLog, first_dirty_offset: int, unclea
 
 
 def max_compaction_delay_ms(log: PartitionLog, first_dirty_offset: int, now_ms: int) -> int:
-    """Return for how long a dirty record has waited beyond max.compaction.lag.ms, by its segment's first batch; 0 if none has."""
-    if log.config.max_compaction_lag_ms >= now_ms:  # The default: no segment needs to be looked into.
+    """Return how long, in ms, a dirty record has waited beyond max.compaction.lag.ms, by its segment's first batch; 0 if none
+    has.
+    """
+    if log.config.max_compaction_lag_ms >= now_ms:  # The default: no segment needs to be read.
         return 0
     first_timestamps = [segment.first_batch_timestamp for segment in log.segments.non_active_from(first_dirty_offset)]
     earliest = min((timestamp for timestamp in first_timestamps if timestamp > 0), default=INT64_MAX)

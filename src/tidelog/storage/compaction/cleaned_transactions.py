@@ -1,17 +1,17 @@
-"""The transactions that compaction meets on its way through a log: which batches and markers may go (spec §15; KIP-98).
+"""Transactions during compaction: which batches and markers may be removed (spec §15; KIP-98).
 
-    what comes by                       may go
-    batch of an aborted transaction     at once: nobody may see it
-    other batch                         as its records' keys say
-    ABORT or COMMIT marker              once no batch of its transaction was met on this way (and then not before its horizon)
-    marker without its record           at once: its record went before
+    element                             is removed
+    batch of an aborted transaction     at once: no consumer may read it
+    other batch                         record by record, by the records' keys
+    ABORT or COMMIT marker              once the pass finds no batch of its transaction, but not before its delete horizon
+    marker without its record           at once: its record was removed before
     other control records               never
 
-The aborted transactions come from the transaction indexes and are announced in time; what is not among them was committed, as
-compaction stays below the last stable offset. Of the aborted ones those that still have batches go into the index of the
-segment that is being written, when their marker comes by.
+The cleaner reads the aborted transactions from the transaction indexes and adds them before their batches. All others were
+committed, because compaction stays below the last stable offset. An aborted transaction that still has batches is written to
+the new segment's index when the pass reaches its marker.
 
-One for each pass: the cleaner keeps one while it fills its map, and another one over all groups of segments that it writes.
+The cleaner uses one object while it fills the map, and another one for all groups of segments that it writes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tidelog.storage.segment.txn_index_file import TxnIndexFile
 
 
 class _Ongoing:
-    """An aborted transaction whose marker has not come by; `was_seen` if one of its batches has."""
+    """An aborted transaction whose marker was not reached yet. `was_seen` is True once one of its batches was."""
 
     __slots__ = ("txn", "was_seen")
 
@@ -38,8 +38,8 @@ class _Ongoing:
 
 
 class CleanedTransactions:
-    """Decides which batches and markers of transactions compaction drops. `cleaned_index` is where aborted transactions that
-    still have batches are noted, None for nowhere.
+    """Decides which batches and markers of transactions compaction removes. Aborted transactions that still have batches are
+    written to `cleaned_index`, if there is one.
     """
 
     def __init__(self, cleaned_index: TxnIndexFile | None = None) -> None:
@@ -50,12 +50,14 @@ class CleanedTransactions:
         self._committed: set[int] = set()
 
     def add_aborted_transactions(self, transactions: Iterable[AbortedTxn]) -> None:
-        """Announce aborted transactions before their first batch comes by; one that spans segments may be announced again."""
+        """Add aborted transactions before their first batch is reached. A transaction that spans segments may be added again."""
         for txn in transactions:
             heapq.heappush(self._coming, (txn.first_offset, txn))
 
     def on_control_batch(self, header: BatchHeader, batch: memoryview, path: PathLike = None) -> bool:
-        """Note a control batch; return whether it may go. On any thread. Raises InvalidRecordError."""
+        """Process a control batch; return whether it may be removed. Any thread may call it. Raise InvalidRecordError for a bad
+        record.
+        """
         self._begin_up_to(header.last_offset)
         record = next(iter_records(header, batch, check_crc=False, path=path), None)
         if record is None:
@@ -75,14 +77,14 @@ class CleanedTransactions:
         return False
 
     def write_noted(self) -> None:
-        """Write the aborted transactions whose markers came by into the index. Raises StorageError."""
+        """Write the aborted transactions whose markers were reached into the index. Raise StorageError if that fails."""
         noted, self._noted = self._noted, []
         for txn in noted:
             assert self.cleaned_index is not None
             self.cleaned_index.append(txn)
 
     def on_batch(self, header: BatchHeader) -> bool:
-        """Note a batch of records; return whether it may go, as part of an aborted transaction."""
+        """Process a data batch; return whether it may be removed because its transaction was aborted."""
         if not header.is_transactional:
             return False
         self._begin_up_to(header.last_offset)
@@ -95,13 +97,13 @@ class CleanedTransactions:
 
     @property
     def undisturbed_end(self) -> int:
-        """Below this offset no batch that comes by is part of an aborted transaction; `on_committed` does for them."""
+        """Below this offset no further batch is part of an aborted transaction, so that `on_committed` is enough for them."""
         if self._aborted:
             return 0
         return self._coming[0][0] if self._coming else INT64_MAX
 
     def on_committed(self, producer_ids: Iterable[int]) -> None:
-        """Note that transactional batches of these producers came by, below `undisturbed_end`."""
+        """Note that the pass found transactional batches of these producers below `undisturbed_end`."""
         self._committed.update(producer_ids)
 
     def _begin_up_to(self, offset: int) -> None:

@@ -1,24 +1,24 @@
-"""Compacts one log: of each key the latest record stays, everything else goes (spec §15).
+"""Compacts one log: it keeps the latest record of each key and removes the others (spec §15).
 
 | step | |
 |---|---|
-| 1 | the keys of the dirty section, each with its latest offset, go into an `SkimpyOffsetMap`, as far as it has room |
-| 2 | the segments up to there are put into groups, each small enough for one segment (`segment_grouping`) |
+| 1 | the keys of the dirty section are put into a `SkimpyOffsetMap` with their latest offsets, until it is full |
+| 2 | the segments up to that offset are grouped, each group small enough for one segment (`segment_grouping`) |
 | 3 | each group is read and filtered (`cleaning_filter`) into a new segment, ``<base>.log.cleaned`` and its indexes |
-| 4 | the new segment is finished, synced, given the last source's modification time, and takes the group's place |
+| 4 | the new segment is closed, synced, given the last source's modification time, and replaces the group |
 
-Offsets never change; the log below the map's end then holds each key's latest record, besides tombstones and markers whose time
-has not come. The new segment's indexes are those that appending its batches makes, so its largest timestamp is that of what
-stayed: it may be smaller than before.
+Offsets never change. Below the map's end the log then holds each key's latest record, and tombstones and markers whose delete
+horizon has not passed. Appending the kept batches builds the new segment's indexes. So its largest timestamp is that of the kept
+records, and may be smaller than before.
 
-A pass is a generator of short steps, so that the thread that owns the log can do other things in between: appends, reads and
-rolls do not disturb it. Another thread, if there is one, reads the batches, maps and filters them, and waits for syncs: the
-log's own thread appends what stays, and puts segments into place.
-Truncation and deletion do disturb it: they end the pass first (`cleaner_manager`). A pass that is ended, or fails, removes what
-it was writing; groups that are in place by then stay. It may run again at any time.
+A pass is a generator of short steps, so that the log's thread can do other work in between. Appends, reads and rolls do not
+disturb a pass. Another thread, if there is one, reads, maps and filters the batches, and waits for syncs. The log's own thread
+appends the kept batches and swaps the segments.
+Truncation and deletion must abort the pass first (`cleaner_manager`). A pass that is aborted or fails removes its unfinished
+segment; groups that were already replaced stay so. It may run again at any time.
 
-Differences from Kafka, on purpose: checksums are verified; what is left of a failed pass is removed at once; a full disk ends the
-pass, not the partition, whose log is as it was.
+It differs from Kafka on purpose: checksums are verified; the files of a failed pass are removed at once; a full disk aborts the
+pass and leaves the partition online and its log unchanged.
 """
 
 from __future__ import annotations
@@ -52,25 +52,25 @@ from tidelog.storage.segment.log_segment import LogSegment
 logger = logging.getLogger("tidelog.storage")
 
 MAX_WARMINGS = 16
-"""So often one read may find that bytes are not in memory. Then memory is short, and it waits for the disk."""
+"""After this many attempts in a row that found bytes not in memory, memory is short, and the read waits for the disk."""
 
 DEFAULT_IO_BUFFER_BYTES = 1024 * 1024
-"""How much of a log is read in one step; a larger batch has a step of its own."""
+"""How many bytes of a log one step reads; a larger batch has a separate step."""
 
 JOB_BYTES = 8 * 1024 * 1024
-"""So much another thread reads at a time: each time that it hands over costs milliseconds on a machine with much to do."""
+"""How many bytes another thread reads at a time: each handover between threads costs milliseconds on a busy machine."""
 
 _T = TypeVar("_T")
 Steps = Generator[int | Callable[[], object], None, _T]
-"""Yields after each step the bytes that it read and wrote; or a function that waits for a disk, or keeps a processor busy,
-to be called on any thread before it continues. Its exceptions are thrown into it. If the steps are given up meanwhile, nobody
-needs what it comes to.
+"""A generator of steps. It yields the bytes that a step has read and written, or a function that waits for a disk or computes for
+long. Any thread may call that function before the generator continues; its exception is raised in the generator. If the generator
+is closed meanwhile, the function's result is ignored.
 """
 
 
 @dataclass
 class CleanerStats:
-    """A pass's result. Times in epoch ms, by the injected clock."""
+    """The statistics of a pass. Times are in epoch ms, by the injected clock."""
 
     start_ms: int = 0
     end_ms: int = 0
@@ -81,19 +81,19 @@ class CleanerStats:
     messages_read: int = 0
     messages_written: int = 0
     invalid_messages_read: int = 0
-    """Records without a key."""
+    """The number of records without a key."""
     buffer_utilization: float = 0.0
 
 
 class CleanResult(NamedTuple):
-    """`end_offset` is where the next pass begins."""
+    """A pass's result; `end_offset` is where the next pass begins."""
 
     end_offset: int
     stats: CleanerStats
 
 
 def run(steps: Steps[_T]) -> _T:
-    """Do all the steps and return what they come to."""
+    """Run all steps and return their result."""
     error: Exception | None = None
     try:
         while True:
@@ -112,7 +112,7 @@ def _error_of(call: Callable[[], object]) -> Exception | None:
 
 
 class Cleaner:
-    """Compacts logs, one at a time. `memory_bytes` and `load_factor` are about the map, see `skimpy_offset_map`."""
+    """Compacts logs, one at a time. `memory_bytes` and `load_factor` configure the map, see `skimpy_offset_map`."""
 
     def __init__(
         self,
@@ -123,21 +123,21 @@ class Cleaner:
         io_buffer_bytes: int = DEFAULT_IO_BUFFER_BYTES,
     ) -> None:
         self.memory_bytes = memory_bytes
-        """Of the next pass."""
+        """The map's memory from the next pass on."""
         self.offset_map = SkimpyOffsetMap(memory_bytes, load_factor=load_factor)
         self._load_factor = load_factor
         self._clock = clock
         self._io_buffer_bytes = io_buffer_bytes
 
     def clean(self, cleanable: LogToClean, now_ms: int | None = None) -> CleanResult | None:
-        """Compact a log in one go, see `steps`."""
+        """Compact a log without interruption, see `steps`."""
         return run(self.steps(cleanable, now_ms))
 
     def steps(self, cleanable: LogToClean, now_ms: int | None = None) -> Steps[CleanResult | None]:
-        """Compact a log, at the time `now_ms` (default: the clock's) for tombstones and markers.
+        """Compact a log. `now_ms` decides about tombstones and markers; the default is the clock's time.
 
-        Comes to None if a segment had to be split first (`overflow`): the next pass will do. Raises CorruptDataError for a
-        log that is damaged, StorageError where the disk refuses; LogOfflineError if that was in the middle of a replacement.
+        The result is None if a segment had to be split first (`overflow`); run another pass then. Raise CorruptDataError for a
+        damaged log, StorageError for a disk error, LogOfflineError for a disk error during the replacement of segments.
         """
         if self.offset_map.memory_bytes != self.memory_bytes:
             self.offset_map = SkimpyOffsetMap(self.memory_bytes, load_factor=self._load_factor)
@@ -167,8 +167,8 @@ class Cleaner:
     # --- the map
 
     def build_offset_map(self, log: PartitionLog, start_offset: int, end_offset: int, stats: CleanerStats) -> Steps[None]:
-        """Fill the map with the keys of the records in [start_offset, end_offset), as far as there is room."""
-        room = self.offset_map.begin(end_offset - start_offset)  # No more keys than offsets.
+        """Fill the map with the keys of the records in [start_offset, end_offset), until it is full."""
+        room = self.offset_map.begin(end_offset - start_offset)  # There are no more keys than offsets.
         transactions = CleanedTransactions()
         aborted = yield from in_memory(partial(log.local.collect_aborted_transactions, start_offset, end_offset))
         transactions.add_aborted_transactions(aborted)
@@ -180,7 +180,7 @@ class Cleaner:
                 if mapper.is_full:
                     logger.debug("%s: the offset map is full at offset %d", segment.log.path, self.offset_map.latest_offset)
                     return
-                # Offsets that are missing at the segment's end are skipped as well.
+                # Missing offsets at the segment's end are skipped, too.
                 next_base = dirty[i + 1].base_offset if i + 1 < len(dirty) else end_offset
                 self.offset_map.latest_offset = next_base - 1
         finally:
@@ -207,7 +207,7 @@ class Cleaner:
                 return
 
     def _map_batches(self, source: LogFile, position: int, mapper: KeyMapper, transactions: CleanedTransactions) -> int:
-        """Map the batches from `position` on; return how many bytes those are. One that fills the map is not among them."""
+        """Map the batches from `position` on; return their size in bytes. A batch that fills the map does not count."""
         done = 0
         while done < JOB_BYTES and position + done < source.size_bytes and not mapper.is_full:
             view = self._read_batches(source, position + done)
@@ -225,7 +225,9 @@ class Cleaner:
         old_format_horizon_ms: int,
         stats: CleanerStats,
     ) -> Steps[bool]:
-        """Write what stays of `segments` into one, and put that into their place; False if one of them was split instead."""
+        """Write the kept batches of `segments` into one segment that replaces them. Return False if one of them was split
+        instead.
+        """
         cleaned = _new_cleaned_segment(log, segments[0].base_offset, self._clock)
         transactions.cleaned_index = cleaned.txn_index
         last_records = last_records_of_active_producers(log.producer_state)
@@ -235,7 +237,7 @@ class Cleaner:
                     next_offset = segments[i + 1].base_offset
                 else:
                     next_offset = yield from in_memory(segment.read_next_offset)
-                # All of them, for the new index: also those whose records are below, in a segment that was done before.
+                # The new index needs all of them, also those whose records are in a segment that was compacted before.
                 aborted = yield from in_memory(partial(log.local.collect_aborted_transactions, segment.base_offset, next_offset))
                 transactions.add_aborted_transactions(aborted)
                 record_filter = CleaningFilter(
@@ -292,7 +294,7 @@ class Cleaner:
     def _filter_batches(
         self, source: LogFile, position: int, record_filter: CleaningFilter, max_batch_bytes: int
     ) -> list[tuple[FilterResult, list[BatchHeader]]]:
-        """Return what stays of the batches from `position` on, a result and its headers for each read."""
+        """Return the kept part of the batches from `position` on: a filter result and its headers for each read."""
         results = []
         done = retained = 0
         while done < JOB_BYTES and retained < self._io_buffer_bytes and position + done < source.size_bytes:
@@ -304,7 +306,7 @@ class Cleaner:
         return results
 
     def _read_batches(self, log: LogFile, position: int) -> memoryview:
-        """Return bytes from `position` on that begin with a whole batch. Raises CorruptBatchError where there is none."""
+        """Return bytes from `position` on that begin with a complete batch. Raise CorruptBatchError if there is none."""
         view = memoryview(log.read(position, self._io_buffer_bytes))
         if next(iter_headers(view, position, log.path), None) is not None:
             return view
@@ -326,7 +328,7 @@ class Cleaner:
 
 
 def _map_batches(mapper: KeyMapper, transactions: CleanedTransactions, view: memoryview, position: int, path: Path) -> int:
-    """Map the batches of one read; return how many bytes those are."""
+    """Map the batches of one read; return their size in bytes."""
     index = 0
     while True:
         index, producers = mapper.add_run(view, index, transactions.undisturbed_end)
@@ -348,14 +350,14 @@ def _map_batches(mapper: KeyMapper, transactions: CleanedTransactions, view: mem
 
 
 def _elsewhere(work: Callable[[], _T]) -> Steps[_T]:
-    """Return what `work` returns, which any thread does."""
+    """Return the result of `work`, which any thread may run."""
     results: list[_T] = []
     yield lambda: results.append(work())
     return results[0]
 
 
 def in_memory(read: Callable[[], _T]) -> Steps[_T]:
-    """Return what `read` returns, which finds all that it needs in memory: what is not there is read by another thread first."""
+    """Return the result of `read`. If bytes are not in memory, another thread reads them first."""
     warmings = 0
     while warmings < MAX_WARMINGS:
         try:
@@ -368,14 +370,14 @@ def in_memory(read: Callable[[], _T]) -> Steps[_T]:
 
 
 def _opened(segment: LogSegment) -> LogFile:
-    """Return a segment's `.log` with a descriptor of its own, for other threads; what holds it last gives that back."""
+    """Open a segment's `.log` with a separate descriptor for other threads. Its last user closes it."""
     log = LogFile(segment.log.path, segment.size_bytes)
-    log.descriptor()  # Where descriptors are short, this thread's logs can give some back.
+    log.descriptor()  # If descriptors run out, logs of this thread can release some.
     return log
 
 
 def _new_cleaned_segment(log: PartitionLog, base_offset: int, clock: Clock) -> LogSegment:
-    """Begin a segment that is not in its place yet; what an earlier pass left of it goes."""
+    """Create a segment with the suffix `.cleaned`, after removing the files of an earlier pass."""
     for suffix in (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX):
         delete_file(log.directory / (names.file_name(base_offset, suffix) + names.CLEANED_SUFFIX))
     return LogSegment.open(

@@ -1,22 +1,22 @@
-"""Which log is compacted next, and which may not be touched now (spec §15; Kafka's LogCleanerManager).
+"""Which log is compacted next, and which logs are locked now (spec §15; Kafka's LogCleanerManager).
 
-| state of a partition | means |
+| state of a partition | meaning |
 |---|---|
-| none | may be chosen |
-| in progress | a pass, or the deletion of old segments, is under way |
-| paused n times | other work uses the log: n `resume_cleaning` are due |
+| none | the log may be chosen |
+| in progress | a pass or a deletion of old segments is running |
+| paused n times | other operations use the log: it takes n calls of `resume_cleaning` to release it |
 
-What it may become: `TRANSITIONS`.
+`TRANSITIONS` has the allowed changes.
 
-``cleaner-offset-checkpoint`` says for each log where the next pass begins: a checkpoint file as in spec §7, written after
-every pass. A checkpoint outside of its log counts as the log's start.
+The file ``cleaner-offset-checkpoint`` has the offset at which each log's next pass begins. It is a checkpoint file as in spec §7,
+written after every pass. A checkpoint outside its log counts as the log start.
 
-A log whose compaction met damage is uncleanable until the next start: it is left alone, so that nothing is lost by writing it
-again. One that could not be written (a full disk) waits for some minutes.
+A log whose compaction met damaged data is uncleanable until the next start: rewriting it could lose records. A log that could
+not be written, because of a full disk for example, is tried again after some minutes.
 
-Chosen is the log with the largest share of dirty bytes, if that exceeds min.cleanable.dirty.ratio or something has waited
-longer than max.compaction.lag.ms. Invariant: a partition is never in two hands. One thread at a time; `log_cleaner` does the
-work.
+The manager chooses the log with the largest share of dirty bytes, among those whose share exceeds min.cleanable.dirty.ratio or
+whose records have waited longer than max.compaction.lag.ms. Invariant: no two operations hold one partition. Only one thread at
+a time may call this; `log_cleaner` does the work.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ logger = logging.getLogger("tidelog.storage")
 CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 
 RETRY_AFTER_MS = 300_000
-"""For how long a log is left alone after the disk refused to take its compacted segments."""
+"""How long a log is left alone after a disk error, in ms."""
 
 
 class CleaningState(Enum):
-    """Of a partition that may not be chosen."""
+    """The state of a partition that may not be chosen."""
 
     IN_PROGRESS = "in progress"
     PAUSED = "paused"
@@ -70,12 +70,12 @@ TRANSITIONS: Final[Transitions[CleaningState | None]] = {
 
 
 class CleanerManager:
-    """Over the logs of the data folder `directory`; `logs` is checked each time, and may change in between."""
+    """Manages the logs of the data folder `directory`. `logs` may change between two calls."""
 
     def __init__(
         self, directory: Path, logs: Mapping[TopicPartition, PartitionLog], clock: Clock, scheduler: Scheduler | None = None
     ) -> None:
-        """The checkpoint is written by another thread where `scheduler` has some, else at once."""
+        """Another thread writes the checkpoint if `scheduler` has threads; otherwise it is written at once."""
         self._aside = (scheduler or Scheduler(clock)).aside
         self._is_unwritten = False
         self._is_writing = False
@@ -85,7 +85,7 @@ class CleanerManager:
         self._states: dict[TopicPartition, CleaningState] = {}
         self._pauses: dict[TopicPartition, int] = {}
         self._aborts: dict[TopicPartition, Callable[[], None]] = {}
-        """How passes that are in progress are ended."""
+        """Functions that abort the passes in progress."""
         self._uncleanable: dict[TopicPartition, str] = {}
         self._not_before_ms: dict[TopicPartition, int] = {}
         self._checkpoints = self._read_checkpoints()
@@ -93,7 +93,7 @@ class CleanerManager:
     # --- choosing
 
     def grab_filthiest_compacted_log(self) -> LogToClean | None:
-        """Choose the log that needs compaction most, and mark it as in progress; None if none needs any."""
+        """Choose the log that needs compaction most, and mark it as in progress. Return None if no log needs compaction."""
         wanted = [one for key in self.compacted() if (one := self.look(key)) is not None]
         if not wanted:
             return None
@@ -106,9 +106,9 @@ class CleanerManager:
         return [key for key, log in self._logs.items() if log.config.is_compacted]
 
     def look(self, key: TopicPartition) -> LogToClean | None:
-        """Return what of a log needs compaction now; None for nothing, or where it may not be chosen.
+        """Return the part of a log that needs compaction now; None if there is none or the log may not be chosen.
 
-        Raises NotCachedError within `non_blocking`.
+        Raise NotCachedError within `non_blocking` if an index is not in memory.
         """
         log, now_ms = self._logs.get(key), self._clock.now_ms()
         if log is None or not log.config.is_compacted or not self._is_free(key, log, now_ms):
@@ -120,7 +120,7 @@ class CleanerManager:
         return found if is_wanted else None
 
     def grab(self, key: TopicPartition) -> LogToClean | None:
-        """Look at a log, and mark it as in progress where it needs compaction. Raises what `look` raises."""
+        """Examine a log, and mark it as in progress if it needs compaction. Raise what `look` raises."""
         found = self.look(key)
         if found is not None:
             self._move(key, CleaningState.IN_PROGRESS)
@@ -149,9 +149,10 @@ class CleanerManager:
             return None
 
     def deletable_logs(self, among: Iterable[TopicPartition] | None = None) -> list[PartitionLog]:
-        """Return the compacted logs, whose old segments compaction's owner deletes, and mark them as in progress.
+        """Return the compacted logs whose old segments the cleaner may delete, and mark them as in progress.
 
-        Also those that are compacted only: they may have segments below the log start. `among`: only of these partitions.
+        Logs with the policy `compact` only are included, because they may have segments below the log start. `among` limits the
+        choice to these partitions.
         """
         now_ms = self._clock.now_ms()
         logs = [(key, self._logs.get(key)) for key in (self._logs if among is None else among)]
@@ -174,23 +175,25 @@ class CleanerManager:
             self._states[key] = state
 
     def on_abort(self, key: TopicPartition, abort: Callable[[], None]) -> None:
-        """Store how to abort the pass in progress if the log is needed. Raises InvalidArgumentError."""
+        """Store the function that aborts the pass in progress. Raise InvalidArgumentError if none is in progress."""
         self._check_in_progress(key)
         self._aborts[key] = abort
 
     def done_cleaning(self, key: TopicPartition, end_offset: int) -> None:
-        """Note that a pass has come to `end_offset`. Raises InvalidArgumentError if none is in progress."""
+        """Note that a pass has finished at `end_offset`. Raise InvalidArgumentError if none is in progress."""
         self._end(key)
         self.update_checkpoint(key, end_offset)
 
     def give_up_cleaning(self, key: TopicPartition, *, retry_after_ms: int = 0) -> None:
-        """Note that a pass has come to nothing; for that time the log is left alone. Raises InvalidArgumentError."""
+        """Note that a pass has ended without a result, and leave the log alone for that time. Raise InvalidArgumentError if none
+        is in progress.
+        """
         self._end(key)
         if retry_after_ms > 0:
             self._not_before_ms[key] = self._clock.now_ms() + retry_after_ms
 
     def done_deleting(self, keys: Iterable[TopicPartition]) -> None:
-        """Note that old segments were deleted. Raises InvalidArgumentError for a partition that is not in progress."""
+        """Note that old segments were deleted. Raise InvalidArgumentError for a partition that is not in progress."""
         for key in keys:
             self._end(key)
 
@@ -208,9 +211,9 @@ class CleanerManager:
             )
 
     def abort_and_pause_cleaning(self, key: TopicPartition) -> None:
-        """End the pass that is in progress with a partition, if any, and have no other begin until `resume_cleaning`.
+        """Abort a partition's pass, if one is in progress, and start no other until `resume_cleaning`.
 
-        To be called before a log is truncated, deleted or renamed. Each call needs one to `resume_cleaning`.
+        Call it before a log is truncated, deleted or renamed. Each call needs one call of `resume_cleaning`.
         """
         abort = self._aborts.pop(key, None)
         if abort is not None:
@@ -222,12 +225,12 @@ class CleanerManager:
         self._pauses[key] = self._pauses.get(key, 0) + 1
 
     def abort_cleaning(self, key: TopicPartition) -> None:
-        """End the pass that is in progress with a partition, if any."""
+        """Abort a partition's pass, if one is in progress."""
         self.abort_and_pause_cleaning(key)
         self.resume_cleaning([key])
 
     def resume_cleaning(self, keys: Iterable[TopicPartition]) -> None:
-        """Undo one pause of each partition. Raises InvalidArgumentError for one that is not paused."""
+        """Undo one pause of each partition. Raise InvalidArgumentError for one that is not paused."""
         for key in keys:
             count = self._pauses.pop(key, None)
             if count is None:
@@ -239,14 +242,14 @@ class CleanerManager:
     # --- uncleanable ones
 
     def mark_partition_uncleanable(self, key: TopicPartition, reason: str) -> None:
-        """Leave a log alone from now on."""
+        """Mark a log as uncleanable."""
         if key not in self._uncleanable:
             self._uncleanable[key] = reason
             logger.warning("%s-%d: no longer compacted: %s", key.topic, key.partition, reason)
 
     @property
     def uncleanable_partitions(self) -> dict[TopicPartition, str]:
-        """The partitions that are left alone because of damage, with the reasons; those that are gone are forgotten."""
+        """The uncleanable partitions, with the reasons. Partitions that no longer exist are dropped."""
         self._uncleanable = {key: reason for key, reason in self._uncleanable.items() if key in self._logs}
         return dict(self._uncleanable)
 
@@ -254,16 +257,16 @@ class CleanerManager:
 
     @property
     def checkpoints(self) -> dict[TopicPartition, int]:
-        """Where the next pass over each log begins."""
+        """The offset at which each log's next pass begins."""
         return dict(self._checkpoints)
 
     def update_checkpoint(self, key: TopicPartition, offset: int) -> None:
-        """Set a log's checkpoint; those of logs that are gone are dropped. A file that cannot be written is reported."""
+        """Set a log's checkpoint, and drop those of logs that no longer exist. If the file cannot be written, that is logged."""
         self._checkpoints[key] = offset
         self._checkpoints_changed()
 
     def remove_checkpoint(self, key: TopicPartition) -> None:
-        """Forget a log that is deleted."""
+        """Forget a deleted log."""
         self._uncleanable.pop(key, None)
         self._not_before_ms.pop(key, None)
         if self._checkpoints.pop(key, None) is not None:
@@ -282,7 +285,7 @@ class CleanerManager:
             return {}
 
     def _checkpoints_changed(self) -> None:
-        # In memory it counts at once: if the file stays old, the next start only does some work again.
+        # It counts in memory at once: if the file stays old, the next start only repeats some work.
         self._is_unwritten = True
         self._write()
 
@@ -299,7 +302,7 @@ class CleanerManager:
         self._write()
 
     def finish(self) -> None:
-        """Write what another thread has not written, as the owner's threads have ended."""
+        """Write what another thread has not written yet, after the owner's threads have ended."""
         self._is_unwritten |= self._is_writing
         self._is_writing = False
         self._write()

@@ -1,14 +1,14 @@
-"""Compaction's decision for each batch: keys, tombstones, transactions and producers together (spec §15).
+"""Compaction's decision about each batch, from keys, tombstones, transactions and producers (spec §15).
 
-    batch                                                  without records left it
-    last data batch of a producer that is still active     stays, empty: it has the last sequence
-    marker, of such a producer without data, same epoch    stays, empty: it has the epoch
-    of an aborted transaction                              goes, unread
-    marker whose transaction is gone, horizon passed       goes
-    any other                                              goes
+    batch                                                  if it has no records left, it
+    last data batch of a producer that is still active     stays empty: it holds the last sequence
+    marker of an active producer without data, same epoch  stays empty: it holds the epoch
+    batch of an aborted transaction                        is removed, unread
+    marker whose transaction is gone, horizon passed       is removed
+    any other                                              is removed
 
-A marker whose transaction is gone stays until its delete horizon, which it is given on that occasion. The records of other
-batches are `records.compaction`'s.
+A marker whose transaction is gone gets a delete horizon, and stays until then. `records.compaction` decides about the records of
+other batches.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ from tidelog.storage.producers.producer_state_manager import ProducerStateManage
 
 
 class LastRecord(NamedTuple):
-    """The batch that the log must keep for a producer: the batch that ends at `last_data_offset`, or, where that is -1, its
-    epoch.
-    """
+    """What the log must keep for a producer: the batch that ends at `last_data_offset`, or its epoch if that is -1."""
 
     last_data_offset: int
     producer_epoch: int
@@ -42,7 +40,7 @@ def last_records_of_active_producers(producer_state: ProducerStateManager) -> di
 
 
 class CleaningFilter(LatestRecordFilter):
-    """The filter for one source segment; `transactions` continue from segment to segment."""
+    """The filter for one source segment. The object in `transactions` is shared by all segments of a pass."""
 
     def __init__(
         self,
@@ -55,7 +53,7 @@ class CleaningFilter(LatestRecordFilter):
         retains_old_tombstones: bool,
         path: PathLike = None,
     ) -> None:
-        """`retains_old_tombstones` is about v0 and v1, which know no delete horizon. `path` is for errors."""
+        """`retains_old_tombstones` applies to formats v0 and v1, which have no delete horizon. `path` is for error messages."""
         super().__init__(
             offset_map.table,
             now_ms,
@@ -69,7 +67,7 @@ class CleaningFilter(LatestRecordFilter):
         self._discards_records = False
 
     def check_batch_retention(self, header: BatchHeader, batch: memoryview) -> BatchDecision:
-        """Decide about a batch, and whether `select` is to look at its records."""
+        """Decide about a batch, and whether `select` must examine its records."""
         if header.is_control:
             can_go = self._transactions.on_control_batch(header, batch, self._path)
             horizon_ms = header.delete_horizon_ms
@@ -85,7 +83,7 @@ class CleaningFilter(LatestRecordFilter):
         return BatchDecision(retention, can_go and header.is_control)
 
     def take_run(self, view: memoryview, index: int, result: FilterResult) -> int:
-        """Filter what can be done at one go."""
+        """Filter a run of batches that can be handled together."""
         transactions = self._transactions
         end, producers = self.take_transactional_run(view, index, result, transactions.undisturbed_end)
         transactions.on_committed(producers)
@@ -100,7 +98,7 @@ class CleaningFilter(LatestRecordFilter):
         return header.is_control and header.producer_epoch == last.producer_epoch
 
     def select(self, opened: OpenBatch, keep: bytearray, path: PathLike = None) -> Selected:
-        """Mark the records of a v2 batch that stay."""
+        """Mark the records of a v2 batch that are kept."""
         if self._discards_records:
             return Selected(0, False, -1)
         if not opened.header.is_control:

@@ -1,23 +1,23 @@
-"""Compaction in the background: log after log, a slice at a time (spec §15; Kafka's LogCleaner).
+"""Background compaction: one log after the other, in slices (spec §15; Kafka's LogCleaner).
 
-One pass follows the other, always over the log with the largest dirty share, until no log needs compaction. Then it looks again
-every log.cleaner.backoff.ms. Where the scheduler's owner has threads, one of them reads, maps and filters, and waits for the
-disk. What is left for the thread that owns the logs is done in slices, one in each of the scheduler's ticks.
+It runs one pass after the other, each over the log with the largest dirty share, until no log needs compaction. Then it checks
+again every log.cleaner.backoff.ms. If the scheduler's owner has threads, one of them reads, maps and filters, and waits for the
+disk. The rest runs on the logs' thread in slices, one in each of the scheduler's ticks.
 
-A look at every log costs, too: with thousands of them more than a small pass. The logs that a look has found are compacted in
-that order, each looked at once more before, and the next look is taken when the passes since have cost `WORK_PER_LOOK` times as
-much, or none is left. With few logs that is after each pass, as in Kafka. A look also deletes the old segments of compacted logs
-(compact,delete; and those below the log start), because a pass must not meet that.
+Checking all logs has a cost, too: with thousands of them it exceeds that of a small pass. So the logs found by one check are
+compacted in order, and each is checked once more before its pass. The next check of all logs comes when the passes since have
+cost `WORK_PER_LOOK` times as much, or no found log is left. With few logs that is after each pass, as in Kafka. The check also
+deletes the old segments of compacted logs (compact,delete; and those below the log start), because a pass must not run meanwhile.
 
 | a pass ends with | then |
 |---|---|
-| its end | the checkpoint moves |
-| a segment that had to be split | it starts over at once |
-| damage (CorruptDataError and what else is unexpected) | the log is no longer compacted, with a warning |
-| an error of the disk | the log is as it was, and is tried again in five minutes |
-| `CleanerManager.abort_cleaning` | nothing; what was being written is removed |
+| success | the checkpoint moves |
+| a segment that had to be split | the pass starts over at once |
+| damage (CorruptDataError, or any unexpected error) | the log is no longer compacted, with a warning |
+| a disk error | the log is unchanged, and is tried again in five minutes |
+| `CleanerManager.abort_cleaning` | the unfinished segment is removed |
 
-`log_manager` owns one. One thread at a time.
+`log_manager` owns one. Only one thread at a time may use it.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ logger = logging.getLogger("tidelog.storage")
 
 DEFAULT_BACKOFF_MS = 15_000
 DEFAULT_SLICE_BYTES = 1024 * 1024
-"""Read and written in one tick: some milliseconds, for which a broker's clients wait."""
+"""Bytes that one tick reads and writes: some milliseconds, for which a broker's clients wait."""
 
 LOOK_BYTES = 8 * 1024
-"""What a look at one log counts: as much time as a pass takes for so many bytes."""
+"""The cost of checking one log: a pass needs as much time for this many bytes."""
 LOGS_A_STEP = 16
 PASS_BYTES = 512 * 1024
-"""What a pass counts at least: files are created, synced and renamed."""
+"""The least cost of a pass: it creates, syncs and renames files."""
 WORK_PER_LOOK = 4
 
 SEGMENTS_AT_ONCE = 4
-"""So many old segments are deleted in one step."""
+"""How many old segments one step deletes."""
 
 
 class LogCleaner:
-    """Works off what `manager` chooses. `last_stats` are those of the last pass that came to its end."""
+    """Compacts the logs that `manager` chooses. `last_stats` has the statistics of the last finished pass."""
 
     def __init__(self, manager: CleanerManager, cleaner: Cleaner, *, slice_bytes: int = DEFAULT_SLICE_BYTES) -> None:
         self.manager = manager
@@ -61,16 +61,16 @@ class LogCleaner:
         self._cleaner = cleaner
         self._slice_bytes = slice_bytes
         self._current: LogToClean | None = None
-        """The log of the pass under way."""
+        """The log of the current pass."""
         self._steps: Steps[CleanResult | None] | Steps[LogToClean | None] | None = None
-        """Those of that pass; without one, of the choice that is under way."""
+        """The steps of the current pass, or of the current choice if no pass is running."""
         self._found: list[TopicPartition] = []
-        """What the last look has found and was not compacted since, the dirtiest last."""
+        """Logs found by the last check and not compacted since, the dirtiest last."""
         self._looked_at = 0
         self._worked_bytes: float = inf
-        """Since the last look at all logs."""
+        """The cost of the work since the last check of all logs."""
         self._is_waiting = False
-        """Whether the steps continue after something that is done on another thread."""
+        """Whether the steps wait for another thread."""
         self._error: BaseException | None = None
         self._scheduler: Scheduler | None = None
         self._periodic: ScheduledTask | None = None
@@ -79,18 +79,18 @@ class LogCleaner:
     # --- in the background
 
     def start(self, scheduler: Scheduler, *, backoff_ms: int = DEFAULT_BACKOFF_MS, initial_delay_ms: int = 0) -> None:
-        """Have the scheduler look for work every `backoff_ms`, from `initial_delay_ms` on."""
+        """Schedule a check every `backoff_ms`, from `initial_delay_ms` on."""
         self._scheduler = scheduler
         self._periodic = scheduler.schedule("log-cleaner", self._tick, delay_ms=initial_delay_ms, period_ms=backoff_ms)
 
     def reconfigure(self, backoff_ms: int, memory_bytes: int) -> None:
-        """Look for work every `backoff_ms` after the next look; the next pass has `memory_bytes` for its keys."""
+        """Check every `backoff_ms` after the next check; the next pass has `memory_bytes` for its keys."""
         if self._periodic is not None:
             self._periodic.period_ms = backoff_ms
         self._cleaner.memory_bytes = memory_bytes
 
     def shutdown(self) -> None:
-        """End the pass that is under way, and look for none any more."""
+        """Abort the current pass, and start no other."""
         for task in (self._periodic, self._next):
             if task is not None:
                 task.cancel()
@@ -100,7 +100,7 @@ class LogCleaner:
         self._steps, self._is_waiting = None, False
 
     def went_offline(self, key: TopicPartition) -> None:
-        """End the pass that is under way with a log that has met an error of the disk."""
+        """Abort the pass over a log that has met a disk error."""
         if self._current is not None and self._current.topic_partition == key:
             self.manager.abort_cleaning(key)
 
@@ -120,9 +120,9 @@ class LogCleaner:
     # --- by hand
 
     def clean_filthiest_log(self) -> bool:
-        """Go on with the pass under way, or begin one, and bring it to its end; False if no log needs compaction.
+        """Finish the current pass, or run a new one. Return False if no log needs compaction.
 
-        For an owner without threads.
+        Use it if the owner has no threads.
         """
         if self._current is None and not self._begin(self.manager.grab_filthiest_compacted_log()):
             return False
@@ -131,19 +131,19 @@ class LogCleaner:
         return True
 
     def work(self, max_bytes: int) -> bool:
-        """Read and write about `max_bytes`; before a pass old segments are deleted. False if nothing is left to do."""
+        """Read and write about `max_bytes`; old segments are deleted before a pass. Return False if no work is left."""
         if self._steps is None:
             self._steps = self._choosing()
         return self._go_on(max_bytes)
 
     def delete_old_segments(self) -> int:
-        """Delete the segments of compacted logs whose retention has ended; return how many."""
+        """Delete the segments of compacted logs whose retention has expired; return their number."""
         return sum(run(self._deleting(key)) for key in self.manager.compacted())
 
     # --- choosing
 
     def _choosing(self) -> Steps[LogToClean | None]:
-        """Come to the log to compact now, marked as in progress; None if none needs it."""
+        """Choose the log to compact now, marked as in progress. The steps' result is None if no log needs it."""
         manager = self.manager
         if self._worked_bytes >= WORK_PER_LOOK * LOOK_BYTES * self._looked_at:
             self._found = []
@@ -168,7 +168,7 @@ class LogCleaner:
                 return None
 
     def _deleting(self, key: TopicPartition) -> Steps[int]:
-        """Delete a log's old segments; come to how many."""
+        """Delete a log's old segments. The steps' result is their number."""
         deleted = 0
         while True:
             now = yield from in_memory(partial(self._delete_some, key))
@@ -200,7 +200,9 @@ class LogCleaner:
         return True
 
     def _go_on(self, max_bytes: int) -> bool:
-        """Do steps until they come to `max_bytes`, to work for another thread, or to a pass's end; False if no log needs one."""
+        """Run steps up to `max_bytes`, up to work for another thread, or up to the end of a pass. Return False if no log needs
+        one.
+        """
         done = 0
         while done < max_bytes:
             if self._current is not None and self._current.log.is_offline:
@@ -220,7 +222,7 @@ class LogCleaner:
                 if not self._begin(end.value):
                     return False
             except Exception as failure:
-                if self._steps is steps:  # Else the log has gone offline, which has ended the pass.
+                if self._steps is steps:  # Otherwise the log has gone offline, which has already aborted the pass.
                     self._fail(failure)
                 return True
             else:
@@ -239,7 +241,7 @@ class LogCleaner:
         return True
 
     def _waited(self, steps: object, result: object) -> None:
-        """Go on after something that was done on another thread, unless the pass was ended meanwhile."""
+        """Continue after another thread's work, unless the pass was aborted meanwhile."""
         if self._steps is steps:
             self._is_waiting = False
             self._error = result if isinstance(result, BaseException) else None
@@ -278,10 +280,10 @@ class LogCleaner:
         )
 
     def _abort(self) -> None:
-        """End the pass under way; what it was writing is removed."""
+        """Abort the current pass, and remove its unfinished segment."""
         steps, self._steps, self._current = self._steps, None, None
         self._is_waiting, self._error = False, None
-        # One that runs has met the error that ends it.
+        # A running generator has raised the error that aborts it.
         if steps is not None and getgeneratorstate(steps) != GEN_RUNNING:
-            with suppress(StorageError):  # The log has gone offline then, and has said so.
+            with suppress(StorageError):  # The log has gone offline then, which was logged.
                 steps.close()

@@ -1,11 +1,11 @@
-"""Which neighbouring segments compaction writes into one (spec §15).
+"""Which adjacent segments compaction merges into one (spec §15).
 
-Passes make segments smaller; without this a log would end up in many tiny ones. A group's segments together keep to the limits
-that a single one keeps to:
+Compaction shrinks segments; without grouping a log would end up with many tiny ones. A group as a whole must stay within the
+limits of a single segment:
 
     sum of the .log files         ≤ segment.bytes
     sum of the .index files       ≤ segment.index.bytes, and so the .timeindex files
-    last offset - group's base    ≤ 2^31 - 1, as far as the next segment's base says; an empty segment always fits
+    last offset - group's base    ≤ 2^31 - 1, judged by the next segment's base offset; an empty segment always fits
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidelog.storage.segment.log_segment import LogSegment
 def group_segments_by_size(
     segments: Sequence[LogSegment], max_size_bytes: int, max_index_bytes: int, first_uncleanable_offset: int
 ) -> list[list[LogSegment]]:
-    """Return `segments` (ascending) in groups, each at least one. They all end below `first_uncleanable_offset`."""
+    """Return `segments` (ascending) in groups of at least one. All of them must end below `first_uncleanable_offset`."""
     groups: list[list[LogSegment]] = []
     size = index_size = time_index_size = 0
     for i, segment in enumerate(segments):

@@ -1,8 +1,8 @@
-"""Which offset is each key's latest, for the keys of one compaction pass (spec §15; Kafka's SkimpyOffsetMap).
+"""Maps each key of a compaction pass to its latest offset (spec §15; Kafka's SkimpyOffsetMap).
 
-A key is not kept, a hash of 128 bits stands for it: 24 bytes a key, however long it is, so that the default of 128 MiB holds
-five million keys (a dict would take 200 bytes for each). The memory is taken when it is first used, and given back by `clear`. A
-pass that meets more keys than `max_entries` ends where the map was full; the next pass continues from there.
+The map stores a hash of 128 bits instead of the key: 24 bytes per key of any length. So the default of 128 MiB holds five million
+keys (a dict would take 200 bytes each). The memory is allocated at the first use and freed by `clear`. A pass with more keys than
+`max_entries` ends where the map is full, and the next pass continues from there.
 
 The table itself is `records.kernel.OffsetTable`. The cleaner owns one map, for one log at a time.
 """
@@ -19,12 +19,12 @@ DEFAULT_LOAD_FACTOR = 0.9
 
 
 class SkimpyOffsetMap:
-    """A map for as many keys as `memory_bytes` hold. `load_factor` is the share of the slots that a pass may fill."""
+    """A map for as many keys as fit into `memory_bytes`. `load_factor` is the share of the slots that a pass may fill."""
 
     def __init__(self, memory_bytes: int = DEFAULT_DEDUPE_BUFFER_BYTES, *, load_factor: float = DEFAULT_LOAD_FACTOR) -> None:
         self.memory_bytes = memory_bytes
         self.slots = memory_bytes // SLOT_BYTES
-        """How many keys there is room for."""
+        """The most keys that the map may hold."""
         self.max_entries = int(self.slots * load_factor)
         if self.max_entries < 1:
             raise InvalidArgumentError(
@@ -35,24 +35,24 @@ class SkimpyOffsetMap:
 
     @property
     def table(self) -> OffsetTable:
-        """The memory itself."""
+        """The memory of the table."""
         if self._table is None:
             self._table = new_table(self.slots)
         return self._table
 
     @property
     def size(self) -> int:
-        """How many keys there are."""
+        """The number of keys."""
         return 0 if self._table is None else self._table.size
 
     @property
     def utilization(self) -> float:
-        """Share of the slots in use."""
+        """The share of slots in use."""
         return self.size / self.slots
 
     @property
     def latest_offset(self) -> int:
-        """Up to which offset the log is in the map, -1 for not at all. `put` moves it."""
+        """The last offset that the map covers, -1 if it covers none. `put` moves it."""
         return -1 if self._table is None else self._table.latest_offset
 
     @latest_offset.setter
@@ -60,7 +60,7 @@ class SkimpyOffsetMap:
         self.table.latest_offset = offset
 
     def begin(self, most_keys: int) -> int:
-        """Forget everything, and take no more memory than so many keys need; return how many there is room for.
+        """Empty the map and size it for a number of keys; return how many have room.
 
         A small table stays in the processor's cache.
         """
@@ -68,15 +68,15 @@ class SkimpyOffsetMap:
         return min(self.max_entries, self._table.slots * 3 // 4) if self._table.slots < self.slots else self.max_entries
 
     def put(self, key: Bytes, offset: int) -> None:
-        """Note a key's latest offset. Raises IndexFullError if every slot is in use."""
+        """Store a key's latest offset. Raise IndexFullError if every slot is in use."""
         if self.size >= self.table.slots:
             raise IndexFullError("an offset map is full", found=f"{self.size} of {self.table.slots} slots in use")
         self.table.put(key, offset)
 
     def get(self, key: Bytes) -> int:
-        """Return a key's latest offset, -1 if it has none."""
+        """Return a key's latest offset, -1 if the map does not have the key."""
         return -1 if self._table is None else self._table.get(key)
 
     def clear(self) -> None:
-        """Forget everything, and give the memory back."""
+        """Empty the map and free its memory."""
         self._table = None

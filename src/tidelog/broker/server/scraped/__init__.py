@@ -1,1 +1,1 @@
-"""The broker's metrics for Prometheus: what a scrape returns, and the server that returns it."""
+"""The broker's metrics for Prometheus: what a scrape returns, and the HTTP server that serves it."""

@@ -1,12 +1,12 @@
-"""Answers `GET /metrics` over HTTP, to a few at a time: what asks there takes no files, threads or memory that clients need.
+"""Serves `GET /metrics` over HTTP, a few requests at a time, so that scrapers take no files, threads or memory from clients.
 
 | limit | what happens |
 |---|---|
-| `MAX_REQUESTS` at a time | one more takes the place of the oldest, if that is `PATIENCE_S` old; else it is closed at once |
-| nothing moves for `PATIENCE_S` | the connection is closed |
+| `MAX_REQUESTS` at a time | one more replaces the oldest if that is `PATIENCE_S` old; otherwise it is closed at once |
+| no bytes move for `PATIENCE_S` | the connection is closed |
 
-So peers that say nothing, or do not read, cost at most `MAX_REQUESTS` connections, threads and answers, and keep scrapers out for
-`PATIENCE_S` at most.
+So peers that send nothing or do not read cost at most `MAX_REQUESTS` connections, threads and responses, and block scrapers for
+at most `PATIENCE_S`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PATIENCE_S = 10.0
 
 
 class MetricsServer:
-    """Serves on threads of its own until it is closed. Raises StorageError where it cannot listen."""
+    """Serves metrics on separate threads until it is closed. Raise StorageError if it cannot listen."""
 
     def __init__(
         self, host: str, port: int, ask: Callable[[], Snapshot], ask_groups: Callable[[], Scraped] | None = None
@@ -54,7 +54,7 @@ class MetricsServer:
         self.address: tuple[str, int] = (host, self._server.server_port)
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -64,7 +64,7 @@ def _in_time(ask: Callable[[], T]) -> Callable[[], T]:
     def asked() -> T:
         try:
             return ask()
-        except TimeoutError as error:  # As an OSError it would be taken for the peer's.
+        except TimeoutError as error:  # An OSError would look like a failure of the peer.
             raise RuntimeError("the broker does not answer in time") from error
 
     return asked
@@ -85,7 +85,7 @@ class _Handler(MetricsHandler):
 
 class _Server(ThreadingMixIn, HTTPServer):
     daemon_threads = True
-    request_queue_size = 128  # With the library's 5 a burst of connections makes a scraper wait for a second or more.
+    request_queue_size = 128  # With the standard library's backlog of 5, scrapers in a burst wait a second or more.
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -95,7 +95,7 @@ class _Server(ThreadingMixIn, HTTPServer):
         super().__init__(found[0][4][:2], _Handler.factory(registry))  # type: ignore[arg-type]
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Whether one more is served; makes room for it."""
+        """Return whether one more request is served, after making room for it if possible."""
         now = monotonic()
         with self._guard:
             if len(self._begun) >= MAX_REQUESTS:
@@ -104,7 +104,7 @@ class _Server(ThreadingMixIn, HTTPServer):
                     return False
                 del self._begun[oldest]
                 with suppress(OSError):
-                    oldest.shutdown(socket.SHUT_RDWR)  # Its thread notices, and closes it.
+                    oldest.shutdown(socket.SHUT_RDWR)  # Its thread notices the shutdown, and closes it.
             self._begun[request] = now
         return True
 
@@ -114,5 +114,5 @@ class _Server(ThreadingMixIn, HTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A peer that leaves, or is too slow, is ignored."""
+        """Ignore a peer that leaves or is too slow."""
         logger.debug("metrics: %s has not taken its answer", client_address, exc_info=True)

@@ -1,38 +1,39 @@
-"""A broker's numbers for Prometheus: what `metrics` counts and what lies in the data folder. `metrics_server` says it.
+"""A broker's numbers for Prometheus: the counters of `metrics` and the data folder's contents. `metrics_server` serves them.
 
 | name | labels | |
 |---|---|---|
-| `tidelog_requests_total` | `api` | requests that were answered |
-| `tidelog_requests_waited_total` | `api` | ... not at once |
-| `tidelog_requests_closed_total` | `api` | ... not at all: their connection was closed |
-| `tidelog_request_seconds` | `api` | histogram, from the whole request to its answer, waiting included |
+| `tidelog_requests_total` | `api` | answered requests |
+| `tidelog_requests_waited_total` | `api` | ... of those, requests answered later |
+| `tidelog_requests_closed_total` | `api` | requests that were not answered: their connection was closed |
+| `tidelog_request_seconds` | `api` | histogram, from the complete request to its response, waiting included |
 | `tidelog_connections` | | open now |
 | `tidelog_connections_accepted_total`, `..._refused_total`, `..._idle_closed_total` | | |
 | `tidelog_malformed_requests_total` | | |
-| `tidelog_group_rebalances_total`, `tidelog_group_sessions_ended_total` | | generations; members that said nothing for too long |
+| `tidelog_group_rebalances_total`, `tidelog_group_sessions_ended_total` | | generations; members whose session timed out |
 | `tidelog_received_bytes_total`, `tidelog_sent_bytes_total` | | on the network |
 | `tidelog_batches_total` | `work` | `decompressed`, `recompressed`, `up_converted`, `down_converted` |
 | `tidelog_topic_appends_total`, `..._records_total`, `..._received_bytes_total`, `..._sent_bytes_total` | `topic` | |
-| `tidelog_append_latency_seconds` | `topic` | histogram, append time less CreateTime, see `metrics` |
-| `tidelog_append_ahead_total` | `topic` | appends whose CreateTime lay in the future |
-| `tidelog_unsent_bytes`, `tidelog_unsent_budget_bytes` | | memory of answers that clients have not taken, and its budget |
-| `tidelog_partitions_went_offline_total`, `tidelog_partitions_came_back_total` | | after an I/O error; once its cause is gone |
+| `tidelog_append_latency_seconds` | `topic` | histogram, append time minus CreateTime, see `metrics` |
+| `tidelog_append_ahead_total` | `topic` | appends whose CreateTime was in the future |
+| `tidelog_unsent_bytes`, `tidelog_unsent_budget_bytes` | | memory of responses that clients have not read, and its budget |
+| `tidelog_partitions_went_offline_total`, `tidelog_partitions_came_back_total` | | after an I/O error; after its cause was gone |
 | `tidelog_log_bytes`, `tidelog_segments`, `tidelog_partitions`, `tidelog_offline_partitions` | `topic` | in the data folder |
 | `tidelog_uncleanable_partitions`, `tidelog_partitions_with_late_transactions` | `topic` | damaged; read_committed waits |
-| `tidelog_replicas` | `role` | of a member of a cluster: `leader`, `follower` |
-| `tidelog_under_replicated_partitions`, `tidelog_under_min_isr_partitions` | | led here: not all in sync; too few for acks=all |
-| `tidelog_failed_followers`, `tidelog_follower_max_lag_records` | | given up until the next leader epoch; the furthest lag |
-| `tidelog_replicated_bytes_total` | | records that came from leaders |
+| `tidelog_replicas` | `role` | replicas on a cluster member: `leader`, `follower` |
+| `tidelog_under_replicated_partitions` | | partitions led here that have replicas out of sync |
+| `tidelog_under_min_isr_partitions` | | partitions led here with too few in-sync replicas for acks=all |
+| `tidelog_failed_followers`, `tidelog_follower_max_lag_records` | | stopped until the next leader epoch; the largest lag |
+| `tidelog_replicated_bytes_total` | | bytes of records fetched from leaders |
 | `tidelog_group_members` | `group` | |
-| `tidelog_group_lag_records` | `group`, `topic`, `partition` | offsets up to the end of a read_committed reading |
-| `tidelog_group_lag_seconds` | the same | age of the next record that the group would be given, negative if it is of the future |
-| `tidelog_group_time_to_end_seconds` | the same | at the rates of the last ten minutes' scrapes; +Inf: never |
-| `tidelog_group_retention_seconds` | the same | until retention takes that record; +Inf: never; none where nothing is unread |
-| `tidelog_group_partitions_left_out` | | partitions of groups over the limit, see `group_lags` |
-| `tidelog_segments_rolled_by_time_total`, `tidelog_one_batch_segments_total` | `topic` | many say that timestamps jump (KIP-32) |
+| `tidelog_group_lag_records` | `group`, `topic`, `partition` | offsets up to the last stable offset |
+| `tidelog_group_lag_seconds` | the same | age of the group's next record, negative if its timestamp is in the future |
+| `tidelog_group_time_to_end_seconds` | the same | time to catch up at the rates of the last ten minutes' scrapes; +Inf: never |
+| `tidelog_group_retention_seconds` | the same | until retention deletes that record; +Inf: never; absent if nothing is unread |
+| `tidelog_group_partitions_left_out` | | groups' partitions beyond the limit, see `group_lags` |
+| `tidelog_segments_rolled_by_time_total`, `tidelog_one_batch_segments_total` | `topic` | high if timestamps jump (KIP-32) |
 
-For each scrape the loop's thread is asked for some partitions' numbers at a time, then for groups' next records (`group_lags`);
-text is made of it on the HTTP server's. `prometheus_client` is imported when the first of these is made, not before.
+For each scrape the loop's thread collects the numbers of some partitions at a time, then the groups' next records (`group_lags`).
+The HTTP server's thread formats the text. `prometheus_client` is imported only when the metrics server starts.
 """
 
 from __future__ import annotations
@@ -59,16 +60,18 @@ _LATENCY_EXPONENTS = range(0, 33, 2)  # 1 ms to 50 days
 
 
 class Snapshot(NamedTuple):
-    """A broker at one moment."""
+    """A broker's numbers at one moment."""
 
     metrics: Metrics
     topics: Mapping[str, TopicStatistics]
     replicas: ReplicaNumbers | None = None
-    """None of a broker that stands alone."""
+    """None for a standalone broker."""
 
 
 def snapshot(node: Node, call: OnLoop) -> Snapshot:
-    """Return the broker's numbers as they are now. On the scraping thread; `call` looks at some partitions at a time."""
+    """Return the broker's current numbers. Call it on the scraping thread; `call` runs a step on the loop, some partitions at a
+    time.
+    """
     metrics = call(partial(_metrics, node))
     steps = call(node.manager.statistics_in_steps)
     while True:
@@ -102,14 +105,14 @@ def _metrics(node: Node) -> Metrics:
 
 
 class BrokerCollector(Collector):
-    """Takes a snapshot at each scrape, and the groups' figures if available; both on the scraping thread."""
+    """Takes a snapshot at each scrape, with the groups' figures if available. Both run on the scraping thread."""
 
     def __init__(self, ask: Callable[[], Snapshot], ask_groups: Callable[[], Scraped] | None = None) -> None:
         self._ask = ask
         self._ask_groups = ask_groups
 
     def collect(self) -> Iterable[Metric]:
-        """Return everything, as the module's table says."""
+        """Return all metrics of the module's table."""
         metrics, topics, replicas = self._ask()
         yield from _of_requests(metrics)
         yield from _of_connections(metrics)
@@ -121,7 +124,7 @@ class BrokerCollector(Collector):
             yield from _of_groups(self._ask_groups())
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing is asked for before the first scrape."""
+        """Return nothing, so that no numbers are collected before the first scrape."""
         return ()
 
 

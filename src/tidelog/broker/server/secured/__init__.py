@@ -1,1 +1,1 @@
-"""Listeners with TLS and SASL: how each is secured, authentication before the first request, TLS sockets."""
+"""Listeners with TLS and SASL: their security settings, authentication before the first request, TLS sockets."""

@@ -1,17 +1,17 @@
-"""SASL on a broker's connection: runs before `Dispatcher` until a client has authenticated.
+"""SASL on a broker's connection: it handles requests instead of `Dispatcher` until the client has authenticated.
 
-| until then | gets |
+| a request before that | result |
 |---|---|
-| ApiVersions, once | its answer |
-| SaslHandshake of an enabled mechanism, then SaslAuthenticate, or bare messages after version 0 | the mechanism's answers |
-| SaslHandshake of another one | UNSUPPORTED_SASL_MECHANISM with those that are, and the end of the connection |
-| a wrong message, password, token | SASL_AUTHENTICATION_FAILED, a tenth of a second later, and the end |
-| another request between SaslHandshake and SaslAuthenticate | ILLEGAL_SASL_STATE if its response has an error code, and the end |
-| anything else, or more than `MAX_BYTES` at once | the end, without a word |
+| ApiVersions, once | its response |
+| SaslHandshake for an enabled mechanism, then SaslAuthenticate, or bare messages after version 0 | the mechanism's replies |
+| SaslHandshake for another mechanism | UNSUPPORTED_SASL_MECHANISM with the enabled ones; the connection is closed |
+| a wrong message, password or token | SASL_AUTHENTICATION_FAILED after a tenth of a second; the connection is closed |
+| another request between the two | ILLEGAL_SASL_STATE if its response has an error code; the connection is closed |
+| anything else, or more than `MAX_BYTES` at once | the connection is closed without a response |
 
-Where sessions have an end (`connections.max.reauth.ms`, KIP-368) this continues to look at requests: a client authenticates again
-in the midst of them, as the same principal; one that does not is closed at its first request after the end. From its handshake on
-the table holds again. A handshake within `REAUTHENTICATION_S` of the last one begins nothing: it gets ILLEGAL_SASL_STATE.
+If sessions expire (`connections.max.reauth.ms`, KIP-368), this class keeps checking requests. A client re-authenticates between
+its requests, as the same principal; the table applies again from its handshake on. A client that does not is disconnected at its
+first request after the session's end. A handshake within `REAUTHENTICATION_S` of the last one gets ILLEGAL_SASL_STATE.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ MAX_HELD_BYTES: Final = 64 * 1024
 """The most bytes kept for a connection before it authenticates."""
 
 MAX_BYTES: Final = MAX_HELD_BYTES - 4
-"""Of one request, without its size in front. Kafka's `sasl.server.max.receive.size` is 512 KiB."""
+"""The largest request before authentication, without its size prefix. Kafka's `sasl.server.max.receive.size` is 512 KiB."""
 
 FAILED_S: Final = 0.1
-"""Kafka's `connection.failed.authentication.delay.ms`: guessing takes its time."""
+"""Kafka's `connection.failed.authentication.delay.ms`: the delay slows down password guessing."""
 
 REAUTHENTICATION_S: Final = 1.0
-"""The shortest time between the beginnings of two re-authentications, as with Kafka."""
+"""The shortest time between the beginnings of two re-authentications, as in Kafka."""
 
 MAX_LIFETIME_MS: Final = (1 << 63) - 1
-"""Of a session: a token may be good for longer than the field of the answer can say."""
+"""The longest session lifetime that the response's field can hold; a token may be valid for longer."""
 
 _NO_ERROR: Final = b"\0\0"
 _SHORT = Struct(">h")
@@ -62,23 +62,23 @@ _VERSIONS: Final = {SaslHandshakeRequest.API_KEY: 1, SaslAuthenticateRequest.API
 
 
 class GuardedRequest(FramedRequest, Protocol):
-    """A request of a connection that nothing is done for before it has authenticated."""
+    """A request on a connection that must authenticate first."""
 
     def authenticated(self, principal: Principal, *, is_forever: bool) -> None:
-        """Go on with requests of `principal`; a session that has an end is looked after further."""
+        """Serve requests of `principal` from now on. If the session expires, the guard stays in front of the dispatcher."""
 
     def dispatch(self, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
-        """Answer a frame that the guard lets pass."""
+        """Handle a frame that the authentication lets pass."""
 
     def refuse_later(self, chunks: list[Bytes], delay_s: float) -> None:
-        """Send a last answer in a while, and close; nothing is read until then."""
+        """Send a last response after a delay, then close. Nothing is read until then."""
 
     def count_refusal(self, why: str) -> None:
-        """An authentication failed."""
+        """Count and log a failed authentication."""
 
 
 class Authentication:
-    """The first that looks at a connection's frames. Belongs to the connection, on the loop's thread."""
+    """Handles a connection's frames before the dispatcher. It belongs to the connection, on the loop's thread."""
 
     def __init__(self, connection: GuardedRequest, security: ListenerSecurity) -> None:
         self._connection = connection
@@ -91,10 +91,10 @@ class Authentication:
         self._knows_versions = False
         self._began_again_at = float("-inf")
         self.is_over = False
-        """Whether requests go to `Dispatcher`."""
+        """Whether the client has authenticated and its requests go to `Dispatcher`."""
 
     def handle(self, connection: GuardedRequest, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
-        """Answer a frame, in place of `Dispatcher`. A failure here by a bug of ours ends the connection, and admits no client."""
+        """Answer a frame in place of `Dispatcher`. If this fails by a bug, close the connection and admit no client."""
         try:
             return self._handle(connection, data, position, end)
         except Exception:
@@ -116,7 +116,7 @@ class Authentication:
             elif key != SaslHandshakeRequest.API_KEY:
                 return self._out_of_place(key)
         elif self._is_other:
-            self._note("another mechanism for re-authentication")  # Nothing is answered: so does Kafka.
+            self._note("another mechanism for re-authentication")  # Kafka sends no response here either.
             return Outcome.CLOSE
         elif key != SaslAuthenticateRequest.API_KEY:
             return self._out_of_place(key, data[position:end])
@@ -142,7 +142,7 @@ class Authentication:
         return Outcome.CLOSE
 
     def _begins_again(self) -> bool:
-        """Whether a handshake begins a re-authentication. If not, it is a request like any other, and out of place."""
+        """Return whether a handshake may begin a re-authentication. If not, it is handled as any other request, and refused."""
         now = monotonic()
         if now - self._began_again_at < REAUTHENTICATION_S:
             return False
@@ -151,12 +151,14 @@ class Authentication:
 
     def _versions(self, connection: GuardedRequest, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
         answer = connection.dispatch(data, position, end)
-        # Size and correlation id are in front, whatever the version. A client whose request was refused may ask again.
+        # Size and correlation id come first in every version. A client whose request was refused may ask again.
         self._knows_versions = isinstance(answer, list) and b"".join(answer)[8:10] == _NO_ERROR
         return answer
 
     def _out_of_place(self, key: int, frame: memoryview | None = None) -> Outcome:
-        """Close the connection. A `frame` within an authentication gets ILLEGAL_SASL_STATE first, if its response has a code."""
+        """Close the connection. For a `frame` during authentication, send ILLEGAL_SASL_STATE first if its response has an error
+        code.
+        """
         logger.debug("%s was closed: API %d before authentication", self._connection, key)
         response = RESPONSES.get(key)
         if frame is None or response is None:
@@ -179,7 +181,7 @@ class Authentication:
         enabled = list(self._security.mechanisms)
         if mechanism not in enabled:
             if self.is_over:
-                self._note("a mechanism that is not enabled, for re-authentication")  # Nothing is answered: so does Kafka.
+                self._note("a mechanism that is not enabled, for re-authentication")  # Kafka sends no response here either.
                 return Outcome.CLOSE
             answer = SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, enabled)
             return self._refuse(answer, version, "a mechanism that is not enabled")
@@ -205,7 +207,7 @@ class Authentication:
         return response_chunks(answer, version, self._connection.correlation_id)
 
     def _bare(self, message: bytes) -> list[Bytes] | Outcome:
-        """The same for messages without a request around them: clients of before Kafka 1.0."""
+        """Authenticate with a message that has no request around it, as clients before Kafka 1.0 send it."""
         assert self._server is not None
         try:
             challenge = self._server.evaluate(message)
@@ -216,7 +218,7 @@ class Authentication:
         return [_SIZE.pack(len(challenge)) + challenge]
 
     def _complete(self, server: SaslServer) -> bool:
-        """Take the principal, once the mechanism is content; whether it is. Raises AuthenticationError for another one."""
+        """Set the principal and return True if the mechanism has finished. Raise AuthenticationError if the principal changes."""
         if not server.is_complete:
             return False
         assert server.name is not None

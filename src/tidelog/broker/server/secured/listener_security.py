@@ -1,16 +1,16 @@
-"""How one listener is secured: its protocol, the context of TLS, mechanisms of SASL, users and their passwords.
+"""The security settings of one listener: its protocol, TLS context, SASL mechanisms, users and passwords.
 
-A property is looked for as `listener.name.<name>.<property>`, then without it, as in Kafka. Login modules have no default:
+A property is looked up as `listener.name.<name>.<property>`, then without the prefix, as in Kafka. JAAS settings need the prefix:
 
 | property | |
 |---|---|
-| `ssl.keystore.…`, `ssl.truststore.…` and the other `ssl.*` of `security.tls_settings` | files are read again when they change |
+| `ssl.keystore.…`, `ssl.truststore.…` and the other `ssl.*` of `security.tls_settings` | changed files are read again |
 | `ssl.client.auth` | none, requested, required |
-| `ssl.principal.mapping.rules` | what the name of a client's certificate becomes |
+| `ssl.principal.mapping.rules` | rules that map a client certificate's name to a principal |
 | `sasl.enabled.mechanisms` | PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER |
-| `sasl.oauthbearer.…` | who signs tokens (`security.signed_tokens`); without it unsecured ones are taken |
-| `listener.name.<name>.<mechanism>.sasl.jaas.config` | the module; PLAIN's has the users: `user_alice="…"` |
-| `connections.max.reauth.ms` | how long a session lasts; 0: forever. A mechanism may have its own |
+| `sasl.oauthbearer.…` | who signs tokens (`security.signed_tokens`); without these properties unsecured tokens are accepted |
+| `listener.name.<name>.<mechanism>.sasl.jaas.config` | the login module; for PLAIN it contains the users: `user_alice="…"` |
+| `connections.max.reauth.ms` | how long a session lasts; 0: forever. A mechanism may have its own value |
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ from tidelog.security.tls_settings import TLS_PROPERTIES, TlsSettings, tls_setti
 from tidelog.security.token_endpoint import fetch_keys
 
 FindCredential = Callable[[str, str], ScramCredential | None]
-"""A mechanism and a user's name → what is kept of the password."""
+"""Returns what is stored of a user's password, by mechanism and user name."""
 
 REFUSED: Final = ("sasl.server.callback.handler.class", "ssl.engine.factory.class")
-"""A configuration that names one of them has something else judge passwords, certificates or tokens."""
+"""Properties that replace the check of passwords, certificates or tokens by a Java class; listeners may not set them."""
 
 _VALIDATOR = re.compile(r"org\.apache\.kafka\.common\.security\.oauthbearer\.(?:secured\.)?OAuthBearerValidatorCallbackHandler")
-"""Kafka's own judge of signed tokens; `signed_tokens` does its work."""
+"""Kafka's own validator of signed tokens; `signed_tokens` does its work here."""
 
 USER_OPTION: Final = "user_"
 
 
 class SaslServer(Protocol):
-    """A mechanism's server, one exchange of it."""
+    """The server side of one SASL exchange."""
 
     name: str | None
     is_complete: bool
 
     def evaluate(self, response: bytes) -> bytes:
-        """Return the answer to a client's message. Raises AuthenticationError."""
+        """Return the reply to a client's message. Raise AuthenticationError if the client fails."""
 
 
 class ListenerSecurity:
-    """The security settings of a listener's connections. Raises InvalidArgumentError for what would not work, before anybody
-    connects.
+    """The security settings of a listener's connections. Raise InvalidArgumentError for settings that cannot work, before any
+    client connects.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class ListenerSecurity:
         return ScramServer(mechanism, partial(self._find, mechanism), partial(self._disguise.credential, mechanism))
 
     def _refuse(self, listener: Listener) -> None:
-        """Refuse classes of Java's, and keys, that would let fewer in than what is done here in their place."""
+        """Refuse properties that name a Java class or a setting with stricter checks than those done here."""
         for name, value in self._given.items():
             bare = name.removeprefix(self._prefix)
             if bare == f"{OAUTHBEARER.lower()}.{REFUSED[0]}" and _VALIDATOR.fullmatch(value) and self._tokens_text(URL):
@@ -111,13 +111,13 @@ class ListenerSecurity:
         return self._given.get(self._prefix + name, self._given.get(name, "")).strip()
 
     def _session_ms(self, mechanism: str) -> int:
-        """Return how long a session lasts: a mechanism may have its own time, with the listener in front."""
+        """Return how long a session lasts, in ms. A mechanism may have its own value, with the listener prefix."""
         name = "connections.max.reauth.ms"
         own = f"{mechanism.lower()}.{name}"
         return self._number(own if f"{self._prefix}{own}" in self._given else name)
 
     def _tokens_text(self, name: str) -> str:
-        """The value of an OAUTHBEARER property, with or without the mechanism as prefix."""
+        """Return the value of an OAUTHBEARER property, with or without the mechanism as prefix."""
         return self._given.get(f"{self._prefix}{OAUTHBEARER.lower()}.{name}", "").strip() or self._text(name)
 
     def _number(self, name: str) -> int:
@@ -161,7 +161,7 @@ class ListenerSecurity:
 
 
 def check_secured(listeners: Iterable[Listener], given: Mapping[str, str]) -> None:
-    """Raise InvalidArgumentError where a listener could not be served: before a folder is opened, or made."""
+    """Raise InvalidArgumentError if a listener cannot be served. This runs before a data folder is opened or created."""
     for listener in listeners:
         if listener.protocol != PLAINTEXT:
             ListenerSecurity(listener, given, lambda mechanism, name: None)

@@ -1,14 +1,14 @@
-"""TLS and users for a broker of tests: `tidelog.Broker(tls=True, users={"alice": "secret"})`.
+"""TLS and users for a test broker: `tidelog.Broker(tls=True, users={"alice": "secret"})`.
 
-| asked for | the listener is | clients need |
+| arguments | the listener is | clients need |
 |---|---|---|
 | `tls=True` | SSL | the certificate |
 | `users` | SASL_PLAINTEXT | a name and a password |
 | both | SASL_SSL | both |
 
-Key and certificate are made by the program `openssl`, in a temporary folder of the broker's own: for localhost and 127.0.0.1,
-for 30 days; the certificate is its own authority. They go with the broker. Users can authenticate by PLAIN and SCRAM; SCRAM's are
-kept in the metadata of the folder, as those that Kafka's tools make.
+The program `openssl` makes a key and a self-signed certificate in a temporary folder, for localhost and 127.0.0.1, valid for
+30 days. They are removed with the broker. Users can authenticate by PLAIN and SCRAM. SCRAM credentials are stored in the
+folder's metadata, like those that Kafka's tools create.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 CONFLUENT, KAFKA_PYTHON, AIOKAFKA, JAVA, TIDELOG = CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "java", "tidelog")
-"""Whose settings `client_config` knows."""
+"""The clients whose settings `client_config` returns."""
 
 DEFAULT_MECHANISM: Final = "SCRAM-SHA-256"
 
@@ -56,7 +56,7 @@ subjectKeyIdentifier = hash
 
 
 class QuickSecurity:
-    """How the one listener of a broker is secured. Raises InvalidArgumentError where no certificate can be made."""
+    """The security of a broker's one listener. Raise InvalidArgumentError if no certificate can be made."""
 
     def __init__(self, *, tls: bool, users: Mapping[str, str] | None, is_read_only: bool) -> None:
         self._users = dict(users or {})
@@ -76,11 +76,11 @@ class QuickSecurity:
 
     @property
     def ca(self) -> Path | None:
-        """The certificate that clients trust; None without TLS."""
+        """The certificate that clients must trust; None without TLS."""
         return None if self._keys is None else self._keys / "ca.pem"
 
     def properties(self, port: int) -> dict[str, str]:
-        """Return the properties of the broker."""
+        """Return the broker's properties."""
         found = {
             "listeners": f"{self.protocol}://127.0.0.1:{port}",
             "listener.security.protocol.map": f"{self.protocol}:{self.protocol}",
@@ -97,7 +97,7 @@ class QuickSecurity:
         return found
 
     def make_users(self, node: Node) -> None:
-        """Put SCRAM's users into the metadata, where they are not there with these passwords. Raises StorageError."""
+        """Store the users' SCRAM credentials in the metadata if they are missing or differ. Raise StorageError if that fails."""
         records = []
         for mechanism in SCRAM_IDS.keys() & self._mechanisms:
             number = SCRAM_IDS[mechanism]
@@ -115,7 +115,7 @@ class QuickSecurity:
         node.manager.metadata.commit(records)
 
     def client_config(self, client: str, bootstrap_servers: str, user: str | None, mechanism: str | None) -> dict[str, Any]:
-        """Return what a client is given, by its own names. Raises InvalidArgumentError for an unknown one, or user."""
+        """Return a client's settings under its own names. Raise InvalidArgumentError for an unknown client or user."""
         if client not in CLIENTS:
             raise InvalidArgumentError("not a client with known settings", found=client, expected=", ".join(CLIENTS))
         mechanism = mechanism or (DEFAULT_MECHANISM if DEFAULT_MECHANISM in self._mechanisms else PLAIN)
@@ -179,6 +179,6 @@ def _make_keys(folder: Path) -> None:
 
 
 def _remove(folder: Path, process: int) -> None:
-    """Remove the keys, but not from a copy of the process."""
+    """Remove the keys, except in a forked process."""
     if os.getpid() == process:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""A connection with TLS: the handshake on other threads, step by step, and what is decrypted already is not forgotten.
+"""A connection with TLS: it does the handshake step by step on other threads, and reads all that OpenSSL has decrypted.
 
-The loop waits for the socket, not for what OpenSSL has of it. So after each read, and whenever reading may continue, it is asked
-whether something is left (`_look_again`).
+The loop watches the socket, but not OpenSSL's buffers. So after each read, and whenever reading may continue, the connection
+checks whether decrypted bytes are left (`_look_again`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from tidelog.security.principal import PrincipalRules
 
 _ALERT_S = 1.0
-"""So long a peer has for taking the alert."""
+"""How long a peer has to receive the alert, in seconds."""
 
 
 class TlsConnection(Connection):
-    """Shakes hands before anything is read, and looks again for what is decrypted already."""
+    """A connection that does a TLS handshake before it reads, and checks for decrypted bytes after each read."""
 
     __slots__ = ("_is_looking", "_is_shaken", "_rules", "_tls")
 
@@ -46,7 +46,7 @@ class TlsConnection(Connection):
         super().__init__(server, cast("socket.socket", tls), connection_id, peer_host, listener)
 
     def close_copy(self) -> None:
-        """Close the socket of a copy of the process. Its peer notices nothing."""
+        """Close this process's copy of the socket after a fork. The peer notices nothing."""
         self._tls.abandon()
 
     # --- the handshake
@@ -76,7 +76,7 @@ class TlsConnection(Connection):
             self._loop.add_reader(self.fd, self._on_readable)
         else:
             self._is_shaken = True
-            # Where SASL says who it is, the rules about certificates' names are asked nothing: as with Kafka.
+            # If SASL authenticates the client, the rules for certificate names do not apply, as in Kafka.
             certificate = self._tls.peer_certificate() if self._guard is None else None
             if certificate is not None:
                 try:
@@ -89,7 +89,7 @@ class TlsConnection(Connection):
             self._look_again()
 
     def _leave_with_the_alert(self) -> None:
-        """Close it once the peer's system has the alert: with TLS 1.3 a client's first request is on its way by then."""
+        """Close once the peer's system has the alert: with TLS 1.3 a client's first request may already be in flight."""
         self._loop.call_later(_ALERT_S, self.close)
         self._leave()
 

@@ -1,23 +1,23 @@
-"""A socket of TLS with the calls of a plain one that a connection makes: what would block raises BlockingIOError.
+"""A TLS socket with the interface of a plain non-blocking one: a call that would block raises BlockingIOError.
 
 | | |
 |---|---|
-| `step` | one step of the handshake, on another thread: public keys take a millisecond. Nobody else uses the socket meanwhile |
-| `recv_into` | fills the buffer from the records that have come; then `pending` says whether there is more to look at |
-| `writev` | small chunks share a record; a write that was begun continues with the same bytes, which is how answers are kept |
+| `step` | one step of the handshake, on another thread (about a millisecond), which then is the only user of the socket |
+| `recv_into` | fills the buffer from the TLS records that have arrived; `pending` then tells whether more is left |
+| `writev` | puts small chunks into one TLS record; a partial write must continue with the same bytes, as unsent responses do |
 
-OpenSSL does not see the socket: it is given whole records, a few at a time. One call of it would otherwise go on for as long as a
-peer sends records that are no data (new keys, 27 bytes each, cost 40 µs), and nobody else would be served. What is bounded:
+OpenSSL does not read the socket: this class hands it whole records, a few at a time. Otherwise one call could run for as long as
+a peer sends records without data (a key update has 27 bytes and costs 40 µs), and nobody else would be served. The limits:
 
-| | at most |
+| limit of | name |
 |---|---|
-| a first message, as it is announced: OpenSSL makes room for 128 KiB of it | `MAX_HELLO_BYTES` |
+| the announced size of the first message, for which OpenSSL would allocate up to 128 KiB | `MAX_HELLO_BYTES` |
 | records of a handshake | `HANDSHAKE_RECORDS` |
-| records of one `recv_into`: with one byte each they cost a millisecond | `RECORDS_A_TURN` |
-| records without data, one after the other; usual peers send two or three | `IDLE_RECORDS` |
-| answers to new keys that the peer does not take | `WRITTEN_BYTES` |
+| records of one `recv_into`: they cost a millisecond if each has one byte | `RECORDS_A_TURN` |
+| consecutive records without data; normal peers send two or three | `IDLE_RECORDS` |
+| bytes of replies to key updates that the peer does not read | `WRITTEN_BYTES` |
 
-OpenSSL's memory (some ten KiB) is there from the first step on: who connects and says nothing costs none.
+OpenSSL's memory (some ten KiB) is allocated at the first step, so a client that connects and sends nothing costs none.
 """
 
 from __future__ import annotations
@@ -37,34 +37,34 @@ if TYPE_CHECKING:
 RECORD_BYTES: Final = 16_384
 
 MAX_HELLO_BYTES: Final = 32 * 1024
-"""Of a client's first message, as in Java. Usual ones have some hundred bytes, those with new kinds of keys two thousand."""
+"""The largest first message of a client, as in Java. Usual ones have a few hundred bytes, newer key types need two thousand."""
 
 READ_BYTES: Final = 2 * (RECORD_BYTES + 256)
-"""Encrypted bytes that are taken from the system at once."""
+"""The most encrypted bytes that one read takes from the socket."""
 
 READ_AT_MOST: Final = 4 * READ_BYTES
-"""The same where much is awaited. What is left of them then is a part of a record."""
+"""The same limit if much data is expected. After such a read only part of a record is left."""
 
 WRITTEN_BYTES: Final = 2 * RECORD_BYTES
-"""Bytes that are encrypted at once. OpenSSL keeps the memory for them."""
+"""The most bytes that are encrypted at once. OpenSSL keeps the memory for them."""
 
 HANDSHAKE_RECORDS: Final = 256
 RECORDS_A_TURN: Final = 128
 RECORDS_AT_ONCE: Final = 2
-"""So many are given to OpenSSL before it is asked what is in them. It keeps the memory for them."""
+"""The most records handed to OpenSSL before their data is read. OpenSSL keeps the memory for them."""
 
 IDLE_RECORDS: Final = 64
 
 _HELLO_HEADER: Final = 9
-"""Bytes of a record's header, and of the message in it: a handshake's (22) first, a ClientHello (1), and their lengths."""
+"""Bytes of a record's header plus its first message's: they show whether it is a ClientHello (22, 1), and its length."""
 
 _HEADER: Final = 5
 _MAX_LENGTH: Final = RECORD_BYTES + 2048
-"""Of a record's encrypted bytes (RFC 5246)."""
+"""The most encrypted bytes in a record (RFC 5246)."""
 
 
 class TlsSocket:
-    """A connection's socket. Belongs to the loop's thread, but for `step`."""
+    """A connection's TLS socket. It belongs to the loop's thread, except for `step`."""
 
     def __init__(self, sock: socket.socket, source: ContextSource) -> None:
         self._plain = sock
@@ -73,29 +73,31 @@ class TlsSocket:
         self._in = ssl.MemoryBIO()
         self._out = ssl.MemoryBIO()
         self._come = b""
-        """Encrypted bytes that OpenSSL was not given yet."""
+        """Encrypted bytes that were not handed to OpenSSL yet."""
         self._position = 0
         self._unsent: memoryview | None = None
-        """Encrypted bytes that the system did not take yet."""
+        """Encrypted bytes that the socket has not taken yet."""
         self._has_owed_byte = False
-        """Whether the next byte that is to be written is encrypted already: see `writev`."""
+        """Whether the next byte to write is already encrypted: see `writev`."""
         self._records = 0
         self._idle_records = 0
         self._is_shaken = False
         self.is_stepping = False
         self._is_to_be_closed = False
         self._has_failed = False
-        # The system says that there is something to read once there is so much: the first step looks at it.
+        # The kernel reports the socket as readable once that much has arrived: the first step needs it.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _HELLO_HEADER)
 
     def fileno(self) -> int:
-        """Return the descriptor."""
+        """Return the file descriptor."""
         return self._plain.fileno()
 
     # --- the handshake
 
     def step(self) -> str | None:
-        """Go on with the handshake: "read" or "write" is what it waits for, None is its end. Raises OSError, TidelogError."""
+        """Continue the handshake. Return "read" or "write", what it waits for, or None when it is done. Raise OSError,
+        TidelogError.
+        """
         tls = self._tls
         if tls is None:
             self._refuse_large_hello()
@@ -112,7 +114,7 @@ class TlsSocket:
             except ssl.SSLWantReadError:
                 pass
             except ssl.SSLError:
-                self._flush()  # The alert.
+                self._flush()  # Sends the alert.
                 raise
             if not self._flush():
                 return "write"
@@ -127,7 +129,7 @@ class TlsSocket:
                 raise ProtocolError("a handshake of TLS", found="too many records", expected=f"{HANDSHAKE_RECORDS} at most")
 
     def _refuse_large_hello(self) -> None:
-        """Raises ProtocolError for a first message that is too large, by what it announces."""
+        """Raise ProtocolError if the first message announces too large a size."""
         self._plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
         try:
             start = self._plain.recv(_HELLO_HEADER, socket.MSG_PEEK)
@@ -142,14 +144,14 @@ class TlsSocket:
             raise ProtocolError("a TLS client hello", found=f"{size} bytes", expected=f"{MAX_HELLO_BYTES} at most")
 
     def stepped(self) -> bool:
-        """A step is over; whether the socket is still wanted."""
+        """End a step; return whether the socket is still wanted."""
         self.is_stepping = False
         if self._is_to_be_closed:
             self._plain.close()
         return not self._is_to_be_closed
 
     def fail(self) -> None:
-        """The handshake has failed: what is still read is not decrypted, and thrown away."""
+        """Mark the handshake as failed: bytes that still arrive are discarded, not decrypted."""
         self._has_failed = True
 
     def peer_certificate(self) -> bytes | None:
@@ -161,12 +163,12 @@ class TlsSocket:
 
     @property
     def pending(self) -> bool:
-        """Whether something may be read though the system has nothing more."""
+        """Whether bytes can be read although the socket has none."""
         tls = self._tls
         return tls is not None and (tls.pending() > 0 or self._in.pending > 0 or self._record_end(self._position) > 0)
 
     def recv_into(self, buffer: memoryview) -> int:
-        """Read what has come. Raises BlockingIOError where that is nothing, OSError."""
+        """Read the decrypted bytes that have arrived. Raise BlockingIOError if there are none, OSError on failure."""
         tls = self._tls
         if self._has_failed:
             return self._plain.recv_into(buffer)
@@ -196,7 +198,7 @@ class TlsSocket:
             pass
         except OSError:
             if not filled:
-                self._flush_quietly()  # An alert, maybe.
+                self._flush_quietly()  # Possibly an alert.
                 raise
         if self._out.pending and not self._flush() and len(self._unsent or b"") + self._out.pending > WRITTEN_BYTES:
             raise ConnectionError("answers to new keys are not taken")
@@ -205,18 +207,18 @@ class TlsSocket:
         return filled
 
     def recv(self, size: int, flags: int = 0) -> bytes:
-        """Look at what the system has (MSG_PEEK): whether the peer is there."""
+        """Peek at the socket (MSG_PEEK) to see whether the peer is still there."""
         return self._plain.recv(size, flags)
 
     def send(self, chunk: Bytes) -> int:
-        """Send some of a chunk. Raises BlockingIOError where nothing can be sent, OSError."""
+        """Send part of a chunk. Raise BlockingIOError if nothing can be sent, OSError if the connection fails."""
         return self.writev([chunk])
 
     def writev(self, chunks: list[Bytes]) -> int:
-        """Send some of the chunks. Raises BlockingIOError where nothing can be sent, OSError.
+        """Send part of the chunks. Raise BlockingIOError if nothing can be sent, OSError if the connection fails.
 
-        What is encrypted and does not get away stays here. Then one byte of it is not counted as sent: the caller comes back
-        with that byte and all behind it, and the rest is sent before.
+        Encrypted bytes that the socket does not take stay here. Then the last byte is reported as unsent: so the caller
+        calls again with that byte and all that follow, and the kept bytes are sent first.
         """
         tls = self._tls
         if tls is None or self.is_stepping:
@@ -240,14 +242,14 @@ class TlsSocket:
         return sent
 
     def shutdown(self, how: int) -> None:
-        """End one direction, with a word to the peer: what it has sent can still be read. Raises OSError."""
+        """Shut down one direction, and tell the peer; what it has sent can still be read. Raise OSError if that fails."""
         if self.is_stepping or (self._tls is None and not self._has_failed):
             raise ConnectionError
         self._say_the_end()
         self._plain.shutdown(how)
 
     def close(self) -> None:
-        """Close it, with a word to the peer. A step on another thread comes to its end first."""
+        """Close, and tell the peer. A step on another thread finishes first."""
         if self.is_stepping:
             self._is_to_be_closed = True
             return
@@ -261,13 +263,13 @@ class TlsSocket:
             self._flush_quietly()
 
     def abandon(self) -> None:
-        """Close a copy of the process's own: the peer notices nothing."""
+        """Close this process's copy of the socket after a fork. The peer notices nothing."""
         self._plain.close()
 
     # --- encrypted bytes
 
     def _flush(self) -> bool:
-        """Send what is encrypted; whether all of it is sent. Raises OSError."""
+        """Send the encrypted bytes; return whether all are sent. Raise OSError if the connection fails."""
         while True:
             unsent = self._unsent
             if unsent is None:
@@ -286,9 +288,9 @@ class TlsSocket:
             self._flush()
 
     def _feed(self, most: int, room: int = 0) -> int:
-        """Give OpenSSL whole records, so many at most; return how many, 0 at the peer's end. Raises BlockingIOError, OSError.
+        """Hand OpenSSL at most `most` whole records; return how many, 0 at the peer's end. Raise BlockingIOError, OSError.
 
-        Where there is `room` for more bytes, more are taken from the system.
+        A larger `room` for decrypted bytes makes one call read more from the socket.
         """
         while not self._record_end(self._position):
             more = self._plain.recv(min(max(room, READ_BYTES), READ_AT_MOST))
@@ -307,13 +309,15 @@ class TlsSocket:
         return count
 
     def _record_end(self, start: int) -> int:
-        """Return where the record ends that begins there, 0 where it has not come yet. What is none ends with all that came."""
+        """Return the end of the record at `start`, 0 if it is incomplete. Bytes that are no record end where the received
+        bytes end.
+        """
         come = self._come
         if len(come) - start < _HEADER:
             return 0
         length = come[start + 3] << 8 | come[start + 4]
         if not 20 <= come[start] <= 24 or come[start + 1] != 3 or length > _MAX_LENGTH:
-            return len(come)  # OpenSSL says what is wrong with it.
+            return len(come)  # OpenSSL reports what is wrong.
         end = start + _HEADER + length
         return end if end <= len(come) else 0
 
