@@ -73,7 +73,7 @@ class ZookeeperConfigWriter:
         if self._protocol.is_at_least("0.10.1"):
             await self._session.create(CHANGE, _json({"version": 2, "entity_path": f"{kind}/{name}"}), is_sequence=True)
         elif key[0] == TOPIC_RESOURCE:
-            # The format that older brokers understand. It lacks brokers' properties: those brokers have no dynamic settings (KIP-226).
+            # For older brokers. Brokers' properties have no such form: older brokers lack dynamic settings (KIP-226).
             await self._session.create(CHANGE, _json({"version": 1, "entity_type": kind, "entity_name": name}), is_sequence=True)
 
 
