@@ -119,7 +119,7 @@ class SegmentToVerify(NamedTuple):
     """The last segment of a folder that was not closed."""
     interval_bytes: int
     time_map_dir: Path | None = None
-    """A folder of time maps, beside those beside the segments."""
+    """A folder with further time maps, besides those next to the segments."""
 
 
 # --- the first look
@@ -269,7 +269,7 @@ class SegmentToRebuild(NamedTuple):
     interval_bytes: int
     time_maps: bool = True
     missing_only: bool = False
-    """Files that exist stay as they are."""
+    """Leave existing files unchanged."""
 
     def target(self, suffix: str) -> Path:
         """Return where a file of the segment belongs."""

@@ -46,7 +46,7 @@ class TimeForm(enum.Enum):
 
 
 class TimeEntry(NamedTuple):
-    """An entry with what it is taken for."""
+    """An entry with its recognized form."""
 
     slot: int
     timestamp: int
@@ -183,7 +183,7 @@ class TimeFormSurvey:
 
 
 class CheckedTimes(NamedTuple):
-    """What was found."""
+    """The result of the check."""
 
     findings: list[Finding]
     forms: Counter[TimeForm]
@@ -198,7 +198,7 @@ def check_time_index(
     reader: TimeEntryReader,
     survey: TimeFormSurvey,
 ) -> CheckedTimes:
-    """Compare the entries of a file with a log."""
+    """Compare an index file's entries with a log."""
     true = [entry for entry in entries if survey.accepts(entry, reader)]
     chosen = [true[place] for place in longest_ascending([entry.timestamp for entry in true])]
     chosen = [
@@ -220,7 +220,7 @@ def check_time_index(
 def _reported(
     content: IndexContent, wrong: Sequence[TimeEntry], missing: Sequence[int], slot: int, table: BatchTable
 ) -> Iterator[Finding]:
-    """Yield what is wrong between two entries that are right: as many as are missing are wrong in their place."""
+    """Yield the faults between two correct entries: wrong entries count as replacements of missing ones."""
     expected = [_show(table, rise) for rise in missing]
     for number, entry in enumerate(wrong):
         found = show_time_entry(entry.timestamp, table.base_offset + entry.relative)

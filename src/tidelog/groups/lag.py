@@ -269,5 +269,5 @@ class PartitionLag:
         lag = self.lag
         if lag is None:
             return TimeToEnd(CatchUp.UNKNOWN)
-        # Offsets without a record for the group do not count as lag.
+        # Without a next record the group is at the end, whatever the lag counts.
         return time_to_end(0 if self.next_record is None else lag, self.group_per_second, self.topic_per_second)

@@ -58,5 +58,7 @@ def _signed(value: int) -> int:
 
 
 def partition_of(group: str, partitions: int) -> int:
-    """Return a group's partition of ``__consumer_offsets``: Java's hash of its name, modulo the number of partitions."""
+    """Return a group's partition of ``__consumer_offsets``: the absolute value of Java's hash of its name, modulo the number of
+    partitions.
+    """
     return abs(java_hash(group)) % partitions

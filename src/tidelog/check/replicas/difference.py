@@ -80,7 +80,7 @@ class Difference(NamedTuple):
         return f"{self.key.topic}-{self.key.partition}: {self.what}"
 
     def fields(self) -> dict[str, Any]:
-        """Return what scripts get."""
+        """Return the fields for `--json`."""
         return {
             "type": "difference",
             "kind": self.kind,

@@ -80,7 +80,7 @@ def verify_replicas(
     report.partitions = _look(directories, shared, threads)
     doubtful = [one.key for one in report.partitions if not one.is_equal]
     if doubtful and any(map(is_locked, directories)):
-        sleep(SETTLES_SECONDS)  # Its owner may have been in the middle of something.
+        sleep(SETTLES_SECONDS)  # The owner may have been in the middle of a change.
         settled = {one.key: one for one in _look(directories, doubtful, threads)}
         report.partitions = [settled.get(one.key, one) for one in report.partitions]
     return report
