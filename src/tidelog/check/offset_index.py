@@ -58,7 +58,7 @@ class OffsetEntry(NamedTuple):
     relative: int
     position: int
     form: Form | None
-    """None: it is wrong."""
+    """None if the entry is wrong."""
     batch: int
     """The batch to which it points; -1 if it does not point to the start of a batch."""
     last_batch: int

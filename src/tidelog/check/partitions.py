@@ -389,7 +389,7 @@ class PartitionRebuild:
             make_folder(out_dir)
 
     def take(self, rebuilt: RebuiltSegment) -> None:
-        """Take the next segment's outcome, and write its aborted transactions. Raises StorageError."""
+        """Take the next segment's outcome, and write its `.txnindex`. Raises StorageError."""
         task = self.tasks[self._taken]
         self._taken += 1
         if self._state is None:
