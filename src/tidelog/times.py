@@ -90,9 +90,11 @@ _MAX_TEXT = 100
 def parse_time(value: Time, clock: Clock, *, zone: str | None = None, start_ms: int | None = None) -> int:
     """Return the epoch milliseconds of a time given by a person or a program.
 
-    Args: value: the time, in a form listed in the module. clock: returns "now"; it is read only if the value is relative to it.
-        zone: the zone's name for a value without a zone. [default: TIDELOG_TZ, else UTC] start_ms: the start of the range that
-        ends at the value, for `+15m`.
+    Args:
+        value: the time, in a form listed in the module.
+        clock: returns "now"; it is read only if the value is relative to it.
+        zone: the zone's name for a value without a zone. [default: TIDELOG_TZ, else UTC]
+        start_ms: the start of the range that ends at the value, for `+15m`.
 
     Raises:
         InvalidArgumentError: not a time (with what is accepted), one before 1970, no such zone, or a local time that does

@@ -33,7 +33,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 def default_zone() -> tzinfo | None:
     """Return the zone named by the environment variable TIDELOG_TZ, None (UTC) if it is not set.
 
-    Raises: InvalidArgumentError: it does not name a zone.
+    Raises:
+        InvalidArgumentError: it does not name a zone.
     """
     name = os.environ.get(VARIABLE, "").strip()
     if not name:
@@ -47,7 +48,8 @@ def default_zone() -> tzinfo | None:
 def find_zone(name: str) -> tzinfo:
     """Return a zone by its name, ignoring case.
 
-    Raises: InvalidArgumentError: there is no such zone; the message names similar ones.
+    Raises:
+        InvalidArgumentError: there is no such zone; the message names similar ones.
     """
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 

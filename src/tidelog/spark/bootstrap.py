@@ -202,12 +202,16 @@ def take_cut(
 ) -> Cut:
     """Take a cut of topics in a data folder or on brokers, with the start of their history from `start` on.
 
-    Args: source: a data folder, or brokers as comma-separated `host:port`. topics: their names. start: the first time of the
-        history, in any form that `tidelog.times` accepts: epoch ms, `datetime`, a text such as `2013-07-10` or `-3d`. None: all.
-        clock: returns `now`; by default the system clock. config: Kafka client properties for the brokers. They are not saved
-        with the cut.
+    Args:
+        source: a data folder, or brokers as comma-separated `host:port`.
+        topics: their names.
+        start: the first time of the history, in any form that `tidelog.times` accepts: epoch ms, `datetime`, a text such as
+            `2013-07-10` or `-3d`. None: all.
+        clock: returns `now`; by default the system clock.
+        config: Kafka client properties for the brokers. They are not saved with the cut.
 
-    Raises: InvalidArgumentError, UnknownTopicOrPartitionError, BrokerUnreachableError, BrokerError
+    Raises:
+        InvalidArgumentError, UnknownTopicOrPartitionError, BrokerUnreachableError, BrokerError
         UnsupportedForMessageFormatError: a time was given, but a folder's records have no timestamps.
     """
     names = [topics] if isinstance(topics, str) else list(dict.fromkeys(topics))
