@@ -79,8 +79,7 @@ _COLUMNS = (
 
 
 def check_time_map(path: Path, log: ReadOnlyFile, base_offset: int, end_position: int) -> list[Finding] | None:
-    """Compare a time map with the log, whose batches end at `end_position`. Return None without a time map. Raises StorageError.
-    """
+    """Compare a time map with a log whose batches end at `end_position`. Return None without a time map. Raises StorageError."""
     try:
         time_map = read_time_map(path)
         if time_map is None:

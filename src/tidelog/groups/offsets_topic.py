@@ -20,8 +20,7 @@ _unpack_lanes = Struct(f">{_LANES}Q").unpack
 
 
 def java_hash(text: str) -> int:
-    """Return Java's `String.hashCode` over UTF-16 code units, signed; 0 for -2^31, whose absolute value Java cannot represent.
-    """
+    """Return Java's `String.hashCode` over UTF-16 code units, signed; 0 for -2^31, whose absolute value Java cannot represent."""
     return _remembered(text) if len(text) <= MAX_CACHED else _signed(_hash_by_rows(text.encode("utf-16-be", "surrogatepass")))
 
 

@@ -45,8 +45,7 @@ Described = dict[tuple[str, bool, bool], MetadataResponseTopic]
 
 
 class ClusterTopics(Topics):
-    """The topics of a cluster. Only the controllers change them, so requests that change topics are forwarded, or refused here.
-    """
+    """The topics of a cluster. Only the controllers change them: such requests are forwarded, or refused here."""
 
     def __init__(self, plane: MetadataPlane, brokers: ClusterBrokers) -> None:
         self._plane = plane

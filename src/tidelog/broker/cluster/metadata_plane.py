@@ -75,8 +75,7 @@ class MetadataPlane(Protocol):
         """Whether a broker may be added to an ISR: alive, not shutting down, and registered in that epoch (-1: any)."""
 
     def endpoint(self, broker_id: int, listener_name: str | None = None) -> tuple[str, int] | None:
-        """Return a broker's host and port for a listener, by default the inter-broker listener; None if it is unknown or fenced.
-        """
+        """Return a broker's host and port for a listener (default: inter-broker); None if the broker is unknown or fenced."""
 
     async def call(self, request: Message, *, timeout_s: float | None = None) -> Any:
         """Send a request to the active controller and return its response; retry through elections until the deadline.

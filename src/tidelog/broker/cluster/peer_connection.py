@@ -149,8 +149,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.close(BrokerUnreachableError(f"connection lost: {reason}{self._guess()}", path=self.place))
 
     def _guess(self) -> str:
-        """Return a hint at what the port may expect, if it closed the connection before any response, or after ApiVersions only.
-        """
+        """Return a hint at what a port expects that closed the connection before any response, or after ApiVersions only."""
         tls = self._config.tls
         # Without ApiVersions, the peer may close on the first request because it requires SASL or does not know the version.
         or_sasl = "" if self._first is ApiVersionsResponse else " or SASL, or be older than inter.broker.protocol.version"

@@ -177,8 +177,7 @@ class BrokerLifecycle:
             self._wake.clear()
 
     async def shut_down_controlled(self, timeout_s: float) -> bool:
-        """Ask the controller to move the leaders to other brokers and to complete the shutdown. Return whether it did so in time.
-        """
+        """Ask the controller to move the leaders away and to complete the shutdown. Return whether it did so in time."""
         if self.state not in (BrokerState.RECOVERY, BrokerState.RUNNING) or self.broker_epoch < 0:
             return False
         self._move(BrokerState.PENDING_CONTROLLED_SHUTDOWN)

@@ -1,5 +1,4 @@
-"""Channels to controllers, by address. Each user has separate channels, so that a long request (a Fetch) does not hold up others.
-"""
+"""Channels to controllers, by address: each user has separate channels, so a long request (a Fetch) does not block others."""
 
 from __future__ import annotations
 

@@ -216,8 +216,7 @@ class KraftPlane:
         return broker_epoch in (-1, broker.broker_epoch)
 
     def endpoint(self, broker_id: int, listener_name: str | None = None) -> tuple[str, int] | None:
-        """Return a broker's host and port for a listener, by default the inter-broker listener; None if it is unknown or fenced.
-        """
+        """Return a broker's host and port for a listener (default: inter-broker); None if the broker is unknown or fenced."""
         broker = self.image.brokers.get(broker_id)
         if broker is None or broker.fenced:
             return None

@@ -84,8 +84,7 @@ class MetadataLoader:
             await self._publish(delta)
 
     async def load_snapshot(self, path: Path) -> None:
-        """Replace the image's state by a snapshot's, and publish the differences. Raises what `apply` raises, and StorageError.
-        """
+        """Replace the image's state by a snapshot's and publish the changes. Raises what `apply` raises, and StorageError."""
         image, is_whole, at, timestamp = MetadataImage(), False, 0, NO_TIMESTAMP
         self._until = perf_counter() + SLICE_S
         with ReadOnlyFile(path, fallbacks=()) as file:
