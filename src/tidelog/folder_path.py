@@ -1,10 +1,10 @@
-"""The path of a folder, from what people call an address.
+"""Converts a folder's address, a path or a `file:` URL, to a path.
 
 | address | is |
 |---|---|
 | `/backup/kafka`, `logs`, `./host:9092` | a path |
-| `file:///backup/kafka`, `file:/backup/kafka` | the same path; `%20` and the like are read as in URLs |
-| `s3://bucket/x`, `hdfs://…`, and any other scheme | refused, unless a folder of that name is there |
+| `file:///backup/kafka`, `file:/backup/kafka` | the same path; percent-encoding such as `%20` is decoded |
+| `s3://bucket/x`, `hdfs://…`, and any other scheme | refused, unless a folder of that name exists |
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tidelog.errors import InvalidArgumentError
 
 UNDERSTOOD = "a data folder (a path, or file:///path), or brokers (host:port)"
 
-# A path that went through `Path` has one slash left.
+# `Path` collapses the two slashes of a URL into one.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _FILE = re.compile(r"file:(?://(?:localhost)?(?=/))?(?=/(?!/))", re.IGNORECASE)
 
 
 def folder_path(address: str | os.PathLike[str], expected: str = UNDERSTOOD) -> Path:
-    """Return the path of a folder, which need not exist. Raises InvalidArgumentError for an address with another scheme."""
+    """Return the path for a folder's address; the folder need not exist. Raises InvalidArgumentError for another scheme."""
     text = os.fspath(address)
     match = _SCHEME.match(text)
     if match is None or Path(text).exists():
@@ -31,6 +31,6 @@ def folder_path(address: str | os.PathLike[str], expected: str = UNDERSTOOD) -> 
     local = _FILE.match(text)
     if local is None:
         raise InvalidArgumentError(f"addresses with {match[1]}:// are not understood", found=text, expected=expected)
-    from urllib.parse import unquote  # Takes a few milliseconds.
+    from urllib.parse import unquote  # Imported here because the import takes a few milliseconds.
 
     return Path(unquote(text[local.end() :]))

@@ -1,4 +1,4 @@
-"""Which name was probably meant: for errors about a name that is not known."""
+"""Suggests similar names for errors about an unknown name."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from itertools import islice
 
 MOST_COMPARED = 10_000
-"""A cluster may have more topics; comparing so many takes a good tenth of a second."""
+"""The most names that are compared, which takes a good tenth of a second; a cluster may have more topics."""
 
 _SEPARATORS = str.maketrans("_-", "..")
 
 
 def did_you_mean(name: str, known: Iterable[str], *, most: int = 1) -> str:
-    """Return ` (did you mean …?)` with up to `most` of the known names, the nearest first; nothing if none is close.
+    """Return ` (did you mean …?)` with up to `most` known names, the nearest first; an empty string if none is close.
 
     Case and separators (`.`, `-`, `_`) are ignored.
     """
-    from difflib import get_close_matches  # For an error's text only.
+    from difflib import get_close_matches  # Needed only for an error message.
 
     forms: dict[str, list[str]] = {}
     for one in islice(known, MOST_COMPARED):
@@ -34,5 +34,5 @@ def _listed(names: list[str]) -> str:
 
 
 def near_topics(name: str, topics: Iterable[str]) -> str:
-    """Return `did_you_mean` of topics: internal ones only for a name that begins as theirs do."""
+    """Return `did_you_mean` for topics. Internal topics are suggested only for a name that starts like theirs."""
     return did_you_mean(name, (one for one in topics if name.startswith("__") or not one.startswith("__")), most=3)

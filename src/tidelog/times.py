@@ -1,4 +1,4 @@
-"""Times as people write them, and the epoch milliseconds that Kafka stores.
+"""Converts times between people's notation and the epoch milliseconds that Kafka stores.
 
 What `parse_time` accepts::
 
@@ -16,16 +16,15 @@ What `parse_time` accepts::
     now+15m                                 that long after now
     +15m                                    that long after the start of the range, where there is one
 
-A time without offset or zone is in the zone that the caller names, else in that of the environment variable TIDELOG_TZ,
-else in UTC. Python callers may also pass an `int` (epoch milliseconds), a `datetime` or a `date`; naive ones are in that
-zone, too.
+A time without offset or zone is in the zone given by the caller, else in that of the environment variable TIDELOG_TZ, else in
+UTC. Python callers may also pass an `int` (epoch milliseconds), a `datetime` or a `date`; naive ones are in that zone, too.
 
 Invariants: a parsed time is a non-negative int64, because Kafka reserves negative values for its special targets and for "no
-timestamp"; anything finer than a millisecond is floored; `parse_time(format_time(ms)) == ms` for each such value. The calendar is
-computed here and not by `datetime`, whose years end at 9999: a log may hold microseconds stored as milliseconds, which must be
-displayed without an error. Zones are `tidelog.zones`.
+timestamp"; fractions of a millisecond are rounded down; `parse_time(format_time(ms)) == ms` for each such value. The calendar is
+computed here and not by `datetime`, which ends at the year 9999: a log may contain microseconds stored as milliseconds, which
+must be displayed without an error. `tidelog.zones` handles zones.
 
-Any layer may import this. It reads no clock of its own.
+Any layer may import this. It reads no clock by itself.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ MAX_TIME_MS = 2**63 - 1
 """The latest time that a record can carry, 292278994-08-17."""
 
 LIKELY_MS = range(10**11, 10**14)
-"""Numbers that are plainly milliseconds: March 1973 to the year 5138."""
+"""Numbers that are obviously milliseconds: March 1973 to the year 5138."""
 
 _SECOND_MS = 1_000
 _MINUTE_MS = 60 * _SECOND_MS
@@ -84,17 +83,17 @@ _INTEGER = re.compile(r"-?\d+", re.ASCII)
 _MAX_DATETIME_MS = 253_402_214_400_000
 """The start of the last day that `datetime` supports, in UTC."""
 
-# Longer texts are not times, and Python raises its own error for thousands of digits.
+# Longer texts are not times, and Python raises ValueError for integers with thousands of digits.
 _MAX_TEXT = 100
 
 
 def parse_time(value: Time, clock: Clock, *, zone: str | None = None, start_ms: int | None = None) -> int:
-    """Return epoch milliseconds for a time as a person or a program writes it.
+    """Return the epoch milliseconds of a time given by a person or a program.
 
     Args:
-        value: the time, see the module.
-        clock: gives "now"; it is read only if the value is relative to it.
-        zone: the name of the zone of a value without one. [default: that of TIDELOG_TZ, else UTC]
+        value: the time, in a form listed in the module.
+        clock: returns "now"; it is read only if the value is relative to it.
+        zone: the zone's name for a value without a zone. [default: TIDELOG_TZ, else UTC]
         start_ms: the start of the range that ends at the value, for `+15m`.
 
     Raises:
@@ -106,7 +105,7 @@ def parse_time(value: Time, clock: Clock, *, zone: str | None = None, start_ms: 
     if isinstance(value, str):
         return _parse_text(value, clock, zone, start_ms)
     if isinstance(value, int):
-        # Python raises its own error when it prints a number of thousands of digits.
+        # Python raises ValueError when it prints a number with thousands of digits.
         return _checked(value, str(value) if value.bit_length() <= 64 else "a number of more than 64 bits")
     return _checked(_from_date(value, zone), str(value))
 
@@ -114,7 +113,7 @@ def parse_time(value: Time, clock: Clock, *, zone: str | None = None, start_ms: 
 def format_time(time_ms: int) -> str:
     """Return an instant in epoch milliseconds as ISO 8601 in UTC, always with three decimals.
 
-    A year beyond 9999 is written with a plus sign and one before 0 with a minus sign, as ISO 8601 expands years.
+    Years after 9999 get a plus sign and years before 0 a minus sign (ISO 8601 expanded years).
     """
     days, rest_ms = divmod(time_ms, _DAY_MS)
     year, month, day = _date_of_days(days)
@@ -126,13 +125,13 @@ def format_time(time_ms: int) -> str:
 
 
 def is_after_start(text: str) -> bool:
-    """Return whether a time is relative to the start of its range, as `+15m` is."""
+    """Return whether a time is relative to the start of its range, like `+15m`."""
     match = _RELATIVE.fullmatch(text.strip()) if len(text) <= _MAX_TEXT else None
     return match is not None and match["sign"] == "+" and not match["now"] and bool(match["span"])
 
 
 def format_local(time_ms: int, zone: str | None = None) -> str | None:
-    """Return an instant as people in a zone read it, with its offset and the zone's name; None where the zone is UTC.
+    """Return an instant as local time in a zone, with its offset and the zone's name; None if the zone is UTC.
 
     `zone` is as in `parse_time`. Raises InvalidArgumentError.
     """
@@ -143,14 +142,14 @@ def format_local(time_ms: int, zone: str | None = None) -> str | None:
 
 
 def show_timestamp(timestamp: int) -> str:
-    """Return a timestamp of a record or an index for a message: as ISO 8601 and as the number that is stored."""
+    """Return a record's or an index entry's timestamp for a message: in ISO 8601 and as the stored number."""
     return f"{format_time(timestamp)} ({timestamp})" if timestamp >= 0 else f"no time ({timestamp})"
 
 
 def doubtful_unit(number: int) -> str | None:
-    """Return a warning for a number that is read as epoch milliseconds but is more likely in another unit; else None.
+    """Return a warning for a number that is parsed as epoch milliseconds but is more likely in another unit; else None.
 
-    Numbers of up to 8 digits are no recent time in any unit, and get no warning.
+    Numbers of up to 8 digits are not a recent time in any unit and get no warning.
     """
     if number < 10**8 or number in LIKELY_MS:
         return None
@@ -161,7 +160,7 @@ def doubtful_unit(number: int) -> str | None:
 
 
 def parse_duration(text: str) -> int:
-    """Return the milliseconds of a duration: ``7d``, ``1h30m``, ``45s``, or digits alone, which are milliseconds.
+    """Return a duration in milliseconds: ``7d``, ``1h30m``, ``45s``, or digits alone, which are milliseconds.
 
     Raises InvalidArgumentError for anything else, and for a duration beyond an int64.
     """
@@ -232,13 +231,13 @@ def _from_local(match: re.Match[str], text: str, clock: Clock, default: str | No
 
 
 def _named_zone(name: str | None) -> tzinfo | None:
-    """Return the zone of that name, or the default one; None for UTC, whose years do not end."""
+    """Return the zone of that name, or the default zone; None for UTC, which has no limit of years."""
     zone = zones.default_zone() if name is None else zones.find_zone(name)
     return None if zone is UTC else zone
 
 
 def _local_day(now_ms: int, zone: tzinfo | None, offset_ms: int) -> int:
-    """Return which day it is in a zone: days since 1970-01-01."""
+    """Return the current day in a zone, in days since 1970-01-01."""
     if zone is not None:
         today = zones.local_time(now_ms, zone)
         return _days_of_date(today.year, today.month, today.day)
@@ -287,7 +286,7 @@ def _from_date(value: date, default: str | None) -> int:
         return zones.instant(local, zone, str(value), is_start_of_day=moment is None)
     if moment is None:
         return days_ms
-    # Integers throughout: datetime.timestamp() goes through a float, and would take a naive time as local.
+    # Integers only: datetime.timestamp() uses a float and treats a naive time as local.
     time_of_day_us = ((moment.hour * 60 + moment.minute) * 60 + moment.second) * 1_000_000 + moment.microsecond
     if offset is not None:
         time_of_day_us -= (offset.days * 86_400 + offset.seconds) * 1_000_000 + offset.microseconds
@@ -310,14 +309,14 @@ def _days_in_month(year: int, month: int) -> int:
     return 29 if month == 2 and _is_leap(year) else _DAYS_IN_MONTH[month - 1]
 
 
-# The calendar below starts its years in March, so that the leap day is a year's last day and the month lengths repeat evenly (153
+# The calendar below starts its years in March, so that the leap day ends a year and the month lengths repeat evenly (153
 # days in five months). Any 400 years have 146097 days.
 _DAYS_IN_400_YEARS = 146_097
 _MARCH_0000_TO_1970 = 719_468
 
 
 def _days_of_date(year: int, month: int, day: int) -> int:
-    """Days from 1970-01-01 to a date of the proleptic Gregorian calendar."""
+    """Return the days from 1970-01-01 to a date of the proleptic Gregorian calendar."""
     march_month = (month - 3) % 12
     march_year = year - (1 if month <= 2 else 0)
     era, year_of_era = divmod(march_year, 400)
@@ -327,7 +326,7 @@ def _days_of_date(year: int, month: int, day: int) -> int:
 
 
 def _date_of_days(days: int) -> tuple[int, int, int]:
-    """The date (year, month, day) that many days after 1970-01-01."""
+    """Return the date (year, month, day) that is a number of days after 1970-01-01."""
     era, day_of_era = divmod(days + _MARCH_0000_TO_1970, _DAYS_IN_400_YEARS)
     # Every fourth year has a leap day, every hundredth does not, every four hundredth does.
     year_of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365

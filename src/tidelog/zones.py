@@ -1,9 +1,9 @@
 """Time zones by name, and the instant of a local time in one.
 
-A zone is an IANA name (`Europe/Berlin`, in any case), or `UTC`. The rules come from the system's time zone database, or from
-the package `tzdata` where a system has none.
+A zone is an IANA name (`Europe/Berlin`, in any case), or `UTC`. The rules come from the system's time zone database, or from the
+package `tzdata` if the system has none.
 
-Local times are irregular where clocks change:
+Local times are irregular when clocks change:
 
 | local time | instant |
 |---|---|
@@ -12,7 +12,7 @@ Local times are irregular where clocks change:
 | never occurs, because clocks go forward | none: the error says so |
 | the start of a day | always one: the first instant of that day |
 
-`tidelog.times` asks this only where a text or a setting names a zone: `zoneinfo` is imported then.
+`tidelog.times` imports this, and thereby `zoneinfo`, only if a text or a setting names a zone.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from tidelog.errors import InvalidArgumentError
 from tidelog.near_names import did_you_mean
 
 VARIABLE = "TIDELOG_TZ"
-"""The environment variable that names the zone of times that have none."""
+"""The environment variable with the zone of times without a zone."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 def default_zone() -> tzinfo | None:
-    """Return the zone that the environment variable TIDELOG_TZ names; None, which is UTC, without one.
+    """Return the zone named by the environment variable TIDELOG_TZ, None (UTC) if it is not set.
 
     Raises:
-        InvalidArgumentError: it names no zone.
+        InvalidArgumentError: it does not name a zone.
     """
     name = os.environ.get(VARIABLE, "").strip()
     if not name:
@@ -46,10 +46,10 @@ def default_zone() -> tzinfo | None:
 
 
 def find_zone(name: str) -> tzinfo:
-    """Return the zone of that name, in whatever case it is written.
+    """Return a zone by its name, ignoring case.
 
     Raises:
-        InvalidArgumentError: there is none; the message names similar ones.
+        InvalidArgumentError: there is no such zone; the message names similar ones.
     """
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
@@ -74,7 +74,7 @@ def zone_name(zone: tzinfo) -> str:
 
 
 def local_time(time_ms: int, zone: tzinfo) -> datetime:
-    """Return the local time of an instant, to the millisecond. Raises InvalidArgumentError beyond the year 9999."""
+    """Return the local time of an instant, to the millisecond. Raises InvalidArgumentError after the year 9999."""
     try:
         return (_EPOCH + time_ms * _MILLISECOND).astimezone(zone)
     except (OverflowError, ValueError):
@@ -90,7 +90,7 @@ def instant(local: datetime, zone: tzinfo, text: str, *, is_start_of_day: bool) 
     first, second = local.replace(tzinfo=zone), local.replace(tzinfo=zone, fold=1)
     try:
         before, after = first.utcoffset() or timedelta(), second.utcoffset() or timedelta()
-        # A local time that clocks skip reads, with the offset from before the change, as the moment that they jump to.
+        # A skipped local time, read with the offset from before the change, is the moment to which the clocks jump.
         time_ms = (local - before - _EPOCH.replace(tzinfo=None)) // _MILLISECOND
         if before == after or is_start_of_day:
             return time_ms

@@ -1,20 +1,20 @@
-"""`make interop` and `make interop-all`: tests against real software. A test that got no answer is run once more.
+"""`make interop` and `make interop-all`: runs the tests against real software. A test that got no answer is rerun once.
 
     python -m tests.interop [--all] [pytest's arguments]
 
-Without `--all` the tests marked `thorough` are left out. Such a test repeats for another release, mode, or seed what another test
-here checks, or checks what a cheaper test checks too, and it has found nothing in a long time. Its mark says which.
+Without `--all` the tests marked `thorough` are left out. Such a test repeats another test for another release, mode or seed, or
+checks the same as a cheaper test, and it has found nothing in a long time. Its mark says which.
 
 | a test ends with | |
 |---|---|
 | a wrong answer (a failed assertion, no error where one was expected) | it has failed |
-| no answer (a timeout, a process or a query that died) | it is reported, and run once more, alone, in at most `AT_MOST` files |
+| no answer (a timeout, a dead process or query) | it is reported and rerun once, alone, in at most `AT_MOST` files |
 
-Eight workers share the tests, file by file (see `tests/conftest.py`): a test mostly waits, for a session that ends, a broker
-that starts, a client that asks again. Six workers left a third of two cores' time unused. `-n 0` runs the tests in turn.
-The first run on a machine also makes the class archive of Spark's JVMs (see `tests/spark_classes.py`).
+Eight workers share the tests, file by file (see `tests/conftest.py`): a test mostly waits for sessions to expire, brokers to
+start, or clients to retry. Six workers left a third of two cores idle. `-n 0` runs the tests one by one. The first run on a
+machine also creates the class archive for Spark's JVMs (see `tests/spark_classes.py`).
 
-A test that passes when it is run again has still failed once: find out why. Many a fault of ours was found like that.
+A test that passes in the rerun has still failed once: find out why. This has uncovered many of our bugs.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ SETTINGS = ("-q", "-o", "faulthandler_timeout=900")
 
 
 class Failures:
-    """Listens to the reports of all workers: what failed, and whether it answered."""
+    """Collects the workers' reports: the failed tests, and whether they got an answer."""
 
     def __init__(self) -> None:
         self.tests: list[str] = []
         self.are_answers = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note a failed test. Skips are none."""
+        """Record a failed test. Skipped tests do not count."""
         if not report.failed:
             return
         self.are_answers |= getattr(report, "is_answer", False)
@@ -55,18 +55,18 @@ class Failures:
 
 
 class SparkClasses:
-    """Has the JVMs of Spark share their classes: pytest is there by then, and imports Tidelog in its own way."""
+    """Makes Spark's JVMs share their classes. A plugin, because pytest imports Tidelog in its own way."""
 
     def __init__(self) -> None:
         self._making = ExitStack()
 
     def pytest_configure(self) -> None:
-        """Begin, before there are workers."""
+        """Start before the workers do."""
         spark_classes.share()
         self._making.enter_context(spark_classes.being_made())
 
     def pytest_unconfigure(self) -> None:
-        """Let what is being made come to its end."""
+        """Wait for an archive that is being created."""
         self._making.close()
 
 
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
     asked = [argument for argument in arguments if argument != ALL]
     settings = (*SETTINGS, "-m", which, "-n", WORKERS, "-p", "tests.interop.answers")
     status = pytest.main([*settings, *(asked or FOLDERS)], plugins=[failures, SparkClasses()])
-    # What the tests of a file share fails for all of them.
+    # A failing shared fixture fails all tests of its file.
     files = [list(tests) for _, tests in groupby(sorted(failures.tests), key=lambda test: test.split("::")[0])]
     if status != pytest.ExitCode.TESTS_FAILED or failures.are_answers or not 0 < len(files) <= AT_MOST:
         return status

@@ -1,8 +1,8 @@
-"""What a program does on a cluster whose executors have nothing but the package; run by test_cluster under spark-submit.
+"""A program for a cluster whose executors have only the package; test_cluster runs it under spark-submit.
 
     spark-submit --master ... cluster_program.py DATA TOPIC BOOTSTRAP TARGET CHECKPOINT SPOOL OUT
 
-`OUT` holds what it saw, as JSON. Nothing of the tests is imported: executors have none of it.
+It writes its results to `OUT` as JSON. It imports nothing from the tests, which executors do not have.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def text(value: bytearray | None) -> str | None:
 
 
 def where(_: Iterable[int]) -> Iterator[tuple[str, str]]:
-    """On an executor: which Python, which Tidelog."""
+    """Return an executor's Python and Tidelog."""
     import tidelog
 
     yield sys.executable, str(tidelog.__file__)

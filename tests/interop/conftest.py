@@ -1,4 +1,4 @@
-"""Brokers that the tests share. A test that stops a shared broker starts it again."""
+"""Brokers shared by the tests. A test that stops a shared broker must start it again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.interop.spark_program import SparkProgram
 from tests.kafka import Kafka391, why_not
 
 
-@pytest.hookimpl(tryfirst=True)  # before `-m` takes some of them away
+@pytest.hookimpl(tryfirst=True)  # before `-m` deselects some of them
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Each test of this folder needs real Kafka."""
     for item in items:
@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip where Java or Maven is missing. From a hook, not a fixture: the summary then says so in one line for all."""
+    """Skip if Java or Maven is missing. A hook and not a fixture, so that the summary has one line for all tests."""
     reason = why_not()
     if reason is not None and "interop" in item.path.parts:
         pytest.skip(reason)
@@ -30,7 +30,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka391]:
-    """A broker of Apache Kafka 3.9.1 with quick background work."""
+    """An Apache Kafka 3.9.1 broker with short intervals for background work."""
     properties = {
         "log.initial.task.delay.ms": "100",
         "replica.high.watermark.checkpoint.interval.ms": "200",
@@ -42,6 +42,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka391]:
 
 @pytest.fixture(scope="session")
 def spark_program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkProgram]:
-    """A Spark driver in a process of its own, with Spark's Kafka connector."""
+    """A Spark driver in its own process, with Spark's Kafka connector."""
     with SparkProgram(tmp_path_factory.mktemp("spark")) as program:
         yield program

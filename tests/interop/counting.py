@@ -1,8 +1,9 @@
-"""Counts into a topic by transactions, its position in a group: each number is committed once, however often it is killed.
+"""Counts into a topic in transactions and keeps its position in a group: each number is committed once, however often it is
+killed.
 
     python -m tests.interop.counting BOOTSTRAP MORE
 
-writes a line with the position after each commit, and ends when it is `MORE` beyond where it began.
+prints the position after each commit, and ends after `MORE` numbers.
 """
 
 from __future__ import annotations

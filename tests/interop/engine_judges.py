@@ -1,6 +1,6 @@
-"""What is said about folders that went between Tidelog and Kafka: by DumpLogSegments, by Tidelog's own check, by a comparison.
+"""Checks folders passed between Tidelog and Kafka with DumpLogSegments, Tidelog's own check, and a comparison.
 
-`engine_rounds` asks, `test_engine_folders` judges.
+`engine_rounds` calls these checks, `test_engine_folders` asserts on the results.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tidelog.storage.scheduler import Scheduler
 
 
 class Judgement(NamedTuple):
-    """What the tools say about a folder that was closed cleanly."""
+    """The tools' findings about a cleanly closed folder."""
 
     complaints: list[str]
-    """DumpLogSegments' lines about faults."""
+    """The lines of DumpLogSegments that report faults."""
     sound_indexes: int
     indexes: int
     faults: list[str]
-    """What Tidelog finds wrong or missing in the indexes."""
+    """Tidelog's findings about wrong or missing index entries."""
 
 
 def judge(data: Path) -> Judgement:
@@ -51,7 +51,7 @@ def judge(data: Path) -> Judgement:
 
 
 def verify(data: Path) -> list[str]:
-    """Have Tidelog look for entries that are wrong or missing, in the topics that were written here."""
+    """Check the indexes of the topics written here for wrong or missing entries."""
     found = []
     folder = tidelog.LogDir(data)
     options = VerifyOptions(interval_bytes=int(BASE["index.interval.bytes"]))
@@ -64,7 +64,7 @@ def verify(data: Path) -> list[str]:
 
 
 def recover(data: Path, topics: Mapping[str, Topic]) -> dict[str, dict[str, object]]:
-    """Have Tidelog recover these topics of a folder, configured as they are in Kafka; return what it has made of them."""
+    """Let Tidelog recover these topics, configured as in Kafka, and return the result."""
     recovery_points = read_offset_checkpoint(data / names.RECOVERY_POINT_CHECKPOINT)
     log_start_offsets = read_offset_checkpoint(data / names.LOG_START_OFFSET_CHECKPOINT)
     clock, found = SystemClock(), {}
@@ -86,7 +86,7 @@ def recover(data: Path, topics: Mapping[str, Topic]) -> dict[str, dict[str, obje
 
 
 def contents(folder: Path) -> dict[str, object]:
-    """Return what recovery has made of a folder, comparable: preallocated ends cut, snapshots as sets of entries."""
+    """Return a recovered folder's content in comparable form: without preallocated ends, snapshots as sets of entries."""
     found: dict[str, object] = {}
     for path in folder.iterdir():
         if path.suffix in (names.LOG_SUFFIX, names.TXN_INDEX_SUFFIX):

@@ -1,15 +1,15 @@
-"""One data folder between Tidelog and a broker, each going on where the other has ended, cleanly or not.
+"""Passes one data folder back and forth between Tidelog and a Kafka broker, after clean and unclean shutdowns.
 
-| round | who | begins with | ends |
+| round | writer | starts with | ends |
 |---|---|---|---|
 | `first` | Kafka | topics that the engine has written and closed cleanly | cleanly |
-| `second` | Tidelog | what Kafka has appended | as a kill ends it |
-| `third` | Kafka | that, and topics of an engine that was killed | killed while it writes |
-| `fourth` | Tidelog | what the killed Kafka has left | cleanly |
+| `second` | Tidelog | the folder with Kafka's appends | as by a kill |
+| `third` | Kafka | that, and topics of a killed engine | killed while it writes |
+| `fourth` | Tidelog | the folder of the killed Kafka | cleanly |
 | `fifth` | Kafka | that | cleanly |
 
-Whoever takes the folder looks at all topics, then appends to them, then looks again. Topics get into Kafka by its own admin
-client; then the engine's files take the place of its empty ones, and the topic's id is written into partition.metadata.
+Each writer reads all topics, appends to them, and reads them again. Kafka's admin client creates the topics; then the engine's
+files replace Kafka's empty ones, and the topic's id is written to partition.metadata.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class RecentTopic(LiveTopic):
 
 @dataclass
 class Round:
-    """What one of them found in the folder, and what it was like when it had appended."""
+    """What a writer read from the folder before and after its appends."""
 
     found: dict[str, Seen] = field(default_factory=dict)
     left: dict[str, Seen] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Round:
 
 
 class Rounds:
-    """The folder, the broker, and what was seen of them: `play` plays all rounds."""
+    """The folder, the broker, and their observations: `play` runs all rounds."""
 
     def __init__(self, root: Path, release: str) -> None:
         self.root = root
@@ -112,7 +112,7 @@ class Rounds:
 
     @property
     def printed(self) -> str:
-        """What the broker has said."""
+        """The broker's log output."""
         return (self.broker.folder / "broker.out").read_text()
 
     def play(self) -> None:
@@ -178,7 +178,7 @@ class Rounds:
         self.busy_found = this.found.pop(KILLED + BUSY).rows[UNCOMMITTED]
         self._append_by_kafka(this, "third")
         this.left = serve(broker, asked)
-        # One request at a time: of the batches of a producer whose broker was killed, the next one knows the last for sure.
+        # One request at a time, so that the last batch of a producer is known after its broker was killed.
         settings = {"compression_type": "lz4", "max_in_flight": 1, "message_timeout_ms": 0}
         with Writer(broker, self.live, 0.005, **settings):
             wait_acknowledged(self.live, 1000)
@@ -214,7 +214,7 @@ class Rounds:
     def _append_by_kafka(self, this: Round, word: str) -> None:
         """Append with a plain and an idempotent producer, and in transactions of which one is aborted."""
         config = {"bootstrap.servers": self.broker.bootstrap, "batch.num.messages": 5, "linger.ms": 1, "log_level": 0}
-        plain = KafkaProducer(config | {"compression.type": "gzip", "max.in.flight": 1})  # in order, if one is sent again
+        plain = KafkaProducer(config | {"compression.type": "gzip", "max.in.flight": 1})  # keeps the order after a retry
         idempotent = KafkaProducer(config | {"enable.idempotence": True, "compression.type": "none"})
         for kind, producer in (("plain", plain), ("idempotent", idempotent)):
             for topic in this.found:
@@ -230,9 +230,9 @@ class Rounds:
                 if topic.endswith("transactions"):
                     self._produce(this, transactional, topic, f"{word} {end.__name__}", 3)
                     ends[topic] += 4
-            flush(transactional)  # What is not sent yet, an abortion forgets.
+            flush(transactional)  # An abort drops what is not sent yet.
             end(PATIENCE_S)
-        # Markers are written a moment after the coordinator has said yes.
+        # Markers are written a moment after the coordinator's response.
         latest = {topic: OffsetSpec.latest() for topic in this.found}  # type: ignore[no-untyped-call]
         wanted = {(topic, (end, -1)) for topic, end in ends.items()}
         try:
@@ -307,7 +307,7 @@ class Rounds:
     # --- compaction
 
     def _compact_by_kafka(self) -> None:
-        """Have Kafka's cleaner go on where the engine's has stopped, on topics that the engine has compacted before."""
+        """Let Kafka's cleaner continue after the engine's, on topics that the engine has compacted before."""
         topics = [topic for topic in self.fifth.left if topic.endswith("compacted")]
         producer = KafkaProducer({"bootstrap.servers": self.broker.bootstrap, "batch.num.messages": 5, "log_level": 0})
         for topic in topics:
@@ -350,7 +350,7 @@ class Rounds:
 
 
 def put_under(broker: Kafka391 | Kafka241, source: Path, topics: Iterable[str]) -> None:
-    """Give the files of these topics to the stopped broker, under the ids that it knows, with their checkpoints."""
+    """Move the files of these topics, with their checkpoints, to the stopped broker under its topic ids."""
     for topic in topics:
         folder = broker.partition_folder(topic)
         topic_id = read_topic_id(folder / names.PARTITION_METADATA)

@@ -1,4 +1,4 @@
-"""Topics that Tidelog's engine writes: whatever an engine can leave in a folder for Kafka to find.
+"""Topics written by Tidelog's engine, with everything that it can leave in a folder for Kafka.
 
 | for Kafka | topics |
 |---|---|
@@ -6,7 +6,7 @@
 |       | what retention leaves, compaction, preallocation, truncation, gaps, segments rolled by time, logs without records |
 | 2.4.1 | v0 and v1 with every codec that they know, sent as they are and as v2; all three in one log; v2 with producers |
 
-Timestamps begin an hour ago: Kafka forgets producers of another day. `engine_writer` writes them.
+Timestamps start an hour ago, because Kafka expires producers after a day. `engine_writer` writes the topics.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FORMATS = {0: "0.9.0", 1: "0.10.2", 2: "2.4"}
 
 
 class Sent(NamedTuple):
-    """The last batch of an idempotent producer: its bytes as they were sent, where it lies, what comes next."""
+    """The last batch of an idempotent producer: its sent bytes, its place, and the next sequence number."""
 
     producer: Producer
     records: int
@@ -50,7 +50,7 @@ class Sent(NamedTuple):
 
 
 class Filler:
-    """Appends to one log. Time goes on by nothing to a second a record, one in six is late, a few are early."""
+    """Appends to one log. Timestamps advance by up to a second per record; one in six is late, a few are early."""
 
     def __init__(self, log: PartitionLog, clock: ManualClock, ids: ProducerIds, begin_ms: int) -> None:
         self.log = log
@@ -303,7 +303,7 @@ def _topics_241() -> dict[str, Topic]:
         "v1-preallocated": _topic(_messages(1, Codec.NONE), message_format_version=FORMATS[1], preallocate="true"),
         "v0-just-rolled": _topic(_rolled_messages, message_format_version=FORMATS[0]),
         "v0-empty": _topic(lambda _: None, message_format_version=FORMATS[0]),
-        # On purpose, and here as well: compaction leaves segments without a record.
+        # Deliberate in Kafka, and the same here: compaction leaves segments without a record.
         "v1-compacted": _topic(
             _compacted_messages,
             {"min.cleanable.dirty.ratio": "1.0"},
@@ -352,7 +352,7 @@ def _compacted_messages(filler: Filler) -> None:
 
 
 def _migrated(filler: Filler) -> None:
-    """The format is raised twice, in the middle of segments; gaps and all."""
+    """The format is raised twice, in the middle of segments, with offset gaps."""
     config = filler.log.config
     for magic in (0, 1):
         filler.log.update_config(replace(config, message_format_version=FORMATS[magic]))

@@ -1,6 +1,6 @@
-"""An engine that writes the topics of `engine_topics` and ends, or goes on until it is killed.
+"""An engine that writes the topics of `engine_topics` and then ends, or continues until it is killed.
 
-As a program it writes a folder and then appends to one topic more, telling of each append, until somebody kills it.
+As a program it writes a folder, then appends to one more topic and prints each append until it is killed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidelog.storage.log_manager import LogManager
 from tidelog.storage.producers.producer_ids import ProducerIds
 
 BUSY = "busy"
-"""The topic that a writer is killed over."""
+"""The topic to which a writer appends when it is killed."""
 APPENDS_BEFORE_KILL = 200
 
 
@@ -52,7 +52,7 @@ class KilledWriter:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def kill(self) -> tuple[Written, dict[int, int]]:
-        """Kill it when it has appended enough; return what it wrote before, and what it acknowledged of `BUSY`."""
+        """Kill it after enough appends. Return what it wrote before, and its acknowledged appends to `BUSY`."""
         with self._process as process:
             assert process.stdout is not None
             lines = []
@@ -85,7 +85,7 @@ def write_topics(manager: LogManager, clock: ManualClock, chosen: dict[str, Topi
         if filler.sent is not None:
             written.sent[name] = filler.sent
         if turn == len(chosen) // 2:
-            # A crash is recovered from where these were flushed, and from the start of the others.
+            # Recovery after a crash starts at the flushed offset of these, and at the start of the others.
             manager.tick()
             manager.checkpoint_recovery_points()
             manager.checkpoint_high_watermarks()

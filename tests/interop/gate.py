@@ -1,4 +1,4 @@
-"""Which cases of a test `make interop` runs; `make interop-all` runs all of them (see `tests/interop/__main__.py`)."""
+"""Selects the cases of a test that `make interop` runs; `make interop-all` runs all (see `tests/interop/__main__.py`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COLLECTED: pytest.StashKey[dict[str, set[bool]]] = pytest.StashKey()
 
 
 def first_of(first: Any, *others: Any, why: str) -> list[Any]:
-    """Return the cases of a parameter: the first one for `make interop`, the others `thorough`. A tuple is one case."""
+    """Return a parameter's cases: the first for `make interop`, the others marked `thorough`. A tuple is one case."""
     return [first, *(pytest.param(*_values(case), marks=pytest.mark.thorough(why)) for case in others)]
 
 

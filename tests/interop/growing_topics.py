@@ -1,7 +1,8 @@
-"""Topics that grow while streams read them, and what a plain consumer (librdkafka) says is in them.
+"""Topics that grow while streams read them, and their content according to a plain consumer (librdkafka).
 
-Records come in random batches of random codecs, times out of order, some in transactions: committed, aborted, left open for
-a while. `settle` waits until the folder's checkpoint says as much as the broker: a stream from the folder ends there.
+Records come in random batches with random codecs and unordered timestamps, some in transactions that are committed, aborted, or
+left open for a while. `settle` waits until the folder's checkpoint has the broker's high watermarks, where a stream from the
+folder ends.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Seen(NamedTuple):
 
 
 class GrowingTopics:
-    """Topics of one broker, by chance and growing."""
+    """Random, growing topics of one broker."""
 
     def __init__(self, bootstrap: str, data: Path, seed: int) -> None:
         self.bootstrap = bootstrap
@@ -70,7 +71,7 @@ class GrowingTopics:
         wait_for_leaders(admin, {topic: self.partitions[topic]})
 
     def grow(self, count: int, topics: list[str] | None = None) -> None:
-        """Add about so many records, spread by chance over all partitions."""
+        """Add about this many records, spread randomly over all partitions."""
         keys = [(topic, p) for topic in topics or self.partitions for p in range(self.partitions[topic])]
         while count > 0:
             topic, partition = self.chance.choice(keys)
@@ -81,7 +82,7 @@ class GrowingTopics:
             produce(self.bootstrap, topic, rows, partition, batch_records=batch_records, compression_type=codec)
 
     def transact(self, topic: str, count: int, end: str) -> None:
-        """Add records in a transaction that ends as said: commit, abort, or open until `commit_open`."""
+        """Add records in a transaction that is committed, aborted, or left open until `commit_open`."""
         name = f"{topic}-{self.chance.getrandbits(60)}"
         config = {
             "bootstrap.servers": self.bootstrap,
@@ -109,7 +110,7 @@ class GrowingTopics:
             wait_until_ended(self.bootstrap, name)
 
     def settle(self) -> None:
-        """Wait until the folder says of its ends what the broker says."""
+        """Wait until the folder's checkpoints have the broker's log ends."""
 
         def settled() -> bool:
             marks = LogDir(self.data).high_watermarks
@@ -125,7 +126,7 @@ class GrowingTopics:
         return {(key.topic, key.partition): found.result(PATIENCE_S).offset for key, found in asked.items()}
 
     def rows(self, topic: str, *, isolation: str = "read_uncommitted") -> list[Seen]:
-        """Return what a consumer is given, in order of partition and offset."""
+        """Return the records that a consumer receives, ordered by partition and offset."""
         return [
             Seen(topic, partition, row.offset, row.timestamp, row.timestamp_type - 1, row.key, row.value, row.headers)
             for partition in range(self.partitions[topic])
@@ -145,7 +146,7 @@ class GrowingTopics:
 
 
 def seen(sink: Path) -> list[Seen]:
-    """Return what a stream has written, batch by batch, in order of topic, partition and offset within each."""
+    """Return a stream's output batch by batch, each ordered by topic, partition and offset."""
     return [row for table in written(sink).values() for row in seen_rows(table)]
 
 

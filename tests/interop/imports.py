@@ -1,7 +1,7 @@
-"""Topics that `tidelog import` wrote, and how they are put under a broker of Kafka's own.
+"""Topics written by `tidelog import`, and their installation under a Kafka broker.
 
-A topic that its admin client has created gets the imported partitions' files instead of its empty segment;
-`partition.metadata` stays, for it carries the topic's id.
+The admin client creates a topic, whose empty segment is replaced by the imported partitions' files. `partition.metadata` stays,
+because it contains the topic's id.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = 1_600_000_000_000
 
 @dataclass(frozen=True)
 class Imported:
-    """One import: what it was given and how its topic is configured."""
+    """One import: its input, and its topic's configuration."""
 
     topic: str
     codec: str
@@ -45,7 +45,7 @@ class Imported:
         }
 
     def write(self, data_dir: Path, source: Path) -> None:
-        """Make the source file and run `tidelog import` on it."""
+        """Create the source file and run `tidelog import` on it."""
         pq.write_table(self.table(), source)
         options: dict[str, object] = {
             "timestamp": "at",
@@ -60,7 +60,9 @@ class Imported:
         run_import(data_dir, self.topic, source, options)
 
     def table(self) -> pa.Table:
-        """Return the rows. Time goes on by up to a second a row, one in six is late, a few early; some keys, values are null."""
+        """Return the rows. Timestamps advance by up to a second per row; one in six is late, a few are early. Some keys and
+        values are null.
+        """
         chance = random.Random(self.topic)
         clock_ms = T
         times, keys, values = [], [], []
@@ -85,7 +87,7 @@ class Imported:
 SMALL = {"rows": 4000, "partitions": 2, "segment_bytes": 32_768, "index_interval_bytes": 512, "batch_bytes": 2048}
 IMPORTS = [
     *(Imported(f"imported-{codec}", codec, **SMALL) for codec in ("none", "gzip", "snappy", "lz4", "zstd")),
-    # As it comes: Kafka's index interval and batch size, more than one segment.
+    # Defaults: Kafka's index interval and batch size, more than one segment.
     Imported(
         "imported-plain", "none", rows=60_000, partitions=1, segment_bytes=1 << 20, index_interval_bytes=4096, batch_bytes=16_384
     ),
@@ -95,7 +97,7 @@ IMPORTS = [
 
 
 def run_import(data_dir: Path, topic: str, source: Path, options: dict[str, object]) -> None:
-    """Run the command; it must succeed."""
+    """Run the command and check that it succeeds."""
     command = [sys.executable, "-m", "tidelog", "import", str(data_dir), topic, str(source)]
     command += [text for name, value in options.items() for text in (f"--{name}", str(value))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE_S)

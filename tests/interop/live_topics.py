@@ -1,8 +1,8 @@
-"""Topics that a broker changes while they are read, and what is true about them at each moment.
+"""Topics that a broker changes while they are read, and the facts that hold at each moment.
 
-Record n of a topic is the same in every run (`LiveTopic.row`), and offset n holds record n: one idempotent producer writes
-them in order. So each read can be judged by arithmetic, from three numbers: how far the broker had acknowledged before the
-read began, where the log started after it ended, and (for a compacted topic) what was still there much later.
+Record n of a topic is the same in every run (`LiveTopic.row`), and offset n holds record n: one idempotent producer writes them
+in order. Each read can therefore be checked by arithmetic from three facts: the last acknowledged offset before the read, the log
+start after it, and (for a compacted topic) the records still present much later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SEGMENT_BYTES = 16_384
 
 SETTINGS: dict[str, dict[str, str]] = {
     "grows": {},
-    # Deleted at once, and deleted after a time as `.deleted`: both ways in which a file goes.
+    # Both ways of deleting a file: at once, and later as `.deleted`.
     "shrinks": {"retention.bytes": "150000", "file.delete.delay.ms": "0"},
     "shrinks-later": {"retention.bytes": "150000", "file.delete.delay.ms": "500"},
     "compacts": {
@@ -46,7 +46,7 @@ BROKER = {
 
 
 class LiveTopic:
-    """One topic of one partition: its records by arithmetic, and how much of them is acknowledged."""
+    """A topic with one partition: its computed records, and the number of acknowledged ones."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -57,21 +57,21 @@ class LiveTopic:
         """Its broker was killed under an unanswered request: what is sent from then on Kafka and librdkafka may store twice."""
 
     def timestamp(self, n: int) -> int:
-        """Time goes on by 10 ms a record; one in thirteen is up to 20 s late."""
+        """Timestamps advance by 10 ms per record; one in thirteen is up to 20 s late."""
         late = (n * 7919 % 20_000) if n % 13 == 5 else 0
         return T + n * 10 - late
 
     def key(self, n: int) -> bytes:
-        """A few keys that come again and again, and every tenth record one that never does: it survives compaction."""
+        """A few recurring keys, and a unique key for every tenth record, which survives compaction."""
         return b"only-%d" % n if n % 10 == 0 else b"key-%d" % (n * n % 40)
 
     def row(self, n: int) -> Row:
-        """Record n as a reader must see it."""
+        """Return record n as a reader must see it."""
         headers = (("n", b"%d" % n), ("none", None)) if n % 3 == 0 else ()
         return Row(n, self.timestamp(n), 1, self.key(n), b"%s %d " % (self.name.encode(), n) + b"x" * (n % 90), headers)
 
     def produce(self, producer: Producer, count: int) -> None:
-        """Hand the next records to `producer`."""
+        """Send the next records with `producer`."""
         end = time.monotonic() + PATIENCE_S
         for n in range(self.produced, self.produced + count):
             while not self._is_taken(producer, self.row(n)):
@@ -106,7 +106,7 @@ class LiveTopic:
         return next((n for n in range(start, end) if self.timestamp(n) >= target), None)
 
     def log_start(self, broker: Kafka391) -> int:
-        """Return where the log starts now. The broker takes a segment's files away a moment before it says so."""
+        """Return the current log start. The broker removes a segment's files a moment before it reports the new start."""
         place = TopicPartition(self.name, 0)
         earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
         answered: int = broker.admin.list_offsets({place: earliest}, request_timeout=PATIENCE_S)[place].result(PATIENCE_S).offset
@@ -114,7 +114,7 @@ class LiveTopic:
 
 
 class Writer:
-    """A thread that produces to all the topics until it is left; batches of one to thirty records, no two rounds alike."""
+    """A thread that produces to all topics until the context ends, in varying batches of one to thirty records."""
 
     def __init__(self, broker: Kafka391, topics: Sequence[LiveTopic], rounds_s: float = 0.02, **settings: object) -> None:
         config: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""A mirror without Spark, in a process of its own that a test kills: it follows, and says each round on stdout.
+"""A mirror without Spark, in its own process, which a test kills. It follows the source and prints each round on stdout.
 
 python -m tests.interop.mirror_program SOURCE TARGET FOLDER TOPIC CHUNK_BYTES
 """

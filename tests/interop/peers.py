@@ -1,4 +1,4 @@
-"""What real clients are pointed at: Tidelog, in a process of its own; by wish Apache Kafka, which judges the tests themselves.
+"""The broker under test for real clients: Tidelog in its own process, or optionally Apache Kafka, to check the tests themselves.
 
 TIDELOG_CLIENTS_AGAINST=2.4.1 .venv/bin/python -m pytest tests/interop/test_real_clients.py
 """
@@ -23,7 +23,7 @@ _STARTED = "bootstrap.servers="
 
 
 class Peer(Protocol):
-    """A broker that serves."""
+    """A running broker."""
 
     data: Path
 
@@ -45,7 +45,7 @@ class Tidelog:
 
 @contextmanager
 def served(folder: Path, properties: Mapping[str, str] | None = None) -> Iterator[Peer]:
-    """A broker with its data in `folder/data`, where something may be already; Tidelog, or the Kafka that was asked for.
+    """A broker with its data in `folder/data`, which may already contain data: Tidelog, or the selected Kafka.
 
     Properties are a broker's, by Kafka's names. Records stay, however old they are.
     """

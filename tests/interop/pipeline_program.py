@@ -1,4 +1,4 @@
-"""A Spark driver with streaming queries, in a session of its own, that a test may kill at any moment.
+"""A Spark driver with streaming queries, in its own process session, which a test may kill at any moment.
 
     python -m tests.interop.pipeline_program SPEC.json
 
@@ -7,11 +7,11 @@
 | line | |
 |---|---|
 | `query NAME` | a query runs, and has done its first micro-batch |
-| `started` | all queries do |
+| `started` | all queries run |
 | `batch NAME NUMBER` | a micro-batch is done |
-| `starved NAME` | Spark waited in vain for a Python to start, the machine was too busy: the query is started again |
+| `starved NAME` | a Python worker did not start in time on a busy machine: the query is restarted |
 | `failed NAME` | a query has failed: the program ends with status 1, its error is on stderr |
-| `drained` | with `drain`: everything that was there at the start is copied; the program ends with status 0 |
+| `drained` | with `drain`: everything present at the start is copied; the program ends with status 0 |
 
 `Driver` is the test's side.
 """
@@ -54,12 +54,12 @@ class Query:
 
 
 class Driver(Program):
-    """The program, and all that it starts. `expect("started")` waits for it."""
+    """The program and its child processes. `expect("started")` waits for it."""
 
     def __init__(self, folder: Path, queries: Sequence[Query], *, drain: bool = False) -> None:
         spec = folder / "queries.json"
         spec.write_text(json.dumps({"queries": [asdict(query) for query in queries], "drain": drain, "folder": str(folder)}))
-        # Java and Python's workers are of its session, and nothing else is.
+        # Its session contains Java, the Python workers, and nothing else.
         super().__init__(["setsid", sys.executable, "-m", "tests.interop.pipeline_program", str(spec)], folder / "driver.err")
         self.session = self.process.pid
 
@@ -93,7 +93,7 @@ def main(spec: str) -> int:
     from tests.interop.spark_connector import start_session
 
     asked = json.loads(Path(spec).read_text())
-    # What Spark prints is no news.
+    # Spark's own output is ignored.
     news = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     os.environ["SPARK_LOCAL_DIRS"] = str(Path(asked["folder"], "local"))

@@ -1,4 +1,4 @@
-"""A replay without Spark, in a process of its own that a test kills: each step is a line on stdout.
+"""A replay without Spark, in its own process, which a test kills. It prints each step on stdout.
 
 python -m tests.interop.replay_program SOURCE TOPIC TARGET TARGET_TOPIC FROM_MS TO_MS FOLDER CHUNK_BYTES
 """

@@ -1,4 +1,4 @@
-"""A scan's rows in the shape in which the broker's client gives them, so that the two can be compared."""
+"""A scan's rows in the form of the broker's client, so that the two can be compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Spark driver that reads, streams and writes at a secured broker, and fails at it: a test searches what it leaves.
+"""A Spark driver that reads, streams and writes with a secured broker, and fails: a test searches its output for secrets.
 
 python -m tests.interop.secrets_program BROKER FOLDER < PASSWORD
 """

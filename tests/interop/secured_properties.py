@@ -2,11 +2,11 @@
 
 | listener | |
 |---|---|
-| PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL | each protocol as one expects it, with each mechanism |
-| MTLS, BOTH | want a client's certificate; BOTH a user of SASL's as well |
-| SIGNED | OAUTHBEARER alone, with tokens that an identity provider has signed |
-| SHORT | sessions of some seconds; OAUTHBEARER is not enabled |
-| ELSEWHERE, EXPIRED | certificates of another host, and of another day |
+| PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL | each protocol, with each mechanism |
+| MTLS, BOTH | require a client certificate; BOTH requires SASL as well |
+| SIGNED | only OAUTHBEARER, with tokens signed by an identity provider |
+| SHORT | sessions of a few seconds, without OAUTHBEARER |
+| ELSEWHERE, EXPIRED | a certificate for another host, and an expired one |
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MODULES = {
 
 
 def authority_of(folder: Path) -> Authority:
-    """Return an authority that has signed what the listeners show, and a client's certificate; beside it a strange one."""
+    """Return the CA that signed the listeners' certificates, with a client's certificate, and an unrelated CA."""
     authority = Authority(folder)
     authority.sign("broker", hosts=("localhost", "127.0.0.1"))
     authority.sign("client", subject="/O=Tides/CN=client")
@@ -55,7 +55,7 @@ def authority_of(folder: Path) -> Authority:
 
 
 def secured_properties(authority: Authority, ports: Mapping[str, int], controller_port: int) -> dict[str, str]:
-    """Return the properties; `ports` are those of all listeners, PLAINTEXT's too."""
+    """Return the properties; `ports` are those of all listeners, including PLAINTEXT."""
     clients = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
     protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **PROTOCOLS}
     properties = {

@@ -1,4 +1,4 @@
-"""What clients try at the listeners of `secured_properties`: what is right, and each way to be wrong, in one table."""
+"""The attempts of clients at the listeners of `secured_properties` in one table: valid ones, and each kind of invalid one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.patience import PATIENCE_S
 from tidelog.security.oauth_bearer import unsecured_token
 
 WAIT_S = 10
-"""So long a client waits that gets no answer."""
+"""How long (seconds) a client waits for an answer."""
 
 
 class Try(NamedTuple):
-    """A listener, and how it is used."""
+    """A listener and a way to use it."""
 
     listener: str
     protocol: str
@@ -36,7 +36,7 @@ class Try(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What is special, in a word."""
+        """A short name of what is special."""
         wrong = [
             "another-user" if self.user != BOB else "",
             "wrong-password" if self.password != PASSWORD else "",
@@ -60,7 +60,7 @@ TOKENS: Mapping[str, Mapping[str, object]] = {
     "old": {"iat": 1_000_000_000, "exp": 1_000_003_600},
     "strange-key": {},
 }
-"""What a token claims instead of what is right. An "unsecured" one is signed by nobody."""
+"""The wrong claims of a token. An "unsecured" token is unsigned."""
 
 PASSWORDS = MECHANISMS[:3]
 _SASL = ("SASL_PLAINTEXT", "SASL_SSL")

@@ -1,6 +1,6 @@
-"""What a topic of one partition serves, as its engine says and as a broker says: two of these must be equal.
+"""The content of a topic with one partition according to its engine and according to a broker: both must be equal.
 
-| | asked of the engine | asked of a broker |
+| | from the engine | from a broker |
 |---|---|---|
 | records | batch by batch from `PartitionLog.read`; a consumer's rule for aborted transactions | a consumer, which checks CRCs |
 | offsets | `fetch_offset_for_timestamp` | ListOffsets, either isolation |
@@ -30,7 +30,7 @@ ISOLATIONS = {UNCOMMITTED: FetchIsolation.HIGH_WATERMARK, COMMITTED: FetchIsolat
 TARGETS = 8
 
 Answer = tuple[int, int] | int
-"""Offset and timestamp, (-1, -1) for none; a refusal is Kafka's error code."""
+"""Offset and timestamp, (-1, -1) for none; Kafka's error code for an error."""
 NONE: Answer = (-1, -1)
 
 
@@ -53,7 +53,7 @@ class Seen(NamedTuple):
 
 
 def differences(ours: Mapping[str, Seen], theirs: Mapping[str, Seen]) -> list[str]:
-    """Return a line for each thing in which two looks at the same topics differ."""
+    """Return a line for each difference between two observations of the same topics."""
     found = [f"{topic}: on one side only" for topic in ours.keys() ^ theirs.keys()]
     for topic in sorted(ours.keys() & theirs.keys()):
         one, other = ours[topic], theirs[topic]
@@ -103,7 +103,7 @@ def see(log: PartitionLog, targets: Collection[int] = (), *, without: Collection
 
 
 def _rows(log: PartitionLog, isolation: FetchIsolation) -> Iterator[Row]:
-    """Read as a consumer does. What is aborted is reported with each read: transactions that have records in it."""
+    """Read like a consumer. Each read reports the aborted transactions with records in it."""
     offset, end = log.log_start_offset, log.watermarks.end_of(isolation).message_offset
     while offset < end:
         fetched = log.read(offset, 3000, isolation)

@@ -1,9 +1,9 @@
-"""What a Spark program does with Spark's own Kafka connector, by time; run by test_spark_connector in a process of its own.
+"""Uses Spark's own Kafka connector by time; test_spark_connector runs it in its own process.
 
     python -m tests.interop.spark_connector BOOTSTRAP SOURCE_TOPIC SINK_TOPIC FROM_MS TO_MS FOLDER
 
-`FOLDER/answers.json` holds what it saw: for each step the rows, as [partition, offset, timestamp in ms, timestampType, key,
-value, headers].
+It writes `FOLDER/answers.json` with the rows of each step as [partition, offset, timestamp in ms, timestampType, key, value,
+headers].
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main(bootstrap: str, source: str, sink: str, from_ms: str, to_ms: str, folde
         except PySparkException as error:
             answers["refused"] = str(error)
         answers["streamed"] = [stream(spark, options, sink, from_ms, folder)]
-        # More arrives; the same query goes on where it ended.
+        # More records arrive; the same query continues where it ended.
         append(read(endingTimestamp=from_ms), bootstrap, source)
         answers["streamed"].append(stream(spark, options, sink, from_ms, folder))
         answers["appended"] = rows(read())[len(answers["all"]) :]
@@ -60,7 +60,7 @@ def main(bootstrap: str, source: str, sink: str, from_ms: str, to_ms: str, folde
 
 
 def connector_settings() -> dict[str, str]:
-    """Return what a quiet session on the loopback address needs to have the connector beside our source."""
+    """Return the configuration for a quiet session on the loopback address with both the connector and our source."""
     classpath(CONNECTOR)
     return {
         "spark.jars": ",".join(str(jar) for jar in sorted((JARS / CONNECTOR).glob("*.jar"))),
@@ -76,7 +76,7 @@ def start_session() -> SparkSession:
     config = connector_settings() | {
         "spark.driver.memory": "512m",
         "spark.sql.shuffle.partitions": "1",
-        # It lives for seconds: compiled quickly rather than well.
+        # The JVM lives for seconds, so fast compilation matters more than optimized code.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     return session("connector", master="local[2]", config=config)
@@ -100,7 +100,7 @@ def rows(frame: DataFrame) -> list[list[Any]]:
 
 
 def stream(spark: SparkSession, options: dict[str, str], sink: str, from_ms: str, folder: str) -> int:
-    """Copy what is there from a time on into another topic; how many records that were."""
+    """Copy the existing records from a time on to another topic, and return their number."""
     frame = spark.readStream.format("kafka").options(**options, startingTimestamp=from_ms, maxOffsetsPerTrigger="120").load()
     write = frame.select("key", "value", "headers", "partition").writeStream.format("kafka")
     query = (
@@ -115,7 +115,7 @@ def stream(spark: SparkSession, options: dict[str, str], sink: str, from_ms: str
 
 
 def append(frame: DataFrame, bootstrap: str, topic: str) -> None:
-    """Write records to a topic once more, in a batch query."""
+    """Write records to a topic again, in a batch query."""
     write = frame.select("key", "value", "headers", "partition").write.format("kafka")
     write.option("kafka.bootstrap.servers", bootstrap).option("topic", topic).save()
 

@@ -1,12 +1,12 @@
-"""A Spark driver in a process of its own, with Spark's Kafka connector beside our source, that does what a test says it.
+"""A Spark driver in its own process, with Spark's Kafka connector and our source, that executes a test's requests.
 
     python -m tests.interop.spark_program
 
-One JSON document a line comes in on stdin, one answer a line goes out; requests overlap as far as threads that ask do. A test
-holds a `SparkProgram`: rows come back as Arrow tables, an error as its class and text. `kill()` ends driver and JVM at once,
-as a power cut would.
+Requests are lines of JSON on stdin, responses are lines on stdout; requests from several threads overlap. A test holds a
+`SparkProgram`: rows are returned as Arrow tables, an error as its class and text. `kill()` ends driver and JVM at once, like a
+power failure.
 
-| ask | answer |
+| request | response |
 |---|---|
 | `read` | a batch query's rows in a file, and its schema |
 | `write` | writes a batch query's rows without their topic and partition |
@@ -14,8 +14,8 @@ as a power cut would.
 | `progress` | what the query has done so far, its error where it failed |
 | `stop` | ends the query |
 
-A batch that is run again overwrites its file: what the folder holds at the end is what an idempotent sink would hold. Other rows
-than at first are an error.
+A repeated batch overwrites its file, so the folder finally contains what an idempotent sink would. If the rows differ from the
+first run, it is an error.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StarvedError(Exception):
 
 
 class SparkProgram:
-    """The test's side. Usable by several threads."""
+    """The test's side. Thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -133,13 +133,13 @@ class SparkProgram:
         self._ask("stop", name=name)
 
     def kill(self) -> None:
-        """Kill driver and JVM in the middle of whatever they do."""
+        """Kill driver and JVM at any point."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self._end()
 
     def close(self) -> None:
-        """End in order."""
+        """Shut down cleanly."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         try:
@@ -148,7 +148,7 @@ class SparkProgram:
             self.kill()
 
     def said(self) -> str:
-        """What the processes wrote to their stderr."""
+        """The processes' stderr."""
         return (self.folder / "spark.err").read_text(errors="replace")
 
     def __enter__(self) -> SparkProgram:
@@ -207,7 +207,7 @@ def read(path: Path) -> pa.Table:
 
 
 def written(sink: Path) -> dict[int, pa.Table]:
-    """Return what a stream has written, batch by batch."""
+    """Return a stream's output batch by batch."""
     return {int(path.stem): read(path) for path in sorted(sink.glob("*.arrow"), key=lambda path: int(path.stem))}
 
 
@@ -308,7 +308,7 @@ def write(table: pa.Table, path: Path) -> pa.Table | None:
 def main() -> None:
     from tests.interop.spark_connector import start_session
 
-    # What Spark prints is no answer.
+    # Spark's own output is not a response.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     Driver(start_session(), answers).serve(iter(sys.stdin.readline, ""))

@@ -1,4 +1,4 @@
-"""Real Apache Kafka for tests and benchmarks: jars by Maven, brokers on 127.0.0.1, their tools and clients.
+"""Real Apache Kafka for tests and benchmarks: jars from Maven, brokers on 127.0.0.1, their tools and clients.
 
     from tests.kafka import Kafka391, dump_log_segments
 
@@ -7,7 +7,7 @@
         ...
 
 `Kafka391` runs Apache Kafka 3.9.1 (KRaft, broker and controller in one process); `Kafka241` runs 2.4.1 beside its ZooKeeper.
-Nothing here is imported by `src/`. `why_not()` says in one sentence why Kafka cannot run on this machine, or None.
+Nothing here is imported by `src/`. `why_not()` returns the reason why Kafka cannot run on this machine, or None.
 """
 
 from tests.kafka.brokers import Kafka241, Kafka391

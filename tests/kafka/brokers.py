@@ -1,4 +1,4 @@
-"""Brokers of Apache Kafka, each in a folder of its own, reachable at 127.0.0.1 only.
+"""Apache Kafka brokers, each in its own folder, listening on 127.0.0.1 only.
 
     folder/data          Kafka's data folder (log.dirs)
     folder/*.properties  its configuration, written at each start
@@ -39,7 +39,7 @@ from tests.patience import PATIENCE_S
 
 ADMIN_TIMEOUT_S = 60
 
-# A broker that lives for seconds, with little heap, is ready sooner when the JVM compiles quickly rather than well.
+# A short-lived broker with a small heap starts sooner if the JVM compiles fast instead of optimizing.
 SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 LONG_LIVED = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:-UsePerfData")
 
@@ -62,12 +62,12 @@ BOOTSTRAP = "bootstrap.checkpoint"
 
 
 def random_id() -> str:
-    """Return a new id of a cluster or a folder, as Kafka writes them."""
+    """Return a new cluster or directory id in Kafka's form."""
     return base64.urlsafe_b64encode(random.randbytes(16)).decode().rstrip("=").replace("-", "A").replace("_", "B")
 
 
 class _Broker(abc.ABC):
-    """What both releases have in common."""
+    """The common part of both releases."""
 
     RELEASE = ""
 
@@ -107,7 +107,7 @@ class _Broker(abc.ABC):
 
     @abc.abstractmethod
     def start(self) -> None:
-        """Start and wait until each partition of each topic has its leader. The configuration is written afresh."""
+        """Write the configuration, start, and wait until each partition of each topic has a leader."""
 
     def _share_classes(self) -> None:
         """Keep the classes that a broker loads for all JVMs to come, once: a broker is started and stopped for that."""
@@ -118,13 +118,13 @@ class _Broker(abc.ABC):
                 options = ("-XX:+IgnoreUnrecognizedVMOptions", f"-XX:ArchiveClassesAtExit={path}", "-Xlog:disable")
                 with type(self)(Path(folder), java_options=(*SHORT_LIVED, *options)) as broker:
                     broker.create_topic("any")
-                path.touch()  # A Java before 13 leaves none.
+                path.touch()  # Java before 13 does not create one.
 
         if not any(option.startswith("-XX:ArchiveClassesAtExit") for option in self.java_options):
             made_once(archive.name, make)
 
     def stop(self) -> None:
-        """End cleanly: indexes trimmed, producer snapshots and checkpoints written."""
+        """Shut down cleanly: indexes are trimmed, producer snapshots and checkpoints are written."""
         self._admin = None
         if self.process is not None:
             self.process.stop()
@@ -132,7 +132,7 @@ class _Broker(abc.ABC):
             self.was_killed = False
 
     def kill(self) -> None:
-        """End as by a power cut."""
+        """Kill it, as by a power failure."""
         self._admin = None
         if self.process is not None:
             self.process.kill()
@@ -142,7 +142,7 @@ class _Broker(abc.ABC):
     @property
     def admin(self) -> AdminClient:
         if self._admin is None:
-            # `log_level` 0: a broker that is just starting is no news.
+            # `log_level` 0: do not log that a broker is still starting.
             self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "socket.timeout.ms": 10_000})
         return self._admin
 
@@ -153,14 +153,14 @@ class _Broker(abc.ABC):
         )
 
     def create_topics(self, configs: Mapping[str, Mapping[str, str]], partitions: int = 1) -> None:
-        """Create topics with these settings, all at once, and wait for their leaders."""
+        """Create topics with these settings in one request, and wait for their leaders."""
         wanted = [NewTopic(name, partitions, 1, config=dict(config)) for name, config in configs.items()]
         make_topics(self.bootstrap, wanted)
         self.topics |= dict.fromkeys(configs, partitions)
         wait_until(self._serves, f"the leaders of {', '.join(configs)}", ADMIN_TIMEOUT_S)
 
     def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
-        """Change settings of a topic; None gives one back to the broker's default. The others stay."""
+        """Change settings of a topic; None resets one to the broker's default. Other settings are unchanged."""
         entries = [
             ConfigEntry(key, value, incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET)
             for key, value in config.items()
@@ -247,7 +247,7 @@ class Kafka391(_Broker):
         self.process.wait_ready(self._serves)
 
     def _format(self, properties: Mapping[str, str]) -> None:
-        """Do what `kafka-storage.sh format` does: ids, and the first features as that tool has once written them here."""
+        """Format the folder like `kafka-storage.sh format`: the ids, and the initial features as recorded from that tool."""
 
         def make(path: Path) -> None:
             with tempfile.TemporaryDirectory(prefix="formatted-") as name:
@@ -334,7 +334,7 @@ class Kafka241(_Broker):
                 try:
                     told = answer.read()
                 except TimeoutError:
-                    return False  # A machine with much to do; it is asked again.
+                    return False  # The machine is busy: retry.
                 return b"SessionTracker" in told and b"/brokers/ids/0" not in told
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

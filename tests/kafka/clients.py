@@ -1,4 +1,4 @@
-"""What a client sees of a broker: records produced, records consumed, offsets for times. By librdkafka (confluent-kafka)."""
+"""A librdkafka client (confluent-kafka): produces records, consumes records, and looks up offsets by time."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def produce(
 
 
 def flush(producer: Producer) -> None:
-    """Wait until all that was handed to it is acknowledged, or refused."""
+    """Wait until all its messages are acknowledged or refused."""
     left = producer.flush(PATIENCE_S)
     if left:
         raise TimeoutError(f"{left} records have no answer after {PATIENCE_S} s")
@@ -107,7 +107,7 @@ def wait_until_ended(bootstrap: str, *transactional_ids: str) -> None:
 
 
 def create_topics(bootstrap: str, configs: Mapping[str, Mapping[str, str]], partitions: int = 1, replicas: int = 1) -> None:
-    """Create topics with these settings, and wait for their leaders."""
+    """Create topics with these settings and wait for their leaders."""
     make_topics(bootstrap, [NewTopic(name, partitions, replicas, config=dict(config)) for name, config in configs.items()])
     wait_for_leaders(AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}), dict.fromkeys(configs, partitions))
 
@@ -199,7 +199,7 @@ def commit_offsets(bootstrap: str, group: str, offsets: Iterable[TopicPartition]
 
 
 def alter_topic(bootstrap: str, topic: str, settings: Mapping[str, str]) -> None:
-    """Change settings of a topic; the others stay."""
+    """Change settings of a topic; other settings are unchanged."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()]
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)

@@ -1,7 +1,7 @@
-"""A cluster of Apache Kafka under KRaft: controllers that are nothing else, and brokers, each in a folder and a process.
+"""An Apache Kafka cluster under KRaft: dedicated controllers, and brokers, each in its own folder and process.
 
     with KafkaCluster(folder, controllers=3) as cluster:
-        broker = cluster.broker(1)          # one of Kafka's, started
+        broker = cluster.broker(1)          # a Kafka broker, started
         cluster.member_properties(2)        # what a broker of ours is started with
 
 Controllers have the ids 3000, 3001, ...; all listen on 127.0.0.1. Each node can be killed, paused and started again.
@@ -29,7 +29,7 @@ FIRST_CONTROLLER = 3000
 
 
 class KafkaNode:
-    """A controller or a broker of Kafka's."""
+    """A Kafka controller or broker."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class KafkaNode:
 
 
 class KafkaCluster:
-    """Controllers of Apache Kafka, and brokers of it where they are asked for. Leaving ends all of them."""
+    """Apache Kafka controllers, and brokers on request. Leaving the context stops all of them."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class KafkaCluster:
         return ",".join(one.bootstrap for one in self.brokers.values())
 
     def broker(self, node_id: int, properties: Mapping[str, str] | None = None) -> KafkaNode:
-        """Start a broker of Kafka's and return it."""
+        """Start a Kafka broker and return it."""
         port = free_port()
         folder = self.folder / f"broker-{node_id}"
         node = KafkaNode(
@@ -182,7 +182,7 @@ class KafkaCluster:
         return node
 
     def member_properties(self, node_id: int, port: int, data: Path) -> dict[str, str]:
-        """What a broker of this cluster is started with."""
+        """Return the properties of a broker in this cluster."""
         return {
             **self.common,
             "process.roles": "broker",
@@ -192,7 +192,7 @@ class KafkaCluster:
         }
 
     def format(self, data: Path, node_id: int, cluster_id: str | None = None) -> None:
-        """Do what Kafka's storage tool does; a folder that is formatted is left as it is."""
+        """Format the folder like Kafka's storage tool, unless it is formatted."""
         data.mkdir(parents=True, exist_ok=True)
         if (data / "meta.properties").exists():
             return
@@ -219,7 +219,7 @@ class KafkaCluster:
         return node
 
     def _bootstrap_checkpoint(self) -> Path:
-        """The first features, as the storage tool of this release has once written them."""
+        """The initial features, as recorded from the release's storage tool."""
 
         def make(path: Path) -> None:
             with tempfile.TemporaryDirectory(prefix="formatted-") as name:

@@ -39,7 +39,7 @@ CHECKPOINTS = (
 
 
 def main() -> None:
-    """Read the command line and do it."""
+    """Parse the command line and run."""
     parser = argparse.ArgumentParser(description="Make golden data again, through a real Kafka broker.")
     parser.add_argument("release", choices=("3.9.1", "2.4.1"))
     parser.add_argument("out", type=Path)

@@ -1,4 +1,4 @@
-"""What Kafka's brokers showed of the folders in `tests/golden`, as a client's rows."""
+"""The records that Kafka's brokers served from the folders in `tests/golden`, as a client's rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def log_folder(release: str) -> Path:
 
 
 def golden(release: str) -> dict[str, list[dict[str, Any]]]:
-    """Topic → partitions, as `tests/golden/README.md` says."""
+    """Topic → partitions, as in `tests/golden/README.md`."""
     topics: dict[str, list[dict[str, Any]]] = json.loads((log_folder(release).parent / "expected.json").read_text())["topics"]
     return topics
 

@@ -101,7 +101,7 @@ class Filler:
 
 
 def segment_logs(broker: Kafka391 | Kafka241, topic: str, partition: int = 0) -> list[Path]:
-    """Return the .log files of a partition, in order."""
+    """Return a partition's .log files in order."""
     return sorted(broker.partition_folder(topic, partition).glob("*.log"))
 
 

@@ -1,4 +1,4 @@
-"""Members of consumer groups, one face for client libraries of others: each polls on a thread of its own, as a program does.
+"""Members of consumer groups: one interface for several client libraries. Each member polls on its own thread, like a program.
 
 | class | library | assignors here | static members |
 |---|---|---|---|
@@ -19,8 +19,8 @@ A member commits what it has read when partitions are taken from it, and when `c
 | `rows` | what it read, in order: partition, offset, value |
 | `error` | what ended its thread |
 
-They are read under `changed`, a condition that is notified when one of them changes: `wait_for` does both.
-`on_thread` runs something with the library's consumer, on the thread that polls.
+Read them under `changed`, a condition that is notified on each change; `wait_for` does both. `on_thread` runs something with the
+library's consumer, on the thread that polls.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ with warnings.catch_warnings():
 
 POLL_S = 0.05
 HEARTBEAT_MS = 100
-"""How soon a member hears of a rebalance."""
+"""How soon (seconds) a member notices a rebalance."""
 
 
 class Place(NamedTuple):
@@ -64,7 +64,7 @@ class Place(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A record that a member was given."""
+    """A record that a member received."""
 
     place: Place
     offset: int

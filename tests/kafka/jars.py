@@ -23,7 +23,7 @@ FETCH_TIMEOUT_S = 900
 
 
 def why_not() -> str | None:
-    """Return why real Kafka cannot run here, as a sentence for people; None where it can."""
+    """Return a readable reason why real Kafka cannot run here, None if it can."""
     missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
     if not missing:
         return None
@@ -46,7 +46,7 @@ def classpath(release: str) -> str:
 
 
 def made_once(name: str, make: Callable[[Path], None]) -> Path:
-    """Return what `make` has left at a path beside the jars, in this process or in one before it."""
+    """Return what `make` created at a path next to the jars, in this or an earlier process."""
     path = JARS / name
     if not path.exists():
         JARS.mkdir(exist_ok=True)
@@ -59,7 +59,7 @@ def made_once(name: str, make: Callable[[Path], None]) -> Path:
 
 
 def class_archive(release: str) -> Path:
-    """Return where the classes that a broker of a release loads are kept for this machine's Java (class data sharing)."""
+    """Return the path of the class data sharing archive for a release's broker on this machine's Java."""
     classpath(release)  # Its mark says which jars the archive is of.
     java = Path(shutil.which("java") or "java").resolve()
     mark = hashlib.sha256(f"{java} {java.stat().st_mtime_ns} {(JARS / release / '.complete').stat().st_mtime_ns}".encode())

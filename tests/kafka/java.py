@@ -1,4 +1,5 @@
-"""Java processes: long ones (a broker) that are watched and stopped, short ones (a tool) that are run to their end.
+"""Java processes: long-running ones (a broker), which are monitored and stopped, and short ones (a tool), which run to
+completion.
 
 Every process that is started here is also ended here, by its own handle: by its context manager, else at the interpreter's exit,
 else (see `orphans`) when the interpreter has been killed.
@@ -36,13 +37,13 @@ _chance = random.SystemRandom()
 """Not of `random`: Hypothesis seeds that, and all processes would try the same ports in the same order."""
 
 _given: set[int] = set()
-"""Ports that have been given away: who has one may not listen on it yet."""
+"""Ports that were returned before; their users may not listen on them yet."""
 
 _LOG4J = Path(__file__).parent / "log4j.properties"
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on now, and that nobody was given before."""
+    """Return a port of 127.0.0.1 that is free and was not returned before."""
     for _ in range(200):
         port = _chance.choice(_PORTS)
         if port in _given:
@@ -55,7 +56,7 @@ def free_port() -> int:
 
 
 def is_listening(port: int) -> bool:
-    """Return whether something on 127.0.0.1 accepts connections at `port`."""
+    """Return whether a process accepts connections at `port` of 127.0.0.1."""
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
@@ -71,7 +72,7 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = STAR
 
 
 def end_input(process: subprocess.Popen[Any]) -> None:
-    """End a program that ends with its input; one that does not is killed, and subprocess.TimeoutExpired raised."""
+    """Stop a program by closing its input. If it does not end, kill it and raise subprocess.TimeoutExpired."""
     assert process.stdin is not None
     process.stdin.close()
     try:
@@ -135,9 +136,9 @@ def run_java(
     check: bool = True,
     stdin: str | None = None,
 ) -> str:
-    """Run a Java program to its end and return what it printed (both streams); RuntimeError where it fails and `check` is set.
+    """Run a Java program to completion and return its output (both streams). Raises RuntimeError if it fails and `check` is set.
 
-    `stdin` is what it finds on its standard input; by default nothing.
+    `stdin` is its standard input, empty by default.
     """
     options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *shared_classes(classpath)]
     command = java_command(classpath, main, arguments, heap_mb=heap_mb, options=options)
@@ -190,7 +191,7 @@ class JavaProcess:
             time.sleep(POLL_S)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """SIGTERM and wait: a clean end. A program that does not end in time is killed, and that is an error."""
+        """Send SIGTERM and wait for a clean exit. A program that does not exit in time is killed, which is an error."""
         if self.is_running():
             self.process.terminate()
             try:
@@ -201,7 +202,7 @@ class JavaProcess:
         self._ended()
 
     def kill(self) -> None:
-        """SIGKILL: an end as by a power cut, as far as the process can tell."""
+        """Send SIGKILL: like a power failure, as far as the process can tell."""
         if self.is_running():
             self.process.kill()
             self.process.wait(STOP_TIMEOUT_S)

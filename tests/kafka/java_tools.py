@@ -1,4 +1,4 @@
-"""Command-line tools of a Kafka release, many in one process: a JVM's start takes longer than most of them.
+"""Runs many command-line tools of a Kafka release in one process, because starting a JVM takes longer than most of them.
 
 with JavaTools("3.9.1") as tools:
     tools.run(CONSUMER_GROUPS, "--bootstrap-server", bootstrap, "--list")
@@ -25,7 +25,7 @@ CONSUMER_PERFORMANCE = "org.apache.kafka.tools.ConsumerPerformance"
 
 
 class Said(NamedTuple):
-    """What a tool printed, on both streams, and its exit status."""
+    """A tool's output on both streams, and its exit status."""
 
     status: int
     text: str

@@ -1,4 +1,4 @@
-"""Brokers of ours in a cluster of Apache Kafka's controllers: `tidelog serve`, a process each."""
+"""Tidelog brokers in a cluster with Apache Kafka's controllers: a `tidelog serve` process each."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class TidelogMember:
         self.output = self.folder / "serve.out"
         self.process: subprocess.Popen[bytes] | None = None
         self.program = ["-m", "tidelog"]
-        """What Python is called with, before the command."""
+        """Python's arguments before the command."""
         cluster.format(self.data, node_id, cluster_id)
         self.properties = {**cluster.member_properties(node_id, self.port, self.data), **(properties or {})}
 
     def begin(self) -> None:
-        """Start it, and wait for nothing."""
+        """Start it without waiting."""
         config = self.folder / "server.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in self.properties.items()))
         with self.output.open("ab") as output:
@@ -64,7 +64,7 @@ class TidelogMember:
         return self.output.read_text(errors="replace") if self.output.exists() else ""
 
     def wait_for(self, words: str) -> None:
-        """Wait until it has logged that."""
+        """Wait until it has logged a text."""
         wait_until(lambda: words in self.said() or self.is_over(), f"broker {self.node_id} to say {words!r}", PATIENCE_S)
         assert words in self.said(), self.said()
 

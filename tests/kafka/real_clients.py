@@ -1,4 +1,4 @@
-"""Client libraries of others, one face: each writes topics, reads them with assigned partitions, and asks for offsets by time.
+"""One interface for several client libraries: each writes topics, reads assigned partitions, and looks up offsets by time.
 
 | class | library | message format | zstd | lz4 in v0 |
 |---|---|---|---|---|
@@ -7,8 +7,8 @@
 | `AioKafka` | aiokafka | v2 | yes | no |
 | `java_clients.JavaClient` | Apache Kafka's own, of five releases | v2 from 0.11 on, else v1 | from 2.1 on | yes |
 
-The message format is the newest that it writes and reads: of a newer one the broker sends it older copies.
-None of them joins a group or commits. A topic has one partition here, if nothing else is said.
+The message format is the newest that the library supports: the broker down-converts newer ones. None of them joins a group or
+commits. A topic has one partition here, if nothing else is said.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Client libraries of others at secured listeners: each produces a record and consumes one, or says what is wrong.
+"""Client libraries at secured listeners: each produces and consumes a record, or reports an error.
 
 | name | |
 |---|---|
@@ -79,7 +79,7 @@ class SecuredUse:
     """The only one that is spoken, as Java writes it."""
     topic: str = "events"
     seconds: int = 30
-    """After so long without an answer a client gives up."""
+    """The seconds without an answer after which a client gives up."""
     works: bool = True
     """Whether it should."""
 

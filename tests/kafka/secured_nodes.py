@@ -1,4 +1,4 @@
-"""Properties of nodes whose cluster is secured inside: Kafka's and Tidelog's, under KRaft and under ZooKeeper.
+"""Properties of nodes in a cluster with secured inter-broker traffic: Kafka's and Tidelog's, under KRaft and ZooKeeper.
 
 Each has two listeners: PLAINTEXT for the test, and INSIDE for the others, by TLS with certificates on both sides, and PLAIN.
 """

@@ -1,4 +1,4 @@
-"""`tidelog` by a wall clock that a test sets, also while it runs:
+"""Runs `tidelog` with a wall clock that a test can set while it runs:
 
     python -m tests.kafka.shifted_clock FILE serve --config server.properties
 
@@ -18,25 +18,25 @@ SHIFT = Struct("<q")
 
 
 class ShiftedClock:
-    """What a test sets, in milliseconds."""
+    """The offset of the clock that a test sets, in milliseconds."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.set(0)
 
     def set(self, shift_ms: int) -> None:
-        """From now on the wall clock is so far ahead of the machine's (behind it, if negative)."""
+        """Set the wall clock ahead of the machine's clock (behind it, if negative)."""
         with self.path.open("r+b" if self.path.exists() else "wb") as file:
             file.write(SHIFT.pack(shift_ms))
 
     @property
     def arguments(self) -> list[str]:
-        """What Python is called with, in place of ``-m tidelog``."""
+        """Python's arguments in place of ``-m tidelog``."""
         return ["-m", "tests.kafka.shifted_clock", str(self.path)]
 
 
 def main(path: str, *arguments: str) -> None:
-    """Run the command by that clock."""
+    """Run the command with that clock."""
     with Path(path).open("rb") as file:
         shift = mmap.mmap(file.fileno(), SHIFT.size, access=mmap.ACCESS_READ)
     real_ns = time.time_ns

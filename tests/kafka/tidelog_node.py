@@ -40,7 +40,7 @@ class TidelogNode:
 
     @property
     def log(self) -> str:
-        """What the process has logged."""
+        """The process's log output."""
         return (self.folder / "tidelog.out").read_text(errors="replace")
 
     def start(self, *, waits: bool = True) -> None:

@@ -21,7 +21,7 @@ ROOT = "/kafka"
 
 
 class State(NamedTuple):
-    """Who leads a partition (-1: nobody), and who is in sync."""
+    """A partition's leader (-1: none) and in-sync replicas."""
 
     leader: int
     isr: list[int]
@@ -42,7 +42,7 @@ class ZookeeperAdmin:
         self._client.create(f"{self._root}/brokers/topics/{topic}", _json({"version": 1, "partitions": partitions}))
 
     def delete(self, topic: str) -> None:
-        """Have a topic deleted (delete.topic.enable)."""
+        """Delete a topic (delete.topic.enable)."""
         self._client.ensure_path(f"{self._root}/admin/delete_topics")
         self._client.create(f"{self._root}/admin/delete_topics/{topic}")
 
@@ -60,7 +60,7 @@ class ZookeeperAdmin:
             self._client.set(path, data)
 
     def reassign(self, topic: str, replicas: Sequence[int], partition: int = 0) -> None:
-        """Have other replicas, and wait until they are there."""
+        """Reassign a partition's replicas, and wait for completion."""
         path = f"{self._root}/admin/reassign_partitions"
         plan = {"version": 1, "partitions": [{"topic": topic, "partition": partition, "replicas": list(replicas)}]}
         wait_until(lambda: self._client.exists(path) is None, "the last reassignment", PATIENCE_S)
@@ -68,7 +68,7 @@ class ZookeeperAdmin:
         wait_until(lambda: self._client.exists(path) is None, "the reassignment", PATIENCE_S)
 
     def elect(self, topic: str, partition: int = 0) -> None:
-        """Have the first of the replicas lead."""
+        """Elect the preferred leader."""
         path = f"{self._root}/admin/preferred_replica_election"
         wanted = {"version": 1, "partitions": [{"topic": topic, "partition": partition}]}
         wait_until(lambda: self._client.exists(path) is None, "the last election", PATIENCE_S)
@@ -108,7 +108,7 @@ class ZookeeperAdmin:
         return self._client.exists(f"{self._root}/brokers/ids/{node_id}") is not None
 
     def controller(self) -> int:
-        """Return the broker that is the controller; -1: none is."""
+        """Return the controller's broker id, -1 if there is none."""
         try:
             return int(json.loads(self._client.get(f"{self._root}/controller")[0])["brokerid"])
         except NoNodeError:

@@ -1,4 +1,4 @@
-"""A cluster of ZooKeeper's days: a ZooKeeper, and brokers of Apache Kafka's releases up to 3.9, each in a folder and a process.
+"""A ZooKeeper-based cluster: ZooKeeper, and Apache Kafka brokers of releases up to 3.9, each in its own folder and process.
 
     with ZookeeperCluster(folder) as cluster:
         cluster.broker(1)                           # one of Kafka 3.9.1, started: it is the controller
@@ -29,7 +29,7 @@ from tests.kafka.zookeeper_admin import ROOT
 
 
 class KafkaBroker:
-    """A broker of Kafka's."""
+    """A Kafka broker."""
 
     def __init__(self, release: str, folder: Path, node_id: int, port: int, properties: Mapping[str, str], heap_mb: int) -> None:
         self.release = release
@@ -56,7 +56,7 @@ class KafkaBroker:
         self.process.wait_ready(self.is_ready)
 
     def is_ready(self) -> bool:
-        """Whether it serves clients, and is registered."""
+        """Whether it serves clients and is registered."""
         if not is_listening(self.port):
             return False
         if self.release.startswith("kafka-0."):
@@ -144,7 +144,7 @@ class ZookeeperCluster:
 
     @contextmanager
     def client(self) -> Iterator[KazooClient]:
-        """A client of ZooKeeper, as long as it is entered."""
+        """A ZooKeeper client, inside the `with` block."""
         client = KazooClient(self.servers, timeout=30)
         try:
             client.start(60)
@@ -202,7 +202,7 @@ class ZookeeperCluster:
         return ",".join(one.bootstrap for one in self.brokers.values())
 
     def broker(self, node_id: int, properties: Mapping[str, str] | None = None, *, release: str | None = None) -> KafkaBroker:
-        """Start a broker of Kafka's and return it."""
+        """Start a Kafka broker and return it."""
         port = free_port()
         folder = self.folder / f"broker-{node_id}"
         node = KafkaBroker(
@@ -218,7 +218,7 @@ class ZookeeperCluster:
         return node
 
     def member_properties(self, node_id: int, port: int, data: Path) -> dict[str, str]:
-        """What a broker of this cluster is started with."""
+        """Return the properties of a broker in this cluster."""
         return {
             **self.common,
             "broker.id": str(node_id),
@@ -227,11 +227,11 @@ class ZookeeperCluster:
         }
 
     def format(self, data: Path, node_id: int, cluster_id: str | None = None) -> None:
-        """Nothing: brokers make their folders themselves."""
+        """Do nothing: brokers create their folders themselves."""
         data.parent.mkdir(parents=True, exist_ok=True)
 
     def controller(self) -> int:
-        """Which broker is the controller."""
+        """Return the id of the controller broker."""
         with self.client() as client:
             wait_until(lambda: client.exists(f"{ROOT}/controller") is not None, "a controller")
             return int(json.loads(client.get(f"{ROOT}/controller")[0])["brokerid"])

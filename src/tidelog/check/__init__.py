@@ -1,9 +1,9 @@
-"""Is a data folder whole and sound? And what makes it so: indexes rebuilt, old formats migrated.
+"""Verifies data folders, rebuilds indexes, and migrates old message formats.
 
 | | |
 |---|---|
-| `folder_verify` | all that can be said of a folder; `partition_rules` and `expected_partitions` are its pure rules |
-| `folder_indexes` | indexes and time maps, verified or rebuilt: the driver over `partitions`, which are made of `segments` |
+| `folder_verify` | all checks of a folder; `partition_rules` and `expected_partitions` are its pure rules |
+| `folder_indexes` | verifies or rebuilds indexes and time maps: drives `partitions`, which consist of `segments` |
 | `segment_indexes` | the two indexes of a segment, entry by entry: `offset_index`, `time_index`, `index_rules` |
 | `txn_index`, `batch_table`, `index_files` | aborted transactions; batches as columns; index files read and put in place |
 | `finding` | what all of these report |

@@ -1,7 +1,7 @@
-"""Batches opened as every reader opens them: decompressed, and each record read to its end.
+"""Opens batches as every reader does: decompresses them and parses each record completely.
 
-A right checksum says that a batch is as it was written, not that it was written well. What this finds nothing wrong with ends no
-`cat`, scan or search with an error. Beside the walk over a segment, on the bytes that it has just read.
+A valid checksum shows that a batch is unchanged, not that it was written correctly. A batch that passes this check causes no
+error in `cat`, scans or searches. The check runs during the walk over a segment, on the bytes just read.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from tidelog.records.scanner import scan_batch
 
 
 class BatchOpening:
-    """Opens the batches of one segment, in order. Memory: what the largest of them decompresses to."""
+    """Opens the batches of one segment in order. Memory: the decompressed size of the largest batch."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._rows = kernel.Rows()
-        self._rows.set_bounds(None, None, 0, 0)  # All are read, none is kept.
+        self._rows.set_bounds(None, None, 0, 0)  # Parses all records and keeps none.
         self._found: list[Finding] = []
 
     @property
     def findings(self) -> list[Finding]:
-        """What could not be read."""
+        """The batches that could not be read."""
         return shortened(self._found)
 
     def open(self, data: memoryview, position: int) -> None:
-        """Open the batches of `data`, whole and with right checksums, the first of which stands at `position` of the log."""
+        """Open the batches of `data`, complete and with valid checksums, the first of which is at `position` in the log."""
         index = 0
         while (index := kernel.scan_plain_batches(self._rows, data, index, len(data))) < len(data):
             header = read_header(data, index, position + index, self._path)

@@ -1,20 +1,20 @@
-"""The batches of one segment as columns: what an index entry is compared with.
+"""The batches of one segment as columns, with which index entries are compared.
 
 | column | of each batch |
 |---|---|
-| `positions` | where it starts in the `.log`, ascending |
+| `positions` | its start in the `.log`, ascending |
 | `last_offsets` | its last offset, relative to the segment's base, ascending |
 
-and of each batch that raised the segment's largest timestamp so far, the *rises*:
+and for each *rise*, a batch that raised the segment's largest timestamp so far:
 
 | column | |
 |---|---|
-| `timestamps` | what it became, ms, ascending |
+| `timestamps` | the new largest timestamp, ms, ascending |
 | `risen_at` | the batch's number |
 
-Eight bytes a batch, and no object for any: a segment of a gigabyte has a million small batches. The columns come from the batch
-kernel, which is asked for an index with an entry for every batch (`EVERY_BATCH`). Those who verify indexes use it.
-`longest_ascending` says which entries of an index are in order, so that one out of place does not condemn all others.
+A batch takes eight bytes and no Python object, because a 1 GB segment may have a million small batches. The batch kernel computes
+the columns as an index with an entry for every batch (`EVERY_BATCH`). `longest_ascending` finds the index entries that are in
+order, so that a single misplaced entry does not invalidate the others.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from struct import iter_unpack
 from tidelog.storage.loading.log_scan import ScannedLog
 
 EVERY_BATCH = -1
-"""The `index_interval_bytes` of a walk that a table is made from."""
+"""The `index_interval_bytes` of the walk from which a table is built."""
 
 
 class BatchTable:
-    """One segment's batches as columns. Batches are known by number, from 0 on."""
+    """One segment's batches as columns. Batches are numbered from 0."""
 
     def __init__(self, scanned: ScannedLog) -> None:
-        """Take what a walk with the interval `EVERY_BATCH` found."""
+        """Build the table from a walk with the interval `EVERY_BATCH`."""
         self.base_offset = scanned.base_offset
         self.end_position = scanned.valid_bytes
         self.next_offset = scanned.next_offset
@@ -52,13 +52,13 @@ class BatchTable:
             self.timestamps.append(timestamp)
             self.risen_at.append(bisect_left(self.last_offsets, relative))
         self.epoch_starts = [self.holding(entry.start_offset - self.base_offset) for entry in scanned.epochs[1:]]
-        """The first batch of each leader epoch but the first."""
+        """The first batch of each leader epoch, except the first epoch."""
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def at(self, position: int) -> int | None:
-        """Return the batch that starts at a byte position, None if none does."""
+        """Return the batch that starts at a byte position, None without one."""
         batch = bisect_left(self.positions, position)
         return batch if batch < len(self.positions) and self.positions[batch] == position else None
 
@@ -68,33 +68,33 @@ class BatchTable:
         return batch if batch < len(self.last_offsets) and self.last_offsets[batch] == relative else None
 
     def holding(self, relative: int) -> int:
-        """Return the first batch that ends at or above base + `relative`; the number after the last one without any."""
+        """Return the first batch that ends at or above base + `relative`, or the number after the last batch."""
         return bisect_left(self.last_offsets, relative)
 
     def beyond(self, position: int) -> int:
-        """Return the first batch that starts after a byte position; the number after the last one without any."""
+        """Return the first batch that starts after a byte position, or the number after the last batch."""
         return bisect_right(self.positions, position)
 
     def rise(self, timestamp: int) -> int | None:
-        """Return the batch that made `timestamp` the largest so far, None if it never was that."""
+        """Return the batch that made `timestamp` the largest so far, None if it never was the largest."""
         rise = bisect_left(self.timestamps, timestamp)
         return self.risen_at[rise] if rise < len(self.timestamps) and self.timestamps[rise] == timestamp else None
 
     def rise_up_to(self, batch: int) -> int:
-        """Return the number of the last rise up to and with a batch, -1 if no timestamp was seen by then."""
+        """Return the number of the last rise up to and including a batch, -1 without one."""
         return bisect_right(self.risen_at, batch) - 1
 
     def next_rise(self, batch: int) -> int:
-        """Return the first batch after `batch` that raises the largest timestamp; the number after the last one without any."""
+        """Return the first batch after `batch` that raises the largest timestamp, or the number after the last batch."""
         rise = bisect_right(self.risen_at, batch)
         return self.risen_at[rise] if rise < len(self.risen_at) else len(self)
 
 
 def longest_ascending(numbers: Sequence[int]) -> list[int]:
-    """Return the places of a longest choice of `numbers` that ascends strictly."""
+    """Return the indexes of a longest strictly increasing subsequence of `numbers`."""
     if all(a < b for a, b in pairwise(numbers)):
         return list(range(len(numbers)))
-    least: list[int] = []  # least[n]: the smallest number that a choice of n + 1 ends with
+    least: list[int] = []  # least[n]: the smallest last number of an increasing subsequence of length n + 1
     places: list[int] = []
     before: list[int] = []
     for place, number in enumerate(numbers):

@@ -1,10 +1,10 @@
-"""Which partitions a node's folder should hold, by the cluster's own metadata (KIP-631, KIP-858). Pure.
+"""The partitions that a node's folder should hold according to the cluster metadata (KIP-631, KIP-858). Pure.
 
-| a replica's directory is | it belongs |
+| a replica's directory | the replica belongs |
 |---|---|
 | this folder's directory.id | here |
 | another one that the node has registered | into that folder |
-| one that the node has not registered | here, if this is the only folder registered: its disk was replaced; else elsewhere |
+| one that the node has not registered | here if this is the only registered folder (its disk was replaced), else elsewhere |
 | none, or a reserved one (unassigned, lost, migrating) | here, if the node has one folder |
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Owner(NamedTuple):
-    """Whose folder it is."""
+    """The owner of the folder: its node and directory."""
 
     node_id: int
     directory_id: uuid.UUID | None
@@ -48,7 +48,7 @@ def expected_partitions(image: MetadataImage, owner: Owner) -> dict[TopicPartiti
 
 
 def strangers(found: Mapping[TopicPartition, uuid.UUID | None], image: MetadataImage) -> dict[TopicPartition, str]:
-    """Return what is wrong with the ids of partitions that exist: Kafka sets such folders aside as strays."""
+    """Return the findings about wrong topic ids of existing partitions: Kafka renames such folders to strays."""
     wrong = {}
     for key, topic_id in found.items():
         topic = image.topics.get(key.topic)

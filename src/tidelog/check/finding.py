@@ -12,33 +12,34 @@ from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.times import show_timestamp
 
 MOST_PER_FILE = 20
-"""Faults reported of one file; the others are counted."""
+"""The most faults listed per file; further ones are only counted."""
 
 FindingKind = Literal["missing", "fault", "note"]
 
 
 class Finding(NamedTuple):
-    """One thing about a folder, a partition or a file. Only notes leave it whole and sound."""
+    """One finding about a folder, a partition or a file. Anything but a note is a fault."""
 
     path: Path
     what: str
     entry: int | None = None
-    """Number of an index entry, or of the one before which an entry is missing."""
+    """The number of the index entry, or of the entry before which one is missing."""
     position: int | None = None
     """Byte in the file."""
     found: str | None = None
     expected: str | None = None
     kind: FindingKind = "fault"
     is_sparse: bool = False
-    """Entries are missing, or not where the interval has them; what is there is true. A broker that was started again, and a
-    follower that was truncated, leave it so."""
+    """Entries are missing or off the interval, but the existing ones are correct. A broker restart or a truncated follower causes
+    this.
+    """
     topic: str | None = None
     partition: int | None = None
     missing: MissingOffsets | None = None
 
     @property
     def is_fault(self) -> bool:
-        """Whether something is not whole, or not sound."""
+        """Whether something is missing or damaged."""
         return self.kind != "note"
 
     @classmethod
@@ -49,16 +50,16 @@ class Finding(NamedTuple):
 
     @classmethod
     def of_error(cls, error: TidelogError, path: Path, topic: str | None = None, partition: int | None = None) -> Finding:
-        """Return a fault from the error that reading something ended with."""
+        """Return a fault for a read error."""
         where = path if error.path is None else Path(error.path)
         found = None if error.found is None else str(error.found)
         expected = None if error.expected is None else str(error.expected)
         return cls(where, error.message, None, error.position, found, expected, topic=topic, partition=partition)
 
     def in_folder(self, topic: str, partition: int) -> Finding:
-        """Return what it means for the soundness of a folder: there an index that is only sparse is noted.
+        """Return the finding as a folder check reports it: an index that is merely sparse becomes a note.
 
-        It says less, and nothing that is untrue; one that was emptied is another matter.
+        A sparse index has fewer entries but no wrong ones. An emptied index remains a fault.
         """
         is_sparse = self.is_sparse and (_has_entries(self.path) or not _MANY.match(self.what))
         return self._replace(kind="note" if is_sparse else self.kind, topic=topic, partition=partition)
@@ -74,7 +75,7 @@ class Finding(NamedTuple):
         return text if self.expected is None else f"{text}, expected {self.expected}"
 
     def fields(self) -> dict[str, Any]:
-        """Return what scripts get."""
+        """Return the fields for `--json`."""
         lost = self.missing
         return {
             "type": self.kind,

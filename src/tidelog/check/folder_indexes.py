@@ -1,26 +1,26 @@
-"""The indexes and time maps of a data folder: compared with its logs, or rebuilt from them. The way in for both.
+"""Verifies the indexes and time maps of a data folder against its logs, or rebuilds them.
 
-| file | is right if it is |
+| file | is correct if it is |
 |---|---|
-| `.index`, `.timeindex` | what Kafka 3.9.1's rules give for the log; where they differ, entry by entry (`segment_indexes`) |
-| `.txnindex` | the transactions that the producers' state sees aborted, segment by segment (`txn_index`) |
-| `.timemap` | the one that is built from the log (`segments`) |
-| `.log` | sound: checksums, offsets, lengths. No index covers what follows the first wrong batch |
+| `.index`, `.timeindex` | what Kafka 3.9.1 writes for the log; else it is checked entry by entry (`segment_indexes`) |
+| `.txnindex` | the aborted transactions of each segment according to the producer state (`txn_index`) |
+| `.timemap` | equal to the one built from the log (`segments`) |
+| `.log` | sound: checksums, offsets, lengths. No index covers the part after the first damaged batch |
 
-The interval, index.interval.bytes, is taken from the indexes themselves unless it is given: first from the beginning of a few
-segments, then from all that differ. Entries that older releases wrote by other rules are correct, too, and are noted.
+Unless it is given, the interval (index.interval.bytes) is inferred from the indexes: first from the start of a few segments, then
+from all that differ. Entries that older releases wrote by other rules are also correct; they are reported as notes.
 
 | a rebuild | writes |
 |---|---|
-| in place | files that are missing, or differ from what the log says; each appears whole, or stays as it was |
-| in another folder | all files, below ``<topic>-<partition>/``; the data folder is only read |
+| in place | files that are missing or differ from the log; each is replaced atomically |
+| in another folder | all files, under ``<topic>-<partition>/``; the data folder is only read |
 
-Logs are never touched: what follows a batch that is wrong is not indexed, and reported. Callers that rebuild in place hold the
-folder's lock (`dir_lock`); no process may be appending then.
+Logs are never changed: the part after a damaged batch is reported and not indexed. Callers that rebuild in place hold the
+folder's lock (`dir_lock`); no process may append meanwhile.
 
-Both walk segment by segment on threads (`_walk`): a segment is the work of `segments`, what reaches over segments that of
-`partitions`. Spark's workers do the same segments in `tidelog.spark.jobs`. An index is a hint in Tidelog (ADR 3), so none of this
-is needed for right answers; Kafka believes its indexes.
+Both walk segment by segment on threads (`_walk`): `segments` handles one segment, `partitions` what spans segments. Spark's
+workers process the same segments in `tidelog.spark.jobs`. Tidelog treats an index as a hint (ADR 3) and answers correctly without
+it; Kafka trusts its indexes.
 """
 
 from __future__ import annotations
@@ -51,34 +51,34 @@ from tidelog.storage.loading.log_scan import Progress
 
 
 class VerifyOptions(NamedTuple):
-    """How a folder is verified."""
+    """Options for verifying a folder."""
 
     interval_bytes: int | None = None
-    """None: found from the indexes."""
+    """None: inferred from the indexes."""
     time_map_dir: Path | None = None
-    """A folder of time maps, beside those beside the segments."""
+    """A folder with further time maps, besides those next to the segments."""
     threads: int = 1
     progress: Progress | None = None
-    """Hears, from the walking threads, how many bytes more of the logs were walked."""
+    """Called by the walking threads with the number of further log bytes walked."""
 
 
 class RebuildOptions(NamedTuple):
-    """How a folder is rebuilt."""
+    """Options for rebuilding a folder."""
 
     out_dir: Path | None = None
-    """Where the files go; None stands for their own places."""
+    """The target folder; None means in place."""
     interval_bytes: int | None = None
-    """None: as the indexes that are there were written."""
+    """None: the interval of the existing indexes."""
     time_maps: bool = True
     threads: int = 1
     progress: Progress | None = None
-    """Hears, from the walking threads, how many bytes more of the logs were walked."""
+    """Called by the walking threads with the number of further log bytes walked."""
 
 
 def verify_partitions(partitions: Iterable[PartitionToVerify], options: VerifyOptions) -> Iterator[VerifiedPartition]:
-    """Yield what was found of each partition, in order; nothing is written.
+    """Verify, and yield each partition's findings in order. Writes nothing.
 
-    Raises StorageError, and what opening raises. A segment that its owner removes meanwhile is skipped.
+    Raises StorageError, and the errors of opening. A segment that its owner removes meanwhile is skipped.
     """
     opened = (PartitionVerification(one, options.interval_bytes, options.time_map_dir) for one in partitions)
     for walked in _walk(opened, lambda task: examine_segment(task, options.progress), options.threads):
@@ -86,9 +86,10 @@ def verify_partitions(partitions: Iterable[PartitionToVerify], options: VerifyOp
 
 
 def rebuild_partitions(partitions: Iterable[PartitionToVerify], options: RebuildOptions) -> Iterator[RebuiltPartition]:
-    """Yield what was done for each partition, in order, when its files are there.
+    """Rebuild, and yield each partition's result in order once its files are written.
 
-    Raises StorageError, SegmentChangedError for a log that goes or shrinks meanwhile; what was written till then stays.
+    Raises StorageError, and SegmentChangedError for a log that is removed or truncated meanwhile. Files written before the error
+    remain.
     """
     rules = RebuildRules(options.out_dir, options.interval_bytes, options.time_maps)
     opened = (PartitionRebuild(one, rules) for one in partitions)
@@ -100,7 +101,7 @@ def rebuild_partitions(partitions: Iterable[PartitionToVerify], options: Rebuild
 
 
 class _Walked(Protocol):
-    """A partition on its way: its segments as tasks, whose outcomes it takes in order."""
+    """A partition in progress: its segments are tasks, whose outcomes it takes in order."""
 
     tasks: list[Any]
 
@@ -111,7 +112,7 @@ _Partition = TypeVar("_Partition", bound=_Walked)
 
 
 def _walk(opened: Iterable[_Partition], work: Callable[[Any], Any], threads: int) -> Iterator[_Partition]:
-    """Do the tasks of all partitions, up to `threads` at a time; yield each partition when it has taken its last outcome."""
+    """Run the tasks of all partitions, up to `threads` at a time, and yield each partition after its last outcome."""
     waiting: list[_Partition] = []
 
     def tasks() -> Iterator[tuple[_Partition, Any]]:
@@ -124,7 +125,7 @@ def _walk(opened: Iterable[_Partition], work: Callable[[Any], Any], threads: int
         return one[0], work(one[1])
 
     for partition, outcome in ordered_map(done, tasks(), threads):
-        # A partition without segments has none that could show its end.
+        # A partition without segments has no last outcome.
         while waiting[0] is not partition:
             yield waiting.pop(0)
         partition.take(outcome)
@@ -132,7 +133,7 @@ def _walk(opened: Iterable[_Partition], work: Callable[[Any], Any], threads: int
 
 
 def _result(partition: PartitionVerification, threads: int) -> VerifiedPartition:
-    """Check the segments that are not just what their logs say, by the rules that they were written by."""
+    """Check the segments whose indexes differ from Kafka 3.9.1's rules by the rules under which they were written."""
     if partition.unclear:
         prepared = ordered_map(prepare_segment, partition.unclear, threads)
         surveyed = list(islice(prepared, SURVEYED_SEGMENTS))

@@ -1,14 +1,14 @@
-"""A data folder gone through from end to end: indexes, batches, what is missing, checkpoints, epochs, snapshots, metadata.
+"""Verifies a whole data folder: indexes, batches, missing data, checkpoints, epochs, snapshots, metadata.
 
-| looked at | by |
+| checked | by |
 |---|---|
 | batches, indexes, time maps, aborted transactions | `tidelog.check.folder_indexes` |
 | segments, heads, ends, partitions that are missing | `tidelog.reader.missing` |
 | leader epochs, producer snapshots, checkpoints, gaps inside segments | `partition_rules` |
-| topics and partitions that should be there, their ids | `expected_partitions`, from the folder's `__cluster_metadata-0` |
+| expected topics and partitions, and their ids | `expected_partitions`, from the folder's `__cluster_metadata-0` |
 
-A folder that a running broker owns changes during the look. Faults are checked again after the time in which Kafka rewrites its
-checkpoints, and count only if they remain.
+A running broker changes its folder during the check. Faults are therefore checked again after Kafka's checkpoint interval, and
+count only if they persist.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ from tidelog.storage.folder.meta_properties import META_PROPERTIES, read_meta_pr
 from tidelog.storage.folder.served_settings import SERVED_FILE, read_served_settings
 
 SETTLES_SECONDS = 6.0
-"""Kafka writes the high watermarks every five seconds; what a running broker's folder disagrees about for longer is wrong."""
+"""Seconds before faults in a running broker's folder are checked again. Kafka writes the high watermarks every five seconds, so a
+longer disagreement is a fault.
+"""
 
 CHECKPOINTS = (
     names.RECOVERY_POINT_CHECKPOINT,
@@ -68,7 +70,7 @@ CHECKPOINTS = (
 
 @dataclass
 class PartitionReport:
-    """What was found of a partition. `verified` is None if it is missing, gone or could not be opened."""
+    """The findings about a partition. `verified` is None if it is missing, was removed, or could not be opened."""
 
     topic: str
     partition: int
@@ -85,7 +87,7 @@ class PartitionReport:
 
 @dataclass
 class FolderReport:
-    """A folder's findings: partitions in order, and what concerns none of them."""
+    """A folder's findings: by partition in order, and those that concern no partition."""
 
     directory: Path
     partitions: list[PartitionReport] = field(default_factory=list)
@@ -93,11 +95,11 @@ class FolderReport:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is missing or damaged, as far as anything shows."""
+        """Whether nothing was found missing or damaged."""
         return not any(finding.is_fault for finding in self.all_findings())
 
     def all_findings(self) -> Iterator[Finding]:
-        """Yield all findings, those of the folder first."""
+        """Yield all findings, the folder's own first."""
         yield from self.findings
         for partition in self.partitions:
             yield from partition.findings
@@ -111,7 +113,7 @@ def verify_folder(
     sleep: Callable[[float], None] = time.sleep,
     found: Callable[[PartitionReport], None] | None = None,
 ) -> FolderReport:
-    """Verify a data folder, or some of its topics; `found` is called with each partition when it is done.
+    """Verify a data folder or some of its topics. `found` is called with each finished partition.
 
     Raises DataDirNotFoundError, UnknownTopicOrPartitionError, StorageError.
     """
@@ -119,7 +121,7 @@ def verify_folder(
     report = _Look(directory, topics, None).report(options, found)
     if report.is_sound or not is_locked(directory):
         return report
-    # Its owner may have been in the middle of something.
+    # The owner may have been in the middle of a change.
     sleep(SETTLES_SECONDS)
     doubtful = {TopicPartition(one.topic, one.partition) for one in report.partitions if not one.is_sound}
     again = _Look(directory, topics, doubtful).report(options, None)
@@ -129,7 +131,7 @@ def verify_folder(
 
 
 class _Look:
-    """One look at a folder. `only` are the partitions to go through, None: all that are asked for."""
+    """One pass over a folder. `only` are the partitions to check; None means all requested ones."""
 
     def __init__(self, directory: Path, topics: Sequence[str], only: set[TopicPartition] | None) -> None:
         self._directory = directory
@@ -137,7 +139,7 @@ class _Look:
         self._only = only
         self._findings: list[Finding] = []
         self._is_closed = (directory / names.CLEAN_SHUTDOWN_FILE).exists()
-        # What the metadata and the checkpoints say comes before what is there.
+        # Metadata and checkpoints are read before the folder is listed.
         self._metadata = self._read_metadata()
         self._is_kraft = False
         self._check_checkpoints()
@@ -147,7 +149,7 @@ class _Look:
                 self._log_dir.partitions(topic)
 
     def report(self, options: VerifyOptions, found: Callable[[PartitionReport], None] | None) -> FolderReport:
-        """Go through the folder."""
+        """Check the folder."""
         keys = [
             TopicPartition(topic, number)
             for topic, numbers in sorted(self._log_dir.topics().items())
@@ -176,7 +178,7 @@ class _Look:
             return None
 
     def _check_checkpoints(self) -> None:
-        """Look at the files of the whole folder. A copy of a few partitions has none of them."""
+        """Check the folder-wide files. A copy of a few partitions has none of them."""
         there = [name for name in CHECKPOINTS if (self._directory / name).exists()]
         for name in CHECKPOINTS:
             path = self._directory / name
@@ -207,7 +209,7 @@ class _Look:
             self._findings.append(Finding.of_error(error, self._directory / SERVED_FILE))
 
     def _is_before_0_11(self) -> bool:
-        """Whether no release since 0.11 has written to the folder: no partition has an epoch, a snapshot or a topic id."""
+        """Whether only releases before 0.11 have written to the folder: no partition has an epoch, a snapshot or a topic id."""
         written = (names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA, f"*{names.SNAPSHOT_SUFFIX}")
         return not any(next(self._directory.glob(f"*/{pattern}"), None) for pattern in written)
 
@@ -236,7 +238,7 @@ class _Look:
             self._findings.append(note(self._directory / META_PROPERTIES, what))
         if self._metadata is not None and owner is not None:
             expected = expected_partitions(self._metadata.image, owner)
-            # A partition that is deleted goes from the metadata first, and from the checkpoints later.
+            # A deleted partition disappears from the metadata first and from the checkpoints later.
             missing = {key: one for key, one in missing.items() if key in expected}
             for key in sorted(expected.keys() - partitions.keys() - missing.keys()):
                 if self._is_wanted(key.topic) and not self._log_dir.is_there(key):
@@ -315,7 +317,9 @@ class _Look:
                 found(report)
 
     def _check_log(self, key: TopicPartition, log: Log, has_topic_id: bool, walked: BatchFacts | None) -> Iterator[Finding]:
-        """Yield what is wrong beside the indexes. `walked` is what the walk for these told, None: the headers are read again."""
+        """Yield the faults outside the indexes. `walked` are the facts from the walk for the indexes; if None, the headers are
+        read again.
+        """
         claims = self._log_dir.claims(key)
         directory = log.directory
         try:
@@ -328,7 +332,7 @@ class _Look:
         points = claims.recovery_point, claims.cleaner_offset
         for checkpoint, what in checkpoint_faults(log.log_start_offset, log.log_end_offset, *points, is_closed=self._is_closed):
             path = self._directory / f"{checkpoint}-offset-checkpoint"
-            if path.exists():  # That it is missing was said.
+            if path.exists():  # Already reported as missing.
                 yield fault(path, f"{key.topic} {key.partition}: {what}", *key)
         path = directory / names.LEADER_EPOCH_CHECKPOINT
         try:
@@ -338,7 +342,7 @@ class _Look:
             yield Finding.of_error(error, path, *key)
             return
         except CorruptBatchError:
-            return  # Said by who walked it.
+            return  # Already reported by the walk.
         for what in epoch_faults(epochs, path.exists(), facts.epochs, log.log_start_offset):
             yield fault(path, what, *key)
         if facts.first_gap is not None and not claims.is_compacted(log.topic):

@@ -1,9 +1,9 @@
-"""Index files as they lie there, and index files and time maps put in place.
+"""Reads index files, and replaces index files and time maps.
 
-Read (`IndexContent`): the entries, the zeros after them, and what is wrong with the length (spec §2.2). Every slot up to the last
-non-zero one counts as an entry: the caller judges senseless bytes in between. Nothing is mapped, and nothing is kept open.
+Reading (`IndexContent`) gives the entries, the zeros after them, and any fault in the length (spec §2.2). Every slot up to the
+last non-zero one counts as an entry; the caller judges invalid bytes in between. Files are neither mapped nor kept open.
 
-Put in place (`put`): each file whole or as it was, with a report of what that took (`RebuiltFile`).
+Writing (`put`) replaces each file atomically and reports what changed (`RebuiltFile`).
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ TIME_ENTRY_BYTES = 12
 
 
 class IndexContent(NamedTuple):
-    """What a file holds."""
+    """The content of an index file."""
 
     path: Path
     data: bytes
-    """The slots up to the last one that is not zero."""
+    """The slots up to the last non-zero one."""
     padding_bytes: int
-    """Slots of zeros after them: room that was preallocated, in a live index."""
+    """The number of zero bytes in whole slots after them: preallocated space in a live index."""
     ragged_bytes: int
-    """Bytes after the last whole slot; none in a sound file."""
+    """The number of bytes after the last complete slot; 0 in a sound file."""
 
 
 def read_index(path: Path, entry_bytes: int) -> IndexContent | None:
-    """Read a file; None if there is none. Raises StorageError."""
+    """Read a file; None if it does not exist. Raises StorageError."""
     with ReadOnlyFile(path, fallbacks=()) as file:
         try:
             data = file.read(0, file.size_bytes())
         except SegmentChangedError:
             return None
     ragged = len(data) % entry_bytes
-    # The last slot may end in zeros of its own.
+    # The last entry itself may end in zeros.
     used = min(-(-len(data.rstrip(b"\0")) // entry_bytes) * entry_bytes, len(data) - ragged)
     return IndexContent(path, data[:used], len(data) - ragged - used, ragged)
 
 
 def read_indexes(segment: Segment) -> tuple[IndexContent | None, IndexContent | None]:
-    """Read the offset index and the time index of a segment. Raises SegmentChangedError if they may be another's by now."""
+    """Read a segment's offset index and time index. Raises SegmentChangedError if they may belong to another segment by now."""
     offsets = read_index(index_path(segment.log_path, names.INDEX_SUFFIX), OFFSET_ENTRY_BYTES)
     times = read_index(index_path(segment.log_path, names.TIME_INDEX_SUFFIX), TIME_ENTRY_BYTES)
     check_in_place(segment)
@@ -58,16 +58,16 @@ def read_indexes(segment: Segment) -> tuple[IndexContent | None, IndexContent | 
 
 
 def check_in_place(segment: Segment) -> None:
-    """Raise SegmentChangedError unless the `.log` still bears its name: what is read beside it is its own then."""
+    """Raise SegmentChangedError unless the `.log` still has its name, so that the files read next to it belong to it."""
     if segment.file.locate() != segment.log_path:
         raise SegmentChangedError("a segment was removed or replaced", path=segment.log_path)
 
 
 def index_path(log_path: Path, suffix: str) -> Path:
-    """Return the path of an index of a segment, there or not.
+    """Return the path of a segment's index, whether it exists or not.
 
-    An index beside a `.log.swap` is a `.swap` as well: what has the plain name belongs to a segment that is replaced. Where a
-    replacement stopped after its `.log`, the index still is a `.swap`, until a broker starts (spec §6.7).
+    The index of a `.log.swap` is a `.swap` as well; a file with the plain name belongs to the replaced segment. If a replacement
+    stopped after renaming its `.log`, the index remains a `.swap` until a broker starts (spec §6.7).
     """
     plain = log_path.with_suffix("") if log_path.suffix == names.SWAP_SUFFIX else log_path
     path = plain.with_suffix(suffix)
@@ -79,21 +79,21 @@ def index_path(log_path: Path, suffix: str) -> Path:
 
 
 class RebuiltFile(NamedTuple):
-    """One file: how long it was (None: it was missing) and is (None: it was removed, for nothing belongs there)."""
+    """One file with its size before (None: it was missing) and after (None: it was removed because none belongs there)."""
 
     path: Path
     old_bytes: int | None
     new_bytes: int | None
     is_right: bool
-    """Whether it was right already."""
+    """Whether it was already correct."""
     is_left: bool = False
-    """Whether it stays as it is although it was not right: only missing ones were asked for."""
+    """Whether an incorrect file was left unchanged because only missing ones were to be written."""
 
 
 def put(path: Path, data: bytes | None, *, missing_only: bool = False) -> Iterator[RebuiltFile]:
-    """Let a file hold `data`, or let there be none; yield what that took, nothing if there was no file and is none.
+    """Write `data` to a file, or remove the file for None. Yield the change; nothing if the file neither existed nor exists.
 
-    With `missing_only` a file that exists stays. Raises StorageError.
+    With `missing_only` an existing file is left unchanged. Raises StorageError.
     """
     old = content_of(path)
     if old is None and data is None:
@@ -113,7 +113,7 @@ def put(path: Path, data: bytes | None, *, missing_only: bool = False) -> Iterat
 
 
 def put_time_map(path: Path, time_map: TimeMap | None) -> Iterator[RebuiltFile]:
-    """The same for a time map, which need not be synced."""
+    """Do the same for a time map, which need not be synced."""
     if time_map is None:
         yield from put(path, None)
         return
@@ -124,7 +124,7 @@ def put_time_map(path: Path, time_map: TimeMap | None) -> Iterator[RebuiltFile]:
 
 
 def content_of(path: Path) -> bytes | None:
-    """Return what a file holds, None if there is none. Raises StorageError."""
+    """Return a file's content, None if it does not exist. Raises StorageError."""
     try:
         return read_whole(path)
     except FileNotFoundError:
@@ -134,7 +134,7 @@ def content_of(path: Path) -> bytes | None:
 
 
 def make_folder(directory: Path) -> None:
-    """Make a folder, and those above it. Raises StorageError."""
+    """Create a folder and its parents. Raises StorageError."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,23 +1,23 @@
-"""When an index entry is due: with which index.interval.bytes a segment was indexed, and where its broker was started again.
+"""Infers the index.interval.bytes of a segment's index, and the places of broker restarts, from the gaps between entries.
 
-An entry is due when its batch starts more than the interval after the one that was indexed before (spec §4.2). So two entries
-that follow one another bound the interval: the batch just before the second was not far enough yet, the second was.
+An entry is due when its batch starts more than the interval after the previously indexed one (spec §4.2). So two consecutive
+entries bound the interval: the batch just before the second one was not far enough, the second one was.
 
     low <= interval < high
 
-Each such gap votes for the numbers between its bounds, and the numbers with most votes win (`IntervalVotes`). Gaps over which
-the broker was started again, or that damage made, are outvoted. Of those with equal votes a power of two wins, else the roundest;
-a number that is likely for another reason wins with a few votes less, and so does a power of two over one that is not round.
+Each such gap votes for the numbers between its bounds, and the numbers with most votes win (`IntervalVotes`). Gaps caused by a
+restart or by damage are outvoted. Among equal votes a power of two wins, otherwise the roundest number. A number that is likely
+for another reason wins even with a few votes less, as does a power of two over a number that is not round.
 
-A start resets the count of bytes since the last index entry, so that the next one comes later than it would (spec §4.7). The
-gap looks like one that damage made. They differ by this (`Starts`):
+A restart resets the count of bytes since the last index entry, so the next entry comes later than usual (spec §4.7). Such a gap
+looks like damage, but differs as follows (`Starts`):
 
 | | |
 |---|---|
-| a leader epoch begins, or a producer snapshot was taken at that offset | a start there is *known* |
-| nothing would raise the epoch (v0, v1, older releases), and the largest timestamp then is in the time index | the same |
-| the time index has an entry that no entry of the offset index explains | the log may have been *closed* thereabouts |
-| the time index has no entry where the largest timestamp would have been noted | nothing was *indexed* there: both files agree |
+| a leader epoch begins, or a producer snapshot was taken at that offset | a restart there is *known* |
+| a restart would not raise the epoch (v0, v1, older releases), and the time index has the largest timestamp there | the same |
+| the time index has an entry that no entry of the offset index explains | the log may have been *closed* near it |
+| the time index lacks an entry that an index entry there would have caused | nothing was *indexed* there: both files agree |
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from tidelog.check.time_index import TimeEntry
 
 UNBOUNDED = 2**62
 GAPS_A_VOTE = 20
-"""A likely number may have one vote less than another for each so many gaps."""
+"""A likely number may have one vote less for each this many gaps, and still win."""
 MOST_GAPS = 20_000
-"""Gaps that are checked; more of them say nothing new."""
+"""The most gaps that are checked; more would add nothing."""
 
 
 class IntervalVotes:
@@ -43,17 +43,17 @@ class IntervalVotes:
         self._gaps: Counter[tuple[int, int]] = Counter()
         self.count = 0
         self.closed = 0
-        """Gaps that end with an entry."""
+        """The number of gaps that end with an entry."""
 
     def add(self, low: int, high: int = UNBOUNDED) -> None:
-        """Take a gap that intervals in [low, high) explain; `high` is unbounded after the last entry."""
+        """Add a gap that intervals in [low, high) explain; `high` is unbounded after the last entry."""
         if low < high and self.count < MOST_GAPS:
             self._gaps[low, high] += 1
             self.count += 1
             self.closed += high != UNBOUNDED
 
     def explained(self, interval_bytes: int) -> int:
-        """Return how many gaps an interval explains."""
+        """Return the number of gaps that an interval explains."""
         return sum(count for (low, high), count in self._gaps.items() if low <= interval_bytes < high)
 
     def best(self, preferred: Sequence[int]) -> int:
@@ -65,7 +65,7 @@ class IntervalVotes:
             return preferred[0]
         low, high, most = self._most_voted()
         enough = most - self.count // GAPS_A_VOTE
-        # What one append of many batches explains bounds the interval from above only: then the largest is the likeliest.
+        # Gaps from single appends of many batches bound the interval from above only, so the largest is the likeliest.
         powers = [1 << bit for bit in reversed(range(31))]
         multiples = [-(-low // step) * step for step in (1_000_000, 100_000, 10_000, 1000, 500, 100, 50, 10, 1)]
         return next(
@@ -73,14 +73,14 @@ class IntervalVotes:
                 (interval for interval in preferred if self.explained(interval) >= enough),
                 (power for power in powers if self.explained(power) == most),
                 (multiple for multiple in multiples if multiple < high and multiple % 100 == 0),
-                # A start of the broker makes gaps that a little more than the interval explains.
+                # A broker restart makes gaps that an interval slightly above the real one explains.
                 (power for power in powers if self.explained(power) >= enough),
                 (multiple for multiple in multiples if multiple < high),
             )
         )
 
     def _most_voted(self) -> tuple[int, int, int]:
-        """Return where the least intervals with most votes begin and end, and how many votes they have."""
+        """Return the lowest range of intervals with the most votes, and the number of votes."""
         ends = sorted({end for gap in self._gaps for end in gap})
         changes: Counter[int] = Counter()
         for (low, high), count in self._gaps.items():
@@ -101,7 +101,7 @@ _MOST_BATCHES = 100_000
 
 
 class Starts:
-    """The known facts of one segment. Batches are named by number; a start is before a batch."""
+    """The facts about broker restarts in one segment. Batches are given by number; a restart is placed before a batch."""
 
     def __init__(
         self,
@@ -111,10 +111,10 @@ class Starts:
         offsets: Iterable[int],
         is_silent: Callable[[int], bool],
     ) -> None:
-        """Take the entries of the time index, of which `form` is None if they are wrong.
+        """Add the entries of the time index; their `form` is None if they are wrong.
 
-        `explained` are the rises that entries of the offset index explain, `offsets` those of snapshots, and `is_silent` says
-        whether a start before a batch would not have raised the leader epoch.
+        `explained` are the rises that offset index entries explain, `offsets` those of snapshots, and `is_silent` returns whether
+        a restart before a batch would not have raised the leader epoch.
         """
         self._table = table
         right = [entry for entry in entries if entry.form is not None]
@@ -126,31 +126,31 @@ class Starts:
         self._closed = _after_closes(table, right, {table.timestamps[rise] for rise in explained if rise >= 0})
 
     def is_known(self, batch: int) -> bool:
-        """Whether a start before a batch is known, or would not show."""
+        """Whether a restart before a batch is known, or would leave no trace."""
         return batch in self._known or (self._is_noted(batch - 1) and self._is_silent(batch))
 
     def is_likely(self, batch: int) -> bool:
-        """Whether a start before a batch is known, or the log may have been closed there."""
+        """Whether a restart before a batch is known, or the log may have been closed there."""
         return batch in self._closed or self.is_known(batch)
 
     def is_not_indexed(self, batch: int, since: int, until: int) -> bool:
-        """Whether the time index says that a batch was not indexed.
+        """Whether the time index shows that a batch was not indexed.
 
-        `since` is the batch that was indexed before (-1: none), `until` the next one, or the number after the last batch.
+        `since` is the previously indexed batch (-1: none), `until` the next one, or the number after the last batch.
         """
         table = self._table
         if self.would_not_show(batch, since):
-            return False  # There was nothing to note.
-        # A time index that has lost entries says nothing.
+            return False  # The time index would not have got an entry.
+        # A time index that has lost entries proves nothing.
         return self._is_sound and not self._is_noted(batch) and self._is_noted(min(until, len(table) - 1))
 
     def would_not_show(self, batch: int, since: int) -> bool:
-        """Whether the largest timestamp had not risen since `since`, so that the time index says nothing of a batch."""
+        """Whether the largest timestamp had not risen since `since`, so that the time index says nothing about a batch."""
         table = self._table
         return table.rise_up_to(batch) == (table.rise_up_to(since) if since >= 0 else -1)
 
     def _is_noted(self, batch: int) -> bool:
-        """Whether the largest timestamp up to and with a batch is in the time index; also if there is none."""
+        """Whether the time index has the largest timestamp up to and including a batch; true also without any timestamp."""
         rise = self._table.rise_up_to(batch)
         return rise < 0 or self._table.timestamps[rise] in self._times
 

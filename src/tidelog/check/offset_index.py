@@ -1,24 +1,25 @@
-"""One segment's offset index: what its entries say, by whose rule (spec §4.2), and whether it is right and complete.
+"""Checks one segment's offset index: the rule by which its entries were written (spec §4.2), and whether it is correct and
+complete.
 
-Each entry must point at the start of a batch. Its offset depends on its writer:
+Each entry must point to the start of a batch. Its offset depends on the release that wrote it:
 
 | form | the offset is | written by |
 |---|---|---|
-| `BATCH` | the batch's last | Kafka 3.9.1 and Tidelog for every batch; older ones where one batch was appended by itself |
+| `BATCH` | the batch's last | Kafka 3.9.1 and Tidelog for every batch; older releases for a batch appended by itself |
 | `SET` | the last of a later batch: several were appended at once | Kafka 2.0 to 3.9.0, followers, and messages of v0 and v1 |
 | `FIRST` | the batch's first | Kafka up to 1.1 |
 | `KEPT` | that of the last record that compaction left in the batch, or in a later one appended with it | Kafka up to 3.9.0 |
 
-An entry of no form is wrong. One of the lower three forms may be right or may be damage that happens to look like it; that shows
-in the company it keeps (`FormSurvey`), and in the time index, which gets an entry with it.
+An entry of no form is wrong. An entry of the lower three forms may be correct, or damage that happens to look like it. The other
+entries decide that (`FormSurvey`), and the time index, which gets an entry at the same moment.
 
-The index is right and complete if every entry is true, none is missing, and none is too many. An entry is due at the first batch
-that starts more than index.interval.bytes after the one that was indexed before, counted from the segment's start. Where the
-broker was started again it counts from there: such a gap is right if something else shows the start (`index_rules`). If
-nothing decides either way, it is called a fault, and the doubt is mentioned.
+The index is correct and complete if every entry is correct, none is missing, and none is superfluous. An entry is due at the
+first batch that starts more than index.interval.bytes after the previously indexed one, counted from the segment's start. A
+broker restart starts the count again: such a gap is correct if something else shows the restart (`index_rules`). If nothing
+decides, the gap is reported as a fault, with the doubt.
 
-Where several batches were appended at once (`Form.SET`), only the first of them can have an entry, and where an append began is
-known only after an entry; so there an entry that is missing may go unnoticed.
+If several batches were appended at once (`Form.SET`), only the first of them can have an entry. The start of an append is known
+only directly after an entry, so a missing entry may go unnoticed there.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from tidelog.records.scanner import scan_batch
 
 
 class Form(enum.Enum):
-    """The rule that an offset index was written by."""
+    """The rule by which an offset index was written."""
 
     BATCH = "for every batch"
     SET = "for several batches appended at once"
@@ -51,21 +52,21 @@ class Form(enum.Enum):
 
 
 class OffsetEntry(NamedTuple):
-    """An entry with what it is taken for."""
+    """An entry with its recognized form."""
 
     slot: int
     relative: int
     position: int
     form: Form | None
-    """None: it is wrong."""
+    """None if the entry is wrong."""
     batch: int
-    """The batch that it points at; -1 if it points at none's start."""
+    """The batch to which it points; -1 if it does not point to the start of a batch."""
     last_batch: int
-    """The last one that was appended with it, as far as is known."""
+    """The last batch that was appended with it, as far as it is known."""
 
 
 def read_entries(data: bytes, table: BatchTable, log: ReadOnlyFile) -> list[OffsetEntry]:
-    """Return the entries of an offset index, each with its form. Raises StorageError."""
+    """Return an offset index's entries with their forms. Raises StorageError."""
     entries = []
     for slot, (relative, position) in enumerate(iter_unpack(">ii", data)):
         batch = table.at(position)
@@ -94,7 +95,7 @@ def _older_form(table: BatchTable, log: ReadOnlyFile, batch: int, relative: int)
 
 
 def _offsets_of(log: ReadOnlyFile, position: int) -> tuple[int, int] | None:
-    """Return the first and the last offset of the records in a batch; its header's first where that says one."""
+    """Return the offsets of the first and last record in a batch; the first comes from the header if the header has it."""
     rows = Rows()
     try:
         header = read_header(log.read(position, HEADER_BYTES), 0, position, log.path)
@@ -108,17 +109,17 @@ def _offsets_of(log: ReadOnlyFile, position: int) -> tuple[int, int] | None:
 
 
 class FormSurvey:
-    """The forms of the offset index entries of some segments; `accepted` are those that some release writes."""
+    """The forms of the offset index entries in some segments; `accepted` are those that some release writes."""
 
     def __init__(self) -> None:
         self.counts: Counter[Form] = Counter()
         self._confirmed = self._of_messages = self._wide = 0
 
     def add(self, entries: list[OffsetEntry], table: BatchTable, times: Set[int], log: ReadOnlyFile) -> None:
-        """Take the entries of one segment; `times` are the timestamps in its time index."""
+        """Add the entries of one segment; `times` are the timestamps in its time index."""
         self.counts.update(entry.form for entry in entries if entry.form is not None)
         if any(entry.form is Form.FIRST for entry in entries):
-            # Only a batch of several offsets shows which of them its entry has; a release rarely wrote all of a partition.
+            # Only a batch with several offsets shows which of them its entry has; one release rarely wrote a whole partition.
             self._wide += sum(entry.form is not None and _is_wide(table, entry.batch) for entry in entries)
         for entry in entries:
             if entry.form is Form.SET:
@@ -127,16 +128,16 @@ class FormSurvey:
 
     @property
     def is_older(self) -> bool:
-        """Whether some are by the rules of older releases only."""
+        """Whether some entries follow only the rules of older releases."""
         return any(self.counts[form] for form in self.accepted if form is not Form.BATCH)
 
     @property
     def accepted(self) -> frozenset[Form]:
-        """Return the forms that count as right."""
+        """Return the forms that count as correct."""
         found = {Form.BATCH, Form.KEPT}
         total = sum(self.counts.values())
         sets, firsts = self.counts[Form.SET], self.counts[Form.FIRST]
-        # Once may be damage. Sets of single messages are how v0 and v1 were written before 3.9.1.
+        # A single one may be damage. Releases before 3.9.1 wrote v0 and v1 as sets of single messages.
         if self._confirmed or self._of_messages or (sets >= 3 and 50 * sets >= total):
             found.add(Form.SET)
         if firsts >= 2 and 5 * firsts >= self._wide:
@@ -145,9 +146,9 @@ class FormSurvey:
 
 
 def set_verdict(entry: OffsetEntry, table: BatchTable, times: Set[int]) -> bool | None:
-    """Say what the time index holds of an entry that stands for several batches: it confirms, contradicts, or says nothing.
+    """Return whether the time index confirms or contradicts an entry for several batches; None if it does neither.
 
-    Had only the first been appended, the largest timestamp up to there would be noted.
+    If only the first batch had been appended, the time index would have the largest timestamp up to it.
     """
     alone, together = table.rise_up_to(entry.batch), table.rise_up_to(entry.last_batch)
     if alone == together:
@@ -158,7 +159,7 @@ def set_verdict(entry: OffsetEntry, table: BatchTable, times: Set[int]) -> bool 
 
 
 def _is_wide(table: BatchTable, batch: int) -> bool:
-    """Whether a batch has several offsets, as far as the last offset of the one before shows."""
+    """Whether a batch has several offsets, judged by the previous batch's last offset."""
     before = table.last_offsets[batch - 1] if batch else -1
     return table.last_offsets[batch] - before > 1
 
@@ -172,14 +173,14 @@ def _is_plain_message(log: ReadOnlyFile, position: int) -> bool:
 
 
 LARGEST_APPEND_BYTES = 1_048_588
-"""The largest append: max.message.bytes, unless it is changed."""
+"""The largest append: max.message.bytes by default."""
 
 
 _OUT_OF_PLACE = "a misplaced entry"
 
 
 class IndexRules(NamedTuple):
-    """By which rules a partition was indexed."""
+    """The rules by which a partition was indexed."""
 
     interval_bytes: int
     forms: frozenset[Form] = frozenset({Form.BATCH})
@@ -191,17 +192,17 @@ class IndexRules(NamedTuple):
 
 
 class CheckedOffsets(NamedTuple):
-    """What was found."""
+    """The result of the check."""
 
     findings: list[Finding]
     trusted: list[OffsetEntry]
-    """The entries that are right, in order."""
+    """The correct entries, in order."""
     started_at: list[int]
-    """Byte positions in the log at which the broker was started again, as gaps say."""
+    """Byte positions in the log at which gaps show a broker restart."""
 
 
 def chain_of(entries: Sequence[OffsetEntry], forms: frozenset[Form]) -> list[OffsetEntry]:
-    """Return the entries that are true, by those rules, and in order."""
+    """Return the entries that are correct by those rules and in order."""
     true = [entry for entry in entries if entry.form in forms]
     chosen = [true[place] for place in longest_ascending([entry.batch for entry in true])]
     following = [*chosen[1:], None]
@@ -211,7 +212,7 @@ def chain_of(entries: Sequence[OffsetEntry], forms: frozenset[Form]) -> list[Off
 def add_gaps(
     votes: IntervalVotes, table: BatchTable, chain: Sequence[OffsetEntry], *, has_sets: bool, is_cut: bool = False
 ) -> None:
-    """Let the gaps between entries vote for the interval; the one after the last entry does not count if the log `is_cut`."""
+    """Let the gaps between entries vote for the interval. The gap after the last entry does not count if the log `is_cut`."""
     if not len(table):
         return
     positions = table.positions
@@ -234,7 +235,7 @@ def add_gaps(
 def check_offset_index(
     content: IndexContent, entries: Sequence[OffsetEntry], table: BatchTable, rules: IndexRules, starts: Starts
 ) -> CheckedOffsets:
-    """Compare the entries of a file with a log."""
+    """Compare an index file's entries with a log."""
     return _Check(content, entries, table, rules, starts).run()
 
 
@@ -254,7 +255,7 @@ class _Check:
         self._starts = starts
         self._started_at: list[int] = []
         self._doubtful: set[int] = set()
-        """Batches that have no entry, which may be right."""
+        """Batches without an entry, which may be correct."""
 
     def run(self) -> CheckedOffsets:
         table = self._table
@@ -264,7 +265,7 @@ class _Check:
         for entry in chain_of(self._entries, self._rules.forms):
             missing = self._missing(origin, last_batch, entry.batch, has_wrong=next_slot < entry.slot)
             if missing is None:
-                continue  # Too early: told with the wrong ones, below.
+                continue  # Too early: reported with the wrong ones, below.
             findings += self._reported(self._entries[next_slot : entry.slot], missing, entry.slot)
             trusted.append(entry)
             origin, last_batch, next_slot = entry.position, entry.last_batch, entry.slot + 1
@@ -275,9 +276,10 @@ class _Check:
     # --- what is due
 
     def _missing(self, origin: int, last_batch: int, batch: int, *, has_wrong: bool) -> list[int] | None:
-        """Return the batches between the one at `origin` and `batch` that should have an entry; None if `batch` should not.
+        """Return the batches between `origin` and `batch` that should have an entry; None if `batch` itself should not have one.
 
-        `batch` may be the number after the last one, which needs none. `has_wrong` entries between explain more than a start.
+        `batch` may be the number after the last one, which needs none. `has_wrong`: wrong entries in between are a better
+        explanation than a restart.
         """
         table, interval = self._table, self._rules.interval_bytes
         due = table.beyond(origin + interval)
@@ -295,7 +297,7 @@ class _Check:
         if not has_wrong and (
             self._is_after_start(origin, batch, starts.is_known)
             or (starts.is_not_indexed(due, last_batch, batch) and self._is_after_start(origin, batch, lambda _: True))
-            # If entries were lost, those that follow stand where they would stand anyway.
+            # If entries were lost, the following ones are at their regular places.
             or (following != batch and self._is_after_start(origin, batch, starts.is_likely))
         ):
             return []
@@ -311,12 +313,12 @@ class _Check:
                 return [behind]
             self._started_at.append(positions[behind])
             due = self._table.beyond(positions[behind] + interval)
-        # One append, which began within the interval, explains the gap if it is no larger than appends are.
+        # One append that began within the interval explains the gap, unless the gap exceeds the largest append.
         end = positions[batch] if batch < len(positions) else self._table.end_position
         return [due] if end - positions[max(due - 1, 0)] > LARGEST_APPEND_BYTES else []
 
     def _is_after_start(self, origin: int, batch: int, may_start: Callable[[int], bool]) -> bool:
-        """Whether one or more starts, at batches that `may_start` allows, explain that the next entry is that of `batch`."""
+        """Whether one or more restarts, at batches that `may_start` allows, explain that the next entry is at `batch`."""
         table, interval = self._table, self._rules.interval_bytes
         waiting: list[tuple[int, tuple[int, ...]]] = [(origin, ())]
         seen = {origin}
@@ -337,7 +339,7 @@ class _Check:
         return False
 
     def _is_after_one_start(self, origin: int, batch: int) -> bool:
-        """Whether one start of the broker, wherever it was, would explain that the next entry is that of `batch`."""
+        """Whether one broker restart at any batch would explain that the next entry is at `batch`."""
         table, interval = self._table, self._rules.interval_bytes
         due = table.beyond(origin + interval)
         starts = range(table.beyond(origin), min(due + 1, len(table)))
@@ -346,7 +348,7 @@ class _Check:
     # --- what is said
 
     def _reported(self, wrong: Sequence[OffsetEntry], missing: list[int], slot: int) -> Iterator[Finding]:
-        """Yield what is wrong between two entries that are right: as many as are missing are wrong in their place."""
+        """Yield the faults between two correct entries: wrong entries count as replacements of missing ones."""
         for entry, batch in zip(wrong, missing, strict=False):
             yield self._finding(entry, self._show(batch))
         for entry in wrong[len(missing) :]:
@@ -379,8 +381,8 @@ class _Check:
 
 
 def required_rises(table: BatchTable, indexed: Sequence[OffsetEntry], *, is_finished: bool) -> list[int]:
-    """Return the rises that must have an entry, by number: those with the offset index's entries, and the last one of all."""
-    # Which batches were appended together is unknown for an entry of first offsets.
+    """Return the numbers of the rises that must have an entry: those at offset index entries, and the last one."""
+    # An entry with a first offset does not show which batches were appended together.
     rises = {table.rise_up_to(entry.last_batch) for entry in indexed if entry.form is not Form.FIRST}
     if is_finished:
         rises.add(len(table.timestamps) - 1)

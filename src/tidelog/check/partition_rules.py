@@ -1,10 +1,10 @@
-"""The agreement of a partition's small files with its log. Pure: facts in, sentences out.
+"""Checks a partition's small files against its log. Pure: takes facts, yields messages.
 
 | file | is right if |
 |---|---|
 | leader-epoch-checkpoint | the batches' epochs only grow, and each batch has the epoch that the file gives for its offset |
-| `.snapshot` | it is whole, no producer in it is ahead of it, and none is missing: Kafka takes one at each roll |
-| checkpoints | the compaction's point lies in the log; after a clean end the recovery point is the log's end |
+| `.snapshot` | it is complete, no producer in it is ahead of it, and none is missing: Kafka takes one at each roll |
+| checkpoints | the cleaner offset lies in the log; after a clean shutdown the recovery point is the log's end |
 | gaps inside segments | only in a log that was, or may be, compacted |
 """
 
@@ -18,12 +18,14 @@ from tidelog.records.batch import BatchHeader
 
 
 class BatchFacts(NamedTuple):
-    """Further results of one walk over a log's headers, besides those for comparing indexes."""
+    """Further results of a walk over a log's headers, besides those for comparing indexes."""
 
     epochs: list[tuple[int, int, int]]
-    """Runs of batches of one epoch: (epoch, first offset, the last batch's offset); batches without one (v0, v1) are left out."""
+    """Runs of batches with the same epoch: (epoch, first offset, base offset of the last batch). Batches without an epoch (v0,
+    v1) are left out.
+    """
     first_gap: tuple[int, int] | None
-    """The first offsets that no batch of a segment has between two of its batches."""
+    """The first offset gap between two batches of a segment."""
 
 
 def batch_facts(segments: Iterable[Iterable[BatchHeader]]) -> BatchFacts:
@@ -59,7 +61,7 @@ def joined_facts(parts: Iterable[BatchFacts]) -> BatchFacts:
 def epoch_faults(
     known: LeaderEpochs, has_file: bool, epochs: Sequence[tuple[int, int, int]], log_start_offset: int
 ) -> Iterator[str]:
-    """Yield what is wrong with a leader-epoch-checkpoint, or with the epochs of the batches."""
+    """Yield the faults of a leader-epoch-checkpoint or of the batches' epochs."""
     if epochs and not known.entries:
         yield "has no epochs, and the batches have" if has_file else "is missing, and the batches have epochs"
         return
@@ -75,7 +77,7 @@ def epoch_faults(
 
 
 class SnapshotFacts(NamedTuple):
-    """Which producer snapshots there are, and what should be beside them."""
+    """The existing producer snapshots, and the facts that determine the expected ones."""
 
     offsets: Sequence[int]
     bases: Sequence[int]
@@ -83,15 +85,15 @@ class SnapshotFacts(NamedTuple):
     log_start_offset: int
     log_end_offset: int
     is_closed: bool
-    """The broker ended cleanly."""
+    """The broker was shut down cleanly."""
     has_topic_id: bool
     """Written by Kafka 2.8 or later, which keeps the snapshots of all segments."""
 
 
 def missing_snapshots(facts: SnapshotFacts) -> list[int]:
-    """Return the offsets at which a producer snapshot must have been, in order.
+    """Return the offsets that must have a producer snapshot, in order.
 
-    Older releases kept the newest ones only; a log that they began may lack several at its beginning.
+    Older releases kept only the newest ones, so a log that they began may lack several at its beginning.
     """
     have = set(facts.offsets)
     wanted = [base for base in facts.bases[1:] if base > facts.log_start_offset]
@@ -109,7 +111,7 @@ def missing_snapshots(facts: SnapshotFacts) -> list[int]:
 def checkpoint_faults(
     log_start_offset: int, log_end_offset: int, recovery_point: int | None, cleaner_offset: int | None, *, is_closed: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield (checkpoint, what is wrong) of what a folder's checkpoints say; an end that is missing is not among it."""
+    """Yield (checkpoint, fault) for a folder's checkpoints, except for a missing log end."""
     if is_closed and recovery_point is None:
         yield "recovery-point", "does not name the partition, though the broker ended cleanly"
     elif is_closed and recovery_point is not None and recovery_point < log_end_offset:

@@ -1,6 +1,6 @@
-"""Partitions verified or rebuilt: which ones, with which index.interval.bytes, and what reaches over their segments.
+"""Verifies or rebuilds partitions: selects them, infers index.interval.bytes, and handles what spans segments.
 
-The interval is found from the beginning of a few segments: their first index entries bound it (`index_rules`).
+The interval is inferred from the start of a few segments, whose first index entries bound it (`index_rules`).
 
 Callers that run the segments' tasks, on threads (`folder_indexes`) or on Spark's workers (`spark.jobs`), make one
 `PartitionVerification` or `PartitionRebuild` of each partition and
@@ -62,16 +62,16 @@ _ENOUGH_GAPS = 32
 
 
 class PartitionToVerify(NamedTuple):
-    """A partition: how it is opened, and what is likely its interval (None: nothing is known)."""
+    """A partition: how to open it, and its likely interval (None: unknown)."""
 
     open: Callable[[], Log]
     likely_interval_bytes: int | None = None
 
 
 def select_partitions(log_dir: LogDir, topic: str | None = None, partitions: Sequence[int] = ()) -> list[tuple[str, int]]:
-    """Return the partitions of a folder that are wanted: all, those of a topic, or the named ones of a topic.
+    """Return the selected partitions of a folder: all, all of a topic, or the named ones of a topic.
 
-    Raises UnknownTopicOrPartitionError, InvalidArgumentError for partitions of no topic.
+    Raises UnknownTopicOrPartitionError, and InvalidArgumentError for partitions without a topic.
     """
     if topic is None:
         if partitions:
@@ -81,7 +81,7 @@ def select_partitions(log_dir: LogDir, topic: str | None = None, partitions: Seq
 
 
 def partitions_to_verify(log_dir: LogDir, wanted: Sequence[tuple[str, int]]) -> Iterator[PartitionToVerify]:
-    """Yield partitions of a folder, each to be opened when its turn comes. Raises what reading the folder's topics raises."""
+    """Yield partitions of a folder, which are opened only when needed. Raises the errors of reading the folder's topics."""
     topics = read_topics(log_dir.path)
     for topic, partition in wanted:
 
@@ -94,13 +94,13 @@ def partitions_to_verify(log_dir: LogDir, wanted: Sequence[tuple[str, int]]) -> 
 
 
 def preferred_intervals(partition: PartitionToVerify) -> list[int]:
-    """Return the intervals that a partition is likely to have, the likeliest first."""
+    """Return a partition's likely intervals, the likeliest first."""
     likely = partition.likely_interval_bytes
     return [DEFAULT_INTERVAL_BYTES] if likely is None else [likely, DEFAULT_INTERVAL_BYTES]
 
 
 def guess_interval(segments: Sequence[Segment], preferred: Sequence[int]) -> int:
-    """Return the interval that the first entries of a few segments were written with, the first of `preferred` without any.
+    """Return the interval of the first entries of a few segments; without entries, the first of `preferred`.
 
     Raises StorageError.
     """
@@ -127,13 +127,13 @@ def _vote(votes: IntervalVotes, segment: Segment) -> None:
     entries = read_entries(data[: len(data) - len(data) % OFFSET_ENTRY_BYTES], table, segment.file)
     forms = frozenset({Form.BATCH})
     chosen = chain_of(entries, forms)
-    # What follows the last entry within a piece of the log says nothing of the interval.
+    # Within a piece of the log, the part after the last entry says nothing about the interval.
     add_gaps(votes, table, chosen, has_sets=False, is_cut=is_cut)
 
 
 @dataclass
 class CheckedPartition:
-    """Findings of a partition that verifying and rebuilding share."""
+    """A partition's findings, common to verifying and rebuilding."""
 
     topic: str
     partition: int
@@ -150,23 +150,23 @@ class CheckedPartition:
 
 @dataclass
 class VerifiedPartition(CheckedPartition):
-    """What was found of a partition. `directory` is its folder, `interval_bytes` what most of its segments have."""
+    """The result for a partition. `directory` is its folder, `interval_bytes` the interval of most of its segments."""
 
     offset_entries: int = 0
     time_entries: int = 0
     aborted_transactions: int = 0
     time_maps: int = 0
     facts: BatchFacts | None = None
-    """Epochs and gaps of its batches; None if that needs a walk over all headers."""
+    """Epochs and gaps of its batches; None if finding them needs a walk over all headers."""
 
     @property
     def faults(self) -> int:
-        """How many findings are faults."""
+        """The number of findings that are faults."""
         return sum(finding.is_fault for finding in self.findings)
 
 
 def checked_time_map_dir(directory: str | os.PathLike[str] | None) -> Path | None:
-    """Return a folder of time maps. Raises NotFoundError where there is none of that name."""
+    """Return a folder of time maps. Raises NotFoundError if it does not exist."""
     if directory is None:
         return None
     path = Path(directory)
@@ -176,10 +176,12 @@ def checked_time_map_dir(directory: str | os.PathLike[str] | None) -> Path | Non
 
 
 class PartitionVerification:
-    """One partition on its way."""
+    """One partition in progress."""
 
     def __init__(self, partition: PartitionToVerify, interval_bytes: int | None = None, time_map_dir: Path | None = None) -> None:
-        """Open the partition; `interval_bytes` None is found from its indexes. Raises what opening raises, and StorageError."""
+        """Open the partition. If `interval_bytes` is None, it is inferred from the indexes. Raises StorageError and the errors of
+        opening.
+        """
         log = self._log = partition.open()
         self._preferred = preferred_intervals(partition)
         self._given = interval_bytes
@@ -190,18 +192,18 @@ class PartitionVerification:
             for segment in log.segments
         ]
         self.unclear: list[SegmentToVerify] = []
-        """Segments that are not just what their logs say, once all were taken."""
+        """Segments whose indexes differ from Kafka 3.9.1's rules; valid after all outcomes were taken."""
         self.usual: list[SegmentToVerify] = []
-        """Some of those that are."""
+        """Some of the segments whose indexes do not differ."""
         self.restarts = log.snapshots
-        """Offsets at which the broker may have been started."""
+        """Offsets at which the broker may have been restarted."""
         self._result = VerifiedPartition(log.topic, log.partition, log.directory, interval)
         self._result.findings += [*_orphans(log), *_interrupted(log.directory)]
         self._taken = 0
         self._examined: list[Segment] = []
         self._state: ProducerState | None = None
         self._clear_offset_entries = self._clear_time_entries = 0
-        """Of those among the usual ones that are not kept."""
+        """Counts for the matching segments that are not kept."""
         self._lost_records: bool | None = None
         self._forms: Counter[tuple[str, Form | TimeForm]] = Counter()
         self._facts: list[BatchFacts | None] = []
@@ -235,8 +237,8 @@ class PartitionVerification:
 
     @property
     def survey_seed(self) -> SurveySeed:
-        """The known index rules of the unclear segments."""
-        # A guess from segments that older releases indexed may be beside the mark.
+        """The rules by which the unclear segments are checked."""
+        # A guess from segments that older releases indexed may be wrong.
         known = [self._result.interval_bytes] if self.usual else []
         return SurveySeed([*known, *self._preferred], self._given, self._clear_offset_entries, self._clear_time_entries)
 
@@ -248,7 +250,7 @@ class PartitionVerification:
         self._forms += checked.forms
 
     def result(self) -> VerifiedPartition:
-        """Return what was found, once everything was taken."""
+        """Return the result after all outcomes were taken."""
         facts = [one for one in self._facts if one is not None]
         self._result.facts = joined_facts(facts) if len(facts) == len(self._facts) else None
         for (suffix, form), count in sorted(self._forms.items(), key=lambda item: (item[0][0], item[0][1].name)):
@@ -278,7 +280,7 @@ class PartitionVerification:
         self._result.findings += shortened(found)
 
     def _has_lost_records(self) -> bool:
-        """Whether compaction or retention took records from what was examined so far."""
+        """Whether compaction or retention removed records from the segments examined so far."""
         if not self._lost_records:
             first = self._examined[0]
             is_beginning = first.base_offset == 0 or first.index_path(names.SNAPSHOT_SUFFIX).exists()
@@ -298,13 +300,13 @@ def _orphans(log: Log) -> list[Finding]:
 
 
 def _is_older_than_time_indexes(directory: Path) -> bool:
-    """Whether no release since 0.10.1 has written to a partition's folder: nothing is there that these write."""
+    """Whether only releases before 0.10.1 have written to a partition's folder: it has none of the later files."""
     suffixes = (names.TIME_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX, names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA)
     return not any(path.name.removesuffix(names.SWAP_SUFFIX).endswith(suffixes) for path in directory.iterdir())
 
 
 def _interrupted(directory: Path) -> Iterator[Finding]:
-    """Yield a note about a compaction or a split that is between two of its steps, or stopped there: what counts (spec §6.2)."""
+    """Yield a note about a compaction or split that is in progress or was interrupted, with the files that count (spec §6.2)."""
     found = [path for path in sorted(directory.iterdir()) if path.suffix in (names.CLEANED_SUFFIX, names.SWAP_SUFFIX)]
     bases = {}
     for path in found:
@@ -327,28 +329,28 @@ def _interrupted(directory: Path) -> Iterator[Finding]:
 
 @dataclass
 class RebuiltPartition(CheckedPartition):
-    """The result for a partition. `directory` is where the files are; `findings` are what is wrong with the logs."""
+    """The result for a partition. `directory` contains the files; `findings` are faults in the logs."""
 
     files: list[RebuiltFile] = field(default_factory=list)
 
     @property
     def changed(self) -> list[RebuiltFile]:
-        """Return the files that were there, were not right, and are now."""
+        """Return the files that existed, were incorrect, and were rewritten."""
         return [file for file in self.files if not (file.is_right or file.is_left) and file.old_bytes is not None]
 
     @property
     def new(self) -> list[RebuiltFile]:
-        """Return the files that were not there."""
+        """Return the files that were missing."""
         return [file for file in self.files if not file.is_right and file.old_bytes is None]
 
     @property
     def left(self) -> list[RebuiltFile]:
-        """Return the files that are not right and stay, because only missing ones were asked for."""
+        """Return the incorrect files that were left unchanged because only missing ones were to be written."""
         return [file for file in self.files if file.is_left]
 
 
 def checked_out_dir(out_dir: str | os.PathLike[str] | None, data_dir: Path) -> Path | None:
-    """Return a folder for files, which need not be there. Raises InvalidArgumentError for one inside the data folder."""
+    """Return an output folder, which need not exist. Raises InvalidArgumentError for one inside the data folder."""
     out = None if out_dir is None else Path(out_dir)
     if out is not None and out.resolve().is_relative_to(data_dir.resolve()):
         raise InvalidArgumentError("--out lies inside the data folder; without --out the indexes are rebuilt in place", path=out)
@@ -356,22 +358,22 @@ def checked_out_dir(out_dir: str | os.PathLike[str] | None, data_dir: Path) -> P
 
 
 class RebuildRules(NamedTuple):
-    """The files to build, and where."""
+    """The files to build, and their target."""
 
     out_dir: Path | None = None
-    """Where the files go; None stands for their own places."""
+    """The target folder; None means in place."""
     interval_bytes: int | None = None
-    """None: as the indexes that are there were written."""
+    """None: the interval of the existing indexes."""
     time_maps: bool = True
     missing_only: bool = False
-    """Files that exist stay as they are."""
+    """Leave existing files unchanged."""
 
 
 class PartitionRebuild:
-    """One partition on its way."""
+    """One partition in progress."""
 
     def __init__(self, partition: PartitionToVerify, rules: RebuildRules) -> None:
-        """Open the partition. Raises what opening raises, and StorageError."""
+        """Open the partition. Raises StorageError and the errors of opening."""
         log = partition.open()
         interval = rules.interval_bytes
         if interval is None:
@@ -387,7 +389,7 @@ class PartitionRebuild:
             make_folder(out_dir)
 
     def take(self, rebuilt: RebuiltSegment) -> None:
-        """Take the next segment's outcome, and write its aborted transactions. Raises StorageError."""
+        """Take the next segment's outcome, and write its `.txnindex`. Raises StorageError."""
         task = self.tasks[self._taken]
         self._taken += 1
         if self._state is None:

@@ -1,16 +1,16 @@
-"""The offset index and the time index of one segment, entry by entry: for those that are not just what the log says.
+"""Checks the offset index and the time index of one segment entry by entry, if they differ from Kafka 3.9.1's rules.
 
 | a file | of a finished segment | of the last segment of a running broker |
 |---|---|---|
-| is missing | a fault | right, as long as nothing is due: it is made with its first entry |
-| ends in zeros | a fault: Kafka would take them for entries | right: room that was preallocated |
-| has entries after the right ones that are wrong | faults | right, if none are missing before: a truncation leaves them |
-| ends with the largest timestamp (time index) | it must | it need not |
-| is about batches that were appended while it was read | a fault | right, and skipped |
+| is missing | a fault | correct until an entry is due: it is created with its first entry |
+| ends in zeros | a fault: Kafka would read them as entries | correct: preallocated space |
+| has wrong entries after the correct ones | faults | correct if none is missing before them: a truncation leaves them |
+| ends with the largest timestamp (time index) | required | not required |
+| has entries for batches appended during the check | a fault | correct, and skipped |
 
-What a file says about the log after a batch that is wrong there can be neither right nor wrong, and is skipped in both.
+Entries for the part of the log after a damaged batch cannot be verified. They are skipped in both cases.
 
-`prepare` reads, `survey` finds the rules that a partition was indexed by, `check` compares.
+`prepare` reads, `survey` finds the rules by which a partition was indexed, `check` compares.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from tidelog.reader.segment import Segment
 from tidelog.storage.loading.log_scan import scan_log
 
 OWN_INTERVAL_GAPS = 8
-"""So many gaps may show that a segment was indexed with another interval than the rest of its partition."""
+"""The number of gaps that suffice to show that a segment was indexed with another interval than the rest of its partition."""
 
 _Entry = TypeVar("_Entry", OffsetEntry, TimeEntry)
 
 
 class Prepared(NamedTuple):
-    """A segment with its batches and what its indexes hold."""
+    """A segment with its batches and the content of its indexes."""
 
     segment: Segment
     is_live: bool
-    """The last segment of a folder that was not closed: its indexes may be preallocated, and unfinished."""
+    """The last segment of a folder without a clean shutdown: its indexes may be preallocated and incomplete."""
     is_cut: bool
-    """There is more of the log than its batches: something is wrong with it, or it grows."""
+    """The log extends beyond its batches: it is damaged or growing."""
     table: BatchTable
     offsets: IndexContent | None
     offset_entries: list[OffsetEntry]
@@ -64,7 +64,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(segment: Segment, size_bytes: int, *, is_live: bool) -> Prepared:
-    """Read a segment, whose `.log` is checked up to `size_bytes`. Raises StorageError, SegmentChangedError."""
+    """Read a segment whose `.log` is verified up to `size_bytes`. Raises StorageError, SegmentChangedError."""
     table = BatchTable(scan_log(segment.file, size_bytes, segment.base_offset, EVERY_BATCH))
     offsets, times = read_indexes(segment)
     reader = TimeEntryReader(table, segment.file, segment.next_base_offset)
@@ -79,7 +79,7 @@ def prepare(segment: Segment, size_bytes: int, *, is_live: bool) -> Prepared:
 
 
 def _with_zero_entry(times: IndexContent, table: BatchTable) -> IndexContent:
-    """Time 0 at the base is an entry of zeros, which looks like padding."""
+    """Timestamp 0 at the base offset is an entry of zeros, which looks like padding."""
     is_first = bool(table.timestamps) and (table.timestamps[0], table.last_offsets[table.risen_at[0]]) == (0, 0)
     if times.data or not times.padding_bytes or not is_first:
         return times
@@ -87,7 +87,7 @@ def _with_zero_entry(times: IndexContent, table: BatchTable) -> IndexContent:
 
 
 def _up_to(entries: list[_Entry], is_known: Callable[[_Entry], bool]) -> list[_Entry]:
-    """Return the entries without those after the last one about what was seen of the log."""
+    """Return the entries up to the last one for the verified part of the log."""
     end = len(entries)
     while end and not is_known(entries[end - 1]):
         end -= 1
@@ -98,10 +98,10 @@ def _up_to(entries: list[_Entry], is_known: Callable[[_Entry], bool]) -> list[_E
 
 
 class Survey:
-    """Evidence in a partition's indexes of the rules that they were written by."""
+    """Evidence in a partition's indexes for the rules by which they were written."""
 
     def __init__(self, preferred: Sequence[int], given_interval_bytes: int | None) -> None:
-        """`preferred` are intervals that are likely; one that is given is not looked for."""
+        """`preferred` are likely intervals; a given interval is not inferred."""
         self.forms = FormSurvey()
         self.times = TimeFormSurvey()
         self._votes = IntervalVotes()
@@ -109,7 +109,7 @@ class Survey:
         self._given = given_interval_bytes
 
     def add(self, prepared: Iterable[Prepared]) -> None:
-        """Take some of the partition's segments."""
+        """Add some of the partition's segments."""
         every = list(prepared)
         for one in every:
             self._add_forms(one)
@@ -117,7 +117,7 @@ class Survey:
             _vote(self._votes, one, self._forms_of(one))
 
     def add_usual(self, one: Prepared) -> None:
-        """Take a segment whose indexes are by the newest rules."""
+        """Add a segment whose indexes follow the newest rules."""
         self._add_forms(one)
         _vote(self._votes, one, self._forms_of(one))
 
@@ -131,7 +131,7 @@ class Survey:
         return self.forms.is_older or self.times.is_older
 
     def rules(self, one: Prepared) -> IndexRules:
-        """Return the rules that a segment was indexed by."""
+        """Return the rules by which a segment was indexed."""
         forms = self._forms_of(one)
         if self._given is not None:
             return IndexRules(self._given, forms)
@@ -143,10 +143,12 @@ class Survey:
         return IndexRules(interval, forms)
 
     def _forms_of(self, one: Prepared) -> frozenset[Form]:
-        """Return the forms that count as right in a segment. Another release may have written it than those surveyed."""
+        """Return the forms that count as correct in a segment. It may have been written by another release than the surveyed
+        ones.
+        """
         own = FormSurvey()
         own.add(one.offset_entries, one.table, _timestamps(one), one.segment.file)
-        # Releases that wrote no time index wrote first offsets; one entry alone is no evidence of that.
+        # Releases without a time index wrote first offsets; a single entry is not enough evidence.
         oldest = frozenset({Form.FIRST}) if one.times is None else frozenset()
         return self.forms.accepted | own.accepted | oldest
 
@@ -160,7 +162,7 @@ def _timestamps(one: Prepared) -> frozenset[int]:
 
 
 def _trusted(one: Prepared, forms: frozenset[Form]) -> list[OffsetEntry]:
-    """Return the entries with those taken for wrong that the rules, or the time index, contradict."""
+    """Return the entries, with those marked as wrong that contradict the rules or the time index."""
     times = _timestamps(one)
     return [
         entry._replace(form=None)
@@ -174,19 +176,19 @@ def _trusted(one: Prepared, forms: frozenset[Form]) -> list[OffsetEntry]:
 
 
 class Checked(NamedTuple):
-    """The result of a comparison."""
+    """The result of comparing a segment."""
 
     findings: list[Finding]
     rules: IndexRules
-    """Those that the segment was compared by."""
+    """The rules by which the segment was compared."""
     forms: Counter[tuple[str, Form | TimeForm]]
-    """Entries that are right, by the file's suffix and their form."""
+    """The number of correct entries, by the file's suffix and the entry's form."""
 
 
 def check(one: Prepared, survey: Survey, restarts: Iterable[int] = ()) -> Checked:
     """Compare a segment's offset index and time index with its log.
 
-    `restarts` are offsets at which the broker may have been started, as something else shows.
+    `restarts` are offsets at which other evidence shows a possible broker restart.
     """
     rules = survey.rules(one)
     forms: Counter[tuple[str, Form | TimeForm]] = Counter()

@@ -1,15 +1,15 @@
-"""One segment verified or rebuilt: the unit of work, on a thread or on another machine. Arguments and results can be pickled.
+"""Verifies or rebuilds one segment, the unit of work for a thread or another machine. Arguments and results can be pickled.
 
 | | does | takes |
 |---|---|---|
-| `examine_segment` | compares indexes with Kafka's rules, time maps with the log; opens all batches | a walk in the kernel |
-| `check_prepared` | of indexes that differ: what is wrong, by the rules that they were written by | Python for each entry |
-| `rebuild_segment` | writes the indexes and the time map, all but the `.txnindex` | a walk in the kernel, another for the map |
+| `examine_segment` | compares indexes with Kafka's rules and time maps with the log; opens all batches | a walk in the kernel |
+| `check_prepared` | finds the faults of indexes that differ, by the rules under which they were written | Python for each entry |
+| `rebuild_segment` | writes the indexes, except the `.txnindex`, and the time map | a walk in the kernel, another for the map |
 
-The rules are found from a few segments of the partition in between (`make_survey`). Transactions reach over segments: what a
-segment says of them is small, its batches that open or end one, and `partitions` puts that together.
+Between the two checks, `make_survey` finds the rules from a few segments of the partition. Transactions span segments: each
+segment returns only the batches that open or end one, and `partitions` combines them.
 
-A time map is right if the one that is built from the log, up to where it covers it, comes out the same.
+A time map is correct if it equals one that is built from the part of the log that it covers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from tidelog.storage.loading.log_scan import Progress, ScannedLog, scan_log
 
 
 def log_faults(segment: Segment, size_bytes: int, scanned: ScannedLog) -> list[Finding]:
-    """Say what is wrong with a log; what a crash or a running broker leaves at the end of the last one is no fault."""
+    """Return the faults of a log. A torn tail of the last segment, left by a crash or a running broker, is not a fault."""
     if scanned.is_whole:
         return []
     path, position = segment.log_path, scanned.valid_bytes
@@ -79,7 +79,7 @@ _COLUMNS = (
 
 
 def check_time_map(path: Path, log: ReadOnlyFile, base_offset: int, end_position: int) -> list[Finding] | None:
-    """Compare a file with the log whose batches end at `end_position`; None if there is none. Raises StorageError."""
+    """Compare a time map with a log whose batches end at `end_position`. Return None without a time map. Raises StorageError."""
     try:
         time_map = read_time_map(path)
         if time_map is None:
@@ -107,42 +107,42 @@ def _difference(path: Path, found: TimeMap, expected: TimeMap) -> Finding:
 
 
 SURVEYED_SEGMENTS = 3
-"""A large segment's entries take a hundred megabytes."""
+"""The number of segments surveyed per partition: a large segment's entries take a hundred megabytes."""
 
 
 class SegmentToVerify(NamedTuple):
-    """A segment, as long as it was when it was listed."""
+    """A segment, with its size when it was listed."""
 
     segment: Segment
     size_bytes: int
     is_live: bool
-    """The last segment of a folder that was not closed."""
+    """Whether it is the last segment of a folder without a clean shutdown."""
     interval_bytes: int
     time_map_dir: Path | None = None
-    """A folder of time maps, beside those beside the segments."""
+    """A folder with further time maps, besides those next to the segments."""
 
 
 # --- the first look
 
 
 class ExaminedSegment(NamedTuple):
-    """The result of examining one segment without its neighbours."""
+    """The result of examining one segment by itself."""
 
     size_bytes: int | None
-    """None: it is gone."""
+    """None if the segment was removed."""
     offset_entries: int = 0
     time_entries: int = 0
     is_as_expected: bool = True
-    """Whether offset index and time index are just what the log says."""
+    """Whether offset index and time index equal what Kafka 3.9.1 writes for the log."""
     time_maps: int = 0
     findings: Sequence[Finding] = ()
     transactions: Sequence[ProducerBatch] = ()
     facts: BatchFacts | None = None
-    """Epochs and gaps of its batches; None if that needs a walk over their headers: after damage."""
+    """Epochs and gaps of its batches; None after damage, when finding them needs a walk over the headers."""
 
 
 def examine_segment(one: SegmentToVerify, progress: Progress | None = None) -> ExaminedSegment:
-    """Look at a segment. Raises StorageError."""
+    """Examine a segment. Raises StorageError."""
     try:
         return _look_at(one, progress)
     except SegmentChangedError:
@@ -187,7 +187,7 @@ def _look_at(one: SegmentToVerify, progress: Progress | None) -> ExaminedSegment
 
 
 def _time_entries_of(scanned: ScannedLog, *, is_unfinished: bool) -> list[bytes]:
-    """Return what a time index may hold: of a live one, the last entry may be one that only the roll will write."""
+    """Return the allowed contents of a time index: a live one may lack the last entry, which only the roll will write."""
     entries = scanned.time_entries
     if not is_unfinished or not entries:
         return [entries]
@@ -197,7 +197,7 @@ def _time_entries_of(scanned: ScannedLog, *, is_unfinished: bool) -> list[bytes]
 
 
 def gone(segment: Segment) -> Finding:
-    """Return the note about a segment that is no longer there."""
+    """Return the note about a removed segment."""
     return Finding(segment.log_path, "its owner removed or replaced it meanwhile", kind="note")
 
 
@@ -205,28 +205,28 @@ def gone(segment: Segment) -> Finding:
 
 
 class SurveySeed(NamedTuple):
-    """The facts of a partition known before any entry is checked."""
+    """The facts about a partition that are known before entries are checked."""
 
     preferred: Sequence[int]
     """Intervals that are likely."""
     given_interval_bytes: int | None
     offset_entries: int
-    """Entries that are just what the logs say, of segments that are not surveyed."""
+    """The number of entries in matching segments that are not surveyed."""
     time_entries: int
 
 
 class CheckedSegment(NamedTuple):
-    """The result of a comparison."""
+    """The result of comparing a segment."""
 
     findings: Sequence[Finding]
     interval_bytes: int | None
-    """With which the segment was indexed; None: it is gone."""
+    """With which the segment was indexed; None if the segment was removed."""
     forms: Counter[tuple[str, Form | TimeForm]]
-    """Entries that are right, by the file's suffix and their form."""
+    """The number of correct entries, by the file's suffix and the entry's form."""
 
 
 def prepare_segment(one: SegmentToVerify) -> Prepared | SegmentToVerify:
-    """Read a segment whole; return it as it came if it is gone. Raises StorageError."""
+    """Read a whole segment; return the argument unchanged if the segment was removed. Raises StorageError."""
     try:
         return prepare(one.segment, one.size_bytes, is_live=one.is_live)
     except SegmentChangedError:
@@ -236,7 +236,7 @@ def prepare_segment(one: SegmentToVerify) -> Prepared | SegmentToVerify:
 def make_survey(
     seed: SurveySeed, unclear: Iterable[Prepared | SegmentToVerify], usual: Iterable[Prepared | SegmentToVerify]
 ) -> Survey:
-    """Find the rules of a partition from some of its segments: those to be checked, and those that are just what the logs say."""
+    """Find the rules of a partition from some of its segments, both those to be checked and matching ones."""
     survey = Survey(seed.preferred, seed.given_interval_bytes)
     survey.forms.counts[Form.BATCH] += seed.offset_entries
     survey.times.entries += seed.time_entries
@@ -249,7 +249,7 @@ def make_survey(
 
 
 def check_prepared(one: Prepared | SegmentToVerify, survey: Survey, restarts: Iterable[int]) -> CheckedSegment:
-    """Compare a segment by the rules of its partition; `restarts` are offsets at which its broker may have been started."""
+    """Compare a segment by the rules of its partition; `restarts` are offsets at which its broker may have been restarted."""
     if not isinstance(one, Prepared):
         return CheckedSegment([gone(one.segment)], None, Counter())
     checked = check(one, survey, restarts)
@@ -261,45 +261,47 @@ def check_prepared(one: Prepared | SegmentToVerify, survey: Survey, restarts: It
 
 
 class SegmentToRebuild(NamedTuple):
-    """A segment, and what is wanted of it."""
+    """A segment, and the files to rebuild for it."""
 
     segment: Segment
     out_dir: Path | None
-    """Where its files go, a folder that exists; None stands for their own place."""
+    """The target folder, which must exist; None means in place."""
     interval_bytes: int
     time_maps: bool = True
     missing_only: bool = False
-    """Files that exist stay as they are."""
+    """Leave existing files unchanged."""
 
     def target(self, suffix: str) -> Path:
-        """Return where a file of the segment belongs."""
+        """Return the target path of one of the segment's files."""
         path = index_path(self.segment.log_path, suffix)
         return path if self.out_dir is None else self.out_dir / names.file_name(self.segment.base_offset, suffix)
 
 
 class RebuiltSegment(NamedTuple):
-    """What was done."""
+    """The written files."""
 
     size_bytes: int
     files: list[RebuiltFile]
     findings: list[Finding]
-    """What is wrong with the log."""
+    """The faults of the log."""
     transactions: list[ProducerBatch]
 
 
 def rebuild_segment(task: SegmentToRebuild, progress: Progress | None = None) -> RebuiltSegment:
-    """Walk a segment and write its files. Raises StorageError, SegmentChangedError for a log that goes or shrinks meanwhile."""
+    """Walk a segment and write its files. Raises StorageError, and SegmentChangedError for a log that is removed or truncated
+    meanwhile.
+    """
     segment = task.segment
     scanned = scan_log(segment.file, segment.size_bytes, segment.base_offset, task.interval_bytes, progress=progress)
     files: list[RebuiltFile] = []
-    # An empty segment's indexes are made with their first entry.
+    # An empty segment's indexes are created with their first entry.
     for suffix, data in ((names.INDEX_SUFFIX, scanned.offset_entries), (names.TIME_INDEX_SUFFIX, scanned.time_entries)):
         path = task.target(suffix)
         if scanned.batches or path.exists():
             files += put(path, data, missing_only=task.missing_only)
     findings = log_faults(segment, segment.size_bytes, scanned)
     path = task.target(names.TIME_MAP_SUFFIX)
-    # One that exists and stays is not worth another walk.
+    # An existing map that is left unchanged needs no walk.
     if task.time_maps and not (task.missing_only and path.exists()):
         builder = TimeMapBuilder(segment.base_offset)
         try:

@@ -1,21 +1,22 @@
-"""One segment's time index: what its entries say, by whose rule (spec §2.1, §16), and whether it is right and complete.
+"""Checks one segment's time index: the rule by which its entries were written (spec §2.1, §16), and whether it is correct and
+complete.
 
-An entry's timestamp must be one that was the largest so far at some batch. Its offset depends on its writer:
+An entry's timestamp must have been the largest so far at some batch. Its offset depends on the release that wrote it:
 
 | form | the offset is | written by |
 |---|---|---|
-| `LAST` | the last of the batch that first reached the timestamp | Kafka 3.9.1, Tidelog; older ones for many batches |
-| `RECORD` | that of the record which first reached it | older ones, for batches that they did not change |
-| `TEXT` | one above the log's last at that moment | nobody: KIP-33's text has it so |
-| `FILE_TIME` | the first one or the next, the timestamp the file's | nobody: the same text, for segments without timestamps |
-| `UNSTORED` | a message's of v0; the time is that of its append | Kafka, for v0 topics with LogAppendTime: v0 cannot hold it |
+| `LAST` | the last of the batch that first reached the timestamp | Kafka 3.9.1, Tidelog; older releases for many batches |
+| `RECORD` | that of the record that first reached it | older releases, for batches that they did not change |
+| `TEXT` | one above the log's last at that moment | no release, but the text of KIP-33 says so |
+| `FILE_TIME` | the first one or the next, the timestamp the file's | no release: the same text, for segments without timestamps |
+| `UNSTORED` | a v0 message's; the timestamp is its append time | Kafka, for v0 topics with LogAppendTime: v0 cannot store it |
 
 An entry of no form is wrong.
 
-The index is right and complete (spec §2.5, §4.2) if every entry is true, they ascend, and none is missing. It gets an entry
-together with each one of the offset index, if the largest timestamp has risen since the last; and one more at the roll and at the
-close, so that a finished segment's last entry is its largest timestamp. An entry that is true and that neither of these explains
-was written by a close after which the log continued: it is right, and shows that (`index_rules`).
+The index is correct and complete (spec §2.5, §4.2) if every entry is correct, the entries ascend, and none is missing. It gets an
+entry with each offset index entry if the largest timestamp has risen since the last one. It gets one more at the roll and at the
+close, so that a finished segment's last entry is its largest timestamp. A correct entry that neither of these explains was
+written by a close after which the log continued: it is evidence of a restart (`index_rules`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from tidelog.records.records import first_record_at
 
 
 class TimeForm(enum.Enum):
-    """The rule that a time index was written by."""
+    """The rule by which a time index was written."""
 
     LAST = "with the batch's last offset"
     RECORD = "with that record's offset"
@@ -46,19 +47,19 @@ class TimeForm(enum.Enum):
 
 
 class TimeEntry(NamedTuple):
-    """An entry with what it is taken for."""
+    """An entry with its recognized form."""
 
     slot: int
     timestamp: int
     relative: int
     form: TimeForm | None
-    """None: it is wrong."""
+    """None if the entry is wrong."""
     batch: int
-    """The batch that first reached the timestamp; -1 if none did."""
+    """The batch that first reached the timestamp; -1 without one."""
 
 
 class _Kind(NamedTuple):
-    """Inputs of an older broker's rule."""
+    """The inputs of an older broker's rule."""
 
     magic: int
     codec: int
@@ -75,7 +76,7 @@ class TimeEntryReader:
         self._next_offsets = {table.next_offset, next_base_offset}
 
     def read(self, data: bytes) -> list[TimeEntry]:
-        """Return the entries, each with its form. Raises StorageError."""
+        """Return the entries with their forms. Raises StorageError."""
         entries = []
         for slot, (timestamp, relative) in enumerate(iter_unpack(">qi", data)):
             batch = self._table.rise(timestamp)
@@ -92,7 +93,7 @@ class TimeEntryReader:
         table = self._table
         if relative < table.last_offsets[batch]:
             return TimeForm.RECORD if self.record_offset(timestamp, batch) == relative + table.base_offset else None
-        behind = table.holding(relative)  # every batch before ends below the offset
+        behind = table.holding(relative)  # all batches before it end below the offset
         if behind > table.next_rise(batch):
             return None
         if behind < len(table):
@@ -123,7 +124,7 @@ class TimeEntryReader:
         return None if found is None else found[0]
 
     def kind(self, batch: int) -> _Kind:
-        """Return what the rule of an older broker depended on."""
+        """Return the inputs of the older broker's rule."""
         header = self._header(batch)
         return _Kind(header.magic, header.attributes & 7, header.timestamp_type)
 
@@ -133,20 +134,20 @@ class TimeEntryReader:
 
 
 MOST_COMPARED = 200
-"""Entries of one segment that are checked to find out by which rule it was written."""
+"""The most entries per segment that are checked to find the rule by which it was written."""
 
 
 class TimeFormSurvey:
-    """The forms of a partition's time index entries; `accepts` says whether some release writes an entry so."""
+    """The forms of a partition's time index entries; `accepts` returns whether some release writes such an entry."""
 
     def __init__(self) -> None:
         self._records: Counter[_Kind] = Counter()
         self._lasts: Counter[_Kind] = Counter()
         self._texts = self.entries = 0
-        """Entries of the partition, those of segments that were not looked at more closely included."""
+        """The number of entries in the partition, including segments that were not surveyed."""
 
     def add(self, entries: Sequence[TimeEntry], reader: TimeEntryReader) -> None:
-        """Take the entries of one segment."""
+        """Add the entries of one segment."""
         self.entries += len(entries)
         for entry in entries:
             self._texts += entry.form is TimeForm.TEXT
@@ -164,17 +165,17 @@ class TimeFormSurvey:
 
     @property
     def is_older(self) -> bool:
-        """Whether some are by the rules of older releases only; one may be damage."""
+        """Whether several entries follow only the rules of older releases; a single one may be damage."""
         return sum(self._records.values()) > 1
 
     def accepts(self, entry: TimeEntry, reader: TimeEntryReader) -> bool:
-        """Say whether an entry counts as right."""
+        """Return whether an entry counts as correct."""
         if entry.form is TimeForm.TEXT:
-            # One among many is one too much.
+            # A single one among many is damage.
             return self._texts > 1 or self.entries == 1
         if entry.form is not TimeForm.RECORD:
             return entry.form is not None
-        # Beside entries of the other rule, once or twice may be damage.
+        # One or two of them among entries of the other rule may be damage.
         kind = reader.kind(entry.batch)
         return self._lasts[kind] == 0 or self._records[kind] >= 3
 
@@ -183,11 +184,11 @@ class TimeFormSurvey:
 
 
 class CheckedTimes(NamedTuple):
-    """What was found."""
+    """The result of the check."""
 
     findings: list[Finding]
     forms: Counter[TimeForm]
-    """Of the entries that are right."""
+    """The forms of the correct entries."""
 
 
 def check_time_index(
@@ -198,7 +199,7 @@ def check_time_index(
     reader: TimeEntryReader,
     survey: TimeFormSurvey,
 ) -> CheckedTimes:
-    """Compare the entries of a file with a log."""
+    """Compare an index file's entries with a log."""
     true = [entry for entry in entries if survey.accepts(entry, reader)]
     chosen = [true[place] for place in longest_ascending([entry.timestamp for entry in true])]
     chosen = [
@@ -220,7 +221,7 @@ def check_time_index(
 def _reported(
     content: IndexContent, wrong: Sequence[TimeEntry], missing: Sequence[int], slot: int, table: BatchTable
 ) -> Iterator[Finding]:
-    """Yield what is wrong between two entries that are right: as many as are missing are wrong in their place."""
+    """Yield the faults between two correct entries: wrong entries count as replacements of missing ones."""
     expected = [_show(table, rise) for rise in missing]
     for number, entry in enumerate(wrong):
         found = show_time_entry(entry.timestamp, table.base_offset + entry.relative)

@@ -1,10 +1,9 @@
-"""The aborted transactions of a segment, and whether its transaction index has each of them (spec §2.1).
+"""Finds the aborted transactions of a segment, and checks its transaction index against them (spec §2.1).
 
-Its required entries come from the producers' state, replayed over the log: transactions span segments, so a partition is walked
-in order with one `ProducerState`, which begins with the snapshot at its first segment's base, or empty (`state_at`). The index
-may still have entries for what compaction and retention removed from the log: an entry of a transaction that left nothing but its
-marker, or that began before anything that is left; and the last stable offset, which other producers' transactions held back that
-are no longer seen.
+The required entries come from the producer state, replayed over the log. Transactions span segments, so a partition is walked in
+order with one `ProducerState`, which starts from the snapshot at the first segment's base, or empty (`state_at`). The index may
+also have entries for records that compaction or retention removed: a transaction of which only the marker is left, or that began
+before the remaining log. An entry's last stable offset may be lower because of removed transactions of other producers.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ def check_txn_index(
     markers: Sequence[int],
     has_lost_records: Callable[[], bool],
 ) -> list[Finding]:
-    """Compare a file (None: there is none) with the transactions that were aborted in the log.
+    """Compare a transaction index (None: it does not exist) with the aborted transactions in the log.
 
-    `markers` are the positions of batches that may be markers, in order; `has_lost_records` says whether records were taken from
-    the partition. Raises StorageError.
+    `markers` are the positions of batches that may be markers, in order; `has_lost_records` returns whether compaction or
+    retention removed records from the partition. Raises StorageError.
     """
     if content is None:
         if not aborted:
@@ -62,7 +61,7 @@ def check_txn_index(
         txn = expected.get(entry.last_offset)
         what = _fault(entry, txn, before, log, markers)
         if what is None and txn is not None and entry != txn and not has_lost_records():
-            # Earlier than anything that the log shows: that is right only where something was taken from it.
+            # Earlier than the log shows: correct only if records were removed from it.
             what = "the transaction differs from the log"
         if what is not None:
             findings.append(Finding(path, what, *place, _show(entry), None if txn is None else _show(txn)))
@@ -79,7 +78,7 @@ def check_txn_index(
 
 
 def _fault(entry: AbortedTxn, txn: AbortedTxn | None, before: int, log: ReadOnlyFile, markers: Sequence[int]) -> str | None:
-    """Return what is wrong with an entry, None of one that may be right."""
+    """Return the fault of an entry, None if it may be correct."""
     if entry.last_offset <= before:
         return "an entry out of order"
     if entry == txn:
@@ -107,13 +106,13 @@ def _abort_marker_of(entry: AbortedTxn, log: ReadOnlyFile, markers: Sequence[int
                 marker = end_txn_marker(header, log.read(position, header.size), log.path)
             except CorruptDataError:
                 return False
-            # Compaction may have emptied the marker's batch as well.
+            # Compaction may also have emptied the marker's batch.
             return marker is None or marker.type is ControlType.ABORT
     return False
 
 
 def has_gaps(log: ReadOnlyFile, base_offset: int) -> bool:
-    """Whether records were taken from the segment of that base, as compaction does. Raises StorageError."""
+    """Whether records were removed from the segment with that base, as by compaction. Raises StorageError."""
     position, next_offset, size = 0, base_offset, log.size_bytes()
     while position + HEADER_BYTES <= size:
         try:
@@ -139,29 +138,29 @@ def _show(txn: AbortedTxn) -> str:
 
 
 def state_at(log_path: Path) -> ProducerState:
-    """Return the producers' state at a segment's base, as far as a snapshot says it."""
+    """Return the producer state at a segment's base from a snapshot."""
     base_offset = names.offset_from_file_name(log_path.name)
     path = log_path.with_suffix(names.SNAPSHOT_SUFFIX)
     try:
         return ProducerState(read_snapshot(path), base_offset)
     except SegmentChangedError:
-        pass  # There is none: nothing was known of producers, or the log begins here.
+        pass  # Without a snapshot: there were no producers, or the log begins here.
     except CorruptSnapshotError as error:
         logger.warning("%s: transactions that were open at %d count as begun later", error, base_offset)
     return ProducerState(map_end_offset=base_offset)
 
 
 class ProducerBatch(NamedTuple):
-    """A batch that opens or ends a transaction, or may; of the others nothing needs to be known."""
+    """A batch that opens or ends a transaction, or may do so; other batches do not matter."""
 
     header: BatchHeader
     marker: EndTxnMarker | None
 
 
 def transaction_batches(file: ReadOnlyFile, scanned: ScannedLog) -> list[ProducerBatch]:
-    """Return a segment's batches that the aborted transactions follow from, in order; few of them are large.
+    """Return the segment's batches that determine the aborted transactions, in order; few of them are large.
 
-    A producer's batches outside of transactions open none, end none, and so change nothing here.
+    A producer's batches outside of transactions are irrelevant here: they open and end none.
     """
     found = []
     for position in scanned.producer_positions:
@@ -178,7 +177,7 @@ def transaction_batches(file: ReadOnlyFile, scanned: ScannedLog) -> list[Produce
 
 
 def aborted_by(batches: Iterable[ProducerBatch], state: ProducerState) -> list[AbortedTxn]:
-    """Bring the state over a segment's batches; return the transactions that were aborted in it."""
+    """Apply a segment's batches to the state. Return the transactions that were aborted in the segment."""
     before = len(state.aborted)
     for header, marker in batches:
         state.apply(header, marker)

@@ -1,8 +1,8 @@
-"""Times on the command line: --from, --to, --tz, and what any other option with a time becomes.
+"""Times on the command line: --from, --to, --tz, and the type of other options with a time.
 
-A time becomes a `Moment`: what was written, and the epoch milliseconds that it means. All times of one run are relative to the
-same "now", so that `--from -3d --to now` is three days to the millisecond. `echo_moment` prints the resolved time on stderr, in
-UTC and in the zone of --tz, whatever the output format: a forgotten time zone shows there.
+A time becomes a `Moment`: the text and its epoch milliseconds. All times of one run are relative to the same "now", so `--from
+-3d --to now` is exactly three days. `echo_moment` prints the resolved time on stderr, in UTC and in the zone of --tz, for every
+output format, so that a forgotten time zone is noticed.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _NOW_KEY = "tidelog.now"
 _ZONE_KEY = "tidelog.zone"
 
 _TYPICAL_TIMES = ("now", "today", "yesterday", "-15m", "-1h", "-1d")
-"""What completion proposes."""
+"""The suggestions of shell completion."""
 
 
 class Moment(NamedTuple):
-    """A time on the command line: the text as written, and its epoch milliseconds.
+    """A time on the command line: its text and its epoch milliseconds.
 
-    `is_relative` says whether the same text means another time tomorrow; `zone` is what --tz names.
+    `is_relative`: the same text means another time tomorrow. `zone` is the zone of --tz.
     """
 
     text: str
@@ -58,7 +58,7 @@ class Moment(NamedTuple):
 
 
 class TimeType(_TimeParam):
-    """Converts a text to a `Moment`; `words` are texts with a meaning of their own, which are passed on unchanged."""
+    """Converts a text to a `Moment`. `words` are texts with a special meaning, which are returned unchanged."""
 
     name = "time"
 
@@ -87,7 +87,7 @@ class TimeType(_TimeParam):
 
 
 class _EndType(TimeType):
-    """Checks a text that may be relative to another option, `+15m`, and passes it on as it is."""
+    """Validates a text that may be relative to another option, such as `+15m`, and returns it unchanged."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Moment | str:
         try:
@@ -98,7 +98,7 @@ class _EndType(TimeType):
 
 
 class _WatchedClock:
-    """Notes whether a time was relative to it."""
+    """Records whether a time was relative to this clock."""
 
     def __init__(self, clock: Clock) -> None:
         self.was_asked = False
@@ -138,7 +138,7 @@ class _ZoneType(_TextParam):
 
 
 def zone_in_use() -> str | None:
-    """Return the name of the zone of this run's times: that of --tz, else of TIDELOG_TZ; None for UTC."""
+    """Return the zone of this run's times: --tz, else TIDELOG_TZ; None for UTC."""
     ctx = click.get_current_context(silent=True)
     given = None if ctx is None else ctx.meta.get(_ZONE_KEY)
     zone = default_zone() if given is None else find_zone(given)
@@ -146,7 +146,7 @@ def zone_in_use() -> str | None:
 
 
 def time_zone_option(function: Decorated) -> Decorated:
-    """--tz ZONE, of the command's times. It is read before them, wherever it stands."""
+    """--tz ZONE, for the command's times. It is parsed before them, in any position."""
     return click.option(
         "--tz",
         metavar="ZONE",
@@ -159,7 +159,7 @@ def time_zone_option(function: Decorated) -> Decorated:
 
 
 def time_range_options(start_help: str, end_help: str) -> Callable[[Decorated], Decorated]:
-    """--from, --to, which may be relative to --from, and --tz: the command gets both resolved and in order, and shows them."""
+    """--from, --to (which may be relative to --from), and --tz: resolves both times, checks their order, and prints them."""
 
     def decorate(function: Decorated) -> Decorated:
         @functools.wraps(function)
@@ -181,7 +181,7 @@ def time_range_options(start_help: str, end_help: str) -> Callable[[Decorated], 
 
 
 def run_clock(ctx: click.Context | None) -> Clock:
-    """Return the clock of this run. It stands still: the first time that anything asks is "now" for all of the run."""
+    """Return the clock of this run. It is frozen: the time of the first read is "now" for the whole run."""
     if ctx is None:
         return SystemClock()
     clock: Clock | None = ctx.meta.get(_NOW_KEY)
@@ -193,7 +193,7 @@ def run_clock(ctx: click.Context | None) -> Clock:
 
 
 def echo_moment(moment: Moment | None) -> None:
-    """Say on stderr which instant a time on the command line resolved to."""
+    """Print the instant to which a time on the command line was resolved, on stderr."""
     if moment is None:
         return
     local = format_local(moment.time_ms, moment.zone)

@@ -1,12 +1,12 @@
-"""Groups as data: pure, no file and no socket. One reader of ``__consumer_offsets`` for brokers and for folders.
+"""Consumer groups as data, without any I/O. Brokers and folder readers share one reader of ``__consumer_offsets``.
 
 | read | for |
 |---|---|
-| `group_table` | the reader: what is committed, what open transactions are about to commit, members |
-| `group_offsets` | what a group has committed; what expires |
-| `offset_records` | keys and values as they are written |
-| `description` | what a group looks like from outside: listed, described, its members' assignments |
-| `commit_history`, `lag` | the commits that are still there; how far behind a group is: the formulas |
-| `positions` | groups in which Tidelog's own writers keep positions, which are no offsets |
-| `offsets_topic` | which partition a group's records are in |
+| `group_table` | the reader: committed offsets, pending offsets of open transactions, members |
+| `group_offsets` | a group's committed offsets, and their expiration |
+| `offset_records` | record keys and values in their written form |
+| `description` | a group as listed or described, with its members' assignments |
+| `commit_history`, `lag` | the commits that are still in the log; formulas for a group's lag |
+| `positions` | groups in which Tidelog's own writers keep positions, which are not offsets |
+| `offsets_topic` | the partition of a group's records |
 """

@@ -1,7 +1,7 @@
-"""The commits that ``__consumer_offsets`` still has of groups: what their rates are computed from (`lag`).
+"""The groups' commits that are still in ``__consumer_offsets``; `lag` computes rates from them.
 
-The log is compacted, so what it says of the past is what compaction has not come to yet: Kafka leaves the segment alone that it
-writes to, 100 MiB of commits by default.
+The log is compacted, so it holds only past commits that the cleaner has not reached yet. The cleaner never touches the active
+segment, 100 MiB of commits by default.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Commits = dict[TopicPartition, list[Commit]]
 
 
 class CommitHistory:
-    """Commits of groups as they came, oldest first; those from before `since_ms` (epoch ms) are not kept."""
+    """Collects groups' commits, oldest first, except those before `since_ms` (epoch ms)."""
 
     def __init__(self, since_ms: int = 0) -> None:
         self._groups: dict[str, Commits] = {}
         self._since_ms = since_ms
 
     def read(self, key: bytes | None, value: bytes | None) -> None:
-        """Take a record; those that are no offset's are skipped. Raises ProtocolError for one that is malformed."""
+        """Add a record. Records other than offset commits are skipped. Raises ProtocolError for a malformed one."""
         if key is None or version_of(key) not in _OFFSET_KEYS:
             return
         place = decode_versioned(OffsetCommitKey, key)

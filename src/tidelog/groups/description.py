@@ -1,4 +1,4 @@
-"""A group's description: plain tuples, the same from a coordinator's response and from a log's records."""
+"""A group's description as plain tuples, the same whether it comes from a coordinator or from the log."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ EMPTY = "Empty"
 STABLE = "Stable"
 UNKNOWN = "Unknown"
 DEAD = "Dead"
-"""Also of a group that does not exist."""
+"""The state of a group that does not exist, too."""
 
 
 class GroupListing(NamedTuple):
-    """A group, as its coordinator lists it. `state` is None before Kafka 2.6; `coordinator` is a broker's `host:port`."""
+    """A group as its coordinator lists it. `state` is None before Kafka 2.6; `coordinator` is a broker's `host:port`."""
 
     group: str
     state: str | None
     protocol_type: str
-    """`consumer`; empty of a group that only commits offsets."""
+    """`consumer`; empty for a group that only commits offsets."""
     coordinator: str | None
     type: str | None = CLASSIC
-    """`classic`, `consumer`, `share` or `streams`; None if a broker before Kafka 3.7 lists it."""
+    """`classic`, `consumer`, `share` or `streams`; None from a broker before Kafka 3.7."""
 
 
 class GroupMember(NamedTuple):
-    """A member, and what it reads; None if its assignment is not a consumer's."""
+    """A member and its assigned partitions, which are None if the assignment is not a consumer's."""
 
     member_id: str
     group_instance_id: str | None
@@ -43,7 +43,7 @@ class GroupMember(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A group and its members; `state` is Kafka's word."""
+    """A group and its members; `state` is Kafka's name of the state."""
 
     group: str
     state: str
@@ -56,12 +56,12 @@ class GroupDescription(NamedTuple):
 
     @property
     def member_count(self) -> int | None:
-        """How many members it has; None if nothing says, as of streams groups that brokers coordinate."""
+        """The number of members; None if it is unknown, as for streams groups described by brokers."""
         return len(self.members) if self.members or self.state in (EMPTY, DEAD) else None
 
 
 class WireMember(Protocol):
-    """A member, as a coordinator's answer and a group's record both have it."""
+    """A member, with the fields that both a coordinator's response and a group's record have."""
 
     member_id: str
     group_instance_id: str | None
@@ -77,7 +77,7 @@ def dead(group: str) -> GroupDescription:
 def describe(
     group: str, state: str, protocol_type: str, protocol: str | None, members: Iterable[tuple[WireMember, Bytes]]
 ) -> GroupDescription:
-    """Return a group's description; each member comes with the bytes of its assignment."""
+    """Return a group's description; each member is given with the bytes of its assignment."""
     is_consumers = protocol_type == PROTOCOL_TYPE
     found = tuple(
         GroupMember(
@@ -89,7 +89,7 @@ def describe(
 
 
 def describe_stored(group: str, stored: StoredGroup, name_of: Callable[[uuid.UUID], str]) -> GroupDescription:
-    """Return a group as it was written last. `name_of` returns what a topic id stands for."""
+    """Return a group's last written state. `name_of` returns a topic's name by its id."""
     if stored.modern is not None:
         members = tuple(_modern_member(member, name_of) for member in stored.modern.members)
         return GroupDescription(group, state_of(stored), stored.modern.type, "", None, members, stored.modern.type)
@@ -108,7 +108,7 @@ def _modern_member(member: ModernMember, name_of: Callable[[uuid.UUID], str]) ->
 
 
 def list_stored(groups: Mapping[str, StoredGroup]) -> list[GroupListing]:
-    """Return groups as brokers list them, by name."""
+    """Return groups as brokers list them, sorted by name."""
     return [_listing(name, one) for name, one in sorted(groups.items())]
 
 
@@ -119,14 +119,14 @@ def _listing(name: str, one: StoredGroup) -> GroupListing:
 
 
 def state_of(stored: StoredGroup) -> str:
-    """Return Kafka's word for a group's state, as far as the log knows it."""
+    """Return Kafka's name of a group's state, as far as the log determines it."""
     if stored.modern is not None:
         return stored.modern.state or UNKNOWN
     return STABLE if stored.metadata is not None and stored.metadata.members else EMPTY
 
 
 def assigned(assignment: Bytes) -> tuple[TopicPartition, ...] | None:
-    """Return the partitions in a consumer's assignment; none of an empty one, None if it cannot be read."""
+    """Return the partitions of a consumer's assignment; empty for an empty assignment, None if it cannot be parsed."""
     if not assignment:
         return ()
     try:

@@ -1,13 +1,13 @@
 """A group's committed offsets, and those pending in open transactions.
 
-A partition's offset is the one whose record stands last in ``__consumer_offsets``. Those of a transaction count from its commit
-on, but stand where they were written: an offset that the group committed meanwhile is newer, and stays.
+A partition's committed offset is the last record for it in ``__consumer_offsets``. A transaction's offsets count once it commits,
+but keep their place in the log: an offset that the group committed after they were written is newer and wins.
 
-| a partition's offset goes | when |
+| an offset expires | if |
 |---|---|
-| by its own time | it was committed with one (before Kafka 2.1), and that has come |
+| at its own expiration time | it was committed with one (before Kafka 2.1) |
 | `offsets.retention.minutes` after the group became empty | the group has a protocol and no members |
-| ... after it was committed | nobody ever joined the group, or it is stable and subscribes to another topic now (KIP-211) |
+| ... after it was committed | no member ever joined, or the group is stable and no longer subscribes to the topic (KIP-211) |
 | with its topic | |
 | with its group | |
 """
@@ -28,17 +28,17 @@ class CommittedOffset(NamedTuple):
 
     offset: int
     leader_epoch: int
-    """Of the last record that was read, -1 if it is unknown (KIP-320)."""
+    """The leader epoch of the last consumed record, -1 if it is unknown (KIP-320)."""
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int = NO_EXPIRY
-    """Its own end, -1 where the broker's retention decides."""
+    """Its own expiration time, -1 if the broker's retention applies."""
     record_offset: int = -1
-    """Where it is in the log: the offset of its batch."""
+    """Its place in the log: the offset of its batch."""
 
 
 class GroupOffsets:
-    """The committed and the pending offsets of one group. Nothing in here is written to a log: the caller has done that."""
+    """The committed and pending offsets of one group, in memory. The caller has already written them to the log."""
 
     __slots__ = ("_committed", "_pending")
 
@@ -52,40 +52,40 @@ class GroupOffsets:
     # --- asking
 
     def get(self, topic: str, partition: int) -> CommittedOffset | None:
-        """Return what was committed of a partition, None if nothing was."""
+        """Return a partition's committed offset, None if it has none."""
         of_topic = self._committed.get(topic)
         return None if of_topic is None else of_topic.get(partition)
 
     def by_topic(self) -> Mapping[str, Mapping[int, CommittedOffset]]:
-        """Return all that was committed. It is not the caller's to change, and changes itself."""
+        """Return all committed offsets: a live view, which the caller must not modify."""
         return self._committed
 
     def all(self) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
-        """Yield all that was committed."""
+        """Yield all committed offsets."""
         for topic, of_topic in self._committed.items():
             for partition, committed in of_topic.items():
                 yield TopicPartition(topic, partition), committed
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was committed, and no open transaction is about to."""
+        """Whether the group has neither committed nor pending offsets."""
         return not self._committed and not self._pending
 
     @property
     def has_pending(self) -> bool:
-        """Whether an open transaction is about to commit anything."""
+        """Whether any open transaction has pending offsets."""
         return bool(self._pending)
 
     def is_pending(self, key: TopicPartition) -> bool:
-        """Whether an open transaction is about to commit an offset of a partition."""
+        """Whether any open transaction has a pending offset for a partition."""
         return any(key in pending for pending in self._pending.values())
 
     def pending_producers(self) -> Collection[int]:
-        """Return the ids of the producers whose open transactions are about to commit anything."""
+        """Return the ids of the producers whose open transactions have pending offsets."""
         return self._pending.keys()
 
     def pending_among(self, keys: Collection[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        """Return those of `keys` that open transactions are about to commit, by producer id."""
+        """Return the partitions in `keys` with pending offsets, by producer id."""
         wanted = dict.fromkeys(keys)
         found = {producer_id: _in_both(wanted, pending) for producer_id, pending in self._pending.items()}
         return {producer_id: theirs for producer_id, theirs in found.items() if theirs}
@@ -93,7 +93,7 @@ class GroupOffsets:
     # --- changing
 
     def put(self, key: TopicPartition, committed: CommittedOffset) -> None:
-        """Note an offset, unless a newer one is there."""
+        """Add a committed offset unless a newer one exists."""
         of_topic = self._committed.get(key.topic)
         if of_topic is None:
             of_topic = self._committed[key.topic] = {}
@@ -102,18 +102,18 @@ class GroupOffsets:
             of_topic[key.partition] = committed
 
     def put_pending(self, producer_id: int, key: TopicPartition, committed: CommittedOffset) -> None:
-        """Note an offset of a producer's open transaction."""
+        """Add a pending offset of a producer's open transaction."""
         self._pending.setdefault(producer_id, {})[key] = committed
 
     def complete(self, producer_id: int, *, is_commit: bool) -> None:
-        """End a producer's transaction: what it was about to commit counts from now on, or never."""
+        """End a producer's transaction: commit or drop its pending offsets."""
         pending = self._pending.pop(producer_id, {})
         if is_commit:
             for key, committed in pending.items():
                 self.put(key, committed)
 
     def remove(self, keys: Iterable[TopicPartition]) -> None:
-        """Forget partitions; open transactions do not commit them any more."""
+        """Remove partitions' offsets, including pending ones."""
         going = dict.fromkeys(keys)
         for key in going:
             of_topic = self._committed.get(key.topic)
@@ -130,18 +130,18 @@ class GroupOffsets:
     # --- what is to be removed
 
     def known(self, keys: Iterable[TopicPartition], end_offset: int) -> list[TopicPartition]:
-        """Return those of `keys` that have an offset, or are about to get one: by records below `end_offset`."""
+        """Return the partitions in `keys` that have a committed or pending offset from a record below `end_offset`."""
         pending = self._pending_keys()
         found = ((key, self.get(*key)) for key in dict.fromkeys(keys))
         return [key for key, one in found if (key in pending if one is None else one.record_offset < end_offset)]
 
     def are_all(self, keys: Collection[TopicPartition]) -> bool:
-        """Whether nothing was committed, or is about to be, but of `keys`, which are known."""
+        """Whether only partitions in `keys` have committed or pending offsets. All of `keys` must be known."""
         committed = sum(self.get(*key) is not None for key in keys)
         return committed == sum(map(len, self._committed.values())) and self._pending_keys() <= set(keys)
 
     def partitions(self, topic: str | None = None) -> Iterator[TopicPartition]:
-        """Return all partitions, or those of a topic, that have an offset now or are about to get one; one may come twice."""
+        """Return all partitions, or those of a topic, with a committed or pending offset; a partition may be returned twice."""
         committed = [
             (name, list(self._committed.get(name, ()))) for name in (list(self._committed) if topic is None else [topic])
         ]
@@ -150,9 +150,9 @@ class GroupOffsets:
         return chain((TopicPartition(name, partition) for name, partitions in committed for partition in partitions), about_to)
 
     def expired(self, now_ms: int, retention_ms: int, *, since_ms: Callable[[CommittedOffset], int]) -> list[TopicPartition]:
-        """Return what is to go now: `retention_ms` after `since_ms`, or by its own time.
+        """Return the expired offsets: `retention_ms` after `since_ms`, or at their own expiration time.
 
-        Offsets pending in an open transaction stay, too: they would be lost with the offset that they replace.
+        Partitions with a pending offset do not expire, because the pending offset would be lost as well.
         """
         old = [
             TopicPartition(topic, partition)
@@ -168,11 +168,11 @@ class GroupOffsets:
         return [key for key in old if key not in pending]
 
     def _pending_keys(self) -> set[TopicPartition]:
-        """Return all that open transactions are about to commit, so that not each of them is asked for each partition."""
+        """Return the partitions of all pending offsets, so that callers need not search each transaction for each partition."""
         return set().union(*self._pending.values())
 
 
 def _in_both(some: Collection[TopicPartition], pending: Collection[TopicPartition]) -> list[TopicPartition]:
-    """Return the partitions that are in both of two dictionaries, in no more steps than the smaller one has."""
+    """Return the partitions that are in both dictionaries, iterating over the smaller one."""
     smaller, larger = (some, pending) if len(some) <= len(pending) else (pending, some)
     return [key for key in smaller if key in larger]

@@ -1,22 +1,22 @@
-"""The table of groups and their committed offsets: the one reader of ``__consumer_offsets``, for a starting broker and for a
-folder alone.
+"""The table of groups and their committed offsets: the only reader of ``__consumer_offsets``, for a starting broker and for
+folders without a broker.
 
-A partition's batches are read in order, as the coordinator of Kafka 3.9.1 loads them (GroupMetadataManager):
+A partition's batches are applied in order, as Kafka 3.9.1's coordinator loads them (GroupMetadataManager):
 
-| record | what it does |
+| record | effect |
 |---|---|
-| an offset, outside of transactions | is committed, whatever was before |
-| ... without a value | nothing is committed; what open transactions have written stays, and is committed with them |
-| an offset in a transaction | waits for the end of its producer's transaction; of several the last one |
-| ... without a value | the transaction does not commit that partition; what was committed before stays |
-| COMMIT | what waits is committed, unless what is committed already stands after it in the log |
-| ABORT, or any other control record | what waits is dropped |
-| a group | its generation and members; without a value: there is none, its offsets stay |
-| groups of the newer protocols | for folders (`modern_groups`); a coordinator of classic groups skips them |
+| an offset, outside of transactions | is committed and replaces the previous one |
+| ... without a value | removes the committed offset; pending offsets stay and are committed with their transaction |
+| an offset in a transaction | is pending until its producer's transaction ends; the last one counts |
+| ... without a value | removes the pending offset; the committed one stays |
+| COMMIT | commits the pending offsets, except where a committed one is later in the log |
+| ABORT, or any other control record | drops the pending offsets |
+| a group | sets its generation and members; without a value, removes them but not its offsets |
+| groups of the newer protocols | are collected for folders (`modern_groups`); a coordinator of classic groups skips them |
 
-An offset stands where its batch does: `record_offset` is the offset of the batch's first record. Producer epochs do not matter.
-Kafka 4 differs in one line: a record without a value outside of transactions also drops what open transactions have written
-before it. Of a log that Tidelog's broker wrote both say the same: it deletes such an offset in the transaction, too.
+All records of a batch have the same place: `record_offset` is the offset of the batch's first record. Producer epochs are
+ignored. Kafka 4 differs in one line: a record without a value outside of transactions also drops earlier pending offsets. For a
+log written by Tidelog's broker both rules give the same result, because it deletes such an offset in the transaction, too.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _read_offset_key = decoder(OffsetCommitKey, OFFSET_KEY_VERSION, exact=False)
 _read_group_key = decoder(GroupMetadataKey, GROUP_KEY_VERSION, exact=False)
 
 Observer = Callable[[bytes, bytes | None], object]
-"""Takes a key and a value."""
+"""Receives a key and a value."""
 
 
 class _Stored(NamedTuple):
-    """A value as it is in the log, and the offset of its batch's first record."""
+    """The raw value, and the offset of its batch's first record."""
 
     value: bytes
     record_offset: int
@@ -60,7 +60,7 @@ class _Stored(NamedTuple):
 
 @dataclass(slots=True)
 class StoredGroup:
-    """A group as the log has it; `metadata` is None if only offsets are known."""
+    """A group as recorded in the log; `metadata` is None if only offsets are known."""
 
     metadata: GroupMetadataValue | None = None
     offsets: GroupOffsets = field(default_factory=GroupOffsets)
@@ -69,23 +69,23 @@ class StoredGroup:
 
 
 class GroupTable:
-    """Builds the table of groups from batches of one partition. Feed it the batches of one partition, then ask for `groups`.
+    """Builds the table of groups from one partition: call `read` with its batches, then `groups`.
 
-    With `only`, all other groups are skipped. `observe` is called with the key and value of each offset as it comes to count,
-    or is deleted, in that order: those of a transaction with its COMMIT.
+    With `only`, all other groups are skipped. `observe` is called with the key and value of each offset when it takes effect or
+    is deleted, in that order; for a transaction's offsets, that is at its COMMIT.
     """
 
     def __init__(self, only: str | None = None, observe: Observer | None = None) -> None:
         self._only = None if only is None else group_prefix(only)
         self._observe = observe
-        # By key, after its version. No value is looked into before the end: nearly all are old by then.
+        # By the key after its version. Values are decoded only at the end, because nearly all of them are superseded by then.
         self._groups: dict[bytes, _Stored] = {}
         self._committed: dict[bytes, _Stored] = {}
         self._pending: dict[int, dict[bytes, _Stored]] = {}
         self._modern = ModernRecords()
 
     def read(self, batches: Iterable[StateBatch]) -> None:
-        """Read the partition's batches, or the next of them. Raises ProtocolError for a record without a key."""
+        """Apply the partition's batches, or the next ones. Raises ProtocolError for a record without a key."""
         committed, observe, only = self._committed, self._observe, self._only
         for batch in batches:
             if batch.marker is not None:
@@ -130,10 +130,10 @@ class GroupTable:
                     observe(_OFFSET_KEYS[1] + identity, stored.value)
 
     def groups(self) -> dict[str, StoredGroup]:
-        """Return the groups by name: those that have a record of their own, and those of which only offsets are known.
+        """Return the groups by name, including those of which only offsets are known.
 
-        A group that has but an open transaction's offsets is one, too. Raises ProtocolError for a key or value of Kafka's that is
-        malformed or too new, if it counts.
+        A group with only pending offsets is included. Raises ProtocolError for a key or a current value that is malformed or too
+        new.
         """
         groups: dict[str, StoredGroup] = {}
         for identity, stored in self._groups.items():
@@ -155,7 +155,9 @@ class GroupTable:
         return groups
 
     def all_groups(self) -> dict[str, StoredGroup]:
-        """Return the groups of every type by name. Raises as `groups`; what cannot be read of the newer ones is in `unread`."""
+        """Return the groups of every type by name. Raises what `groups` raises; unreadable records of the newer types are counted
+        in `unread`.
+        """
         groups = self.groups()
         classic = {_read_group_key(identity).group: stored.record_offset for identity, stored in self._groups.items()}
         for name, modern in self._modern.groups().items():
@@ -165,17 +167,17 @@ class GroupTable:
 
     @property
     def has_modern(self) -> bool:
-        """Whether there are records of groups of the newer protocols."""
+        """Whether the log has records of groups of the newer protocols."""
         return not self._modern.is_empty
 
     @property
     def unread(self) -> Counter[str]:
-        """What could not be read of groups of the newer protocols, and how many records."""
+        """The unreadable records of groups of the newer protocols: a description, and their number."""
         return self._modern.unread
 
 
 def group_prefix(group: str) -> bytes:
-    """Return what the keys of a group's records begin with, after the version. Raises ProtocolError for anything but a name."""
+    """Return the prefix of a group's record keys, after the version. Raises ProtocolError for an invalid name."""
     try:
         name = group.encode()
     except UnicodeEncodeError as error:
@@ -186,7 +188,7 @@ def group_prefix(group: str) -> bytes:
 
 
 def group_of(key: bytes | None) -> str | None:
-    """Return whose record this is, None for one of no classic group. Raises ProtocolError."""
+    """Return the group of a record, None if it does not belong to a classic group. Raises ProtocolError."""
     if key is None or key[:2] not in (*_OFFSET_KEYS, _GROUP_KEY):
         return None
     return _read_group_key(key[2:]).group

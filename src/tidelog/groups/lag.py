@@ -1,19 +1,19 @@
-"""How far behind a group is: formulas alone, for callers that have the facts: a client, a data folder's reader, a broker.
+"""The formulas for a group's lag, for callers that have the facts: a client, a data folder's reader, a broker.
 
 | | is | unknown (None) |
 |---|---|---|
-| lag | offsets from the group's position to the end of its reading, as Kafka's tools count | without a committed offset |
-| lag in time | now less the timestamp of the next record; 0 where there is none | that record has no timestamp |
-| group's rate | offsets that it moved on by, a second | fewer than two commits are known, or they are too close |
-| topic's rate | offsets that came, a second, since the first of those commits | the topic's records have no timestamps |
+| lag | offsets from the group's position to the end that it may read, as in Kafka's tools | without a committed offset |
+| lag in time | now minus the next record's timestamp; 0 without a next record | that record has no timestamp |
+| group's rate | offsets per second by which its commits advanced | fewer than two commits are known, or they are too close |
+| topic's rate | offsets per second appended since the first of those commits | the topic's records have no timestamps |
 | time to the end | lag / (group's rate - topic's rate); *never* unless the group is the faster one | one of the rates is |
 | time until retention | see `Retention` | |
 
-The **next record** is the first one at or after the committed offset that a consumer is handed: offsets that a compaction left
-empty, control records and, with read_committed, aborted records are skipped; the first open transaction ends the reading.
-A record of the future has a negative age, which is reported as it is.
+The **next record** is the first one at or after the committed offset that a consumer receives. Offsets removed by compaction,
+control records and, with read_committed, aborted records are skipped; with read_committed the first open transaction is the end.
+A record with a future timestamp has a negative age, which is reported unchanged.
 
-The group's **position** is its committed offset, but not below the log start: what lies below is lost, whatever the group does.
+The group's **position** is its committed offset, or the log start if that is higher: records below it are lost.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class NextRecord(NamedTuple):
 
 
 class Searched(NamedTuple):
-    """The result of reading a piece of a log: the next record, or else the `position` to continue at."""
+    """The result of reading part of a log: the next record, or the `position` at which to continue."""
 
     record: NextRecord | None
     position: int
@@ -50,9 +50,10 @@ class Searched(NamedTuple):
 def search(
     records: memoryview, position: int, end_offset: int, aborted: Sequence[tuple[int, int]] = (), *, path: str
 ) -> Searched:
-    """Look for the first record in `[position, end_offset)` that a consumer is handed, in whole batches as a fetch returns them.
+    """Find the first record in `[position, end_offset)` that a consumer receives, in whole batches as a fetch returns them.
 
-    `aborted` are the fetch's aborted transactions (first offset, producer id); none of read_uncommitted. Raises CorruptDataError.
+    `aborted` are the fetch's aborted transactions (first offset, producer id); empty with read_uncommitted. Raises
+    CorruptDataError.
     """
     headers = [header for header in iter_headers(records, 0, path) if header.last_offset >= position]
     for header, is_aborted in data_batches(headers, records, aborted, path):
@@ -64,31 +65,31 @@ def search(
 
 
 def first_in(header: BatchHeader, batch: memoryview, position: int, end_offset: int, *, path: str) -> NextRecord | None:
-    """Return the first record of a batch in `[position, end_offset)`, None if it holds none there. Raises CorruptDataError."""
+    """Return a batch's first record in `[position, end_offset)`, None without one. Raises CorruptDataError."""
     for record in iter_records(header, batch, path=path, bounds=Bounds(None, None, position, end_offset)):
         return NextRecord(record.offset, record.timestamp)
     return None
 
 
 class Commit(NamedTuple):
-    """An offset that was committed, and when (epoch ms)."""
+    """A committed offset and the time of the commit (epoch ms)."""
 
     offset: int
     time_ms: int
 
 
 class GroupRate(NamedTuple):
-    """Offsets a second that a group moved on by since `since_ms`."""
+    """Offsets per second by which a group has advanced since `since_ms`."""
 
     per_second: float
     since_ms: int
 
 
 def group_rate(commits: Sequence[Commit], now_ms: int, window_ms: int) -> GroupRate | None:
-    """Return a group's rate in a partition by its commits of the last `window_ms`, oldest first; None if they say too little.
+    """Return a group's rate in a partition from its commits in the last `window_ms`, oldest first; None if they are too few.
 
-    Without a commit in the window the group stood still. A commit that went back, as after a reset, starts over. Time counts up
-    to the last commit while the group is alive, up to now if it has been silent for longer than it is used to.
+    Without a commit in the window the rate is 0. A commit that goes back, as after a reset, starts over. The time span ends at
+    the last commit, or now if the group has been silent for longer than usual.
     """
     if not commits:
         return GroupRate(0.0, now_ms - window_ms)
@@ -109,10 +110,10 @@ def group_rate(commits: Sequence[Commit], now_ms: int, window_ms: int) -> GroupR
 def topic_rate(
     log_start: NextRecord | None, then: NextRecord | None, end_offset: int, since_ms: int, now_ms: int
 ) -> float | None:
-    """Return how many offsets a second a partition grew by since `since_ms`.
+    """Return the offsets per second by which a partition has grown since `since_ms`.
 
-    `then` is the first record at or after that time, None if there is none; `log_start` is the first record that is left. Where
-    both are one, the partition is younger than that, or lost what was older: time counts from that record on.
+    `then` is the first record at or after that time, None without one; `log_start` is the first remaining record. If both are the
+    same record, the partition is younger than `since_ms` or has lost older records, and the time span starts at that record.
     """
     if then is None:
         return 0.0
@@ -125,7 +126,7 @@ def topic_rate(
 
 
 class CatchUp(enum.Enum):
-    """Whether a group reaches the end of the log."""
+    """Whether a group will reach the end of the log."""
 
     AT_END = "at the end"
     IN = "in"
@@ -134,14 +135,14 @@ class CatchUp(enum.Enum):
 
 
 class TimeToEnd(NamedTuple):
-    """How long it takes a group to reach the end, if everything continues as it did; `time_ms` only if it does."""
+    """The time until a group reaches the end at the current rates; `time_ms` is set only if it will."""
 
     catch_up: CatchUp
     time_ms: int | None = None
 
 
 def time_to_end(lag: int, group_per_second: float | None, topic_per_second: float | None) -> TimeToEnd:
-    """Return how long a group with that lag (offsets) takes to reach the end."""
+    """Return the time until a group with that lag (offsets) reaches the end."""
     if lag == 0:
         return TimeToEnd(CatchUp.AT_END, 0)
     if group_per_second == 0:
@@ -153,7 +154,7 @@ def time_to_end(lag: int, group_per_second: float | None, topic_per_second: floa
 
 
 class Precision(enum.Enum):
-    """When retention deletes the first unread record, as far as known."""
+    """The time at which retention deletes the first unread record, as far as it is known."""
 
     EXACT = "exact"
     EARLIEST = "at the earliest"
@@ -163,7 +164,7 @@ class Precision(enum.Enum):
 
 
 class Retention(NamedTuple):
-    """When retention takes the first unread record, epoch ms; the present for what is due already."""
+    """The time of the deletion, epoch ms; the present if it is overdue."""
 
     precision: Precision
     goes_ms: int | None = None
@@ -177,10 +178,10 @@ UNKNOWN_RETENTION = Retention(Precision.UNKNOWN)
 def retention_at_the_earliest(
     config: LogConfig, record: NextRecord | None, now_ms: int, *, bytes_behind: int | None, bytes_per_second: float | None
 ) -> Retention:
-    """Return when retention may take a record, by what can be known from outside: which segment it lies in cannot.
+    """Return the earliest time at which retention may delete a record. The record's segment is not known to callers.
 
-    A segment goes by time when its largest timestamp is old enough, which is the record's or a later one; by size when what lies
-    after it is at least retention.bytes, which is at most `bytes_behind` the record, and grows by `bytes_per_second`.
+    A segment is deleted by time when its largest timestamp, which is the record's or a later one, is old enough. It is deleted by
+    size when at least retention.bytes follow it; at most `bytes_behind` follow the record, growing by `bytes_per_second`.
     """
     if record is None:
         return NOTHING_UNREAD
@@ -209,20 +210,22 @@ def retention_at_the_earliest(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLag:
-    """One group's state in one partition at `now_ms`. Offsets, epoch ms, and offsets a second; None: see the module."""
+    """One group's state in one partition at `now_ms`. Units: offsets, epoch ms, offsets per second. The module says when a value
+    is None.
+    """
 
     topic: str
     partition: int
     now_ms: int
     committed_offset: int | None
-    """None if the group has none: what it will be given is its own decision."""
+    """The committed offset. None if the group has none; auto.offset.reset then decides."""
     metadata: str = ""
     """The metadata committed with it."""
     delivered: int = 0
-    """Of a share group: records after its start offset, which stands for the committed one, that need no delivery any more."""
+    """For a share group, whose start offset counts as the committed one: records after it that need no further delivery."""
     log_start_offset: int
     end_offset: int
-    """Where the group's reading ends: the high watermark; with read_committed the last stable offset."""
+    """The end that the group may read: the high watermark; with read_committed the last stable offset."""
     high_watermark: int
     next_record: NextRecord | None = None
     group_per_second: float | None = None
@@ -240,12 +243,12 @@ class PartitionLag:
 
     @property
     def lost(self) -> int:
-        """Offsets between the committed one and the log start: deleted before they were read."""
+        """The number of offsets between the committed one and the log start: deleted before they were read."""
         return 0 if self.committed_offset is None else max(0, self.log_start_offset - self.committed_offset)
 
     @property
     def is_beyond_end(self) -> bool:
-        """Whether what was committed lies after the log: another log had that name, or it lost its end."""
+        """Whether the committed offset is beyond the log's end: the topic was recreated, or the log lost its end."""
         return self.committed_offset is not None and self.committed_offset > self.high_watermark
 
     @property
@@ -254,7 +257,7 @@ class PartitionLag:
 
     @property
     def lag_ms(self) -> int | None:
-        """Age of the next record, negative if it is of the future; 0 without one."""
+        """The age of the next record, negative for a future timestamp; 0 without a next record."""
         if self.position is None:
             return None
         if self.next_record is None:
@@ -266,5 +269,5 @@ class PartitionLag:
         lag = self.lag
         if lag is None:
             return TimeToEnd(CatchUp.UNKNOWN)
-        # Offsets without a record for the group are no way to go.
+        # Without a next record the group is at the end, whatever the lag counts.
         return time_to_end(0 if self.next_record is None else lag, self.group_per_second, self.topic_per_second)

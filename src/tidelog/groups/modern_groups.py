@@ -1,17 +1,17 @@
 """Groups of the newer protocols in ``__consumer_offsets``: consumer (KIP-848), share (KIP-932) and streams groups (KIP-1071).
 
-What they have committed is an offset like any (`group_table`); a share group's progress is elsewhere (`share_progress`). A group
-exists from its first record on until the last one is deleted. The log does not hold its state: that is derived, as Kafka 4.2's
-coordinator derives it.
+Their committed offsets are ordinary offset records (`group_table`); `share_progress` reads a share group's progress. A group
+exists from its first record until its last one is deleted. The log does not contain a group's state; it is derived as in Kafka
+4.2's coordinator.
 
 | type | state | when |
 |---|---|---|
 | all | Empty | it has no members |
 | consumer | Assigning | the group's epoch is newer than that of its target assignment |
-| consumer | Reconciling | a member has not come to that epoch yet, or has partitions to give up or to wait for |
+| consumer | Reconciling | a member has not reached that epoch yet, or has partitions to revoke or to wait for |
 | all | Stable | else |
 
-A streams group's other states depend on its topology, which is not read: with members it is unknown.
+A streams group's other states depend on its topology, which is not read, so the state of one with members is unknown.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STREAMS = "streams"
 _STABLE_MEMBER = 0
 
 _Kinds: TypeAlias = dict[int, tuple[str, type[Message], type[Message]]]
-"""Version of the key → the type of the group, the key's message, the value's."""
+"""By key version: the type of the group, and the messages of key and value."""
 
 _GROUPS: _Kinds = {
     3: (CONSUMER, consumer_group.ConsumerGroupMetadataKey, consumer_group.ConsumerGroupMetadataValue),
@@ -64,18 +64,18 @@ _ASSIGNMENTS: _Kinds = {
 _READ = _GROUPS | _MEMBERS | _TARGETS | _ASSIGNMENTS
 
 PASSED_OVER = frozenset({4, 7, 9, 12, 13, 15, 16, 18, 20, 21, 22, 23})
-"""Keys of records that say nothing of what is shown; the modules of `wire.coordinator` say what they are."""
+"""Versions of keys whose records are not needed for what is shown; see the modules of `wire.coordinator`."""
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition of a topic that is named by its id."""
+    """A partition of a topic identified by its id."""
 
     topic_id: uuid.UUID
     partition: int
 
 
 class ModernMember(NamedTuple):
-    """A member; `assigned` is None if that is not read."""
+    """A member; `assigned` is None if its assignment is not read."""
 
     member_id: str
     group_instance_id: str | None
@@ -86,7 +86,7 @@ class ModernMember(NamedTuple):
 
 
 class ModernGroup(NamedTuple):
-    """A group as the log has it. `record_offset` is that of its newest record of its own."""
+    """A group as recorded in the log. `record_offset` is the offset of its newest group record."""
 
     type: str
     state: str | None
@@ -95,16 +95,16 @@ class ModernGroup(NamedTuple):
 
 
 class ModernRecords:
-    """Collects the records of one partition, in order; then ask for `groups`. Nothing is decoded before."""
+    """Collects the records of one partition in order. They are decoded only in `groups`."""
 
     def __init__(self) -> None:
         self._values: dict[int, dict[bytes, bytes]] = {number: {} for number in _READ}
         self._offsets: dict[tuple[str, bytes], int] = {}
         self.unread: Counter[str] = Counter()
-        """What could not be read, and how many records."""
+        """The unreadable records: a description, and their number."""
 
     def read(self, version: int, identity: bytes, value: bytes | None, record_offset: int) -> None:
-        """Take a record; `identity` is its key after the version."""
+        """Add a record; `identity` is its key after the version."""
         values = self._values.get(version)
         if values is None:
             if version not in PASSED_OVER:
@@ -119,11 +119,11 @@ class ModernRecords:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there was no record of such a group."""
+        """Whether no record of such a group was added."""
         return not self.unread and not any(self._values.values())
 
     def groups(self) -> dict[str, ModernGroup]:
-        """Return the groups by name. What cannot be read is counted in `unread`."""
+        """Return the groups by name. Unreadable records are counted in `unread`."""
         epochs: dict[tuple[str, str], int] = {}
         offsets: dict[tuple[str, str], int] = {}
         for kind, key, value, identity in self._decoded(_GROUPS):

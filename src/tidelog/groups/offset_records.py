@@ -1,8 +1,8 @@
-"""Keys and values of ``__consumer_offsets``, as they are written; `group_table` reads them.
+"""Encodes keys and values of ``__consumer_offsets``; `group_table` reads them.
 
 | key | value | written as | read |
 |---|---|---|---|
-| group, topic, partition | what was committed | key v1, value v3; v1 if it has its own end | keys v0 and v1, values v0 to v4 |
+| group, topic, partition | a committed offset | key v1, value v3; v1 with an expiration time | keys v0 and v1, values v0 to v4 |
 | group | generation, members, assignments | key v2, value v3 | values v0 to v4 |
 | any other (groups of the newer protocols) | | never | skipped |
 
@@ -25,7 +25,7 @@ from tidelog.wire.coordinator.versioned import encode_versioned
 OFFSET_KEY_VERSION: Final = 1
 OFFSET_VALUE_VERSION: Final = 3
 EXPIRING_OFFSET_VALUE_VERSION: Final = 1
-"""The only one that has room for a time to end at."""
+"""The only version with a field for an expiration time."""
 GROUP_KEY_VERSION: Final = 2
 GROUP_VALUE_VERSION: Final = 3
 
@@ -39,17 +39,17 @@ _pack_time = Struct(">q").pack
 
 
 def offset_key(group_id: str, key: TopicPartition) -> bytes:
-    """Return the key of what a group has committed of a partition."""
+    """Return the key of a group's committed offset for a partition."""
     return encode_versioned(OffsetCommitKey(group_id, key.topic, key.partition), OFFSET_KEY_VERSION)
 
 
 def offset_entries(
     group_id: str, offsets: Iterable[tuple[TopicPartition, CommittedOffset]], version: int = OFFSET_VALUE_VERSION
 ) -> list[Entry]:
-    """Return the records of offsets that a group commits together.
+    """Return the records for the offsets of one commit.
 
-    Commits are what a broker of many groups does most, so their bytes are put together here; they are those of `offset_entry`.
-    `version` is the newest that all who coordinate groups can read.
+    A broker with many groups spends most of its time on commits, so the bytes are assembled directly here; they equal those of
+    `offset_entry`. `version` is the newest that all coordinators in the cluster can read.
     """
     group = _string(group_id)
     topics: dict[str, bytes | None] = {}
@@ -68,7 +68,7 @@ def offset_entries(
 
 
 def _string(text: str) -> bytes | None:
-    """Return a text with its length in front; None for one that needs the codec's words about it."""
+    """Return a length-prefixed string; None for one that the codec must reject."""
     try:
         data = text.encode()
     except UnicodeEncodeError:
@@ -77,7 +77,7 @@ def _string(text: str) -> bytes | None:
 
 
 def offset_entry(group_id: str, key: TopicPartition, committed: CommittedOffset, version: int = OFFSET_VALUE_VERSION) -> Entry:
-    """Return the record of a committed offset, of that version unless its time to end needs another."""
+    """Return the record of a committed offset, in that version unless its expiration time needs another."""
     value = OffsetCommitValue(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch,

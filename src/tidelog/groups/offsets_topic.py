@@ -1,4 +1,4 @@
-"""Where a group's records are: which partition of ``__consumer_offsets``."""
+"""The partition of ``__consumer_offsets`` that holds a group's records."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from operator import mul
 from struct import Struct
 
 MAX_CACHED = 249
-"""Characters of a name whose hash is remembered: none that is in use is longer, and thousands of 32 KB are anybody's to send."""
+"""The longest name, in characters, whose hash is cached: real names are shorter, and a client may send thousands of 32 KB names.
+"""
 
 _LANES = 257
-"""Code units that are hashed at once: the sum of so many products fits a lane, and 31 to their power takes few bits."""
+"""Code units hashed at a time, chosen so that the sum of their products fits in a lane."""
 
 _POWERS = [pow(31, _LANES - 1 - lane, 1 << 32) for lane in range(_LANES)]
 _NEXT_ROW = pow(31, _LANES, 1 << 32)
@@ -19,7 +20,7 @@ _unpack_lanes = Struct(f">{_LANES}Q").unpack
 
 
 def java_hash(text: str) -> int:
-    """Return Java's `String.hashCode`: over UTF-16 code units, signed; 0 for -2^31, of which Java has no absolute value."""
+    """Return Java's `String.hashCode` over UTF-16 code units, signed; 0 for -2^31, whose absolute value Java cannot represent."""
     return _remembered(text) if len(text) <= MAX_CACHED else _signed(_hash_by_rows(text.encode("utf-16-be", "surrogatepass")))
 
 
@@ -33,10 +34,10 @@ def _remembered(text: str) -> int:
 
 
 def _hash_by_rows(units: bytes) -> int:
-    """Return the same of a long text, in half a millisecond for 32 KB, where a loop over its units takes ten.
+    """Return the same for a long string: half a millisecond for 32 KB, compared with ten for a loop over its units.
 
-    The units are rows of `_LANES`, zeros before the first; each is in 64 bits of a row, which is one number: so all columns are
-    hashed in one go, and their hashes in the end.
+    The units form rows of `_LANES`, padded with zeros in front. Each row is one number with 64 bits per unit, so all columns are
+    hashed together; their hashes are combined at the end.
     """
     count = len(units) // 2
     before = -count % _LANES
@@ -56,5 +57,7 @@ def _signed(value: int) -> int:
 
 
 def partition_of(group: str, partitions: int) -> int:
-    """Return the partition of ``__consumer_offsets`` that a group's records are in, of so many: by Java's hash of its name."""
+    """Return a group's partition of ``__consumer_offsets``: the absolute value of Java's hash of its name, modulo the number of
+    partitions.
+    """
     return abs(java_hash(group)) % partitions

@@ -1,11 +1,11 @@
-"""Groups in which Tidelog's own writers keep their positions: their numbers are no offsets of the partitions they stand under.
+"""Groups in which Tidelog's own writers keep positions. These are not offsets of the partitions that they are stored under.
 
 | writer | group | metadata of each offset |
 |---|---|---|
 | the exactly-once sink | ``tidelog-sink-<transactional id>`` | ``{"query": ..., "epoch": ...}`` |
 | a mirror, a replay | the job's id | ``next offset of <source topic>-<partition>`` |
 
-The metadata says them, not the name: jobs may be given any name, and a group of consumers may bear any.
+They are recognized by the metadata and not by the group's name, because jobs and consumer groups may have any name.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _NEXT_OFFSET = re.compile(r"next offset of \S+-\d+")
 
 
 def source_position(topic: str, partition: int) -> str:
-    """Return the metadata of a copy's position: the offset beside it is one of this source partition."""
+    """Return the metadata of a copy's position, which names the source partition of the committed offset."""
     return f"next offset of {topic}-{partition}"
 
 
 def is_position(metadata: str) -> bool:
-    """Whether the metadata of a committed offset says that it is a position of one of Tidelog's writers."""
+    """Whether a committed offset's metadata marks it as a position of one of Tidelog's writers."""
     if _NEXT_OFFSET.fullmatch(metadata):
         return True
     if not metadata.startswith("{"):
@@ -36,6 +36,6 @@ def is_position(metadata: str) -> bool:
 
 
 def are_positions(metadata: Iterable[str]) -> bool:
-    """Whether all of a group's committed offsets are positions, and there is one at least."""
+    """Whether a group has committed offsets and all of them are positions."""
     texts = list(metadata)
     return bool(texts) and all(map(is_position, texts))

@@ -1,13 +1,13 @@
-"""How far share groups have come, in ``__share_group_state``: a snapshot and its updates for each share partition (KIP-932).
+"""The progress of share groups from ``__share_group_state``: a snapshot and its updates for each share partition (KIP-932).
 
-| record | what it does |
+| record | effect |
 |---|---|
-| a snapshot | replaces what was known |
-| ... without a value | nothing is known any more |
-| an update | changes the snapshot before it: the start offset unless that is -1, and the batches that it names |
-| an update without a snapshot | nothing, as in Kafka's share coordinator |
+| a snapshot | replaces the state |
+| ... without a value | removes the state |
+| an update | changes the state: the start offset unless it is -1, and the named batches |
+| an update without a snapshot | has no effect, as in Kafka's share coordinator |
 
-Records before the start offset are done. Of those after it, some may be done, too: acknowledged, or given up.
+Records before the start offset are done. Later ones may be done, too: acknowledged or archived.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _DONE = frozenset({2, 4})
 
 
 class ShareProgress(NamedTuple):
-    """A share group in a partition."""
+    """A share group's progress in a partition."""
 
     start_offset: int
     """The first record that may still be delivered."""
     next_offset: int
-    """The first one that is to be delivered still, as far as the log knows: at or after the start offset."""
+    """The first record that still has to be delivered, as far as the log shows; at or after the start offset."""
     delivered: int
-    """How many records after the start offset are done."""
+    """The number of records after the start offset that are done."""
 
 
 Progress = dict[str, dict[TopicIdPartition, ShareProgress]]
@@ -73,7 +73,7 @@ class _State:
 
 
 def _painted(ranges: list[tuple[int, int, int]], first: int, last: int, state: int) -> list[tuple[int, int, int]]:
-    """Return the ranges with one over them: what it covers of the others is gone."""
+    """Return the ranges after a new one overwrites what it overlaps."""
     kept = []
     for one_first, one_last, one_state in ranges:
         if one_first < first:
@@ -84,16 +84,16 @@ def _painted(ranges: list[tuple[int, int, int]], first: int, last: int, state: i
 
 
 class ShareStates:
-    """Reads batches of ``__share_group_state``, one partition after the other."""
+    """Reads batches of ``__share_group_state``, partition by partition."""
 
     def __init__(self, only: str | None = None) -> None:
         self._only = only
         self._states: dict[str, dict[TopicIdPartition, _State]] = {}
         self.unread: Counter[str] = Counter()
-        """What could not be read, and how many records."""
+        """The unreadable records: a description, and their number."""
 
     def read(self, batches: Iterable[StateBatch]) -> None:
-        """Read a partition's batches, or the next of them."""
+        """Read a partition's batches, or the next ones."""
         for batch in batches:
             for record in batch.records if batch.marker is None else ():
                 try:
@@ -122,7 +122,7 @@ class ShareStates:
             states[place].updates.append(decode_versioned(ShareUpdateValue, value))
 
     def progress(self) -> Progress:
-        """Return how far the groups are."""
+        """Return the groups' progress."""
         return {group: _results(states) for group, states in self._states.items()}
 
 

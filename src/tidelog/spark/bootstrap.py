@@ -1,23 +1,24 @@
-"""Reprocess the last days, then continue live: a cut, the history in front of it, the stream from it on. No gap, no repeat.
+"""Reprocess the last days, then continue live: a cut, the history before it, and the stream from it. No gaps and no duplicates.
 
     cut = take_cut("localhost:9092", ["orders"], "-3d")
     cut.save("orders.cut.json")
     history = cut.history(spark)        # a batch: timestamp >= three days ago, offset < cut
     live = cut.stream(spark)            # a stream: offset >= cut
 
-| | is fixed in the cut | how |
+| fixed in the cut | | how |
 |---|---|---|
-| the cut of each partition | its last stable offset | one ListOffsets; of a folder, its files and the high-watermark checkpoint |
-| where its history begins | the first offset whose timestamp reaches `start` | the same by time |
+| the cut of each partition | its last stable offset | one ListOffsets; for a folder, its files and high-watermark checkpoint |
+| the start of its history | the first offset whose timestamp reaches `start` | the same by time |
 | `start` | epoch ms: `-3d` means the same three days whenever the history is read | |
-| topics | their ids, where the brokers report them: a topic that was made again meanwhile is an error | |
+| topics | their ids, if the brokers report them: a recreated topic is an error | |
 
-Every transaction below a last stable offset is decided. So the history holds the committed records below the cut, the stream the
-committed ones from there on, and a transaction that was open when the cut was taken is whole in the stream, or nowhere.
-A record that arrives later is the stream's, however early its timestamp: `since_start=True` leaves those before `start` out, so
-that both together are all committed records with timestamp >= start. Partitions that are new since are read from their start.
+Every transaction below a last stable offset is complete. The history therefore contains the committed records below the cut, and
+the stream the committed records from the cut on. A transaction that was open at the cut is entirely in the stream if it commits.
+A record that arrives later belongs to the stream, however early its timestamp. `since_start=True` leaves out records before
+`start`, so that history and stream together are all committed records with timestamp >= start. Partitions added later are read
+from their start.
 
-Records of the history that retention takes before they are read are an error, as everywhere.
+Records of the history that retention deletes before they are read are an error, as everywhere.
 """
 
 from __future__ import annotations
@@ -61,17 +62,17 @@ _OURS = ("path", "kafka.bootstrap.servers", "subscribe", "subscribepattern", "as
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where history ends and the stream begins, in each partition."""
+    """The boundary between history and stream in each partition."""
 
     source: str
-    """A data folder, or brokers."""
+    """A data folder, or bootstrap servers."""
     start_ms: int | None
-    """Of the history, epoch ms; None for everything."""
+    """The start of the history, epoch ms; None for everything."""
     taken_ms: int
     starts: Mapping[TopicPartition, int]
-    """The first offset of the history; the cut itself where it is empty."""
+    """The first offset of the history; the cut itself if the history is empty."""
     cuts: Mapping[TopicPartition, int]
-    """The offset after its last one: the first of the stream."""
+    """The end of the history and the first offset of the stream."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -86,11 +87,11 @@ class Cut:
     # --- Kept ---
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the cut to a file, whole or not at all. Raises StorageError."""
+        """Write the cut to a file atomically. Raises StorageError."""
         write_json(Path(path), VERSION, self._content(), indent=1)
 
     def save_new(self, path: str | os.PathLike[str]) -> bool:
-        """Write it to a file that is not there yet; False if there is one, which stays. Raises StorageError."""
+        """Write the cut to a new file. Return False, and leave the file unchanged, if it exists. Raises StorageError."""
         return write_new_json(Path(path), VERSION, self._content(), indent=1)
 
     def _content(self) -> dict[str, object]:
@@ -105,8 +106,8 @@ class Cut:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, config: Mapping[str, object] | None = None) -> Cut:
-        """Read a cut; `config` is how its brokers are reached, which no file has. Raises NotFoundError, CorruptDataError,
-        StorageError, InvalidArgumentError.
+        """Read a cut. `config` is the client configuration for its brokers, which the file does not contain. Raises
+        NotFoundError, CorruptDataError, StorageError, InvalidArgumentError.
         """
         found = read_json(Path(path), VERSION, _WHAT)
         if found is None:
@@ -137,8 +138,8 @@ class Cut:
     def stream_options(self, source: str | None = None, *, since_start: bool = False) -> dict[str, str]:
         """Return the options of `spark.readStream.format("tidelog")` that begin at the cut.
 
-        Asks the source for partitions that are new since. Raises UnknownTopicOrPartitionError where partitions are gone,
-        InvalidArgumentError where a topic is another one.
+        Asks the source for partitions added since. Raises UnknownTopicOrPartitionError for missing partitions,
+        InvalidArgumentError for a recreated topic.
         """
         now = _partitions_now(source or self.source, self.topics)
         self._check_ids(now)
@@ -164,8 +165,8 @@ class Cut:
     def history(self, spark: SparkSession, *, source: str | None = None, **options: str) -> DataFrame:
         """Return the history as a DataFrame: committed records with `start <= timestamp`, below the cut.
 
-        `options` are further ones of the source: columns, includeHeaders, minPartitions, failOnDataLoss... `source` is another
-        place with the same offsets: a broker's own data folder, or a copy of it. Raises InvalidArgumentError.
+        `options` are further options of the source: columns, includeHeaders, minPartitions, failOnDataLoss... `source` is another
+        source with the same offsets: a broker's data folder, or a copy of it. Raises InvalidArgumentError.
         """
         _check_options(options)
         if source is None and kind_of(self.source).is_cluster:
@@ -175,7 +176,8 @@ class Cut:
     def stream(self, spark: SparkSession, *, source: str | None = None, since_start: bool = False, **options: str) -> DataFrame:
         """Return the stream that begins at the cut. A query that has a checkpoint continues from there, as usual.
 
-        `since_start` leaves out records that come later with timestamps before the history's start. Raises as `stream_options`.
+        `since_start` leaves out records that arrive later with timestamps before the history's start. Raises what
+        `stream_options` raises.
         """
         _check_options(options)
         given = self.stream_options(source, since_start=since_start) | options
@@ -198,18 +200,19 @@ def take_cut(
     clock: Clock | None = None,
     config: Mapping[str, object] | None = None,
 ) -> Cut:
-    """Fix the cut of some topics of a data folder or of brokers, and where their history from `start` on begins.
+    """Take a cut of topics in a data folder or on brokers, with the start of their history from `start` on.
 
     Args:
-        source: a data folder, or brokers as `host:port` with commas between.
+        source: a data folder, or brokers as comma-separated `host:port`.
         topics: their names.
-        start: first time of the history, as everywhere: epoch ms, `datetime`, a text as `2013-07-10`, `-3d`. None: all.
-        clock: what `now` means; the machine's by default.
-        config: how brokers are reached: Kafka's properties of a client. It is not kept with the cut.
+        start: the first time of the history, in any form that `tidelog.times` accepts: epoch ms, `datetime`, a text such as
+            `2013-07-10` or `-3d`. None: all.
+        clock: returns `now`; by default the system clock.
+        config: Kafka client properties for the brokers. They are not saved with the cut.
 
     Raises:
         InvalidArgumentError, UnknownTopicOrPartitionError, BrokerUnreachableError, BrokerError
-        UnsupportedForMessageFormatError: a time, where the records of a folder have none.
+        UnsupportedForMessageFormatError: a time was given, but a folder's records have no timestamps.
     """
     names = [topics] if isinstance(topics, str) else list(dict.fromkeys(topics))
     if not names:
@@ -221,7 +224,7 @@ def take_cut(
     with open_source(place) as opened:
         keys = [TopicPartition(name, number) for name in names for number in opened.partitions(name)]
         if start_ms is not None and opened.log_dir is not None:
-            opened.find(dict.fromkeys(keys, start_ms), READ_COMMITTED)  # Raises where the records of a partition have no times.
+            opened.find(dict.fromkeys(keys, start_ms), READ_COMMITTED)  # Raises if a partition's records have no timestamps.
         found = opened.bounds(keys, start_ms, READ_COMMITTED)
         ids = {name: str(topic_id) for name, topic_id in opened.topic_ids(keys).items()} if opened.cluster is not None else {}
     cuts = {key: bounds.end_offset for key, bounds in found.items()}
@@ -233,9 +236,9 @@ def take_cut(
 
 
 def missing_of_cut(cut: Cut, source: str | None = None) -> list[MissingOffsets]:
-    """Return what the cut's folder lacks, or `source`: partitions, and offsets, also before the history's start by time.
+    """Return the partitions and offsets missing in the cut's folder, or in `source`; also before the history's start by time.
 
-    Anything that begins after the cut does not matter, except a log whose end is missing.
+    Anything missing after the cut does not matter, except the end of a log.
     """
     with open_source(cut.source if source is None else source) as opened:
         log_dir = opened.log_dir
@@ -249,7 +252,7 @@ def missing_of_cut(cut: Cut, source: str | None = None) -> list[MissingOffsets]:
 
 
 def _partitions_now(source: str, topics: Iterable[str]) -> dict[str, tuple[str, list[int]]]:
-    """Return each topic's id, as far as it has one here, and its partitions."""
+    """Return each topic's partitions, and its id if it is known here."""
     with open_source(source) as opened:
         numbers = {name: opened.partitions(name) for name in topics}
         keys = [TopicPartition(name, number) for name, each in numbers.items() for number in each]
@@ -278,7 +281,7 @@ def _numbers(offsets: Mapping[TopicPartition, int]) -> dict[str, list[int]]:
 
 
 def _by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Return offsets as the connector writes them: topic → partition → offset."""
+    """Return offsets in the connector's form: topic → partition → offset."""
     found: dict[str, dict[str, int]] = {}
     for key in sorted(offsets):
         found.setdefault(key.topic, {})[str(key.partition)] = offsets[key]

@@ -1,12 +1,12 @@
-"""A broker of a cluster: how it reaches other nodes, and where its metadata comes from.
+"""A broker as a member of a cluster: its connections to other nodes, and the source of its metadata.
 
 | read | for |
 |---|---|
 | `metadata_plane` | the cluster as the broker sees it: a protocol |
-| `startup` | which broker a configuration asks for |
+| `startup` | the kind of broker that a configuration describes |
 | `brokers`, `cluster_brokers`, `cluster_topics` | brokers and topics as clients see them |
-| `topic_creation` | topics that are created because a client uses them |
+| `topic_creation` | topics that are created on first use |
 | `forwarding`, `forwarded_apis` | clients' requests that the controllers answer |
 | `channel`, `peer_connection` | requests to another broker, or to a controller |
-| `broker_channels` | who leads a partition, and requests to it |
+| `broker_channels` | the leader of a partition, and requests to it |
 """

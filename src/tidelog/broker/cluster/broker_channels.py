@@ -1,6 +1,6 @@
 """The other brokers of the cluster: which one leads a partition, and requests to it.
 
-Each broker has one channel, made when it is first asked for, and made again when the broker has moved. Belongs to the loop's
+Each broker has one channel. It is created on first use, and again when the broker's address changes. Use only on the event loop's
 thread.
 """
 
@@ -42,16 +42,18 @@ class BrokerChannels:
         self._is_closed = False
 
     def begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Have a coroutine run until it is done, or this is closed."""
+        """Run a coroutine until it is done or this object is closed."""
         self._tasks.begin(work, name)
 
     def leader_of(self, key: TopicPartition) -> int | None:
-        """Return the id of a partition's leader, NO_LEADER as long as there is none; None if there is no such partition."""
+        """Return the id of a partition's leader: NO_LEADER while it has none, None if the partition does not exist."""
         partition = self._plane.image.partition(*key)
         return None if partition is None else partition.leader
 
     async def call(self, broker_id: int, request: Message, version: int | None = None) -> Any:
-        """Send a request and return its response. Raises as `Channel.call`; BrokerUnreachableError if no broker is there."""
+        """Send a request and return its response. Raises what `Channel.call` raises; BrokerUnreachableError if the broker is
+        unknown.
+        """
         endpoint = None if broker_id == NO_LEADER or self._is_closed else self._plane.endpoint(broker_id)
         if endpoint is None:
             raise BrokerUnreachableError(f"broker {broker_id} is not available")

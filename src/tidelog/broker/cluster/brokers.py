@@ -1,9 +1,10 @@
-"""The brokers of the cluster, as clients of a listener get them: Metadata, DescribeCluster, FindCoordinator, where a leader is.
+"""The brokers of the cluster as a listener's clients see them, in Metadata, DescribeCluster, FindCoordinator and leader
+addresses.
 
 | | |
 |---|---|
-| `SingleBroker` | there is one: this one |
-| `ClusterBrokers` (`cluster_brokers`) | those that the controllers have registered |
+| `SingleBroker` | this broker only |
+| `ClusterBrokers` (`cluster_brokers`) | the brokers that are registered with the controllers |
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ NO_BROKER = -1
 
 
 class BrokerView(NamedTuple):
-    """A broker, with the address that it advertises at a listener."""
+    """A broker and the address that it advertises for a listener."""
 
     node_id: int
     host: str
@@ -28,23 +29,23 @@ class BrokerView(NamedTuple):
 
 
 class Brokers(Protocol):
-    """Which brokers there are. Belongs to the loop's thread."""
+    """The brokers of the cluster. Use only on the event loop's thread."""
 
     def alive(self, listener: Listener) -> Sequence[BrokerView]:
-        """Return the brokers that serve clients of a listener, by id: those that are not fenced and have one of its name."""
+        """Return the brokers that serve a listener's clients, by id: they are not fenced and have a listener of that name."""
 
     def registered(self, listener: Listener) -> Sequence[BrokerView]:
-        """Return the same with those that are fenced."""
+        """Return the same, including fenced brokers."""
 
     def find(self, broker_id: int, listener: Listener) -> BrokerView | None:
-        """Return one of the brokers that are alive; None if it is not among them."""
+        """Return a live broker by its id, None if no live broker has it."""
 
     def controller_id(self, listener: Listener) -> int:
-        """Return the broker to which clients send what is the controller's; NO_BROKER if none is alive."""
+        """Return the broker to which clients send requests for the controller, NO_BROKER if no broker is alive."""
 
 
 class SingleBroker:
-    """A broker that is alone."""
+    """A standalone broker."""
 
     def __init__(self, node_id: int, rack: str | None) -> None:
         self._node_id = node_id
@@ -62,7 +63,7 @@ class SingleBroker:
     registered = alive
 
     def find(self, broker_id: int, listener: Listener) -> BrokerView | None:
-        """Return this broker, if that is asked for."""
+        """Return this broker if the id is its own."""
         return self.alive(listener)[0] if broker_id == self._node_id else None
 
     def controller_id(self, listener: Listener) -> int:

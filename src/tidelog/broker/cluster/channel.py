@@ -1,23 +1,23 @@
-"""A connection to another node of the cluster: opened at its first use, and opened again after it was lost.
+"""A connection to another node of the cluster: opened on first use, and reopened after a loss.
 
-Each connection begins with ApiVersions, in the newest version that the peer takes: 4 shows features whose range begins with 0.
-No request has a higher version than the peer offers.
+Each connection begins with ApiVersions in the newest version that the peer supports. Version 4 shows features whose range starts
+at 0. No request uses a higher version than the peer offers.
 
 | what happens | raises |
 |---|---|
-| no connection, connection lost, no answer in time | BrokerUnreachableError |
-| one side does not believe the other's certificate, password or token | the same: certificates and passwords are renewed |
-| the port wants TLS, or SASL, and this side does not; or the other way round | SecurityProtocolError |
-| an answer that the protocol does not allow | ProtocolError |
-| the peer offers no version of a request known here | UnsupportedVersionError |
+| no connection, a lost connection, no response in time | BrokerUnreachableError |
+| one side rejects the other's certificate, password or token | the same, since certificates and passwords get renewed |
+| only one side is configured for TLS, or for SASL | SecurityProtocolError |
+| a response that violates the protocol | ProtocolError |
+| the two sides share no version of a request | UnsupportedVersionError |
 
-Where `access` has them, TLS comes first, SASL after ApiVersions. Files and tokens are read, and passwords are worked on, by other
-threads; of the handshake of TLS about a millisecond is the loop's. A session that has an end (KIP-368) is renewed before it:
-requests wait for that.
+If `access` configures them, TLS comes first, and SASL follows ApiVersions. Other threads read files and tokens and hash
+passwords; the TLS handshake takes about a millisecond of the loop. A SASL session with a limited lifetime (KIP-368) is renewed
+before it expires; requests wait for the renewal.
 
-No request is repeated here: callers know which ones may be. Requests may be sent before others are answered. Kafka answers them
-in order, so one without an answer in time ends the connection for all that wait. After a failed attempt to connect, the next one
-waits: 50 ms, and twice as long each time, up to a second.
+A channel never retries a request: only the caller knows whether a retry is safe. Requests are pipelined. Kafka answers them in
+order, so a request that times out closes the connection for all pending requests. The backoff after a failed connection attempt
+starts at 50 ms and doubles up to one second.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ from tidelog.wire.fields import RESPONSES, Message
 from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 CONNECT_TIMEOUTS_S = 10.0, 30.0
-"""Kafka's ``socket.connection.setup.timeout.ms`` and ``….max.ms``: each attempt after one that failed may take twice as long
-(KIP-601), since a peer that is busy may need longer for TLS, SASL and ApiVersions than the first one has.
+"""Kafka's ``socket.connection.setup.timeout.ms`` and ``….max.ms``: the timeout doubles after each failed attempt (KIP-601), since
+a busy peer may need longer than the first timeout for TLS, SASL and ApiVersions.
 """
 
 BACKOFF_S = 0.05
 MAX_BACKOFF_S = 1.0
 
 RENEWAL_SHARE = 0.85
-"""After this share of its time a session is renewed, as in Kafka's clients."""
+"""A session is renewed after this share of its lifetime, as in Kafka's clients."""
 
 SOFTWARE = "tidelog"
 
@@ -63,10 +63,10 @@ _HANDSHAKE_VERSIONS = (4, 3, 0)
 
 
 class Channel:
-    """A way to another node. Belongs to the loop's thread.
+    """A connection to another node. Use only on the event loop's thread.
 
-    `timeout_s` bounds a request, from `call` to its answer; connecting and its backoff are a part of it. With `versions`, the
-    lowest and highest of each API that is used, the peer is not asked for its own: brokers before 0.10.0 could not say.
+    `timeout_s` bounds a request from `call` to its response, including connecting and backoff. `versions` gives the lowest and
+    highest version of each API; with it the channel sends no ApiVersions request, which brokers before 0.10.0 do not know.
     """
 
     def __init__(
@@ -85,9 +85,9 @@ class Channel:
         self.port = port
         self.place = f"{host}:{port}"
         self.supported_features: dict[str, tuple[int, int]] = {}
-        """By name: the lowest and highest level that the peer supports."""
+        """The lowest and highest level that the peer supports, by feature name."""
         self.finalized_features: dict[str, int] = {}
-        """By name: the level that is in force in the cluster."""
+        """The finalized level of each feature in the cluster, by name."""
         self.finalized_features_epoch = -1
         self._client_id = client_id
         self._timeout_s = timeout_s
@@ -105,21 +105,21 @@ class Channel:
 
     @property
     def is_connected(self) -> bool:
-        """Whether a request would be sent at once."""
+        """Whether a request would be sent without connecting first."""
         return self._connection is not None and self._connection.is_usable
 
     @property
     def in_flight(self) -> int:
-        """How many requests wait for their answers."""
+        """The number of requests that wait for a response."""
         return self._connection.in_flight if self._connection is not None else 0
 
     @property
     def backoff_s(self) -> float:
-        """How long the next attempt to connect would wait; 0 if it would not."""
+        """The backoff in seconds before the next connection attempt; 0 if it may start now."""
         return 0.0 if self.is_connected else max(self._not_before - asyncio.get_running_loop().time(), 0.0)
 
     async def connect(self, timeout_s: float | None = None) -> None:
-        """Make the connection, if there is none. Raises as `call`."""
+        """Connect unless connected. Raises what `call` raises."""
         try:
             async with asyncio.timeout(self._timeout_s if timeout_s is None else timeout_s):
                 await self._connected()
@@ -127,10 +127,11 @@ class Channel:
             raise BrokerUnreachableError("no connection in time", path=self.place) from None
 
     async def call(self, request: Message, *, version: int | None = None, timeout_s: float | None = None) -> Any:
-        """Send a request and return its response; record bytes in it are views of the received frame.
+        """Send a request and return its response. Record bytes in the response are views of the received frame.
 
-        `version` None: the highest that both sides know. Raises BrokerUnreachableError, SecurityProtocolError,
-        ProtocolError; UnsupportedVersionError where the peer takes others, as it would close the connection.
+        If `version` is None, the request uses the highest version that both sides know. Raises BrokerUnreachableError,
+        SecurityProtocolError and ProtocolError. Raises UnsupportedVersionError for a version that the peer does not support,
+        because the peer would close the connection.
         """
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         connection: PeerConnection | None = None
@@ -143,17 +144,17 @@ class Channel:
             if connection is None:
                 raise BrokerUnreachableError("no connection in time", path=self.place) from None
             error = BrokerUnreachableError(f"no answer to {request.API_NAME} within {timeout_s:g} s", path=self.place)
-            # Answers come in order: those of the others wait for this one.
+            # Responses come in order, so all others are blocked by this one.
             connection.close(error)
             raise error from None
 
     @property
     def offered(self) -> Mapping[int, tuple[int, int]] | None:
-        """Lowest and highest version of each API that the peer takes; None before a connection was made."""
+        """The lowest and highest version of each API that the peer supports; None before the first connection."""
         return self._offered or None
 
     def offers(self, request: type[Message], version: int = 0) -> bool:
-        """Whether the peer takes that version of a request, or a later one. Known once a connection was made."""
+        """Whether the peer supports that version of a request or a later one. Valid only after the first connection."""
         return self._offered.get(request.API_KEY, (-1, -1))[1] >= version
 
     def _offered_version(self, request: Message, version: int) -> int:
@@ -165,7 +166,9 @@ class Channel:
         return version
 
     def version_of(self, request: type[Message]) -> int:
-        """Return a request's highest version that both sides know, once a connection was made. Raises UnsupportedVersionError."""
+        """Return the highest version of a request that both sides know. Valid only after the first connection. Raises
+        UnsupportedVersionError.
+        """
         low, high = self._offered.get(request.API_KEY, (0, -1))
         version = min(high, request.VERSIONS[-1])
         if version < max(low, request.VERSIONS[0]):
@@ -178,7 +181,7 @@ class Channel:
         return version
 
     def close(self) -> None:
-        """Close it for good; what waits raises BrokerUnreachableError. Idempotent."""
+        """Close the channel for good. Pending calls raise BrokerUnreachableError. Idempotent."""
         self._is_closed = True
         if self._connecting is not None:
             self._connecting.cancel()
@@ -200,7 +203,7 @@ class Channel:
             self._connecting.add_done_callback(self._over)
         connecting = self._connecting
         try:
-            # Others may wait for the same attempt: who gives up does not end it.
+            # Other callers may wait for the same attempt, so a cancelled caller does not cancel it.
             return await asyncio.shield(connecting)
         except asyncio.CancelledError:
             if connecting.cancelled() and self._is_closed:
@@ -210,7 +213,7 @@ class Channel:
     def _over(self, task: asyncio.Task[PeerConnection]) -> None:
         self._connecting = None
         if not task.cancelled():
-            task.exception()  # Its caller may no longer wait.
+            task.exception()  # The caller may have been cancelled.
 
     async def _connect(self) -> PeerConnection:
         loop = asyncio.get_running_loop()
@@ -237,7 +240,7 @@ class Channel:
             connection.close(error if isinstance(error, TidelogError) else None)
             self._failures += 1
             delay_s = min(BACKOFF_S * 2 ** (self._failures - 1), MAX_BACKOFF_S)
-            # Many that lost the same peer do not come back at the same moment.
+            # Jitter: clients that lost the same peer should not reconnect at the same moment.
             self._not_before = loop.time() + delay_s * random.uniform(0.8, 1.2)
             raise
         self._failures = 0
@@ -268,7 +271,7 @@ class Channel:
             self._renewal_s = asyncio.get_running_loop().time() + RENEWAL_SHARE * lifetime_ms / 1000
 
     async def _renew(self, connection: PeerConnection) -> PeerConnection:
-        """Authenticate again; answers that are still owed come first. A failure ends the connection, and a new one is made."""
+        """Reauthenticate, after all pending responses have arrived. A failure closes the connection, and a new one is opened."""
         try:
             async with asyncio.timeout(self._connect_timeout_s()):
                 await self._authenticate(connection)
@@ -278,9 +281,9 @@ class Channel:
         return connection
 
     async def _handshake(self, connection: PeerConnection) -> None:
-        """Ask what the peer takes, unless that was said from the start.
+        """Ask the peer for its API versions unless they were given at creation.
 
-        One that does not know the version answers in v0 and names those that it knows (KIP-511).
+        A peer that does not know the request's version answers in v0 with the versions that it knows (KIP-511).
         """
         if self._versions is not None and self._access.config.sasl is None:
             self._offered = self._versions

@@ -1,12 +1,12 @@
-"""The brokers that the controllers have registered, as the metadata has them (Kafka's KRaftMetadataCache).
+"""The brokers registered with the controllers, taken from the cluster metadata (like Kafka's KRaftMetadataCache).
 
 | a broker is | when |
 |---|---|
-| registered | it has said who it is, and was not unregistered since |
-| fenced | its heartbeats do not come, or its start or end is under way; then clients do not get it |
-| found at a listener | it has one of that name |
+| registered | it has sent a registration and was not unregistered since |
+| fenced | its heartbeats are missing, or it is starting or shutting down; clients do not see it |
+| found at a listener | it has a listener of that name |
 
-What is answered is kept until a registration changes.
+Results are cached until a registration changes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _AtListener:
-    """The addresses that a listener's clients get."""
+    """The brokers' addresses for the clients of one listener."""
 
     __slots__ = ("alive", "by_id", "registered")
 
@@ -42,32 +42,32 @@ class ClusterBrokers:
         self._plane = plane
         self._listeners: dict[str, _AtListener] = {}
         self.generation = 0
-        """Another number after each change: what was made of the brokers is made again then."""
+        """Changes with each registration; callers use it to invalidate what they derived from the brokers."""
 
     def changed(self) -> None:
-        """Forget what is kept: registrations are others now."""
+        """Drop the cached results after a registration changed."""
         self._listeners.clear()
         self.generation += 1
 
     # --- Brokers
 
     def alive(self, listener: Listener) -> Sequence[BrokerView]:
-        """Return the brokers that serve clients of a listener, by id."""
+        """Return the brokers that serve a listener's clients, by id."""
         return self._at(listener.name).alive
 
     def registered(self, listener: Listener) -> Sequence[BrokerView]:
-        """Return the same with those that are fenced."""
+        """Return the same, including fenced brokers."""
         return self._at(listener.name).registered
 
     def find(self, broker_id: int, listener: Listener) -> BrokerView | None:
-        """Return one of the brokers that are alive; None if it is not among them."""
+        """Return a live broker by its id, None if no live broker has it."""
         found = self._at(listener.name).by_id.get(broker_id)
         return None if found is None or found.is_fenced else found
 
     def controller_id(self, listener: Listener) -> int:
-        """Return the broker that is the controller, if it is one.
+        """Return the controller if it is a broker.
 
-        Else any broker that is alive: clients do not reach controllers, and every broker forwards to them (KIP-590).
+        Otherwise return any live broker: clients cannot reach the controllers, and every broker forwards to them (KIP-590).
         """
         controller = self._plane.controller_id
         if controller is not None:
@@ -78,16 +78,18 @@ class ClusterBrokers:
     # --- for partitions
 
     def has_endpoint(self, broker_id: int, listener_name: str) -> bool:
-        """Whether a broker is registered with a listener of that name; it may be fenced."""
+        """Whether a broker, fenced or not, is registered with a listener of that name."""
         return broker_id in self._at(listener_name).by_id
 
     def is_reachable(self, broker_id: int, listener_name: str) -> bool:
-        """Whether a broker is found at a listener, and not fenced."""
+        """Whether a broker has the listener and is not fenced."""
         found = self._at(listener_name).by_id.get(broker_id)
         return found is not None and not found.is_fenced
 
     def offline(self, partition: PartitionRecord, listener_name: str) -> list[int]:
-        """Return which of a partition's replicas are offline: their broker is not reachable, or their directory is gone."""
+        """Return the offline replicas of a partition: their broker is fenced or lacks the listener, or their directory is
+        offline.
+        """
         return [
             broker_id
             for index, broker_id in enumerate(partition.replicas)

@@ -1,16 +1,16 @@
-"""All topics of a cluster, as one of its brokers shows them: also those of which it has no replica (Kafka's KRaftMetadataCache).
+"""All topics of a cluster as a broker reports them, with or without local replicas (like Kafka's KRaftMetadataCache).
 
 | a partition | leader | error |
 |---|---|---|
 | has a leader | it | |
-| has none, or one that was unregistered | none (-1) | LEADER_NOT_AVAILABLE |
+| has no leader, or an unregistered one | none (-1) | LEADER_NOT_AVAILABLE |
 | is led by a broker without the client's listener | none (-1) | LISTENER_NOT_FOUND; before version 6 of Metadata as above |
-| has replicas that are not reachable, in version 0 | it | REPLICA_NOT_AVAILABLE, and these are left out |
+| has offline replicas, in version 0 | it | REPLICA_NOT_AVAILABLE, and these replicas are left out |
 
-Replicas are offline whose broker is fenced or gone, or whose disk is.
+A replica is offline if its broker is fenced or gone, or its log directory is offline.
 
-A view is made at the first request, and kept until the metadata says that its topic has changed (`changed`); what
-Metadata answers about it also until a broker's registration changes.
+A topic's view is built on the first request and cached until the metadata changes the topic (`changed`). Its Metadata answers are
+also dropped when a broker's registration changes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Described = dict[tuple[str, bool, bool], MetadataResponseTopic]
 
 
 class ClusterTopics(Topics):
-    """The topics of a cluster. They are the controllers' to change: what changes them is forwarded, or refused here."""
+    """The topics of a cluster. Only the controllers change them: such requests are forwarded, or refused here."""
 
     def __init__(self, plane: MetadataPlane, brokers: ClusterBrokers) -> None:
         self._plane = plane
@@ -56,7 +56,7 @@ class ClusterTopics(Topics):
         self.on_deleted = []
 
     def changed(self, delta: MetadataDelta) -> None:
-        """Forget the views of topics that have changed, after the image has."""
+        """Drop the cached views of changed topics; call it after the image has changed."""
         for name in delta.deleted_topics.values():
             self._forget(name)
         for name in delta.created_topics.values():
@@ -71,17 +71,17 @@ class ClusterTopics(Topics):
             self._brokers.changed()
         for name in delta.deleted_topics.values():
             for forget in self.on_deleted:
-                for _ in forget(name):  # All at once: the topic may be there again with the next record.
+                for _ in forget(name):  # All at once: the next record may create the topic again.
                     pass
 
     # --- asking
 
     def get(self, name: str) -> TopicView | None:
-        """Return a topic, None if there is none of that name."""
+        """Return a topic by its name, None if it does not exist."""
         view = self._views.get(name)
         if view is None:
             topic = self._plane.image.topics.get(name)
-            # Between its two records a topic has no partitions.
+            # Between its TopicRecord and its first PartitionRecord a topic has no partitions.
             if topic is None or not topic.partitions:
                 return None
             view = self._view_of(topic)
@@ -91,7 +91,7 @@ class ClusterTopics(Topics):
         return view
 
     def by_id(self, topic_id: uuid.UUID) -> TopicView | None:
-        """Return the topic of an id, None if there is none."""
+        """Return a topic by its id, None if it does not exist."""
         view = self._by_id.get(topic_id)
         if view is None:
             topic = self._plane.image.topics_by_id.get(topic_id)
@@ -99,7 +99,7 @@ class ClusterTopics(Topics):
         return view
 
     def all(self) -> Iterable[TopicView]:
-        """Yield all topics, by name: each is looked up when it is its turn."""
+        """Yield all topics in order of their names; each is looked up only when it is reached."""
         if self._names is None:
             self._names = sorted(self._plane.image.topics)
         return self._each(self._names)
@@ -111,20 +111,20 @@ class ClusterTopics(Topics):
                 yield view
 
     def colliding(self, name: str) -> str | None:
-        """Return None: the controller says which names collide."""
+        """Return None: the controller checks for colliding names."""
         return None
 
     def leader_of(self, name: str, partition: int) -> int:
-        """Return the broker that leads a partition, NO_BROKER if none does."""
+        """Return a partition's leader, NO_BROKER if it has none."""
         record = self._plane.image.partition(name, partition)
         return NO_BROKER if record is None else record.leader
 
     def properties(self, name: str) -> dict[str, str]:
-        """Return a topic's own properties."""
+        """Return the properties that are set on the topic itself."""
         return self._plane.image.topic_config(name)
 
     def described(self, view: TopicView, listener: Listener, version: int) -> MetadataResponseTopic:
-        """Return what a version of Metadata answers about a topic; made once for each of the three ways there are."""
+        """Return a topic's part of a Metadata response; cached once for each of the three forms that versions differ in."""
         generation, known = view.metadata if isinstance(view.metadata, tuple) else (-1, {})
         if generation != self._brokers.generation:
             known = {}

@@ -1,9 +1,9 @@
-"""The APIs that a member has the controllers answer, and what a client gets that no controller answers in time.
+"""The APIs that a member forwards to the controllers, and the error that a client gets if no controller answers in time.
 
-Versions are those of Apache Kafka 3.9 to 4.4. Of those without messages here (voters) a frame is sent on all
-the same: what is in it is the controllers' to read.
+The versions are those of Apache Kafka 3.9 to 4.4. Frames of APIs without message definitions here (voters) are forwarded as well:
+only the controllers need to decode them.
 
-AlterConfigs and IncrementalAlterConfigs are not among them: `config_forwarding` looks at them first.
+AlterConfigs and IncrementalAlterConfigs are not in the table: `config_forwarding` handles them first.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 NO_ID = uuid.UUID(int=0)
 
 Refuse = Callable[[Any, ErrorCode, str], Message]
-"""Makes the response that says an error, of a request."""
+"""Builds the error response to a request."""
 
 
 class Forwarded(NamedTuple):
-    """An API that the controllers answer."""
+    """An API that is forwarded to the controllers."""
 
     key: int
     name: str
     served: Versions
     request: type[Message] | None = None
     refuse: Refuse | None = None
-    """None: the connection is closed where no controller answers."""
+    """If None, the client's connection is closed when no controller answers."""
 
 
 def _create_topics(message: create_topics.CreateTopicsRequest, code: ErrorCode, reason: str) -> Message:
@@ -155,7 +155,7 @@ FORWARDED: dict[int, Forwarded] = {
         Forwarded(81, "RemoveRaftVoter", Versions(0, 0)),
     )
 }
-"""By their keys."""
+"""The forwarded APIs by API key."""
 
 _ZOOKEEPER: dict[int, Forwarded] = {
     one.key: one
@@ -170,15 +170,16 @@ _ZOOKEEPER: dict[int, Forwarded] = {
 
 
 def forwarded_with(plane: MetadataPlane) -> dict[int, Forwarded]:
-    """Return the APIs that a member forwards, by their keys.
+    """Return the APIs that a member forwards, by API key.
 
-    In a ZooKeeper cluster they include those that describe quotas and users: this broker does not read them from ZooKeeper.
+    In a ZooKeeper cluster they include DescribeClientQuotas and DescribeUserScramCredentials, because this broker does not read
+    quotas and users from ZooKeeper.
     """
     return FORWARDED if plane.config_writer is None else FORWARDED | _ZOOKEEPER
 
 
 def throttle_ms(key: int, version: int, answer: Bytes) -> int:
-    """Return how long a client is to wait by a controller's response, its size in front (KIP-599); 0 if it says nothing."""
+    """Return the throttle time in ms in a controller's response with its size prefix (KIP-599); 0 if it has none."""
     response = RESPONSES.get(key)
     first = None if response is None else next((one for one in response.FIELDS if version in one.versions), None)
     if response is None or first is None or first.name != "throttle_time_ms":
@@ -186,6 +187,6 @@ def throttle_ms(key: int, version: int, answer: Bytes) -> int:
     position = 8
     if version >= response.FIRST_FLEXIBLE:
         if len(answer) <= position or answer[position]:
-            return 0  # Tagged fields in the header: no controller has any.
+            return 0  # Tagged fields in the header: no controller sends any.
         position += 1
     return max(int.from_bytes(answer[position : position + 4], signed=True), 0)

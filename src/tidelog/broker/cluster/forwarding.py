@@ -1,14 +1,14 @@
-"""Clients' requests that the controllers answer: both are forwarded unchanged (KIP-590, Kafka's ForwardingManager).
+"""Forwards clients' requests to the controllers, and the responses back, unchanged (KIP-590, Kafka's ForwardingManager).
 
 | the controller | the client gets |
 |---|---|
-| answers | its answer, byte for byte |
-| does not take that version (another one leads now) | its connection closed, so that it asks for versions again |
-| refuses the envelope, or answers something else | UNKNOWN_SERVER_ERROR |
+| answers | its response, byte for byte |
+| does not support that version (after a change of controller) | a closed connection, so that it negotiates versions again |
+| refuses the envelope, or sends another response | UNKNOWN_SERVER_ERROR |
 | does not answer for `TIMEOUT_S`, or none leads | REQUEST_TIMED_OUT, after which clients retry |
 
-Each request is a task of its own, so that no client waits for another's. Together at most `MAX_BYTES` of them are under way;
-others wait, until their timeout. If a client disconnects, nothing waits for it; the controller may still do what it asked for.
+Each request has its own task, so no client waits for another client's request. At most `MAX_BYTES` of requests are in flight;
+others wait until their timeout. If a client disconnects, its request is dropped here; the controller may still execute it.
 """
 
 from __future__ import annotations
@@ -35,30 +35,31 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 TIMEOUT_S = 20.0
-"""Clients wait 30 s for an answer, and a minute for an operation (`request.timeout.ms`, `default.api.timeout.ms`): so they get
-this one, and have time to try again."""
+"""Clients wait 30 s for a response and a minute for an operation (`request.timeout.ms`, `default.api.timeout.ms`), so they get
+this error and still have time for a retry.
+"""
 
 MAX_BYTES = 64 << 20
 
 MAX_REQUEST_BYTES = 16 << 20
-"""A request that is larger is not sent on: it would be copied on the loop."""
+"""A larger request is not forwarded: it would be copied on the loop."""
 
 WHY = {ErrorCode.REQUEST_TIMED_OUT: "no controller has answered in time"}
 
 Chunks = list[Bytes]
 Answered = Callable[[Chunks | None], None]
-"""Called once with the response's bytes, its size in front; None: the connection is to be closed."""
+"""Called once with the response's bytes including the size prefix, or with None to close the connection."""
 
 
 class Client(Protocol):
-    """Whose request is sent on: the controller judges by that what it may."""
+    """The client whose request is forwarded; the controller authorizes by it."""
 
     peer_host: str
     principal: Principal
 
 
 class Forwarding:
-    """Sends requests on to the active controller. Belongs to the loop's thread."""
+    """Forwards requests to the active controller. Use only on the event loop's thread."""
 
     def __init__(self, plane: MetadataPlane, heavy: Blocking) -> None:
         self._plane = plane
@@ -69,7 +70,9 @@ class Forwarding:
         self._room = asyncio.Event()
 
     def begin(self, api: Forwarded, version: int, frame: Bytes, client: Client, answered: Answered) -> Callable[[], None]:
-        """Send a request's frame on, header included and size not; return what gives it up: `answered` is called then, too."""
+        """Forward a request's frame (with its header, without the size) and return a function that cancels it. `answered` is
+        called in that case, too.
+        """
 
         def over(task: asyncio.Task[Chunks | None]) -> None:
             answered(None if task.cancelled() else task.result())
@@ -110,7 +113,7 @@ class Forwarding:
         return await done
 
     def send(self, frame: Bytes, client: Client, done: Callable[[bytes | TidelogError], object]) -> None:
-        """Have `done` called once with the controller's response to a frame, or with what `forward` raises."""
+        """Call `done` once with the controller's response to a frame, or with the error that `forward` raises."""
 
         async def sent() -> None:
             try:
@@ -122,7 +125,7 @@ class Forwarding:
         self._tasks.begin(sent(), "tidelog-forwarding")
 
     async def forward(self, frame: Bytes, client: Client) -> bytes:
-        """Return the controller's response to a frame. Raises as `MetadataPlane.forward`."""
+        """Return the controller's response to a frame. Raises what `MetadataPlane.forward` raises."""
         size = len(frame)
         if size > MAX_REQUEST_BYTES:
             raise InvalidArgumentError("too large to forward", found=size, expected=f"at most {MAX_REQUEST_BYTES} bytes")
@@ -148,17 +151,17 @@ class Forwarding:
             self._room.set()
 
     def stop(self) -> None:
-        """Give up what is under way."""
+        """Cancel all requests in flight."""
         self._tasks.cancel()
 
 
 def code_of(error: TidelogError) -> ErrorCode:
-    """Return what a client gets for a request that no controller has answered."""
+    """Return the response to a client whose request no controller has answered."""
     return ErrorCode.REQUEST_TIMED_OUT if isinstance(error, BrokerUnreachableError) else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def _refusal(api: Forwarded, version: int, frame: Bytes, code: ErrorCode) -> Chunks:
-    """Return the response that says an error. Raises ProtocolError where the frame is no request."""
+    """Return the error response to a frame. Raises ProtocolError if the frame is not a request."""
     assert api.request is not None and api.refuse is not None
     header, position = read_request_header(frame)
     message = decoder(api.request, version, exact=False)(frame, position)

@@ -1,6 +1,6 @@
-"""The cluster as one of its brokers sees it: a protocol.
+"""The cluster as one of its brokers sees it: a Python protocol.
 
-`kraft` implements it with the controllers of Apache Kafka, `zookeeper` with the broker that is the controller, and ZooKeeper.
+`kraft` implements it with Apache Kafka's controllers, `zookeeper` with ZooKeeper and the controller broker.
 """
 
 from __future__ import annotations
@@ -12,58 +12,61 @@ from tidelog.metadata.image import ConfigKey, MetadataImage
 from tidelog.wire.fields import Bytes, Message
 
 ANONYMOUS = ("User", "ANONYMOUS")
-"""Type and name of the principal of a client that did not authenticate."""
+"""The type and name of an unauthenticated client's principal."""
 
 
 class ConfigWriter(Protocol):
-    """Writes properties of topics and brokers, where brokers do that themselves."""
+    """Writes properties of topics and brokers, in clusters in which brokers do that themselves."""
 
     async def change(
         self, key: ConfigKey, changed: Callable[[Mapping[str, str]], Mapping[str, str]], timeout_s: float
     ) -> Mapping[str, str]:
-        """Give a resource the properties that `changed` makes of those it has, and tell all brokers; return them.
+        """Replace a resource's properties by what `changed` returns for the current ones, notify all brokers, and return the new
+        ones.
 
-        `changed` may be called again, where another writer came first. Raises what it raises, and BrokerUnreachableError after
-        the timeout: then it is unknown whether they were written.
+        `changed` is called again if another writer came first. Raises what `changed` raises, and BrokerUnreachableError after the
+        timeout; it is then unknown whether the properties were written.
         """
 
 
 class MetadataPlane(Protocol):
-    """The cluster, as this broker knows it. Belongs to the loop's thread."""
+    """The cluster, as this broker knows it. Use only on the event loop's thread."""
 
     node_id: int
 
     @property
     def image(self) -> MetadataImage:
-        """The committed state, as far as it was applied. Another object once a snapshot was loaded: do not keep it."""
+        """The committed state that was applied so far. Loading a snapshot may replace the object, so keep no reference to it."""
 
     @property
     def metadata_offset(self) -> int:
-        """The metadata is applied up to this offset; 0 if nothing is."""
+        """The metadata is applied up to this offset; 0 before any."""
 
     @property
     def controller_versions(self) -> Mapping[int, tuple[int, int]] | None:
-        """Lowest and highest version of each API that the active controller takes; None while there is no connection to it."""
+        """The lowest and highest version of each API that the active controller supports; None without a connection to it."""
 
     @property
     def controller_id(self) -> int | None:
-        """The broker that is the controller, -1 if none is; None if no broker is: any of them takes its requests."""
+        """The id of the controller broker, -1 if there is none at the moment; None in a cluster in which no broker is the
+        controller and any broker takes its requests.
+        """
 
     @property
     def config_writer(self) -> ConfigWriter | None:
-        """How this broker changes properties of topics and brokers; None where the controllers do."""
+        """Writes properties of topics and brokers; None if the controllers do that."""
 
     @property
     def supported_features(self) -> Mapping[str, tuple[int, int]]:
-        """Lowest and highest level of the features that this broker announces and supports."""
+        """The lowest and highest level of each feature that this broker announces."""
 
     @property
     def broker_epoch(self) -> int:
-        """The epoch of this broker's registration; -1 before."""
+        """The epoch of this broker's registration; -1 before it."""
 
     @property
     def is_fenced(self) -> bool:
-        """Whether the controller has fenced this broker: it may not lead, nor be in sync."""
+        """Whether the controller has fenced this broker: it may not lead or be in an ISR."""
 
     def is_alive(self, broker_id: int) -> bool:
         """Whether a broker is registered and not fenced."""
@@ -72,23 +75,23 @@ class MetadataPlane(Protocol):
         """Whether a broker may be added to an ISR: alive, not shutting down, and registered in that epoch (-1: any)."""
 
     def endpoint(self, broker_id: int, listener_name: str | None = None) -> tuple[str, int] | None:
-        """Return a broker's host and port, of a listener or of the one between brokers; None if unknown or fenced."""
+        """Return a broker's host and port for a listener (default: inter-broker); None if the broker is unknown or fenced."""
 
     async def call(self, request: Message, *, timeout_s: float | None = None) -> Any:
-        """Send a request to the active controller and return its response; over elections, until the deadline.
+        """Send a request to the active controller and return its response; retry through elections until the deadline.
 
-        Raises BrokerUnreachableError at the deadline, and what `Channel.call` raises for good. Errors inside of the
-        response are the caller's, but for NOT_CONTROLLER at its top.
+        Raises BrokerUnreachableError at the deadline, and any error of `Channel.call` that a retry cannot help. The caller
+        handles errors inside the response, except a top-level NOT_CONTROLLER.
         """
 
     async def forward(
         self, frame: Bytes, *, client_host: str, principal: tuple[str, str] = ANONYMOUS, timeout_s: float | None = None
     ) -> bytes:
-        """Have the active controller answer a client's request (KIP-590).
+        """Forward a client's request to the active controller (KIP-590).
 
-        `frame` is the request as it came, its header included, without its size; returned is the response's frame, its
-        header included, without its size. Raises as `call`, and BrokerError where the controller refuses to.
+        `frame` is the request with its header, without the size. Return the response's frame in the same form. Raises what `call`
+        raises, and BrokerError if the controller refuses.
         """
 
     async def producer_ids(self) -> range:
-        """Return a block of producer ids that no other broker has (KIP-730). Raises as `call`."""
+        """Allocate a block of producer ids for this broker (KIP-730). Raises what `call` raises."""

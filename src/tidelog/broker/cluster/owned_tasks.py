@@ -10,13 +10,13 @@ T = TypeVar("T")
 
 
 class OwnedTasks:
-    """Coroutines that run until they are done, or cancelled all together. Belongs to the loop's thread."""
+    """Coroutines that run until they are done or are all cancelled together. Use only on the event loop's thread."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def begin(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """Have a coroutine run, and return its task."""
+        """Start a coroutine and return its task."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -26,6 +26,6 @@ class OwnedTasks:
         return len(self._tasks)
 
     def cancel(self) -> None:
-        """Give up what is under way. Idempotent."""
+        """Cancel all running tasks. Idempotent."""
         for task in self._tasks:
             task.cancel()

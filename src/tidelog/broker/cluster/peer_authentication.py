@@ -1,6 +1,7 @@
-"""SASL on a connection to another node: which mechanism, then its messages in SaslAuthenticate (KIP-43, KIP-152, KIP-368).
+"""SASL on a connection to another node: SaslHandshake, then the mechanism's messages in SaslAuthenticate (KIP-43, KIP-152,
+KIP-368).
 
-A mechanism's messages are made by another thread: those of SCRAM take milliseconds of a processor's time.
+Another thread computes a mechanism's messages, because SCRAM takes milliseconds of CPU time.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, Sas
 from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 MOST_MESSAGES: Final = 8
-"""No mechanism has more; a server that always wants another one is no server."""
+"""The most rounds of any mechanism; a server that asks for more is broken."""
 
 
 async def authenticate(connection: PeerConnection, client: SaslClient, offered: Mapping[int, tuple[int, int]]) -> int:
-    """Authenticate; return how long the session lasts in ms, 0 forever.
+    """Authenticate, and return the session lifetime in ms; 0 means no limit.
 
-    Raises AuthenticationError, SecurityProtocolError where the port wants no SASL or lacks that mechanism, and what ends the
-    connection.
+    Raises AuthenticationError, SecurityProtocolError if the port does not use SASL or lacks the mechanism, and the error that
+    ends the connection.
     """
     place = connection.place
     newest = offered.get(SaslAuthenticateRequest.API_KEY, (0, -1))[1]

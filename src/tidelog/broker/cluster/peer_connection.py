@@ -1,19 +1,20 @@
-"""One connection to another node: frames out, frames in, answers matched with the requests that wait for them.
+"""One connection to another node: sends and receives frames, and matches responses with pending requests.
 
-Kafka answers the requests of a connection in their order, so the oldest one that waits is the one that an answer must be for.
+Kafka answers the requests of a connection in order, so each response must belong to the oldest pending request.
 
 | what arrives | what happens |
 |---|---|
-| the answer to the oldest request | its future has the message, record bytes as views of the received frame |
-| another correlation id, a size out of bounds, bytes that are no such message | ProtocolError for all that wait; closed |
-| a TLS record in place of the first answer | SecurityProtocolError, likewise |
+| the response to the oldest request | its future gets the message; record bytes are views of the received frame |
+| another correlation id, a size out of bounds, a malformed message | ProtocolError for all pending requests; closed |
+| a TLS record instead of the first response | SecurityProtocolError, likewise |
 | the end of the connection | BrokerUnreachableError, likewise |
 
-The answer to ApiVersions and to SASL has at most `MAX_HANDSHAKE_BYTES`: the peer may be none of Kafka's. Any other answer may be
-as large as the protocol can say. The first request may be a Fetch: a peer whose versions are known is not asked for them.
+A response to ApiVersions or SASL may have at most `MAX_HANDSHAKE_BYTES`, since the peer may not speak Kafka's protocol at all.
+Any other response may be as large as the protocol allows. The first request may be a Fetch: if the peer's versions are known, no
+ApiVersions request is sent.
 
-A frame's memory is taken when its size and its correlation id are known. The system provides the memory of a very large one page
-by page, as bytes come: a peer that announces much and sends little costs little.
+Memory for a frame is allocated once its size and correlation id are known. The operating system backs a very large frame page by
+page as bytes arrive, so a peer that announces a large frame but sends little costs little.
 """
 
 from __future__ import annotations
@@ -37,27 +38,31 @@ from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 from tidelog.wire.messages.sasl_handshake import SaslHandshakeResponse
 
 MAX_HANDSHAKE_BYTES = 1 << 20
-"""The answers to `HANDSHAKES` are small. A server that answers with more does not speak Kafka's protocol."""
+"""Responses to `HANDSHAKES` are small. A server that sends more does not speak Kafka's protocol."""
 
 HANDSHAKES = frozenset({ApiVersionsResponse, SaslHandshakeResponse, SaslAuthenticateResponse})
 
 MAX_RESPONSE_BYTES = 2**31 - 1
-"""What a frame's size can say. Kafka's clients have no other limit: a leader may send a batch of any size first."""
+"""The largest frame size that the protocol can express. Kafka's clients have no other limit: a leader may send a first batch of
+any size.
+"""
 
 RECEIVED_AT_ONCE = 1 << 20
-"""Bytes that are received in one turn of the loop: less than a millisecond's work."""
+"""Bytes received in one iteration of the loop: less than a millisecond of work."""
 
 _SMALL_BYTES = 1 << 16
 _CLEARED_BYTES = 16 << 20
-"""Memory for a frame up to this size is cleared and reused, which is faster; clearing more would take too long on the loop."""
+"""A frame buffer up to this size is zeroed and reused, which is faster; zeroing more would block the loop too long."""
 _SIZE = Struct(">i")
 _SHORT = Struct(">h")
 _TLS_ALERTS = frozenset(bytes([0x15, 3, minor, 0]) for minor in range(5))
-"""How an alert begins: its kind, SSL 3.0 to TLS 1.3, and the high byte of a length of 2. No handshake's answer has that size."""
+"""The first bytes of a TLS alert: its type, a version from SSL 3.0 to TLS 1.3, and the high byte of a length of 2. No handshake
+response has the size that these bytes would mean.
+"""
 
 
 class PeerConnection(asyncio.BufferedProtocol):
-    """One connection. `place` is the peer's host:port, for errors. Belongs to the loop's thread."""
+    """One connection. `place` is the peer's host:port, for errors. Use only on the event loop's thread."""
 
     def __init__(
         self,
@@ -68,7 +73,7 @@ class PeerConnection(asyncio.BufferedProtocol):
     ) -> None:
         self.place = place
         self.error: TidelogError | None = None
-        """Why it is of no more use; None while it is."""
+        """The error that ended the connection; None while it is usable."""
         self._client_id = client_id
         self._max_response_bytes = max_response_bytes
         self._config = config
@@ -76,9 +81,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._correlation_id = 0
         self._answers = 0
         self._first: type[Message] | None = None
-        """What the first request is answered with."""
+        """The first bytes of the first response."""
         self._waiting: deque[tuple[int, type[Message], int, asyncio.Future[Any]]] = deque()
-        # What is received: many small frames through one buffer; the rest of a larger one straight into its own memory.
+        # Small frames share one receive buffer; the rest of a larger frame is received straight into its own memory.
         self._small = memoryview(bytearray(_SMALL_BYTES))
         self._filled = 0
         self._large: memoryview | None = None
@@ -91,13 +96,13 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @property
     def in_flight(self) -> int:
-        """How many requests wait for their answers."""
+        """The number of requests that wait for a response."""
         return len(self._waiting)
 
     def send(self, message: Message, version: int, response: type[Message]) -> asyncio.Future[Any]:
-        """Send a request and return the future of its response.
+        """Send a request and return a future for its response.
 
-        Raises the error that ended the connection, and InvalidArgumentError for what the version cannot express.
+        Raises the error that ended the connection, and InvalidArgumentError for a field that the version cannot express.
         """
         if self.error is not None:
             raise self.error
@@ -111,7 +116,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         return future
 
     def close(self, error: TidelogError | None = None) -> None:
-        """Close it; all that wait get the error. Idempotent."""
+        """Close the connection with an error, which all pending requests get. Idempotent."""
         if self.error is not None:
             return
         self.error = error or BrokerUnreachableError("the connection was closed on this side", path=self.place)
@@ -122,7 +127,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         for *_, future in waiting:
             if not future.done():
                 future.set_exception(self.error)
-                # Callers that were cancelled do not ask for it.
+                # Cancelled callers do not retrieve it.
                 future.exception()
 
     # --- what asyncio calls
@@ -136,17 +141,17 @@ class PeerConnection(asyncio.BufferedProtocol):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """End: by the peer, or after `close`."""
+        """Handle the end of the connection, by the peer or after `close`."""
         tls = self._config.tls
-        # With TLS 1.3 a certificate is refused after the handshake.
+        # In TLS 1.3 the peer rejects a certificate only after the handshake.
         meant = tls_error(error, self.place, has_key=tls.has_key) if tls is not None and isinstance(error, OSError) else None
         reason = "it closed the connection" if error is None else meant or getattr(error, "strerror", None) or error
         self.close(BrokerUnreachableError(f"connection lost: {reason}{self._guess()}", path=self.place))
 
     def _guess(self) -> str:
-        """Return what a port may have wanted that ends a connection before it answered anything, or anything but ApiVersions."""
+        """Return a hint at what a port expects that closed the connection before any response, or after ApiVersions only."""
         tls = self._config.tls
-        # A peer that is not asked for its versions may be refused by SASL with its first request, and may not know the version.
+        # Without ApiVersions, the peer may close on the first request because it requires SASL or does not know the version.
         or_sasl = "" if self._first is ApiVersionsResponse else " or SASL, or be older than inter.broker.protocol.version"
         if not self._answers and tls is None:
             return f"; the port may require TLS{or_sasl}"
@@ -155,13 +160,13 @@ class PeerConnection(asyncio.BufferedProtocol):
         return "; the port may require SASL" if self._answers == 1 and self._config.sasl is None and not or_sasl else ""
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Say where the next bytes go."""
+        """Return the buffer for the next bytes."""
         if self._large is not None:
             return self._large[self._large_filled : self._large_filled + RECEIVED_AT_ONCE]
         return self._small[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what has come."""
+        """Process the received bytes."""
         large = self._large
         if large is not None:
             self._large_filled += nbytes
@@ -185,7 +190,7 @@ class PeerConnection(asyncio.BufferedProtocol):
                     self._large_filled = have
                     position = self._filled
                 break
-            # A copy: the buffer is read into again while the message, and its record bytes, live on.
+            # A copy, because the buffer is reused while the message and its record bytes stay alive.
             self._answer(memoryview(bytearray(self._small[position + 4 : position + 4 + size])))
             position += 4 + size
         left = self._filled - position
@@ -210,7 +215,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         return False
 
     def _is_expected(self, correlation_id: int) -> bool:
-        """Whether an answer is the oldest request's; else this is closed."""
+        """Return whether a response belongs to the oldest request; close the connection otherwise."""
         expected = self._waiting[0][0] if self._waiting else None
         if correlation_id != expected:
             found = "none" if expected is None else expected
@@ -230,7 +235,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             and len(frame) > 5
             and _SHORT.unpack_from(frame, 4)[0] == ErrorCode.UNSUPPORTED_VERSION
         ):
-            version = 0  # Whatever was asked for (KIP-511).
+            version = 0  # In v0 whatever version was requested (KIP-511).
         try:
             _, message = read_response(response, version, frame)
         except ProtocolError as error:

@@ -3,11 +3,11 @@
 | what happens | what is logged |
 |---|---|
 | the first failure, another reason than before | the reason |
-| the same reason again | it, once in `PERIOD_S`, with the number of failures that were not logged |
-| it works again | that, if a failure was logged |
+| the same reason again | the reason, once per `PERIOD_S`, with the number of failures that were not logged |
+| it works again | the recovery, if a failure was logged |
 
-At most `LINES` lines are written in `PERIOD_S`, whatever happens: a reason may differ each time, by a number in it, and a peer
-may fail and recover by turns. Belongs to one thread.
+At most `LINES` lines are written per `PERIOD_S` in any case: reasons may differ each time by a number in them, and a peer may
+fail and recover in turn. Use on one thread only.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class RetryLog:
         self._lines = lines
         self._now_s = now_s
         self._written: deque[float] = deque()
-        """When lines were written, of the last `PERIOD_S`."""
+        """The times of the lines written in the last `PERIOD_S`."""
         self._reasons: dict[str, float] = {}
-        """Reasons that were logged since it worked last, and when."""
+        """The reasons logged since the last success, with their times."""
         self._left_out = 0
 
     def failed(self, message: str, *arguments: object, level: int = logging.WARNING) -> None:
-        """Note a failure, and log it if that is due. The message with its arguments is the reason."""
+        """Record a failure, and log it if it is due. The formatted message is the reason."""
         reason = message % arguments if arguments else message
         now_s = self._now_s()
         is_new = now_s - self._reasons.get(reason, -PERIOD_S) >= PERIOD_S
@@ -50,18 +50,18 @@ class RetryLog:
         self._logger.log(level, "%s%s", reason, more)
 
     def error(self, message: str, *arguments: object) -> None:
-        """Note a failure that is an error: see `failed`."""
+        """Record a failure with an exception: see `failed`."""
         self.failed(message, *arguments, level=logging.ERROR)
 
     def works(self, message: str, *arguments: object) -> None:
-        """Note that it works, and log that if a failure was logged. The next failure is news then."""
+        """Record a success, and log the recovery if a failure was logged. The next failure is logged at once."""
         if self._reasons and self._may_write(self._now_s()):
             self._reasons.clear()
             self._left_out = 0
             self._logger.info(message, *arguments)
 
     def _may_write(self, now_s: float) -> bool:
-        """Whether a line more may be written; it counts."""
+        """Return whether another line may be written, and count it."""
         while self._written and now_s - self._written[0] >= PERIOD_S:
             self._written.popleft()
         if len(self._written) >= self._lines:

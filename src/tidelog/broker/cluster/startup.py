@@ -1,4 +1,4 @@
-"""Which broker a configuration asks for: one that is alone, or a member of a cluster (``process.roles=broker``, or
+"""Chooses the kind of broker by its configuration: standalone, or a member of a cluster (``process.roles=broker`` or
 ``zookeeper.connect``).
 
 manager = manager_of(folder, clock, config, properties)
@@ -38,7 +38,7 @@ def manager_of(
     progress: Progress | None = None,
     recovery_progress: Callable[[RecoveryProgress], None] | None = None,
 ) -> LogManager:
-    """Return what looks after the folder, not started. Raises InvalidArgumentError for a member that is to be read-only."""
+    """Return the folder's log manager, not started. Raises InvalidArgumentError for a read-only member."""
     if config.cluster is not None and config.is_read_only:
         raise InvalidArgumentError("a member of a cluster cannot be read-only", found="process.roles=broker or zookeeper.connect")
     cluster = config.cluster
@@ -51,14 +51,14 @@ def manager_of(
 
 
 def is_member(manager: LogManager) -> TypeGuard[MemberLogManager]:
-    """Whether the folder is that of a member of a cluster."""
+    """Whether the folder belongs to a member of a cluster."""
     return isinstance(manager, MemberLogManager)
 
 
 def serving(
     manager: LogManager, config: BrokerConfig, clock: Clock, *, apis: Iterable[Api] = APIS
 ) -> AbstractAsyncContextManager[ServingBroker]:
-    """Serve clients as long as it is entered: see `serving_broker` and `joined`."""
+    """Serve clients inside the `with` block: see `serving_broker` and `joined`."""
     if isinstance(manager, ZookeeperLogManager):
         with imported_from("zookeeper", "kazoo"):
             from tidelog.broker.cluster.zookeeper import member

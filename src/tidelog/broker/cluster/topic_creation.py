@@ -1,12 +1,12 @@
-"""Topics that are created because clients use them: requested from the controller, as in Kafka's DefaultAutoTopicCreationManager.
+"""Automatic topic creation: topics are requested from the controller, as in Kafka's DefaultAutoTopicCreationManager.
 
-| asked for by | sent | so that |
+| requested by | sent | purpose |
 |---|---|---|
-| a client's Metadata | in an Envelope with the client's address and principal | the controller judges by who wants the topic |
+| a client's Metadata | in an Envelope with the client's address and principal | the controller authorizes the client |
 | a coordinator, for its own topic | as this broker's own request | |
 
-Nobody waits for the answer: clients are answered UNKNOWN_TOPIC_OR_PARTITION or COORDINATOR_NOT_AVAILABLE, and ask again. A topic
-that was asked for is not asked for once more before the controller has answered.
+Nobody waits for the response: clients get UNKNOWN_TOPIC_OR_PARTITION or COORDINATOR_NOT_AVAILABLE and retry. A topic is not
+requested again before the controller has answered.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 VERSION = 7
-"""Of CreateTopics: every controller of a KRaft cluster takes it."""
+"""The version of CreateTopics; every KRaft controller supports it."""
 
 MAX_ASKED = 10_000
-"""Topics that are asked for at a time; more are asked for when a client asks again."""
+"""The most topics requested at a time; further ones are requested when a client retries."""
 
 TIMEOUT_S = 30.0
 
 LINES = 20
-"""Of topics that are refused, in a minute."""
+"""Log lines per minute about refused topics."""
 
 _EXPECTED = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
 
 
 class TopicCreation:
-    """Asks the controller for topics. Belongs to the loop's thread."""
+    """Requests topics from the controller. Use only on the event loop's thread."""
 
     def __init__(self, plane: MetadataPlane, creatable: Callable[[str], CreatableTopic]) -> None:
-        """`creatable` says how the topic of a name is to be created."""
+        """`creatable` returns the creation request for a topic's name."""
         self._plane = plane
         self._creatable = creatable
         self._asked: set[str] = set()
@@ -54,7 +54,7 @@ class TopicCreation:
         self._log = RetryLog(logger, LINES)
 
     def ask(self, names: Iterable[str], client: Request) -> None:
-        """Ask for topics on behalf of a client: the ids are those of its request."""
+        """Request topics on behalf of a client; the ids are those of its request."""
         topics = [self._creatable(name) for name in self._not_asked(names)]
         message = CreateTopicsRequest(topics, timeout_ms=int(TIMEOUT_S * 1000))
         chunks = request_chunks(message, VERSION, client.correlation_id, client.client_id)
@@ -69,13 +69,13 @@ class TopicCreation:
         self._begin([one.name for one in topics], forwarded)
 
     def ask_own(self, name: str) -> None:
-        """Ask for a topic that the broker itself needs."""
+        """Request a topic that the broker itself needs."""
         names = self._not_asked((name,))
         message = CreateTopicsRequest([self._creatable(name) for name in names], timeout_ms=int(TIMEOUT_S * 1000))
         self._begin(names, lambda: self._plane.call(message, timeout_s=TIMEOUT_S))
 
     def stop(self) -> None:
-        """Forget what is asked for."""
+        """Drop all pending requests."""
         self._tasks.cancel()
 
     # --- inside

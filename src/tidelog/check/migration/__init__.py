@@ -1,10 +1,10 @@
-"""A data folder in message formats v0 and v1, or mixed, rewritten in v2, into another folder; the old one is only read.
+"""Rewrites a data folder in message formats v0 and v1, or mixed, to v2 in another folder. The old folder is only read.
 
-| module | owns |
+| module | contains |
 |---|---|
-| `up_conversion` | which batches of v2 stand for which messages of v0 and v1 |
+| `up_conversion` | the conversion of v0 and v1 messages to v2 batches |
 | `segment_migration` | one segment: the new ``.log``, its indexes and time map |
-| `folder_migration` | the folder: what is left to do, what is carried over, how it ends |
+| `folder_migration` | the folder: its tasks, the copied files, the final step |
 
-A segment is the unit of work: the caller (`tidelog.spark.jobs.migrate`) does them in any order, side by side.
+A segment is the unit of work: the caller (`tidelog.spark.jobs.migrate`) processes them in any order, in parallel.
 """

@@ -1,4 +1,4 @@
-"""A data folder on its way into format v2: what is left to do, what is carried over, and how it ends.
+"""The migration of a data folder to format v2: the tasks, the copied files, and the final step.
 
 ::
 
@@ -7,20 +7,20 @@
     —        where there were transactions: `index_transactions`, a partition each                         any number
     finish   the storage engine opens the folder and closes it; OUT.unfinished becomes OUT                 one process
 
-Until the last step there is no OUT: a folder whose name ends with ``.unfinished`` is what a killed migration leaves. `abandon`
+OUT does not exist before the last step: a killed migration leaves a folder whose name ends with ``.unfinished``. `abandon`
 removes it.
 
 | in the new folder | comes from |
 |---|---|
 | segments, time maps | `segment_migration` |
-| `.snapshot`, `leader-epoch-checkpoint`, `partition.metadata` | copied: offsets and producers stay what they were |
-| high watermarks, log starts, where compaction goes on | the old checkpoints; an unknown high watermark is the end |
-| KRaft's metadata log | copied, if the whole folder is migrated, else made; no topic has a `message.format.version` below 2 |
+| `.snapshot`, `leader-epoch-checkpoint`, `partition.metadata` | copied: offsets and producers do not change |
+| high watermarks, log starts, cleaner offsets | the old checkpoints; an unknown high watermark becomes the log end |
+| KRaft's metadata log | copied if the whole folder is migrated, else created; no topic has a `message.format.version` below 2 |
 | `meta.properties` | copied |
-| recovery points, snapshots that were missing, clean-shutdown mark | the engine |
+| recovery points, missing snapshots, clean-shutdown mark | the storage engine |
 
-The engine finds recovery points at the logs' ends and no mark of a clean end. So it reads last segments and producers once more,
-as after a crash, and what it leaves is what it always leaves.
+The engine finds recovery points at the logs' ends and no clean-shutdown mark. It therefore recovers the last segments and the
+producers as after a crash, and leaves its usual files.
 """
 
 from __future__ import annotations
@@ -64,31 +64,31 @@ _CARRIED_OF_WHOLE_FOLDER = (*takeover.OLD_FILES, BOOTSTRAP_CHECKPOINT)
 
 @dataclass(frozen=True)
 class Migration:
-    """A migration that has begun."""
+    """A migration in progress."""
 
     source: Path
     out_dir: Path
     work_dir: Path
     partitions: tuple[TopicPartition, ...]
     intervals: dict[TopicPartition, int]
-    """index.interval.bytes of each partition: the topic's, else Kafka's default, as the engine would take it."""
+    """The index.interval.bytes of each partition: the topic's, else Kafka's default, as in the engine."""
     segments: tuple[SegmentToMigrate, ...]
     """The tasks, the largest first."""
 
 
 class TransactionsToIndex(NamedTuple):
-    """A partition with transactions; the task can be pickled."""
+    """A task for a partition with transactions; it can be pickled."""
 
     directory: Path
     index_interval_bytes: int
 
 
 def begin(directory: Path, out_dir: Path, topic: str | None = None, *, max_segment_bytes: int = MAX_SEGMENT_BYTES) -> Migration:
-    """Make the unfinished folder with all that is not a segment, and say what segments there are.
+    """Create the unfinished folder with everything except segments, and return the segments to migrate.
 
-    Raises InvalidArgumentError for an `out_dir` that is not empty, lies in `directory` or around it, or was begun before;
-    NotFoundError for a folder or topic that does not exist, CorruptDataError for a damaged checkpoint or file of topics,
-    StorageError. Nothing is left then.
+    Raises InvalidArgumentError for an `out_dir` that is not empty, lies inside or above `directory`, or has an unfinished
+    migration; NotFoundError for a folder or topic that does not exist; CorruptDataError for a damaged checkpoint or topics file;
+    StorageError. On an error nothing is left behind.
     """
     log_dir = LogDir(directory)
     partitions = tuple(TopicPartition(*one) for one in select_partitions(log_dir, topic))
@@ -117,7 +117,7 @@ def abandon(migration: Migration) -> None:
 
 
 def transactions_to_index(migration: Migration, done: Iterable[MigratedSegment]) -> list[TransactionsToIndex]:
-    """Return the partitions that have control batches: their transactions may have been aborted."""
+    """Return the partitions with control batches: they may have aborted transactions."""
     keys = {TopicPartition(one.topic, one.partition) for one in done if one.has_control_batches}
     return [TransactionsToIndex(migration.work_dir / names.log_dir_name(*key), migration.intervals[key]) for key in sorted(keys)]
 
@@ -132,9 +132,9 @@ def index_transactions(task: TransactionsToIndex) -> None:
 
 
 def finish(migration: Migration, done: Sequence[MigratedSegment], clock: Clock, *, threads: int = 1) -> None:
-    """Let the engine take over the folder, make sure that every log ends where the old one ends, and give the folder its name.
+    """Open the folder with the storage engine, check that every log ends at the old log's end, and rename the folder.
 
-    Raises StorageError, CorruptDataError; the folder is then still unfinished.
+    Raises StorageError or CorruptDataError and leaves the folder unfinished.
     """
     ends = dict.fromkeys(migration.partitions, 0)
     for segment in done:
@@ -142,7 +142,7 @@ def finish(migration: Migration, done: Sequence[MigratedSegment], clock: Clock, 
         ends[key] = max(ends[key], segment.next_offset)
     work_dir = migration.work_dir
     write_offset_checkpoint(work_dir / names.RECOVERY_POINT_CHECKPOINT, {key: end for key, end in ends.items() if end})
-    # Of a partition that no checkpoint knows, a backup's, everything may be read; the engine would begin at its start.
+    # A partition without checkpoints comes from a backup, and all of it may be read; the engine would start at its beginning.
     high_watermarks = read_offset_checkpoint(work_dir / names.HIGH_WATERMARK_CHECKPOINT)
     write_offset_checkpoint(work_dir / names.HIGH_WATERMARK_CHECKPOINT, {**ends, **high_watermarks})
     with LogManager(work_dir, clock, properties={"num.recovery.threads.per.data.dir": str(threads)}) as manager:
@@ -157,7 +157,7 @@ def finish(migration: Migration, done: Sequence[MigratedSegment], clock: Clock, 
         if not manager.shutdown():
             raise StorageError("the new folder could not be closed cleanly", path=work_dir)
     try:
-        work_dir.rename(migration.out_dir)  # An empty folder of that name is replaced.
+        work_dir.rename(migration.out_dir)  # Replaces an empty folder of that name.
         sync_directory(migration.out_dir.parent)
     except OSError as error:
         raise StorageError(f"cannot give the new folder its name: {error.strerror}", path=migration.out_dir) from error
@@ -188,7 +188,7 @@ def _plan(
     segments: list[SegmentToMigrate],
     max_segment_bytes: int,
 ) -> int:
-    """Make a partition's new folder with all but segments, add its segments, and return its index.interval.bytes."""
+    """Create a partition's new folder without segments, add its segments to the tasks, and return its index.interval.bytes."""
     target = work_dir / names.log_dir_name(*key)
     target.mkdir()
     interval_bytes = partition.likely_interval_bytes or DEFAULT_INTERVAL_BYTES
@@ -212,7 +212,7 @@ def _plan(
 
 
 def _carry_over(directory: Path, work_dir: Path, partitions: Sequence[TopicPartition], *, whole: bool) -> None:
-    """Copy what belongs to the folder as a whole."""
+    """Copy the folder-wide files."""
     for name in _CARRIED_CHECKPOINTS:
         if (directory / name).exists():
             offsets = read_offset_checkpoint(directory / name)
@@ -229,7 +229,7 @@ def _carry_over(directory: Path, work_dir: Path, partitions: Sequence[TopicParti
 
 
 def _carry_topics(directory: Path, work_dir: Path, only: set[str] | None) -> None:
-    """Have the new folder's metadata name the topics, none with an old message format; `only` those, None for all."""
+    """Write the topics to the new folder's metadata without old message formats: those in `only`, all if it is None."""
     topics = {name: topic for name, topic in read_topics(directory).items() if only is None or name in only}
     old = {name for name, topic in topics.items() if LogConfig.from_properties(topic.properties).magic < 2}
     if not topics or (only is None and not old):
@@ -252,7 +252,7 @@ def _carry_topics(directory: Path, work_dir: Path, only: set[str] | None) -> Non
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file, with its times, if it exists."""
+    """Copy a file with its timestamps if it exists."""
     try:
         shutil.copy2(source, target)
     except FileNotFoundError:

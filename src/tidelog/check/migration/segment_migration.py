@@ -1,16 +1,16 @@
-"""One segment in format v2: the new ``.log``, and everything that belongs beside it.
+"""Migrates one segment to format v2: the new ``.log`` and the files next to it.
 
 | file | |
 |---|---|
-| `.log` | `up_conversion`; synced, with the old one's modification time: retention goes by it where there are no timestamps |
+| `.log` | `up_conversion`; synced, with the old file's modification time, which retention uses if there are no timestamps |
 | `.index`, `.timeindex` | from the new log, by the rules of a recovery (`log_scan`), with the topic's interval |
 | `.timemap` | from the new log |
-| `.txnindex` | not here: transactions reach over segments, see `folder_migration` |
+| `.txnindex` | not here: transactions span segments, see `folder_migration` |
 
-A segment stays one segment, also beyond segment.bytes. Where its bytes no longer fit int32 positions, or its offsets do not fit
-int32 distances from its base (KAFKA-6264), another one begins at the batch that does not fit.
+A segment remains one segment even above segment.bytes. If its positions, or its offsets relative to the base (KAFKA-6264), exceed
+int32, a new segment begins at the batch that does not fit.
 
-Bytes after a last segment's whole batches (a torn append) are skipped and counted; any other damage is an error.
+Bytes after the last complete batch of a last segment (a torn append) are skipped and counted; any other damage is an error.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SegmentToMigrate(NamedTuple):
     next_base_offset: int | None
     size_bytes: int
     target: Path
-    """The partition's new folder, which exists."""
+    """The partition's new folder, which must exist."""
     index_interval_bytes: int
     max_segment_bytes: int = MAX_SEGMENT_BYTES
 
@@ -58,26 +58,26 @@ class MigratedSegment(NamedTuple):
     partition: int
     base_offset: int
     batches: int
-    """In the new segment."""
+    """The number of batches in the new segment."""
     records: int
-    """Those of control batches included."""
+    """The number of records, including those of control batches."""
     converted_batches: int
-    """How many of `batches` are not just as they were."""
+    """The number of batches that differ from the original."""
     old_bytes: int
     new_bytes: int
     old_format: str
-    """The formats of its batches, such as "v0", or "v0, v2"; empty of an empty segment."""
+    """The formats of its batches, such as "v0" or "v0, v2"; empty for an empty segment."""
     new_format: str
     new_segments: int
-    """1, but of a segment that had to be split."""
+    """1, or more if the segment had to be split."""
     torn_bytes: int
-    """After the last whole batch, and left out; only in a last segment."""
+    """Bytes left out after the last complete batch; only in a last segment."""
     next_offset: int
     has_control_batches: bool
 
 
 def migrate_segment(task: SegmentToMigrate) -> MigratedSegment:
-    """Rewrite a segment. Raises CorruptDataError, SegmentChangedError for the old one, StorageError for both."""
+    """Rewrite a segment. Raises CorruptDataError or SegmentChangedError for the old segment, StorageError for either."""
     segment = Segment.open(task.log_path, task.next_base_offset)
     try:
         end_position = segment.end_position
@@ -119,7 +119,7 @@ def migrate_segment(task: SegmentToMigrate) -> MigratedSegment:
 
 @dataclass
 class _Writer:
-    """Writes batches into one segment, or as many as it takes. A context manager: leaving it syncs the last one."""
+    """Writes batches into one segment, or several if they do not fit. A context manager: leaving it syncs the last segment."""
 
     task: SegmentToMigrate
     base_offset: int
@@ -138,7 +138,7 @@ class _Writer:
             self._file.close()
 
     def write(self, data: bytes | bytearray | memoryview, base_offset: int, last_offset: int) -> None:
-        """Append a batch. Raises CorruptBatchError for one that no segment can hold, StorageError."""
+        """Append a batch. Raises StorageError, and CorruptBatchError for a batch that fits in no segment."""
         if self._part_bytes + len(data) > self.task.max_segment_bytes or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             if last_offset - base_offset > MAX_RELATIVE_OFFSET or len(data) > MAX_SEGMENT_BYTES:
                 raise CorruptBatchError("a batch that no segment can hold", path=self.task.log_path, found=f"{len(data)} bytes")
@@ -172,7 +172,7 @@ class _Writer:
 
 
 def _write_beside(path: Path, index_interval_bytes: int, status: os.stat_result) -> int:
-    """Write what belongs beside a new ``.log``, give that the old one's time, and return how many batches it has."""
+    """Write the files next to a new ``.log``, set its modification time to the old one's, and return its number of batches."""
     base_offset = names.offset_from_file_name(path.name)
     with ReadOnlyFile(path) as file:
         size = file.size_bytes()
@@ -183,5 +183,5 @@ def _write_beside(path: Path, index_interval_bytes: int, status: os.stat_result)
     replace_file(path.with_suffix(names.TIME_INDEX_SUFFIX), scanned.time_entries)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     if size:
-        rebuild_time_map(path, end_position=size)  # After the last change of the file: it binds the map to that.
+        rebuild_time_map(path, end_position=size)  # After the last change of the file, to which it binds the map.
     return scanned.batches

@@ -1,17 +1,17 @@
-"""The batches of a segment in format v2.
+"""Converts the batches of a segment to format v2.
 
-| in the segment | becomes |
+| original | result |
 |---|---|
-| a v2 batch | itself, byte for byte |
+| a v2 batch | the same bytes |
 | a compressed v0 or v1 message | one batch with the same records and codec |
-| messages without compression, one after the other | one batch of up to `BATCH_BYTES` of them, while they are of one kind |
+| consecutive uncompressed messages | a batch of up to `BATCH_BYTES`, as long as they are of one kind |
 
-Kept are offsets with their gaps, keys, values, timestamps (none stays none, -1) and the timestamp type; v0 knows no type, and v2
-knows no lack of one: CreateTime. Of LogAppendTime messages the append time is the batch's, so that only messages with the same
-one share a batch; the producers' times, where they were kept, stay readable as such. "Of one kind" is: same timestamp type, same
-append time, all with a timestamp or none with one. Leader epochs are unknown to v0 and v1, and stay so.
+Offsets with their gaps, keys, values, timestamps (-1 if there is none) and the timestamp type are preserved. v0 has no timestamp
+type, but v2 requires one: CreateTime. With LogAppendTime the append time is a field of the batch, so only messages with the same
+append time share a batch; producers' timestamps that were kept remain readable. "Of one kind" means: the same timestamp type, the
+same append time, and all or none with a timestamp. v0 and v1 have no leader epochs, so they remain unknown.
 
-No message becomes an object. Only `segment_migration` uses this.
+No Python object is created per message. Only `segment_migration` uses this.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tidelog.records.compression import Bytes
 from tidelog.records.kernel import BinaryColumn
 
 BATCH_BYTES = 16 * 1024
-"""Of messages in one batch: what a producer with Kafka's default batch.size sends."""
+"""The bytes of messages in one batch: Kafka's default batch.size."""
 
 
 class V2Batch(NamedTuple):
@@ -41,7 +41,7 @@ class V2Batch(NamedTuple):
     last_offset: int
     records: int
     old_magic: int
-    """0 or 1 of a batch that was converted."""
+    """The original format, 0 or 1, of a converted batch."""
     is_control: bool
 
 
@@ -63,7 +63,7 @@ def v2_batches(segment: Segment) -> Iterator[V2Batch]:
 
 
 def _may_join(group: list[BatchHeader], header: BatchHeader) -> bool:
-    """Whether a message can be one batch with those of `group`, which stand right before it."""
+    """Whether a message can share a batch with those of `group`, which directly precede it."""
     first = group[0]
     return (
         header.magic < 2
@@ -80,7 +80,7 @@ def _kind(header: BatchHeader) -> tuple[int, int, bool]:
 
 
 def _converted(segment: Segment, group: list[BatchHeader], columns: Columns) -> V2Batch:
-    """Return the batch for neighbouring messages, or for a compressed one."""
+    """Return the batch for consecutive messages, or for a compressed one."""
     first, last = group[0], group[-1]
     size = last.end_position - first.position
     data = segment.file.read(first.position, size)

@@ -1,8 +1,8 @@
-"""The batches of a log from one offset on, as one stream of bytes.
+"""The batches of a log from an offset on, as one byte stream.
 
-Replicas hold the same batches one after another, in segments that end at other offsets on each. So the bytes of all segments,
-put together, are the same; where a log has no batch, as after the end of a preallocated file, its stream continues as the file
-does. Nothing read is checked: the caller looks for damage.
+Replicas contain the same sequence of batches, but their segments end at different offsets. The concatenated bytes of all segments
+are therefore equal. Bytes that are not batches, as at the end of a preallocated file, are part of the stream. Nothing is
+validated here: the caller looks for damage.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tidelog.reader.segment import Segment
 
 
 class BatchBytes:
-    """The bytes of `log` from the batch on that holds `start`, or the first one above it.
+    """The bytes of `log`, starting with the batch that contains `start` or the first one above it.
 
-    Raises CorruptBatchError where that cannot be found, SegmentChangedError, StorageError.
+    Raises CorruptBatchError if that batch cannot be found, SegmentChangedError, StorageError.
     """
 
     def __init__(self, log: Log, start: int) -> None:
         self._segments = log.segments_from(start)
         self._skipped = 0
-        """Bytes of the first segment before the stream."""
+        """The number of bytes in the first segment before the stream."""
         self._seek(start)
         sizes = [segment.size_bytes for segment in self._segments]
         self._ends = [end - self._skipped for end in accumulate(sizes)]
@@ -44,13 +44,13 @@ class BatchBytes:
 
     @property
     def size(self) -> int:
-        """Bytes to the end of the last file, as it was listed."""
+        """The number of bytes up to the end of the last file, as it was listed."""
         return self._ends[-1] if self._ends else 0
 
     def length_to(self, end: int) -> int:
-        """Return how many bytes hold the batches that begin below the offset `end`.
+        """Return the size in bytes of the batches that begin below the offset `end`.
 
-        Raises CorruptBatchError where the log is damaged around there, SegmentChangedError, StorageError.
+        Raises CorruptBatchError if the log is damaged near `end`, SegmentChangedError, StorageError.
         """
         for number in reversed(range(len(self._segments))):
             segment = self._segments[number]
@@ -82,14 +82,14 @@ class BatchBytes:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def place(self, at: int) -> tuple[Segment, int] | None:
-        """Return the segment and the byte in it that `at` is; None at the stream's end."""
+        """Return the segment of byte `at` and the position in it; None at the stream's end."""
         if at >= self.size:
             return None
         number, position = self._find(at)
         return self._segments[number], position
 
     def batch_start(self, at: int) -> tuple[int, int | None]:
-        """Return where the batch of byte `at` begins, and the offset that should come there, None for the first of the stream.
+        """Return the start of the batch with byte `at`, and the offset expected there (None for the stream's first batch).
 
         Walks the headers of one segment. Raises SegmentChangedError, StorageError.
         """
@@ -106,11 +106,11 @@ class BatchBytes:
                     break
                 start, offset = end, header.next_offset
         except CorruptBatchError:
-            pass  # It is the one, or what follows the last.
+            pass  # This batch contains the byte, or the byte follows the last batch.
         return start, offset
 
     def _begin(self, number: int) -> int:
-        """Where in the stream a segment's file begins: below 0 if the stream begins inside of it."""
+        """The stream position of a segment's start; negative if the stream begins inside the segment."""
         return self._ends[number - 1] if number else -self._skipped
 
     def _find(self, at: int) -> tuple[int, int]:
@@ -118,7 +118,7 @@ class BatchBytes:
         return number, at - self._begin(number)
 
     def _close_before(self, number: int) -> None:
-        """Give back the descriptors of segments that were read: a log may have more than a process may have open."""
+        """Close the files of segments that were read: a log may have more files than a process may open."""
         for segment in self._segments[self._open : number]:
             segment.close()
         self._open = max(self._open, number)

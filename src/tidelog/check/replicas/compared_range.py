@@ -1,12 +1,11 @@
-"""From which offset to which the replicas of a partition are the same, if nothing is wrong.
+"""Determines the range of offsets in which sound replicas of a partition are equal.
 
-**The end** is the smallest high watermark of the folders' checkpoints: above it a record need not be on every replica. A
-checkpoint may be older than the truth, and is a lower bound then. A folder without a high watermark (a copy of some partitions)
-counts with the end of its log; where no folder has one, the last records that are compared need not have been replicated.
+**The end** is the smallest high watermark in the folders' checkpoints: records above it need not be on every replica. A
+checkpoint may be outdated; it is then a lower bound. For a folder without a high watermark (a copy of some partitions) the end of
+its log counts. If no folder has one, the last compared records may not have been replicated.
 
-**The start** is the largest log start: retention may have deleted more on one side. Of a compacted partition only what lies above
-the largest offset up to which a cleaner has worked needs to be the same byte for byte: each replica is cleaned by itself, at
-times of its own.
+**The start** is the largest log start: retention may have deleted more on one side. Each replica of a compacted partition is
+cleaned independently, so only records above the largest cleaner offset need to be equal byte for byte.
 """
 
 from __future__ import annotations
@@ -19,25 +18,25 @@ from tidelog.formats.leader_epochs import EpochEntry
 
 
 class Bounds(NamedTuple):
-    """One folder's facts of a partition."""
+    """One folder's facts about a partition."""
 
     directory: Path
     log_start_offset: int
     cleaned_to: int
     high_watermark: int | None
     log_end_offset: int | None
-    """None: not known, because the end of the log is damaged or a high watermark is there."""
+    """The log end offset. None if it is unknown, because the end of the log is damaged or a high watermark is used."""
 
 
 class ComparedRange(NamedTuple):
-    """Offsets `[start, end)`, and which folder each bound is from."""
+    """Offsets `[start, end)`, and the folder that determines each bound."""
 
     start: int
     end: int
     start_of: Path
     end_of: Path
     cleaned_to: int
-    """Below it replicas may hold other records of a key than the latest."""
+    """Below this offset replicas may contain different records besides the latest one of each key."""
     has_high_watermark: bool
 
     @property
@@ -46,7 +45,7 @@ class ComparedRange(NamedTuple):
 
 
 def compared_range(replicas: Sequence[Bounds]) -> ComparedRange | None:
-    """Return what is compared of the replicas of a partition; None if no end is known."""
+    """Return the range in which a partition's replicas are compared; None if no end is known."""
     has_high_watermark = any(one.high_watermark is not None for one in replicas)
     known = [(one.log_end_offset if one.high_watermark is None else one.high_watermark, one.directory) for one in replicas]
     ends = [(end, directory) for end, directory in known if end is not None]
@@ -59,7 +58,7 @@ def compared_range(replicas: Sequence[Bounds]) -> ComparedRange | None:
 
 
 def epochs_within(entries: Iterable[EpochEntry], start: int, end: int) -> list[EpochEntry]:
-    """Return the leader epochs of `[start, end)`. The one that `start` lies in begins there: retention moves it along."""
+    """Return the leader epochs of `[start, end)`. The epoch at `start` begins there, because retention moves its start offset."""
     if start >= end:
         return []
     below = [entry for entry in entries if entry.start_offset < end]

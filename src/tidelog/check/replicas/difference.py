@@ -1,4 +1,4 @@
-"""A difference between the replicas of a partition, with the content of each folder."""
+"""Describes a difference between the replicas of a partition, with the content in each folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FIELDS_V1 = ((0, "offset"), (8, "length"), (12, "checksum"), (16, "magic"), (17
 
 
 class Standing(NamedTuple):
-    """One folder's content where replicas differ."""
+    """One folder's content at the place of a difference."""
 
     directory: Path
     path: Path
@@ -35,14 +35,14 @@ class Standing(NamedTuple):
     what: str
     header: BatchHeader | None = None
     is_sound: bool = False
-    """Whether it is a batch with a right checksum, at an offset that fits. The leader epoch is under no checksum."""
+    """Whether it is a batch with a valid checksum and a plausible offset. The checksum does not cover the leader epoch."""
 
     def __str__(self) -> str:
         place = "" if self.position is None else f" byte {self.position}"
         return f"{self.path}{place}: {self.what}"
 
     def fields(self) -> dict[str, Any]:
-        """Return what scripts get; -1 for none."""
+        """Return the fields for `--json`; -1 for a missing one."""
         batch = None
         if self.header is not None:
             wanted = (
@@ -67,20 +67,20 @@ class Standing(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """The first thing of a kind that differs between replicas; `standings` are in the order of the folders."""
+    """The first difference of its kind between replicas; `standings` are in the order of the folders."""
 
     kind: DifferenceKind
     key: TopicPartition
     what: str
     standings: Sequence[Standing]
     offset: int | None = None
-    """From which on they differ; None of a topic id."""
+    """The offset from which they differ; None for a topic id."""
 
     def __str__(self) -> str:
         return f"{self.key.topic}-{self.key.partition}: {self.what}"
 
     def fields(self) -> dict[str, Any]:
-        """Return what scripts get."""
+        """Return the fields for `--json`."""
         return {
             "type": "difference",
             "kind": self.kind,
@@ -93,11 +93,11 @@ class Difference(NamedTuple):
 
 
 def batch_difference(replicas: Sequence[Replica], streams: Sequence[BatchBytes], at: int, start_offset: int) -> Difference:
-    """Return the difference at byte `at` of the streams, which are the same before it.
+    """Return the difference at byte `at` of the streams, which are equal before it.
 
     Raises SegmentChangedError, StorageError.
     """
-    # Up to there all have the same batches: one walk finds where the batch begins in each of them.
+    # All streams are equal up to there, so one walk finds the start of the batch for all of them.
     begin, offset = max(streams, key=lambda stream: stream.size).batch_start(at)
     standings = [
         _standing(replica, stream, begin, start_offset if offset is None else offset)

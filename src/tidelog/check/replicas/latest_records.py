@@ -1,11 +1,11 @@
-"""Compares replicas of a compacted partition that were cleaned at different times: by the latest record of each key.
+"""Compares replicas of a compacted partition, cleaned at different times, by the latest record of each key.
 
-Each broker's cleaner works by itself, so below the largest cleaner offset one replica may still hold records that another one has
-lost. All of them agree on what would stay if each were compacted up to there: of each key the latest record, with its offset,
-time, value and headers. Left out on all sides is what a cleaner may remove or keep: tombstones, records of aborted transactions,
-their markers, records without a key.
+Each broker cleans independently, so below the largest cleaner offset one replica may still have records that another has removed.
+Replicas must agree on the result of compacting each up to that offset: the latest record of each key, with its offset, timestamp,
+value and headers. The comparison ignores what a cleaner may either remove or keep: tombstones, records of aborted transactions,
+their markers, and records without a key.
 
-A log is read twice: first a table takes the keys, 24 bytes each, then records are picked by it.
+A log is read twice: the first pass fills a table with the keys, 24 bytes each; the second selects records by it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tidelog.records.records import Record, iter_records
 from tidelog.times import format_time
 
 MOST_KEYS = 4 << 20
-"""Of one partition: 113 MB for each replica, of one partition at a time."""
+"""The most keys of a partition: 113 MB for each replica, for one partition at a time."""
 
 _one_at_a_time = threading.Lock()
 
@@ -37,7 +37,7 @@ class TooManyKeysError(Exception):
 
 
 class _Kept(NamedTuple):
-    """A record that compaction would keep, and where it lies."""
+    """A record that compaction would keep, and its place."""
 
     record: Record
     segment: Segment
@@ -45,9 +45,9 @@ class _Kept(NamedTuple):
 
 
 def latest_difference(replicas: Sequence[Replica], start: int, end: int) -> Difference | None:
-    """Compare the latest records of the keys in `[start, end)`; None if all replicas have the same.
+    """Compare the latest records of the keys in `[start, end)`. Return None if all replicas have the same.
 
-    Raises TooManyKeysError, CorruptDataError with the path of what is damaged, SegmentChangedError, StorageError.
+    Raises TooManyKeysError, CorruptDataError with the path of the damaged file, SegmentChangedError, StorageError.
     """
     with _one_at_a_time:
         return _difference(replicas, start, end)

@@ -1,9 +1,9 @@
-"""The replicas of one partition, compared: topic ids, leader epochs, and batch for batch every byte.
+"""Compares the replicas of one partition: topic ids, leader epochs, and every byte of the batches.
 
-Where cleaners of compacted topics have left other batches in each folder, the latest record of each key is compared instead.
+If log cleaners have left different batches in the folders, the latest record of each key is compared instead.
 
-The bytes are read in pieces, of all replicas at a time, so memory is a piece for each. A replica that is damaged where its part
-begins or ends is a fault that names its folder, and the others are still compared.
+All replicas are read side by side in pieces, so memory is one piece per replica. A replica damaged at the start or end of the
+range is a fault that names its folder; the others are still compared.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ PIECE_BYTES = 1 << 20
 
 @dataclass
 class PartitionComparison:
-    """What was found of the replicas of a partition."""
+    """The findings about the replicas of a partition."""
 
     key: TopicPartition
     directories: list[Path]
-    """The data folders that have a replica."""
+    """The data folders with a replica."""
     range: ComparedRange | None = None
     """None: nothing was compared, and a finding says why."""
     bytes_from: int | None = None
-    """From which offset on every byte is compared; below it, the latest record of each key."""
+    """The offset from which every byte is compared; below it, the latest record of each key is compared."""
     size_bytes: int = 0
-    """Of the batches from there on, up to the first difference."""
+    """The number of bytes compared from there on, up to the first difference."""
     sha256: str | None = None
-    """Of these batches, which are the same in all folders; None if they differ."""
+    """The SHA-256 of these batches if they are equal in all folders; None if they differ."""
     differences: list[Difference] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
     @property
     def is_equal(self) -> bool:
-        """Whether no difference was found, and nothing is damaged."""
+        """Whether no difference and no damage was found."""
         return not self.differences and not any(finding.is_fault for finding in self.findings)
 
 
@@ -58,7 +58,7 @@ def compare_replicas(replicas: Sequence[Replica]) -> PartitionComparison:
     result = PartitionComparison(replicas[0].key, [replica.directory for replica in replicas])
     result.differences += _topic_ids(result, replicas)
     if result.differences:
-        return result  # Another topic has other records.
+        return result  # Different topics have different records.
     found = result.range = compared_range([_bounds(result, replica) for replica in replicas])
     if found is None:
         result.findings.append(_note(result, replicas[0], "how far it was replicated is unknown: not compared"))
@@ -70,13 +70,13 @@ def compare_replicas(replicas: Sequence[Replica]) -> PartitionComparison:
         return result
     whole = _compare_batches(replicas, found, found.start)
     if whole.difference is not None and (whole.difference.offset or 0) < found.cleaned_to:
-        # As long as nothing is cleaned, or all have copied what was, every byte is the same. Else the cleaners' work differs.
+        # Every byte is equal if nothing was cleaned or all replicas copied the cleaned log. Otherwise cleaners' results differ.
         result.bytes_from = max(found.start, min(found.cleaned_to, found.end))
         _compare_latest(result, replicas, found)
         whole = _compare_batches(replicas, found, found.cleaned_to)
     result.findings += whole.findings
     result.size_bytes, result.sha256 = whole.size_bytes, whole.sha256
-    # Who copies a cleaned log, or recovers one, sees an epoch begin at the first record of it that is left.
+    # After copying or recovering a cleaned log, an epoch begins at its first remaining record.
     result.differences += _leader_epochs(result, replicas, max(result.bytes_from, found.cleaned_to), found.end)
     if whole.difference is not None:
         result.differences.append(whole.difference)
@@ -161,7 +161,7 @@ def _leader_epochs(result: PartitionComparison, replicas: Sequence[Replica], sta
             result.findings.append(_note(result, replica, what))
     if len(found) < 2:
         return []
-    # Deleting records moves the first epoch at once, the checkpoint of the log start within a minute, the segments later.
+    # DeleteRecords moves the first epoch at once, the log start checkpoint within a minute, and the segments later.
     start = max(start, *(epochs.entries[0].start_offset for _, epochs in found))
     known = [(replica, epochs_within(epochs.entries, start, end)) for replica, epochs in found]
     lists = [set(entries) for _, entries in known]
@@ -212,7 +212,7 @@ def _compare_batches(replicas: Sequence[Replica], found: ComparedRange, start: i
     lengths: list[int] = []
     faults: list[Finding] = []
     hidden: list[Finding] = []
-    """Facts that a difference states better."""
+    """Findings that a difference makes redundant."""
     for replica in replicas:
         try:
             stream = BatchBytes(replica.log, start)
@@ -227,12 +227,12 @@ def _compare_batches(replicas: Sequence[Replica], found: ComparedRange, start: i
             hidden.append(Finding.of_error(error, replica.log.directory, *replica.key))
     if len(streams) < 2 or not lengths:
         return _Batches(findings=faults + hidden)
-    # One that is damaged may seem to end too early.
+    # A damaged replica may seem to end too early.
     length = max(lengths)
     at, digest = _first_difference(streams, length)
     if at is not None:
         return _Batches(at, None, batch_difference(readable, streams, at, start), faults)
-    # Being the same, all of them may still be damaged above the high watermark, or end below it.
+    # Equal replicas may all be damaged above the high watermark, or end below it.
     return _Batches(length, digest, None, faults + hidden + [one for replica in readable for one in _ends_early(replica, found)])
 
 
@@ -240,14 +240,14 @@ def _ends_early(replica: Replica, found: ComparedRange) -> Iterator[Finding]:
     try:
         end = replica.log.log_end_offset
     except CorruptBatchError:
-        return  # Among the findings, or above what was asked for.
+        return  # Already among the findings, or above the requested range.
     if end < found.end:
         what = f"the log ends at {end}, below the high watermark {found.end} of {found.end_of}"
         yield fault(replica.log.directory, what, *replica.key)
 
 
 def _first_difference(streams: Sequence[BatchBytes], length: int) -> tuple[int | None, str | None]:
-    """Return the first byte below `length` that is not the same in all streams; else None, and the SHA-256 of all bytes."""
+    """Return the position of the first differing byte below `length`, or None; and the SHA-256 of all bytes if they are equal."""
     digest = hashlib.sha256()
     for at in range(0, length, PIECE_BYTES):
         pieces = [stream.read(at, min(PIECE_BYTES, length - at)) for stream in streams]
@@ -259,7 +259,7 @@ def _first_difference(streams: Sequence[BatchBytes], length: int) -> tuple[int |
 
 
 def _same_bytes(one: bytes, other: bytes) -> int:
-    """Return how many bytes are the same at the beginning of both."""
+    """Return the length of the common prefix."""
     low, high = 0, min(len(one), len(other)) + (one == other)
     if one == other:
         return len(one)

@@ -1,4 +1,4 @@
-"""One replica of a partition: its log, and what its data folder says of it, at one moment."""
+"""One replica of a partition: its log and its data folder's facts about it, at one moment."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tidelog.reader.missing.claims import Claims
 
 @dataclass
 class Replica:
-    """A replica in the data folder `directory`. Made by `open`; `close` gives its descriptors back."""
+    """A replica in the data folder `directory`. `open` creates it; `close` closes its files."""
 
     directory: Path
     key: TopicPartition
     log: Log
     claims: Claims
-    """The checkpoints from before the log was listed: the high watermark is never above its end."""
+    """The checkpoints as read before the log was listed, so that the high watermark is never above the log's end."""
 
     @classmethod
     def open(cls, log_dir: LogDir, key: TopicPartition) -> Replica:
@@ -31,21 +31,21 @@ class Replica:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether anything says that a cleaner works on the partition; its batches are not asked."""
+        """Whether the partition is compacted according to the folder; its batches are not examined."""
         return self.claims.is_compacted(self.log.topic)
 
     @property
     def cleaned_to(self) -> int:
-        """Where the first segment begins that no cleaner has looked into; 0 if there was none.
+        """The base offset of the first segment that no cleaner has processed; 0 if no cleaner ran.
 
-        The cleaner works on whole segments: that in which its checkpoint lies may be rewritten, too.
+        The cleaner processes whole segments, so the segment that contains its checkpoint may be rewritten, too.
         """
         cleaned = self.claims.cleaner_offset or 0
         bases = [segment.base_offset for segment in self.log.segments if segment.base_offset >= cleaned]
         return min(bases, default=cleaned) if cleaned else 0
 
     def leader_epochs(self) -> LeaderEpochs | None:
-        """Return the leader epochs, None if there is no checkpoint of them. Raises CorruptCheckpointError, StorageError."""
+        """Return the leader epochs, None without a checkpoint. Raises CorruptCheckpointError, StorageError."""
         path = self.log.directory / names.LEADER_EPOCH_CHECKPOINT
         return LeaderEpochs.read(path) if path.exists() else None
 

@@ -1,7 +1,7 @@
-"""The data folders of several brokers: is each partition, in all folders that have it, the same up to the high watermark?
+"""Checks that each partition is the same up to the high watermark in all data folders that contain it.
 
-The folders may be those of running brokers. Differences are checked again after the time in which Kafka rewrites its checkpoints,
-and count only if they remain; if segments are deleted or compacted meanwhile, the partition is compared again at once.
+The brokers may be running. Differences are checked again after Kafka's checkpoint interval and count only if they persist. If
+segments are deleted or compacted during a comparison, the partition is compared again at once.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from tidelog.reader.log_dir import LogDir
 from tidelog.storage.folder.meta_properties import META_PROPERTIES, known_cluster_id
 
 MOST_LOOKS = 5
-"""At a partition whose segments are deleted, compacted or rolled each time; each look begins with a new listing."""
+"""The most attempts for a partition whose segments change each time; each attempt starts with a new listing."""
 
 _SHOWN_PARTITIONS = 5
 
 
 @dataclass
 class ReplicasReport:
-    """The findings: partitions in order, and what concerns none of them."""
+    """The findings: by partition in order, and those that concern no partition."""
 
     directories: list[Path]
     partitions: list[PartitionComparison] = field(default_factory=list)
@@ -51,7 +51,7 @@ class ReplicasReport:
 
     @property
     def is_equal(self) -> bool:
-        """Whether no difference was found, and nothing is damaged."""
+        """Whether no difference and no damage was found."""
         return not any(one.is_fault for one in self.findings) and all(one.is_equal for one in self.partitions)
 
 
@@ -62,10 +62,10 @@ def verify_replicas(
     threads: int = 1,
     sleep: Callable[[float], None] = time.sleep,
 ) -> ReplicasReport:
-    """Compare the partitions that at least two of the data folders have, of some topics or all, `threads` at a time.
+    """Compare the partitions of some or all topics that are in at least two data folders, `threads` at a time.
 
-    Raises InvalidArgumentError for fewer than two folders, or one twice; DataDirNotFoundError; UnknownTopicOrPartitionError where
-    there is nothing to compare; StorageError.
+    Raises InvalidArgumentError for fewer than two folders or a repeated one; DataDirNotFoundError; UnknownTopicOrPartitionError
+    if there is nothing to compare; StorageError.
     """
     _check_directories(directories)
     report = ReplicasReport(list(directories), findings=_of_folders(directories))
@@ -80,7 +80,7 @@ def verify_replicas(
     report.partitions = _look(directories, shared, threads)
     doubtful = [one.key for one in report.partitions if not one.is_equal]
     if doubtful and any(map(is_locked, directories)):
-        sleep(SETTLES_SECONDS)  # Its owner may have been in the middle of something.
+        sleep(SETTLES_SECONDS)  # The owner may have been in the middle of a change.
         settled = {one.key: one for one in _look(directories, doubtful, threads)}
         report.partitions = [settled.get(one.key, one) for one in report.partitions]
     return report
@@ -112,7 +112,7 @@ def _of_folders(directories: Sequence[Path]) -> list[Finding]:
 
 
 def _partitions(directories: Sequence[Path], topics: Sequence[str]) -> tuple[list[TopicPartition], list[TopicPartition]]:
-    """Return the partitions that several folders have, and those that one has."""
+    """Return the partitions in several folders, and those in only one."""
     folders = [LogDir(directory) for directory in directories]
     counts: dict[TopicPartition, int] = {}
     for folder in folders:
@@ -133,7 +133,7 @@ def _partitions(directories: Sequence[Path], topics: Sequence[str]) -> tuple[lis
 def _look(directories: Sequence[Path], keys: Sequence[TopicPartition], threads: int) -> list[PartitionComparison]:
     folders = [LogDir(directory) for directory in directories]
     for folder in folders:
-        folder.claims(keys[0])  # Read now, not by several threads at a time.
+        folder.claims(keys[0])  # Loaded now, so that several threads do not load it at the same time.
     return list(ordered_map(partial(_compare, folders), keys, threads))
 
 
@@ -159,7 +159,7 @@ def _compare_once(folders: Sequence[LogDir], key: TopicPartition) -> PartitionCo
             try:
                 replica = Replica.open(folder, key)
             except NotFoundError:
-                continue  # Not every folder has every partition, or has it any more.
+                continue  # Not every folder has every partition, and one may have been deleted.
             except CorruptDataError as error:
                 faults.append(Finding.of_error(error, folder.path, *key))
                 continue

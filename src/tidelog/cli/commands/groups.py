@@ -1,13 +1,13 @@
-"""`tidelog groups list|describe|lag|reset`: consumer groups, how far behind they are, in records and in time; offsets set.
+"""`tidelog groups list|describe|lag|reset`: lists consumer groups, shows their lag in records and in time, and sets offsets.
 
-| command | of brokers | of a data folder |
+| command | with brokers | with a data folder |
 |---|---|---|
-| list | yes | yes, as written last |
-| describe | yes | yes, and when retention takes what is unread is exact |
+| list | yes | yes, the last written state |
+| describe | yes | yes, with the exact time at which retention deletes unread records |
 | lag | yes | yes |
-| reset | yes | no: a coordinator has to write it |
+| reset | yes | no: a coordinator has to write the offsets |
 
-`tidelog.groups.lag` says what each number is.
+`tidelog.groups.lag` defines the numbers.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _note_notices(found: GroupLag, partitions: Iterable[PartitionLag]) -> None:
 
 
 _COMMITTED, _START = "committed", "start"
-"""A share group commits nothing: it has a start offset."""
+"""A share group commits no offsets: it has a start offset."""
 
 _HEADER = (
     *("topic", "partition", _COMMITTED, "end", "lag", "behind", "next record", "its time"),
@@ -372,7 +372,7 @@ def _json_reset(group: str, one: PartitionReset, dry_run: bool) -> dict[str, obj
 
 
 def _parse_topics(texts: Iterable[str]) -> dict[str, list[TopicPartition]] | None:
-    """Return what --topic says: topic → its partitions, none for all of them; None without the option."""
+    """Return the --topic options as topic → partitions (empty for all); None without the option."""
     found: dict[str, list[TopicPartition]] = {}
     for text in texts:
         match = _TOPIC.fullmatch(text)
@@ -383,7 +383,7 @@ def _parse_topics(texts: Iterable[str]) -> dict[str, list[TopicPartition]] | Non
         if any(number >= 2**31 for number in numbers):
             raise click.UsageError(f"not a partition number: {text!r}.")
         known = found.get(topic)
-        # All of a topic is all of it, whatever else is said.
+        # A topic without partitions means all of it, whatever other --topic options name.
         found[topic] = [] if not numbers or known == [] else [*(known or ()), *(TopicPartition(topic, n) for n in numbers)]
     return found or None
 

@@ -1,1 +1,1 @@
-"""What `cat` does with records between the plan and the output: selects, sorts, counts and formats Arrow batches."""
+"""Processes records of `cat` between plan and output: selects, sorts, counts and formats Arrow batches."""

@@ -32,12 +32,12 @@ SUFFIXES = {
     ".arrows": "arrow",
     ".parquet": "parquet",
 }
-"""End of an output's name → the format meant by it, unless --format says otherwise."""
+"""The format of an output file by its extension, unless --format is given."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CatOptions:
-    """What `cat` was asked for."""
+    """The options given to `cat`."""
 
     source: str
     topics: tuple[str, ...]
@@ -67,11 +67,11 @@ class CatOptions:
     output: str | None
 
     def resolved_format(self) -> str:
-        """Return the format's name: as given, else that of the output's ending, else text."""
+        """Return the format's name: --format, else by the output's extension, else text."""
         return self.format_name or SUFFIXES.get(Path(self.output or "").suffix.lower(), "text")
 
     def check(self) -> None:
-        """Refuse combinations that contradict each other. Raises UsageError."""
+        """Raise UsageError for contradictory options."""
         kind = kind_of(self.source)
         format_name = self.resolved_format()
         for is_wrong, refusal in (
@@ -206,7 +206,7 @@ def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
 
 
 def span_ms(option: str, text: str | None) -> int | None:
-    """Return a span of time in ms, None without one. Raises UsageError, also for a span of 0."""
+    """Return a duration in ms, None if it is not given. Raises UsageError, also for a duration of 0."""
     if text is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`--count`: how many records there are, in all or in each interval of time.
+"""`--count`: counts records, in total or per time interval.
 
 Intervals begin at multiples of their length since midnight, 1970-01-01, of the time zone. Empty intervals between others are
 shown, unless there are more than `MAX_INTERVALS`.
@@ -20,11 +20,13 @@ MAX_INTERVALS = 10_000
 COLUMNS = ("topic", "timestamp")
 
 Counts = Counter[tuple[str, int | None]]
-"""Records by topic and local start of the interval (ms); None: without a time, or counted without intervals."""
+"""The number of records by topic and local start of the interval (ms); the start is None without a timestamp or without
+intervals.
+"""
 
 
 def count_records(batches: Iterable[pa.RecordBatch], every_ms: int | None, zone: str | None) -> Counts:
-    """Count records. `zone` is the name of the intervals' time zone, None for UTC."""
+    """Count records. `zone` is the time zone of the intervals, None for UTC."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

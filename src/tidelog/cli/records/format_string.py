@@ -1,4 +1,4 @@
-r"""`-f FORMAT`: records in a format of the user's, with kcat's letters.
+r"""`-f FORMAT`: prints records in a user-defined format, with kcat's letters.
 
 | | |
 |---|---|
@@ -9,9 +9,9 @@ r"""`-f FORMAT`: records in a format of the user's, with kcat's letters.
 | `%R` | the value's length as a big-endian int32 |
 | `%h` | headers: `name=value`, with commas between |
 | `%%` | a percent sign |
-| `\n` `\t` `\r` `\e` `\\` `\xNN` | a line's end, a tab, a carriage return, an escape, a backslash, a byte |
+| `\n` `\t` `\r` `\e` `\\` `\xNN` | a line feed, a tab, a carriage return, an escape, a backslash, a byte |
 
-Keys and values are written as they are: control characters in them reach the terminal. A null is the text `NULL`, as in kcat.
+Keys and values are written unchanged, so their control characters reach the terminal. A null is the text `NULL`, as in kcat.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _LETTERS: dict[str, Part] = {
 
 
 def parse_format(text: str) -> list[Part]:
-    """Return the parts of a format. Raises InvalidArgumentError for an unknown letter or escape."""
+    """Parse a format into its parts. Raises InvalidArgumentError for an unknown letter or escape."""
     parts: list[Part] = []
     for letter, code, escape, plain, stray in _TOKEN.findall(text):
         if letter in _LETTERS:

@@ -1,4 +1,4 @@
-"""`--offset`: from which offset on, or a range of offsets, in each partition.
+"""`--offset`: a first offset or a range of offsets in each partition.
 
 | text | offsets |
 |---|---|
@@ -8,8 +8,8 @@
 | `earliest`, `beginning` | from the log's start on |
 | `latest`, `end` | from the log's end on, for `--follow` |
 
-The end of a log is that of the isolation level. Offsets are not records: transaction markers have some, and compaction leaves
-gaps. `--tail` counts records.
+The end of a log depends on the isolation level. The number of offsets is not the number of records: transaction markers have
+offsets, and compaction leaves gaps. `--tail` counts records.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _WORDS = {"earliest": 0, "beginning": 0, "latest": None, "end": None}
 
 
 class OffsetOption(NamedTuple):
-    """Offsets `[first, end)`; `last` of them from the end if that is not None."""
+    """Offsets `[first, end)`, or the `last` offsets before the end if it is not None."""
 
     first: int = 0
     end: int | None = None
     last: int | None = None
 
     def ranges(self, ends: Mapping[TopicPartition, Ends]) -> dict[int, tuple[int, int]]:
-        """Return each partition's offsets, within its log."""
+        """Return the range for each partition, limited to its log."""
         found = {}
         for key, log in ends.items():
             end = log.end_offset if self.end is None else min(self.end, log.end_offset)
@@ -47,7 +47,7 @@ class OffsetOption(NamedTuple):
 
 
 def parse_offset(text: str) -> OffsetOption:
-    """Return what the option says. Raises InvalidArgumentError."""
+    """Parse the option. Raises InvalidArgumentError."""
     word = text.strip().lower()
     if word in _WORDS:
         return OffsetOption() if _WORDS[word] == 0 else OffsetOption(last=0)

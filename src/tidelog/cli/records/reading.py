@@ -1,6 +1,6 @@
-"""Reads the records that a command asks for, from one topic or several: plans, batches, the last ones, those that arrive.
+"""Reads the selected records of one or more topics: all, the last ones, or new ones as they arrive.
 
-A `Reading` plans each topic once, so that the progress bar knows all of it. Records come in offset order, partition by partition.
+A `Reading` plans each topic once, so that the progress bar knows the total. Records are in offset order, partition by partition.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from tidelog.cli.printing.progress_bar import ProgressBar
 
 LARGE_BYTES = 2 << 30
-"""A read of more bytes is announced."""
+"""A read of more bytes than this is announced."""
 
 FIRST_WINDOW = 256
-"""Offsets that `--tail` reads first; each further read covers four times as many."""
+"""The number of offsets that `--tail` reads first; each further read covers four times as many."""
 
 POLL_S = 0.3
-"""The pause between checks for new records."""
+"""The pause between two polls for new records."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Reading:
         self.report = ScanReport()
 
     def plans(self) -> list[ScanPlan[Split]]:
-        """Return a plan for each topic; what is known without reading goes into the report."""
+        """Return a plan for each topic; facts that are known without reading go into the report."""
         made = []
         for topic in self.topics:
             scan_plan = self.source.planned(lambda topic=topic: self.source.plan(self._request_for(topic)))  # type: ignore[misc]
@@ -66,7 +66,7 @@ class Reading:
     def last(self, plans: Iterable[ScanPlan[Split]], count: int, bar: ProgressBar) -> list[pa.RecordBatch]:
         """Return the last `count` selected records.
 
-        Of several partitions these are the latest by time among the last ones of each, and they are in the order of time.
+        For several partitions, these are the latest by timestamp among the last records of each, in order of time.
         """
         from tidelog.cli.records.sorting import by_time
 
@@ -110,7 +110,7 @@ class Reading:
     def _until_late(
         self, topic: str, ranges: Mapping[int, tuple[int | None, int | None]], time_ms: int, request: ScanRequest
     ) -> dict[int, tuple[int | None, int | None]]:
-        """Return the ranges, cut at the first record that is so late that by assumption nothing of the range follows it."""
+        """Return the ranges, each cut at the first record that is late enough to assume that no record of the range follows."""
         keys = [TopicPartition(topic, number) for number in ranges]
         found = self.source.find(dict.fromkeys(keys, time_ms), request.isolation, request.until)
         cut = {}
@@ -146,7 +146,7 @@ class Reading:
 
 
 def announce(plans: Sequence[ScanPlan[Split]], *, has_lateness: bool) -> None:
-    """Say before a large read how much it is, and why."""
+    """Announce the size of a large read, and the reason for it."""
     size_bytes = sum(one.size_bytes for one in plans)
     if size_bytes < LARGE_BYTES:
         return

@@ -1,6 +1,6 @@
-"""`--sort time`: records in the order of their times, then of partitions and offsets; those without a time come first.
+"""`--sort time`: sorts records by timestamp, partition and offset; records without a timestamp come first.
 
-What fits `IN_MEMORY_BYTES` is sorted in memory. DuckDB sorts larger results, on disk where memory does not suffice.
+Results up to `IN_MEMORY_BYTES` are sorted in memory. DuckDB sorts larger ones, on disk if memory does not suffice.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ IN_MEMORY_BYTES = 256 << 20
 SORTER_MEMORY = "512MiB"
 
 ROWS = 16_384
-"""Rows of a sorted batch."""
+"""The number of rows in a sorted batch."""
 
 KEYS = ("timestamp", "topic", "partition", "offset")
 
 
 def sorted_by_time(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield all records by time. Raises MissingPackageError if there are many and DuckDB is not installed."""
+    """Yield all records sorted by time. Raises MissingPackageError if there are many and DuckDB is not installed."""
     held: list[pa.RecordBatch] = []
     held_bytes = 0
     rest = iter(batches)
@@ -39,7 +39,7 @@ def sorted_by_time(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 
 def by_time(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Return records in memory by time."""
+    """Sort records in memory by time."""
     import pyarrow as pa
 
     if not batches:
@@ -48,7 +48,7 @@ def by_time(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
     keys = [(name, "ascending", "at_start") for name in KEYS]
     try:
         ordered = table.sort_by(keys)
-    except (TypeError, ValueError):  # Before pyarrow 23 all keys share one placement of nulls.
+    except (TypeError, ValueError):  # Before pyarrow 23 all sort keys share one null placement.
         import pyarrow.compute as pc
 
         order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in KEYS], null_placement="at_start")
@@ -61,7 +61,7 @@ def _sorted_by_duckdb(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> I
 
     with imported_from("sql", "DuckDB"):
         import duckdb
-    # DuckDB's times are microseconds, which not every millisecond fits.
+    # DuckDB's timestamps are int64 microseconds, whose range is too small for some millisecond values.
     place = schema.get_field_index("timestamp")
     plain = schema.set(place, pa.field("timestamp", pa.int64()))
 

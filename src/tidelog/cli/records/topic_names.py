@@ -1,6 +1,6 @@
-"""Which topics a command's arguments name: a name, a pattern as in a shell (`order*`), or a regular expression (`^order`).
+"""Resolves a command's topic arguments: a name, a shell pattern (`order*`), or a regular expression (`^order`).
 
-A pattern does not match internal topics, whose names begin with two underscores, unless it does itself.
+A pattern matches internal topics, whose names begin with two underscores, only if it begins with two underscores, too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tidelog.sources.source import Source
 
 
 def named_topics(source: Source, names: Iterable[str]) -> list[str]:
-    """Return the topics, each once, in the order of the arguments and by name for a pattern.
+    """Return the topics without duplicates, in the order of the arguments, and sorted by name for a pattern.
 
     Raises:
         InvalidArgumentError: a malformed regular expression.

@@ -44,10 +44,10 @@ class Where:
             import duckdb
         from tidelog.sources.schema import scan_schema
 
-        # The expression only sees the record: no files, no network. The batch is given by name.
+        # The expression can access only the record, no files and no network. The batch is passed by name.
         self._connection = duckdb.connect(config={"enable_external_access": False, "threads": 1})
         self._connection.execute("SET TimeZone = 'UTC'")
-        # The word is reserved in SQL, but means nothing within an expression.
+        # The word is reserved in SQL but has no meaning within an expression.
         expression = _QUOTED_OR_OFFSET.sub(lambda match: match[1] or '"offset"', expression)
         self._query = f"SELECT coalesce(TRY((\n{expression}\n)::BOOLEAN), FALSE) AS passes FROM ({_RECORD})"
         try:

@@ -35,7 +35,7 @@ def committed_offsets(
 ) -> dict[TopicPartition, tuple[int, str]]:
     """Return (offset, metadata) of each of `keys`, None for all partitions; those without a committed offset are left out.
 
-    Raises as `fetch_committed`.
+    Raises what `fetch_committed` raises.
     """
     found = fetch_committed(cluster, group, keys, require_stable=require_stable)
     return {key: (one.committed_offset, one.metadata or "") for key, one in found.items()}

@@ -1,10 +1,10 @@
-"""Groups of the newer protocols, asked of their coordinators: consumer and share groups' members, and share partitions' offsets.
+"""Queries coordinators for groups of the newer protocols: members of consumer and share groups, and share partitions' offsets.
 
-| asked | with | since Kafka |
+| information | request | since Kafka |
 |---|---|---|
 | a consumer group's state and members | ConsumerGroupDescribe (key 69) | 3.7 |
 | a share group's | ShareGroupDescribe (77) v1 | 4.1 |
-| where a share group continues | DescribeShareGroupOffsets (90) | 4.1; the lag 4.2 |
+| a share group's start offsets | DescribeShareGroupOffsets (90) | 4.1; the lag 4.2 |
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _OFFSETS_NEWEST = 1
 
 
 class ShareOffset(NamedTuple):
-    """Where a share group continues in a partition, and its lag; -1 if the brokers do not say."""
+    """A share group's start offset in a partition, and its lag; -1 if the brokers do not report it."""
 
     start_offset: int
     lag: int
 
 
 def describe_modern(cluster: Cluster, listed: GroupListing) -> GroupDescription:
-    """Return a group of a newer protocol that a broker lists; without members where the brokers cannot be asked for them.
+    """Return the description of a listed group of a newer protocol; without members if the brokers cannot describe it.
 
     Raises BrokerError, BrokerUnreachableError.
     """
@@ -89,7 +89,7 @@ def _member(member: consumer_group_describe.Member | share_group_describe.Member
 
 
 def share_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, ShareOffset]:
-    """Return where a share group continues, in each partition in which it has begun; nothing where brokers do not say.
+    """Return a share group's start offset in each partition that it has started; empty if the brokers do not report them.
 
     Raises BrokerError, BrokerUnreachableError.
     """

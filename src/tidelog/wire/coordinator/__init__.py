@@ -1,4 +1,4 @@
-"""What coordinators store: the keys and values of the records in `__consumer_offsets` and `__transaction_state`.
+"""The keys and values of coordinators' records in `__consumer_offsets` and `__transaction_state`.
 
 | module | records |
 |---|---|

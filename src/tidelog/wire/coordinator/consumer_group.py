@@ -1,15 +1,15 @@
-"""Groups of KIP-848 ("consumer" groups), in `__consumer_offsets`. The version of a key says what its record is.
+"""Groups of KIP-848 ("consumer" groups), in `__consumer_offsets`. A key's version identifies the kind of record.
 
 | key | record |
 |---|---|
 | 3 | the group: its epoch, which grows when members or topics change |
-| 5 | a member: its client, what it subscribes to |
-| 6 | the epoch that the target assignment was made for |
+| 5 | a member: its client and its subscription |
+| 6 | the epoch of the target assignment |
 | 7 | a member's target assignment |
-| 8 | a member's assignment as it is now, and the epoch that the member has come to |
+| 8 | a member's current assignment and epoch |
 
-The keys 4 (the topics' metadata, until Kafka 4.0) and 16 (topics that match a regular expression) say nothing of members, and
-are not read.
+The keys 4 (the topics' metadata, until Kafka 4.0) and 16 (topics that match a regular expression) contain nothing about members
+and are not read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The messages that members of groups of type "consumer" exchange through the coordinator.
 
-| version | what it changed |
+| version | added |
 |---|---|
 | 1 | the partitions that a member still owns, for cooperative rebalances (KIP-429) |
 | 2 | the generation in which they were assigned (KIP-792) |

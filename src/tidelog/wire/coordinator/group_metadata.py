@@ -1,6 +1,6 @@
 """A group and its members, in `__consumer_offsets`: written when the members get their assignments, and when the last one leaves.
 
-| value | what it changed |
+| value | change |
 |---|---|
 | 1 | rebalance_timeout (KIP-62) |
 | 2 | current_state_timestamp (KIP-211) |

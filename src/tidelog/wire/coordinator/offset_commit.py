@@ -1,6 +1,6 @@
 """A committed offset, in `__consumer_offsets`.
 
-| value | what it changed |
+| value | change |
 |---|---|
 | 1 | expire_timestamp, if the client set a retention time |
 | 2 | no expire_timestamp (KIP-211) |

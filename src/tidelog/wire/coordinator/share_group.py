@@ -1,13 +1,13 @@
-"""Share groups (KIP-932), in `__consumer_offsets`. Where they continue reading is in `__share_group_state` (`share_state`).
+"""Share groups (KIP-932), in `__consumer_offsets`. Their start offsets are in `__share_group_state` (`share_state`).
 
 | key | record |
 |---|---|
-| 10 | a member: its client, what it subscribes to |
+| 10 | a member: its client and its subscription |
 | 11 | the group: its epoch |
 | 14 | a member's assignment |
 
-The keys 9, 12, 13 and 15 (the topics' metadata, the target assignment, which share partitions have a state) are not read: members
-take a new assignment at once, and `__share_group_state` has the share partitions.
+The keys 9, 12, 13 and 15 (the topics' metadata, the target assignment, the share partitions with state) are not read: members
+adopt a new assignment at once, and `__share_group_state` has the share partitions.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""How far share groups have come in a partition, in `__share_group_state` (KIP-932).
+"""The progress of share groups in a partition, in `__share_group_state` (KIP-932).
 
 | key | record |
 |---|---|
 | 0 | a snapshot: the start offset, and the state of the batches after it |
-| 1 | an update of the snapshot before it; a start offset of -1 changes none |
+| 1 | an update of the preceding snapshot; a start offset of -1 means unchanged |
 
-`delivery_complete_count` is how many records after the start offset need no delivery any more (KIP-1226); -1 is unknown.
+`delivery_complete_count` is the number of records after the start offset that need no further delivery (KIP-1226); -1 is unknown.
 """
 
 from __future__ import annotations

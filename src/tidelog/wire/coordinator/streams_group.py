@@ -1,11 +1,11 @@
-"""Groups of Kafka Streams (KIP-1071), in `__consumer_offsets`: that there is such a group, and its members.
+"""Groups of Kafka Streams (KIP-1071), in `__consumer_offsets`: the group and its members.
 
 | key | record |
 |---|---|
 | 17 | the group: its epoch |
 | 19 | a member: its client |
 
-The keys 18 and 20 to 23 (the topology, and which tasks a member has) are not read. Its commits are offsets as any group's.
+The keys 18 and 20 to 23 (the topology and the members' tasks) are not read. The group's commits are ordinary offset records.
 """
 
 from __future__ import annotations

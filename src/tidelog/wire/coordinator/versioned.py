@@ -1,8 +1,8 @@
-"""Stored messages: two bytes of version, then the message in that version.
+"""Stored messages: a two-byte version, then the message in that version.
 
-The version of a key says what kind of record it is: in `__consumer_offsets` 0 and 1 are an offset, 2 is a group, and 3 and more
-belong to the new kinds of groups (KIP-848, KIP-932), which are skipped here. As in Kafka, bytes after a message are passed
-over too: a newer release may have put them there.
+A key's version identifies the kind of record: in `__consumer_offsets` 0 and 1 are an offset, 2 is a group, and 3 and above belong
+to the newer group types (KIP-848, KIP-932, KIP-1071). As in Kafka, bytes after a message are ignored, because a newer release may
+have added them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _VERSION = Struct(">h")
 
 
 def encode_versioned(message: Message, version: int) -> bytes:
-    """Write a stored message. Raises InvalidArgumentError for what the version cannot express, or a version there is not."""
+    """Encode a stored message. Raises InvalidArgumentError for an unknown version, or a field that the version cannot express."""
     return b"".join([_VERSION.pack(version), *encoder(type(message), version)(message)])
 
 
 def version_of(data: Bytes) -> int:
-    """Return the version of a stored message. Raises ProtocolError if there is none."""
+    """Return the version of a stored message. Raises ProtocolError if the bytes are too short for one."""
     if len(data) < _VERSION.size:
         raise ProtocolError("a stored message has no version", found=f"{len(data)} bytes", expected="at least 2 bytes")
     version: int = _VERSION.unpack_from(data)[0]
@@ -32,7 +32,7 @@ def version_of(data: Bytes) -> int:
 
 
 def decode_versioned(cls: type[M], data: Bytes) -> M:
-    """Read a stored message. Raises ProtocolError for a version that is unknown, and for bytes that are no such message."""
+    """Decode a stored message. Raises ProtocolError for an unknown version or malformed bytes."""
     version = version_of(data)
     if version not in cls.VERSIONS:
         raise ProtocolError(

@@ -1,4 +1,4 @@
-"""A broker under the controllers of Apache Kafka (KRaft, KIP-500, KIP-595, KIP-631): a member of their cluster, and no voter.
+"""A broker under the controllers of Apache Kafka (KRaft, KIP-500, KIP-595, KIP-631): a member of their cluster, not a voter.
 
 | read | for |
 |---|---|
@@ -6,8 +6,8 @@
 | `kraft_plane` | the parts, as one `MetadataPlane` |
 | `quorum`, `controller_channel` | which controller leads, and requests to it |
 | `broker_lifecycle`, `features` | registration, heartbeats, controlled shutdown |
-| `directory_assignments` | in which data folder the replicas are |
+| `directory_assignments` | the data folder of each replica |
 | `metadata_fetcher`, `snapshot_fetcher`, `metadata_loader` | the metadata log: fetched, and replayed in slices |
 | `metadata_copy` | the folder's own copy of the metadata |
-| `envelope` | requests of clients that only the controller answers |
+| `envelope` | clients' requests that only the controller can answer |
 """

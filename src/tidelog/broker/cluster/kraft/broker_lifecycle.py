@@ -1,18 +1,18 @@
 """A broker's life in its cluster: registered, caught up, unfenced, and shut down in a controlled way (Kafka's
 BrokerLifecycleManager, KIP-631, KIP-866).
 
-Every change is the outcome of a heartbeat, or of a call of the owner's; `TRANSITIONS` lists them. A fenced broker leads
-nothing, is in no ISR, and is not shown to clients. The controller fences a broker that sends no heartbeat for its session's time,
-and unfences it after the next ones.
+Every state change follows from a heartbeat or from a call by the owner; `TRANSITIONS` lists them. A fenced broker leads no
+partition, is in no ISR, and is hidden from clients. The controller fences a broker that sends no heartbeat within the session
+timeout, and unfences it when heartbeats resume.
 
-A broker whose disk refuses what it leads asks to be fenced, so that others lead, and stays fenced until its disk is well, or for
-`LEFT_S`. Kafka's ends then, if that was its only folder.
+A broker that cannot write partitions that it leads asks to be fenced, so that other brokers take over. It stays fenced until its
+disk works again, at most for `LEFT_S`. Kafka's broker shuts down if that was its only log directory.
 
 | the controller answers | |
 |---|---|
-| DUPLICATE_BROKER_REGISTRATION | another process has the node id, or had it until just now: tried again until the deadline |
-| INCONSISTENT_CLUSTER_ID, UNSUPPORTED_VERSION, INVALID_REGISTRATION | a retry cannot help: the broker ends with an error |
-| STALE_BROKER_EPOCH, BROKER_ID_NOT_REGISTERED on a heartbeat | the registration is gone: registered again, in a new epoch |
+| DUPLICATE_BROKER_REGISTRATION | another process uses the node id, or did until just now: retried until the deadline |
+| INCONSISTENT_CLUSTER_ID, UNSUPPORTED_VERSION, INVALID_REGISTRATION | a retry cannot help: the broker stops with an error |
+| STALE_BROKER_EPOCH, BROKER_ID_NOT_REGISTERED on a heartbeat | the broker registers again, in a new epoch |
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from tidelog.wire.messages.broker_registration import BrokerRegistrationRequest,
 logger = logging.getLogger("tidelog.broker")
 
 SOON_S = 0.05
-"""Between heartbeats while the next one's answer is waited for: until unfenced for the first time, and at the end."""
+"""Seconds between heartbeats while the broker waits for a state change: until it is first unfenced, and during shutdown."""
 
 RETRY_S = 0.2
 MAX_RETRY_S = 2.0
 LEFT_S = 30.0
-"""So long at most a broker stays fenced whose disk has refused. After that it serves what it can."""
+"""The longest time in seconds that a broker with a failed disk stays fenced. After that it serves what it can."""
 
 PATIENCE_S = 3.0
-"""A broker that is ready and still fenced after this time logs it."""
+"""A broker that is ready but still fenced after this time (seconds) logs it."""
 
 
 class BrokerState(Enum):
-    """Kafka's states of a broker, by its names; None stands for NOT_RUNNING."""
+    """Kafka's broker states by name; None means NOT_RUNNING."""
 
     STARTING = "STARTING"
     RECOVERY = "RECOVERY"
@@ -91,10 +91,10 @@ Call = Callable[[Message, float], Awaitable[Message]]
 
 
 class BrokerLifecycle:
-    """Registers the broker and keeps it registered; `run` does it. Belongs to the loop's thread.
+    """Registers the broker and keeps it registered, in `run`. Use only on the event loop's thread.
 
-    `register` makes the registration, and `call` sends a request to the active controller, each within so many seconds;
-    `metadata_offset` is the last offset that was replayed.
+    `register` registers the broker, and `call` sends a request to the active controller, each within the given number of seconds;
+    `metadata_offset` returns the last offset that was replayed.
     """
 
     def __init__(
@@ -112,17 +112,17 @@ class BrokerLifecycle:
         self.state: BrokerState | None = None
         self.incarnation_id = uuid.uuid4()
         self.broker_epoch = -1
-        """Of the registration; -1 before."""
+        """The epoch of the registration; -1 before it."""
         self.is_fenced = True
         self.waits_for = ""
-        """Why the broker does not serve yet, for people; "" once it does."""
+        """A readable reason why the broker does not serve yet; "" once it does."""
         self.caught_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done once the broker has replayed the metadata up to its registration."""
+        """Completes once the broker has replayed the metadata up to its registration."""
         self.unfenced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done once it was unfenced for the first time."""
+        """Completes when the broker is unfenced for the first time."""
         self.unwritable: Callable[[bool], TopicPartition | None] = lambda is_led: None
-        """Asked before each heartbeat: a partition that this broker cannot write, and of which there are other replicas; if
-        `is_led` one that it leads, and that others could lead.
+        """Called before each heartbeat. Returns a partition that this broker cannot write and that has other replicas; with
+        `is_led`, one that it leads and that others could lead.
         """
         self._left_until = 0.0
         self._call = call
@@ -139,26 +139,26 @@ class BrokerLifecycle:
         self._log = RetryLog(logger)
 
     def ready_to_unfence(self) -> None:
-        """From now on the broker wants to be unfenced: it can serve."""
+        """Ask to be unfenced from now on: the broker can serve."""
         self._is_ready = True
         self._ready_at = monotonic()
         self._wake.set()
 
     def hurry(self) -> None:
-        """Send the next heartbeat at once, where something is waited for that may have come."""
+        """Send the next heartbeat now if the broker waits for a state change that may be possible now."""
         if self.state in (BrokerState.STARTING, BrokerState.RECOVERY) or self.is_fenced:
             self._wake.set()
 
     def register_again(self) -> None:
-        """Register once more, in the same epoch: the controllers did not take all of the registration then, and do now."""
+        """Register again in the same epoch, because the controllers did not accept the whole registration before and do now."""
         self._is_outdated = True
         self._wake.set()
 
     async def run(self) -> None:
-        """Register, and send heartbeats until the controller lets the broker go.
+        """Register, and send heartbeats until the controller completes the shutdown.
 
-        After that, none: a heartbeat more would keep the next start from registering, for a session's time. Raises TidelogError
-        where the broker cannot be registered.
+        Send none after that: another heartbeat would keep the next start from registering for one session timeout. Raises
+        TidelogError if the broker cannot be registered.
         """
         self._move(BrokerState.STARTING)
         await self._be_registered()
@@ -177,7 +177,7 @@ class BrokerLifecycle:
             self._wake.clear()
 
     async def shut_down_controlled(self, timeout_s: float) -> bool:
-        """Have the controller move the leaders elsewhere and let the broker go; whether it did in time."""
+        """Ask the controller to move the leaders away and to complete the shutdown. Return whether it did so in time."""
         if self.state not in (BrokerState.RECOVERY, BrokerState.RUNNING) or self.broker_epoch < 0:
             return False
         self._move(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
@@ -191,7 +191,7 @@ class BrokerLifecycle:
         return True
 
     def end(self) -> None:
-        """Nothing more is sent. Idempotent."""
+        """Stop sending. Idempotent."""
         if self.state not in (BrokerState.SHUTTING_DOWN, None):
             self._move(BrokerState.SHUTTING_DOWN)
         if self.state is BrokerState.SHUTTING_DOWN:
@@ -206,7 +206,7 @@ class BrokerLifecycle:
             try:
                 refusal = await self._try_to_register(left_s)
             except BrokerUnreachableError as error:
-                # What the controller has said before is more than that the time is over.
+                # The controller's last error says more than a timeout would.
                 reason = reason or str(error)
             else:
                 if refusal is None:
@@ -218,7 +218,7 @@ class BrokerLifecycle:
         raise BrokerUnreachableError(f"not registered within {self._registration_timeout_s:g} s: {reason}")
 
     async def _try_to_register(self, timeout_s: float) -> str | None:
-        """Register; None if that is done, else why not yet. Raises where it never will be."""
+        """Register. Return None on success, or the reason to retry. Raise if a retry cannot help."""
         deadline = monotonic() + timeout_s
         request = await self._register(self.incarnation_id, timeout_s)
         response = await self._call(request, max(deadline - monotonic(), SOON_S))
@@ -271,7 +271,9 @@ class BrokerLifecycle:
             self._take(response)
 
     def _must_be_left(self) -> bool:
-        """Say whether others are to lead what this broker leads. Unfenced too soon, it would lead again, and fail again."""
+        """Return whether the broker should be fenced so that others lead its partitions. Unfenced too early, it would lead and
+        fail again.
+        """
         is_left = monotonic() < self._left_until
         key = self.unwritable(not is_left)
         if key is None:

@@ -1,6 +1,4 @@
-"""Channels to controllers, by address. One request that waits long (a Fetch) must not keep others: each use has channels of its
-own.
-"""
+"""Channels to controllers, by address: each user has separate channels, so a long request (a Fetch) does not block others."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from tidelog.security.access import Access
 
 
 class Channels:
-    """Channels to controllers, made when they are first asked for. Belongs to the loop's thread."""
+    """Channels to controllers, created on first use. Use only on the event loop's thread."""
 
     def __init__(
         self, client_id: str, timeout_s: float, connect_timeouts_s: tuple[float, float], access: Access | None = None
@@ -23,7 +21,7 @@ class Channels:
         self._is_closed = False
 
     def to(self, address: Address) -> Channel:
-        """Return the channel to a controller."""
+        """Return the channel to the controller at an address."""
         channel = self._channels.get(address)
         if channel is None:
             channel = self._channels[address] = Channel(
@@ -38,7 +36,7 @@ class Channels:
         return channel
 
     def close(self) -> None:
-        """Close all, for good. Idempotent."""
+        """Close all channels for good. Idempotent."""
         self._is_closed = True
         for channel in self._channels.values():
             channel.close()

@@ -1,8 +1,8 @@
 """Requests to the active controller, retried over elections and restarts until a deadline (Kafka's
 NodeToControllerChannelManager).
 
-`metadata_fetcher` finds the leader of the quorum. A request without an answer, or answered with NOT_CONTROLLER, is sent again, to
-the same or to another controller: so it may be executed twice.
+`metadata_fetcher` finds the leader of the quorum. A request that gets no response, or NOT_CONTROLLER, is sent again to the same
+or another controller. It may therefore be executed twice.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ logger = logging.getLogger("tidelog.broker")
 
 RETRY_S = 0.05
 MAX_RETRY_S = 0.5
-"""Between two attempts; the first wait is doubled each time."""
+"""Seconds between two attempts: the first wait, doubled each time, and the longest."""
 
 
 class ControllerChannel:
-    """The way to the active controller. Belongs to the loop's thread."""
+    """Sends requests to the active controller. Use only on the event loop's thread."""
 
     def __init__(self, quorum: Quorum, channels: Channels, timeout_s: float) -> None:
         self._quorum = quorum
@@ -36,14 +36,14 @@ class ControllerChannel:
 
     @property
     def offered(self) -> Mapping[int, tuple[int, int]] | None:
-        """The versions that the active controller supports: see `Channel.offered`. None while it is unknown, or no connection
-        was made.
+        """The versions that the active controller supports (see `Channel.offered`). None while the controller is unknown or
+        before a connection to it.
         """
         leader = self._quorum.leader
         return None if leader is None else self._channels.to(leader).offered
 
     async def call(self, request: Message, *, timeout_s: float | None = None) -> Any:
-        """Send a request and return its response, whose top-level error is not NOT_CONTROLLER.
+        """Send a request and return its response. NOT_CONTROLLER at the top level is retried.
 
         Raises BrokerUnreachableError at the deadline; SecurityProtocolError and UnsupportedVersionError at once.
         """
@@ -70,7 +70,7 @@ class ControllerChannel:
             raise BrokerUnreachableError(message, path=str(self._quorum)) from None
 
     async def _asked(self, leader: Address, request: Message, timeout_s: float) -> Any:
-        """Return the leader's response; None if another controller leads before it comes."""
+        """Return the leader's response, or None if the leader changes first."""
         asking = asyncio.ensure_future(self._channels.to(leader).call(request, timeout_s=timeout_s))
         another = asyncio.ensure_future(self._quorum.wait_for_leader(other_than=leader))
         try:
@@ -81,7 +81,7 @@ class ControllerChannel:
             another.cancel()
 
     async def connected(self, timeout_s: float | None = None) -> Channel:
-        """Return a connected channel to the active controller: what it offers and which features it knows. Raises as `call`."""
+        """Return a connected channel to the active controller, with its API versions and features. Raises what `call` raises."""
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         reason: TidelogError | str = "no controller leads"
         try:

@@ -1,18 +1,18 @@
-"""Tells the controllers that this broker's replicas are in its data folder: AssignReplicasToDirs (KIP-858; Kafka's
+"""Reports to the controllers which log directory holds this broker's replicas: AssignReplicasToDirs (KIP-858; Kafka's
 AssignmentsManager).
 
-The metadata assigns each replica to a log directory, by its id. A folder that was formatted again, on a new disk, has a new id.
-The controllers elect no replica whose directory its broker has not registered. So each replica that is assigned to another
-directory than the folder it is in is assigned again.
+The metadata assigns each replica to a log directory by the directory's id. A folder that was formatted again, e.g. on a new disk,
+has a new id. The controllers never elect a replica whose directory is not registered by its broker. Therefore a replica is
+reassigned if the metadata has it in another directory than the one that holds it.
 
 | a replica is assigned | when |
 |---|---|
-| to the folder of this broker | nothing is sent |
-| to another one, to a lost one, to none, or not at all | it is sent, once the replica's log is open |
+| to this broker's folder | nothing is sent |
+| to another directory, a lost one, or none | it is sent, once the replica's log is open |
 | while `metadata.version` is below 3.7-IV2 | it waits: the controllers refuse assignments |
 
-A request has `AT_ONCE` replicas at most, and only one request is under way. What fails, as a whole or for one replica, is sent
-again, after `wait_s`. Before each request, replicas are dropped that were deleted, moved to other brokers, or assigned meanwhile.
+A request has at most `AT_ONCE` replicas, and only one request is in flight. A failed request, or a failed replica in it, is sent
+again after `wait_s`. Each request leaves out replicas that were deleted, moved to other brokers, or assigned in the meantime.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 AT_ONCE = 1000
-"""Replicas in a request. Kafka's brokers send up to 2,250; here the loop would take too long for those."""
+"""Replicas per request. Kafka's brokers send up to 2,250; that many would block the loop too long here."""
 
 FIRST_WAIT_S = 0.1
 MAX_WAIT_S = 10.0
 _JITTER = 0.02
 
 LASTING = 5
-"""From so many failures in a row on, they are logged: a topic that is deleted meanwhile is no news."""
+"""Failures are logged from this many in a row: a single one may only mean that a topic was deleted."""
 
 LOG_EVERY_S = 60.0
 
@@ -62,11 +62,11 @@ Replica: TypeAlias = tuple[uuid.UUID, int]
 
 
 def wait_s(failures: int, waiting: int) -> float:
-    """Return how long the next request waits, in seconds: after so many failures in a row, with so many replicas to assign.
+    """Return the delay in seconds before the next request, from the number of failures in a row and of replicas to assign.
 
     | failures | replicas | |
     |---|---|---|
-    | 0 | at most `AT_ONCE` | 0.1 s: more of them may come |
+    | 0 | at most `AT_ONCE` | 0.1 s, to batch replicas that follow |
     | 0 | more | 0 |
     | n | any | 0.1 s * 2 ** n, at most 10 s |
     """
@@ -76,7 +76,7 @@ def wait_s(failures: int, waiting: int) -> float:
 
 
 class DirectoryAssignments:
-    """Keeps the assignments of one broker's replicas right; `run` sends. Belongs to the loop's thread."""
+    """Keeps the assignments of one broker's replicas up to date; `run` sends them. Use only on the event loop's thread."""
 
     def __init__(
         self, plane: MetadataPlane, directory_id: uuid.UUID, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
@@ -86,7 +86,7 @@ class DirectoryAssignments:
         self._place = f"directory.id {format_topic_id(directory_id)}"
         self._sleep = sleep
         self._waiting: dict[Replica, None] = {}
-        """In the order in which they came; those that have failed are last."""
+        """In order of arrival; failed ones go to the end."""
         self._sent: list[Replica] = []
         self._wake = asyncio.Event()
         self._failures = 0
@@ -94,11 +94,11 @@ class DirectoryAssignments:
 
     @property
     def pending(self) -> int:
-        """How many replicas are to be assigned, those of the request that is under way included."""
+        """The number of replicas to assign, including those of the request in flight."""
         return len(self._waiting) + len(self._sent)
 
     def placed(self, topic_id: uuid.UUID, partition: PartitionRecord) -> None:
-        """Note a replica of this broker whose log is open, with its record as it is now."""
+        """Add a replica of this broker whose log is open, with its current partition record."""
         replica = topic_id, partition.partition_id
         if directory_of(partition, self._plane.node_id) == self._directory_id:
             self._waiting.pop(replica, None)
@@ -107,11 +107,11 @@ class DirectoryAssignments:
             self._wake.set()
 
     def metadata_version_changed(self) -> None:
-        """Look whether the controllers accept assignments now."""
+        """Check whether the controllers accept assignments now."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Send what waits, for as long as the broker runs."""
+        """Send pending assignments for as long as the broker runs."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -124,7 +124,7 @@ class DirectoryAssignments:
                     self._sent = []
 
     def _next(self) -> list[Replica]:
-        """Take the replicas of the next request, and forget those that are no longer to be assigned."""
+        """Return the replicas of the next request, and drop those that no longer need an assignment."""
         found: list[Replica] = []
         for replica in list(islice(self._waiting, AT_ONCE)):
             del self._waiting[replica]

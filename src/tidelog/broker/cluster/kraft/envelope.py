@@ -1,7 +1,7 @@
-"""Requests of clients that only the controller answers: sent on as they came, in an Envelope (KIP-590).
+"""Clients' requests that only the controller can answer, forwarded unchanged in an Envelope (KIP-590).
 
-The envelope names the client: its principal, as ``DefaultPrincipalData`` behind two bytes of version, and its address. The answer
-has the response's frame, header included, as the client gets it.
+The envelope names the client's address and its principal (``DefaultPrincipalData`` after a two-byte version). The response holds
+the frame for the client, including its header.
 """
 
 from __future__ import annotations
@@ -21,16 +21,20 @@ _VERSION = Struct(">h")
 
 
 def envelope(frame: Bytes, principal: tuple[str, str], client_host: str) -> EnvelopeRequest:
-    """Wrap a request's frame, header included and size not. `principal` is its type and name, `client_host` an IP address."""
+    """Wrap a request's frame, with its header and without the size. `principal` is a type and a name, `client_host` an IP
+    address.
+    """
     kind, name = principal
     data = b"".join(encode(DefaultPrincipalData(kind, name), PRINCIPAL_VERSION))
-    # A socket of IPv6 names a scope, too, which is this machine's own.
+    # An IPv6 socket address includes a scope id, which is valid on this machine only.
     address = ipaddress.ip_address(client_host.partition("%")[0])
     return EnvelopeRequest(bytes(frame), _VERSION.pack(PRINCIPAL_VERSION) + data, address.packed)
 
 
 def unwrapped(response: EnvelopeResponse, place: str) -> bytes:
-    """Return the response's frame. Raises UnsupportedVersionError for a version that it lacks, BrokerError else."""
+    """Return the response's frame. Raises UnsupportedVersionError if the controller lacks the version, BrokerError for any other
+    error.
+    """
     if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
         raise UnsupportedVersionError("the controller does not take that version of the request", path=place)
     if response.error_code or response.response_data is None:

@@ -1,15 +1,15 @@
-"""Which features of a cluster a member announces (KIP-584, KIP-1022).
+"""The features that a member announces when it registers (KIP-584, KIP-1022).
 
-A controller registers a broker only if it supports each finalized feature at its level. Announced is what does not change what
-this broker does, and what it knows how to do:
+A controller registers a broker only if it supports each finalized feature at its level. The broker announces features that it
+implements or that do not affect it:
 
 | feature | announced | because |
 |---|---|---|
 | ``metadata.version`` | the levels that `metadata.versions` lists | the metadata is replayed here |
-| ``kraft.version`` | 0 and 1 | who votes does not matter to a broker; addresses come with answers |
-| ``transaction.version`` | 0 to 2 | producers have an epoch for each transaction, or none (KIP-890) |
+| ``kraft.version`` | 0 and 1 | the voters do not matter to a broker; responses carry the addresses |
+| ``transaction.version`` | 0 to 2 | both producers with an epoch per transaction and others are served (KIP-890) |
 | ``group.version``, ``share.version``, ``streams.version`` | the controller's | their APIs are not served here |
-| ``eligible.leader.replicas.version`` | 0 and 1 | the controller keeps these; see KIP-966 |
+| ``eligible.leader.replicas.version`` | 0 and 1 | only the controller maintains them (KIP-966) |
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ KNOWN: Mapping[str, tuple[int, int]] = {
 """Lowest and highest level by name."""
 
 UNCONCERNED = frozenset({"group.version", "share.version", "streams.version"})
-"""Features of APIs that are not served here: any level will do."""
+"""Features of APIs that are not served here, so any level is accepted."""
 
 FIRST_VERSION_FROM_0 = 4
-"""The version of BrokerRegistration from which on a range may begin with 0 (KAFKA-17492)."""
+"""The first version of BrokerRegistration in which a range may start at 0 (KAFKA-17492)."""
 
 
 def announced(supported: Mapping[str, tuple[int, int]], finalized: Mapping[str, int], registration_version: int) -> list[Feature]:
-    """Return what to announce to a controller that supports and has finalized these features.
+    """Return the features to announce to a controller with these supported and finalized features.
 
-    Raises UnsupportedVersionError for a finalized one that is not known here, or at a level that is not.
+    Raises UnsupportedVersionError for a finalized feature, or a level of one, that is not supported here.
     """
     for name, level in finalized.items():
         low, high = KNOWN.get(name, (1, 0))

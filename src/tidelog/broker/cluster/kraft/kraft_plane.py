@@ -1,7 +1,7 @@
 """The metadata plane of a broker under Kafka's controllers: its parts, wired together.
 
-There are two connections to the controllers. `metadata_fetcher` follows the metadata log, and so knows which controller leads;
-`controller_channel` sends all requests, the broker's own and those of clients. Neither waits for the other.
+There are two connections to the controllers. `metadata_fetcher` follows the metadata log and thereby knows the active controller.
+`controller_channel` sends all requests, both the broker's and its clients'. Neither waits for the other.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Publish = Callable[[MetadataDelta], Awaitable[None]]
 
 
 class KraftPlane:
-    """`MetadataPlane` under the controllers of Apache Kafka. Belongs to the loop's thread."""
+    """`MetadataPlane` under the controllers of Apache Kafka. Use only on the event loop's thread."""
 
     def __init__(
         self,
@@ -62,11 +62,11 @@ class KraftPlane:
     ) -> None:
         self.node_id = config.node_id
         self.image = MetadataImage()
-        """Changes in place; it is one object for good."""
+        """Updated in place; it stays the same object."""
         self.publish: Publish | None = None
-        """Is called with what changed, and awaited: the next change comes after it. None: nothing waits for it yet."""
+        """Awaited with each change before the next one is applied. None until somebody subscribes."""
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Raises what has ended the plane; the broker cannot continue then."""
+        """Raises the error that ended the plane; the broker cannot continue after it."""
         self._config = config
         self._cluster_id = cluster_id
         self._directory_id = directory_id
@@ -78,7 +78,7 @@ class KraftPlane:
         self._quorum = Quorum({voter.node_id: (voter.host, voter.port) for voter in config.voters}, config.bootstrap_servers)
         access = Access(config.controller_access)
         self._raft = Channels(f"raft-client-{self.node_id}", request_s, (min(request_s, connect_s), longest_s), access)
-        # A client's request may take long, and controllers answer what comes by one connection in order: heartbeats do not wait.
+        # Controllers answer a connection in order. Clients' requests may take long, so heartbeats have their own connection.
         self._controller, self._forwards = (
             ControllerChannel(
                 self._quorum,
@@ -115,7 +115,7 @@ class KraftPlane:
     # --- start and stop
 
     def start(self) -> None:
-        """Begin to follow the metadata, and register."""
+        """Start following the metadata, and register."""
         for name, work in (
             ("metadata", self._follow()),
             ("lifecycle", self.lifecycle.run()),
@@ -127,17 +127,17 @@ class KraftPlane:
             self._tasks.append(task)
 
     def held(self) -> asyncio.Lock:
-        """Return the lock under which the image changes: `async with` it, and the image stays as it is."""
+        """Return the lock that guards the image: inside `async with` the image does not change."""
         return self._fetcher.replaying
 
     async def until(self, event: asyncio.Future[None]) -> None:
-        """Wait for one of the lifecycle's events. Raises what ends the plane before that."""
+        """Wait for an event of the lifecycle. Raises the error that ends the plane first."""
         await asyncio.wait({event, self.failure}, return_when=asyncio.FIRST_COMPLETED)
         if self.failure.done():
             self.failure.result()
 
     async def stop(self) -> None:
-        """End all that runs, and close all connections. Idempotent."""
+        """Stop all tasks and close all connections. Idempotent."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -165,42 +165,42 @@ class KraftPlane:
     def _fail(self, error: BaseException) -> None:
         if not self.failure.done():
             self.failure.set_exception(error)
-            self.failure.exception()  # It may no longer be wanted.
+            self.failure.exception()  # The caller may have been cancelled.
 
     # --- MetadataPlane
 
     @property
     def broker_epoch(self) -> int:
-        """The epoch of this broker's registration; -1 before."""
+        """The epoch of this broker's registration; -1 before it."""
         return self.lifecycle.broker_epoch
 
     @property
     def is_fenced(self) -> bool:
-        """Whether the controller keeps this broker from leading and from being in sync."""
+        """Whether the controller has fenced this broker: it may not lead or be in an ISR."""
         return self.lifecycle.is_fenced
 
     @property
     def metadata_offset(self) -> int:
-        """Up to here the metadata is replayed."""
+        """The metadata is replayed up to this offset."""
         return self._fetcher.end_offset
 
     @property
     def controller_versions(self) -> Mapping[int, tuple[int, int]] | None:
-        """The versions that the active controller takes, by API; None while there was no connection to it."""
+        """The versions that the active controller supports, by API; None before a connection to it."""
         return self._controller.offered
 
     @property
     def controller_id(self) -> int | None:
-        """None: controllers are no brokers."""
+        """None: controllers are not brokers."""
         return None
 
     @property
     def config_writer(self) -> None:
-        """None: the controllers change properties."""
+        """None: only the controllers change properties."""
 
     @property
     def supported_features(self) -> Mapping[str, tuple[int, int]]:
-        """The features that clients get to see: see `features`."""
+        """The features that clients see (`features`)."""
         return KNOWN
 
     def is_alive(self, broker_id: int) -> bool:
@@ -216,7 +216,7 @@ class KraftPlane:
         return broker_epoch in (-1, broker.broker_epoch)
 
     def endpoint(self, broker_id: int, listener_name: str | None = None) -> tuple[str, int] | None:
-        """Return a broker's host and port, of a listener or of the one between brokers; None if unknown or fenced."""
+        """Return a broker's host and port for a listener (default: inter-broker); None if the broker is unknown or fenced."""
         broker = self.image.brokers.get(broker_id)
         if broker is None or broker.fenced:
             return None
@@ -233,16 +233,16 @@ class KraftPlane:
     async def forward(
         self, frame: Bytes, *, client_host: str, principal: tuple[str, str] = ANONYMOUS, timeout_s: float | None = None
     ) -> bytes:
-        """Have the active controller answer a client's request: see `MetadataPlane.forward`."""
+        """Forward a client's request to the active controller: see `MetadataPlane.forward`."""
         response = await self._forwards.call(envelope(frame, principal, client_host), timeout_s=timeout_s)
         return unwrapped(response, str(self._quorum.leader))
 
     async def controller(self, timeout_s: float | None = None) -> Channel:
-        """Return a connected channel to the active controller, which says what it offers. Raises as `call`."""
+        """Return a connected channel to the active controller, with its API versions. Raises what `call` raises."""
         return await self._controller.connected(timeout_s)
 
     async def producer_ids(self) -> range:
-        """Return a block of producer ids that no other broker has (KIP-730). Raises as `call`, BrokerError for a refusal."""
+        """Allocate a block of producer ids for this broker (KIP-730). Raises what `call` raises, BrokerError for a refusal."""
         answer: AllocateProducerIdsResponse = await self.call(AllocateProducerIdsRequest(self.node_id, self.broker_epoch))
         if answer.error_code:
             raise BrokerError("no producer ids", error_code=answer.error_code, found=code_name(answer.error_code))
@@ -276,9 +276,10 @@ class KraftPlane:
             await self.publish(delta)
 
     def _check_own_registration(self) -> None:
-        """Fail where another process has registered with this broker's id: two that lead the same partitions lose records.
+        """Fail if another process has registered with this broker's id: two brokers that lead the same partitions lose records.
 
-        A registration from before 3.7-IV2 has no directories: it is made again when the cluster gets there (KAFKA-16162).
+        A registration made before 3.7-IV2 has no directories, so the broker registers again once the cluster reaches that level
+        (KAFKA-16162).
         """
         broker = self.image.brokers.get(self.node_id)
         if broker is None or self.broker_epoch < 0:

@@ -1,15 +1,15 @@
-"""A member of a cluster, from its folder to its sockets and back.
+"""The start and shutdown of a member of a KRaft cluster.
 
 | start | ends when |
 |---|---|
 | the folder is locked and its owner checked; the listeners' sockets listen, clients are not served yet | |
-| it registers, and follows the metadata | the controller says that it has caught up |
-| its logs are loaded by that metadata, and recovered after an unclean end; heartbeats continue | all are loaded |
+| it registers and follows the metadata | the controller reports that it has caught up |
+| its logs are loaded according to the metadata, and recovered after an unclean shutdown; heartbeats continue | all are loaded |
 | it becomes a follower or leader of each of its partitions; its coordinators load what they lead | |
 | clients are served, and it asks to be unfenced | the controller has done that |
 
-At the end the controller moves its leaders to other brokers and completes the controlled shutdown. The rest is as with a broker
-that is alone.
+At shutdown the controller moves the leaders to other brokers and completes the controlled shutdown. The rest is as for a
+standalone broker.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from tidelog.storage.folder.meta_properties import META_PROPERTIES
 from tidelog.storage.member_log_manager import MemberLogManager
 
 SHUTDOWN_S = 60.0
-"""So long an end waits for the controller to let the broker go. Kafka waits for five minutes; all of an end has two here."""
+"""How long (seconds) a shutdown waits for the controller. Kafka waits five minutes; here the whole shutdown has two."""
 
 
 @asynccontextmanager
 async def joined(
     manager: MemberLogManager, config: BrokerConfig, clock: Clock, *, grace_s: float = GRACE_S, apis: Iterable[Api] = APIS
 ) -> AsyncIterator[ServingBroker]:
-    """Be a member of the cluster that `config` names, with the folder of a manager, which is opened and loaded here.
+    """Join the cluster that `config` names, with a manager's folder, which is opened and loaded here.
 
-    The manager's end stays the caller's. Raises what `MemberLogManager` raises, InvalidArgumentError for an address, and
-    what ends the metadata plane before clients are served (`KraftPlane.failure`; after that it is the caller's to look at).
+    The caller closes the manager. Raises what `MemberLogManager` raises, InvalidArgumentError for an address, and the error that
+    ends the metadata plane before clients are served; after that, the caller watches `KraftPlane.failure`.
     """
     assert config.cluster is not None
     manager.open()
@@ -73,7 +73,7 @@ async def joined(
             log_loaded(manager, monotonic() - began)
 
             async def take_up(node: Node) -> None:
-                """Become what the metadata says, as it is now, and follow it from then on."""
+                """Apply the current metadata, and follow it from then on."""
                 stack.push_async_callback(_stop_replicas, node)
                 plane.publish = partial(_published, node)
                 assert node.replicas is not None
@@ -102,7 +102,7 @@ async def joined(
 
 
 async def _published(node: Node, delta: MetadataDelta) -> None:
-    """Take up what has changed in the metadata: first what clients get to see, then what this broker leads and follows."""
+    """Apply a metadata change: first to what clients see, then to what this broker leads and follows."""
     assert node.replicas is not None
     node.metadata_changed(delta)
     await node.replicas.published(delta)

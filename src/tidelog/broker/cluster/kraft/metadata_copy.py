@@ -1,14 +1,14 @@
-"""A member's own copy of the cluster's metadata: a snapshot in ``__cluster_metadata-0``, as Kafka's brokers keep them.
+"""A member's local copy of the cluster metadata: a snapshot in ``__cluster_metadata-0``, as Kafka's brokers keep it.
 
 | | |
 |---|---|
-| written | soon after a start, every five minutes where anything has changed, and at the end |
-| read | by the next start, which goes on from there; by tools: which topics there are, and their settings |
-| a snapshot that cannot be read | is left out, with a line in the log: the metadata is fetched from the controllers, all of it |
+| written | soon after the start, every five minutes if anything has changed, and at shutdown |
+| read | by the next start, which continues from it, and by tools, for the topics and their settings |
+| a snapshot that cannot be read | is skipped with a log line; all metadata is fetched from the controllers |
 
-Kafka's brokers append the log's batches as well. They begin with a snapshot that is newer than their log as well as we do.
+Kafka's brokers also append the log's batches. Like this broker, they can start from a snapshot that is newer than their log.
 
-A snapshot is written while the image stays as it is: its records are made in slices of the loop, and written on another thread.
+The image does not change while a snapshot is written: its records are built in slices on the loop and written by another thread.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ logger = logging.getLogger("tidelog.broker")
 
 FIRST_S = 10.0
 INTERVAL_S = 300.0
-"""Between two snapshots, where anything has changed."""
+"""Seconds between two snapshots, if anything has changed."""
 
 SLICE_S = 0.002
 
 
 class MetadataCopy:
-    """Keeps snapshots in `folder`. Belongs to the loop's thread."""
+    """Keeps snapshots in `folder`. Use only on the event loop's thread."""
 
     def __init__(self, folder: Path, fetcher: MetadataFetcher, loader: MetadataLoader) -> None:
         self._folder = folder
@@ -49,7 +49,7 @@ class MetadataCopy:
         self._kept_changes = 0
 
     async def load(self) -> None:
-        """Begin with the newest snapshot that exists and can be read, if there is one."""
+        """Load the newest readable snapshot, if one exists."""
         try:
             found = list_snapshots(self._folder) if self._folder.is_dir() else []
         except StorageError as error:
@@ -65,7 +65,7 @@ class MetadataCopy:
             return
 
     async def run(self) -> None:
-        """Write a snapshot now and then, until it is cancelled."""
+        """Write snapshots periodically until cancelled."""
         wait_s = FIRST_S
         while True:
             await asyncio.sleep(wait_s)
@@ -111,7 +111,7 @@ async def _batches(loader: MetadataLoader, epoch: int) -> list[bytes]:
 
 
 def _write(folder: Path, snapshot: Snapshot, batches: list[bytes]) -> None:
-    """Write it under another name, sync, give it its name, and remove older ones."""
+    """Write it under a temporary name, sync it, rename it, and remove older snapshots."""
     folder.mkdir(exist_ok=True)
     path = folder / snapshot.file_name
     part = path.with_name(path.name + PART_SUFFIX)

@@ -1,18 +1,19 @@
-"""Follows ``__cluster_metadata`` as an observer of the quorum (KIP-595): finds the leader, fetches, replays what is committed.
+"""Follows ``__cluster_metadata`` as an observer of the quorum (KIP-595): finds the leader, fetches, and replays committed
+batches.
 
 | the answer to a Fetch | what is done |
 |---|---|
-| names a leader of a newer epoch | that one is asked next |
-| records | those below the high watermark are replayed; the others wait, and the leader is soon asked again |
-| a diverging epoch | what waits is cut off there; what was committed cannot be |
-| a snapshot's id | the leader's log begins above ours: the snapshot is fetched and takes the image's place |
-| … that is damaged, or that the disk refuses | it is fetched again: nothing is replayed of it |
-| none, in time | the leader is given up, and all controllers are asked in turn who leads |
+| names a leader of a newer epoch | the next request goes to that leader |
+| records | those below the high watermark are replayed; the others wait, and the next Fetch follows soon |
+| a diverging epoch | uncommitted batches are truncated to it; committed ones never are |
+| a snapshot's id | the leader's log starts above ours: the snapshot is fetched and replaces the image |
+| … that is damaged, or cannot be written to disk | it is fetched again, and none of it is replayed |
+| none in time | the leader is abandoned, and all controllers are asked in turn for the leader |
 
-The first request is of epoch 0: it is refused, and the refusal names the leader and its epoch. (Epoch -1 is refused as well, as
-an invalid request.)
+The first request has epoch 0. It is rejected, and the error response names the leader and its epoch. (Epoch -1 would be rejected
+as an invalid request.)
 
-The log is followed in memory; `metadata_copy` keeps snapshots of what is replayed.
+The log is kept in memory only; `metadata_copy` writes snapshots of the replayed state.
 """
 
 from __future__ import annotations
@@ -54,14 +55,14 @@ logger = logging.getLogger("tidelog.broker")
 METADATA_TOPIC_ID = uuid.UUID(int=1)
 
 MAX_WAIT_MS = 500
-"""Kafka's: how long a leader that has nothing new may keep an answer."""
+"""Kafka's value: how long a leader without new data may delay its response."""
 
 FIRST_WAIT_MS = 10
-"""The same while records wait to be committed; doubled each time."""
+"""The same while records wait to be committed; it doubles each time."""
 
 MAX_FETCH_BYTES = 8 << 20
 MAX_PENDING_BYTES = 64 << 20
-"""Of records that wait to be replayed: then no more are fetched."""
+"""Bytes of records that wait to be replayed; above this, fetching pauses."""
 
 _REFUSED = frozenset(
     {
@@ -72,11 +73,11 @@ _REFUSED = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""Error codes of a controller that does not lead, knows another epoch, or is just starting."""
+"""Error codes of a controller that does not lead, is in another epoch, or is starting."""
 
 
 class MetadataFetcher:
-    """Follows the metadata log; `run` does it. Belongs to the loop's thread."""
+    """Follows the metadata log, in `run`. Use only on the event loop's thread."""
 
     def __init__(
         self,
@@ -91,15 +92,15 @@ class MetadataFetcher:
         retry_s: float,
         moved: Callable[[], None],
     ) -> None:
-        """`moved` is called whenever `end_offset` or `high_watermark` has moved."""
+        """`moved` is called whenever `end_offset` or `high_watermark` advances."""
         self.end_offset = 0
-        """Up to here the log is replayed."""
+        """The log is replayed up to this offset."""
         self.end_epoch = 0
-        """The epoch of the last batch that was replayed."""
+        """The epoch of the last replayed batch."""
         self.high_watermark = -1
-        """Up to here it is committed, as far as is known; -1 before the first answer."""
+        """The known high watermark; -1 before the first response."""
         self.is_between_batches = True
-        """Whether the image is that of `end_offset`: not while batches are replayed, nor after that was cut short."""
+        """Whether the image matches `end_offset`: not during a replay, nor after an interrupted one."""
         self._quorum = quorum
         self._channels = channels
         self._loader = loader
@@ -111,13 +112,13 @@ class MetadataFetcher:
         self._moved = moved
         self._next_offset = 0
         self._epoch = 0
-        """Where the log continues, and the epoch of its last batch: fetched, committed or not."""
+        """The end of the fetched log, committed or not, and the epoch of its last batch."""
         self._begun = 0, 0
-        """The same of what is replayed, or being replayed: that is never dropped, and never fetched again."""
+        """The same for the batches that are replayed or being replayed: they are never dropped and never fetched again."""
         self._pending: deque[tuple[BatchHeader, memoryview]] = deque()
         self._pending_bytes = 0
         self._fetched: tuple[Path, Snapshot] | None = None
-        """A snapshot that was fetched and is to be loaded."""
+        """A fetched snapshot that waits to be loaded."""
         self._has_committed = asyncio.Event()
         self.replaying = asyncio.Lock()
         """Held while the image changes."""
@@ -126,11 +127,11 @@ class MetadataFetcher:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether all that is known to be committed is replayed."""
+        """Whether everything below the known high watermark is replayed."""
         return 0 <= self.high_watermark <= self.end_offset
 
     async def run(self) -> None:
-        """Follow the log until it is cancelled.
+        """Follow the log until cancelled.
 
         Raises InvalidArgumentError for controllers of another cluster, SecurityProtocolError, and what
         `MetadataLoader` raises: all of them mean that this broker cannot continue.
@@ -161,12 +162,12 @@ class MetadataFetcher:
                 await asyncio.sleep(self._retry_s)
 
     def _candidate(self) -> Address:
-        """Return the next controller to ask who leads: none that could not be reached just now, if there is another."""
+        """Return the next controller to ask for the leader, preferably one that was not unreachable just now."""
         candidates = self._quorum.candidates()
         return next((one for one in candidates if not self._channels.to(one).backoff_s), candidates[0])
 
     async def _apply(self) -> None:
-        """Replay what is committed, as it comes: leaders are followed meanwhile."""
+        """Replay committed batches as they arrive; fetching continues meanwhile."""
         while True:
             await self._has_committed.wait()
             self._has_committed.clear()
@@ -192,7 +193,7 @@ class MetadataFetcher:
     # --- one request
 
     async def _ask(self, address: Address) -> bool:
-        """Fetch once; whether there may be more at once."""
+        """Fetch once. Return whether more may be available immediately."""
         channel = self._channels.to(address)
         await channel.connect()
         version = channel.version_of(FetchRequest)
@@ -209,14 +210,14 @@ class MetadataFetcher:
         (data,) = response.responses[0].partitions
         leader = data.current_leader
         nodes = {one.node_id: (one.host, one.port) for one in response.node_endpoints}
-        # None but the leader answers without an error.
+        # Only the leader answers without an error.
         if self._quorum.learn(leader.leader_id, leader.leader_epoch, nodes, is_by_leader=not data.error_code):
             if self._quorum.leader_id >= 0:
                 logger.info("controller %d leads, epoch %d", self._quorum.leader_id, self._quorum.epoch)
             if self._quorum.leader != address:
                 return self._quorum.leader is not None
         if data.error_code in _REFUSED:
-            # With the epoch that was just learned the next request is taken; if nothing was learned, others may know more.
+            # If the epoch was news, the leader will accept the next request; otherwise other controllers may know more.
             return (
                 leader.leader_epoch >= 0 and self._quorum.leader == address and data.error_code == ErrorCode.FENCED_LEADER_EPOCH
             )
@@ -237,7 +238,7 @@ class MetadataFetcher:
             replica_directory_id=self._directory_id,
             high_watermark=max(self.high_watermark, 0),
         )
-        # From version 18 on the leader answers when more is committed, too (KIP-1166).
+        # From version 18 on the leader also answers when the high watermark advances (KIP-1166).
         is_soon = version < 18 and self._next_offset > self.high_watermark >= 0
         topic = FetchTopic(METADATA_TOPIC, METADATA_TOPIC_ID, [wanted])
         return FetchRequest(
@@ -268,13 +269,13 @@ class MetadataFetcher:
         self._has_committed.set()
         self._moved()
         while self._pending_bytes >= MAX_PENDING_BYTES and self.high_watermark >= self._next_offset:
-            # The replay is behind: what is fetched must not pile up.
+            # The replay is behind: fetched batches must not pile up.
             async with self.replaying:
                 pass
             await asyncio.sleep(0)
 
     def _keep(self, channel: Channel, data: PartitionData) -> None:
-        """Note the batches that came; they are in the order of the log, without a gap."""
+        """Queue fetched batches; they are in log order, without a gap."""
         if not data.records:
             return
         for header in iter_headers(data.records):
@@ -295,7 +296,7 @@ class MetadataFetcher:
             self._next_offset, self._epoch = header.next_offset, header.leader_epoch
 
     def _cut(self, end_offset: int, epoch: int) -> None:
-        """Drop what is not committed from an offset on; `epoch` is the leader's last one that is not above ours."""
+        """Drop uncommitted batches from an offset on. `epoch` is the leader's largest epoch that is not above ours."""
         committed = max(self.high_watermark, self._begun[0])
         if end_offset < min(committed, self._next_offset):
             raise CorruptDataError(
@@ -311,11 +312,11 @@ class MetadataFetcher:
             self._next_offset, self._epoch = self._begun[0], min(epoch, self._epoch)
 
     async def _load(self, address: Address, path: Path, snapshot: Snapshot) -> bool:
-        """Take a snapshot that was fetched; False where it is to be fetched again. Raises what ends the broker."""
+        """Load a fetched snapshot. Return False if it has to be fetched again. Raises an error that ends the broker."""
         try:
             await self.begin_with(path, snapshot)
         except InvalidRecordError:
-            raise  # It is whole, and says what cannot be.
+            raise  # The snapshot is complete, but its content is invalid.
         except (CorruptDataError, StorageError) as error:
             with suppress(OSError):
                 path.unlink()
@@ -327,13 +328,15 @@ class MetadataFetcher:
         return True
 
     async def begin_with(self, path: Path, snapshot: Snapshot) -> None:
-        """Take a snapshot's state, and continue after it. Raises as `MetadataLoader.load_snapshot`; then all is as it was."""
+        """Take over a snapshot's state and continue after it. Raises what `MetadataLoader.load_snapshot` raises, with nothing
+        changed.
+        """
         async with self.replaying:
             await self._loader.load_snapshot(path)
             self._pending.clear()
             self._pending_bytes = 0
             self.end_offset, self.end_epoch = self._next_offset, self._epoch = self._begun = snapshot
-            # A request in an older epoch than the log's is invalid.
+            # A request with an older epoch than the log's is invalid.
             self._quorum.learn(NO_LEADER, snapshot.epoch)
 
     def _lost(self, address: Address, error: TidelogError) -> None:

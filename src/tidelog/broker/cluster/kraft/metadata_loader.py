@@ -1,14 +1,13 @@
-"""Batches of the metadata log into the image, in slices: others have their turn every two milliseconds.
+"""Replays batches of the metadata log into the image, in slices of two milliseconds so that the loop is not blocked.
 
-| what others see meanwhile | |
+| replayed | what other tasks see meanwhile |
 |---|---|
-| a batch of the log | topics one after the other, each of them whole: a batch is left for a while only where a topic begins |
+| a batch of the log | topics one by one, each complete: the replay pauses only between topics |
 | a metadata transaction (KIP-868) | all of it or nothing |
-| a snapshot | nothing, until all of it is read: it takes the image's place at once |
+| a snapshot | nothing until all of it is read; it then replaces the image at once |
 
-What changed is published as one `MetadataDelta` for all the batches that came together. Records that are unknown, or do not
-fit, end the broker: it would
-act on something else than what the cluster agreed on.
+The changes of all batches that arrived together are published as one `MetadataDelta`. An unknown or inconsistent record ends the
+broker, which would otherwise act on other metadata than the cluster's.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ Publish = Callable[[MetadataDelta], Awaitable[None]]
 
 
 class MetadataLoader:
-    """Replays what was fetched, and publishes what changed by it. Belongs to the loop's thread; one call at a time."""
+    """Replays fetched batches and publishes the changes. Use only on the event loop's thread, one call at a time."""
 
     def __init__(self, image: MetadataImage, publish: Publish) -> None:
         self.image = image
         self.voters: VotersRecord | None = None
-        """The newest record of who votes, in a quorum whose voters may change."""
+        """The newest VotersRecord, in a quorum whose voters may change."""
         self.changes = 0
-        """How often the image has changed."""
+        """The number of changes of the image."""
         self.last_timestamp = NO_TIMESTAMP
-        """Of the newest record that was replayed, in epoch ms."""
+        """The timestamp of the newest replayed record, in epoch ms."""
         self._publish = publish
         self._replay = Replay(image)
         self._reader = ValueReader()
@@ -55,14 +54,14 @@ class MetadataLoader:
 
     @property
     def is_in_transaction(self) -> bool:
-        """Whether records were read that count only when others have come."""
+        """Whether a metadata transaction is open, whose records count only when it ends."""
         return self._replay.is_in_transaction
 
     async def apply(self, batches: Iterable[tuple[BatchHeader, Bytes]]) -> None:
-        """Replay committed batches, each with exactly its bytes and a right checksum, and publish what they changed.
+        """Replay committed batches, each complete and with a valid checksum, and publish the changes.
 
-        Raises CorruptDataError, ProtocolError for a batch that cannot be read, InvalidRecordError and UnsupportedVersionError
-        for records that do not fit.
+        Raises CorruptDataError or ProtocolError for a batch that cannot be read, InvalidRecordError or UnsupportedVersionError
+        for a record that is invalid here.
         """
         delta = MetadataDelta(self.image)
         self._until = perf_counter() + SLICE_S
@@ -85,7 +84,7 @@ class MetadataLoader:
             await self._publish(delta)
 
     async def load_snapshot(self, path: Path) -> None:
-        """Take the state of a snapshot for the image's, and publish what is different. Raises as `apply`, and StorageError."""
+        """Replace the image's state by a snapshot's and publish the changes. Raises what `apply` raises, and StorageError."""
         image, is_whole, at, timestamp = MetadataImage(), False, 0, NO_TIMESTAMP
         self._until = perf_counter() + SLICE_S
         with ReadOnlyFile(path, fallbacks=()) as file:
@@ -108,7 +107,7 @@ class MetadataLoader:
             raise CorruptDataError("a metadata snapshot is incomplete: it has no footer", path=path)
         self._replay = Replay(self.image)
         delta = difference(self.image, image)
-        # The image stays the same object: all who ask have it.
+        # The image stays the same object, because others hold references to it.
         vars(self.image).update(vars(image))
         delta.image = self.image
         self.changes += 1

@@ -1,12 +1,12 @@
-"""The controllers, and which of them leads: what answers of theirs have shown. Knows no sockets.
+"""The controllers and their leader, as known from their responses. Does no I/O.
 
-A leader is believed by the epoch of its election: a higher one wins, a lower one is old news.
+The leader with the highest election epoch wins; a lower epoch is ignored.
 
 | a controller's address | |
 |---|---|
-| in ``controller.quorum.voters`` | stays, whatever answers say: controllers may name one another by other addresses |
-| in the voters' record of the metadata (KIP-853) | takes that one's place |
-| in an answer | counts where neither names the controller, as with bootstrap servers only |
+| in ``controller.quorum.voters`` | is kept, whatever responses say: controllers may know one another by other addresses |
+| in the metadata's VotersRecord (KIP-853) | replaces that one |
+| in a response | is used if neither names the controller, as with bootstrap servers only |
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Address(NamedTuple):
 
 
 class Quorum:
-    """The known state of the controllers. Belongs to the loop's thread."""
+    """The known state of the controllers. Use only on the event loop's thread."""
 
     def __init__(self, voters: Mapping[int, tuple[str, int]], bootstrap_servers: Iterable[tuple[str, int]] = ()) -> None:
         self.leader_id = NO_LEADER
@@ -43,7 +43,7 @@ class Quorum:
 
     @property
     def leader(self) -> Address | None:
-        """Where the leader listens; None while it, or its address, is unknown."""
+        """The leader's address; None while the leader or its address is unknown."""
         return self._addresses.get(self.leader_id)
 
     def learn(
@@ -54,10 +54,10 @@ class Quorum:
         *,
         is_by_leader: bool = False,
     ) -> bool:
-        """Take what an answer says; whether that is news.
+        """Learn from a response. Return whether it was news.
 
-        A leader that was given up is believed again when it says so itself: others may not have noticed yet. By which address
-        it was asked does not matter: it may have several.
+        An abandoned leader is accepted again only by its own response, because others may not have noticed its failure yet. The
+        address that was asked does not matter: a controller may have several.
         """
         before = self.leader_id, self.epoch, self.leader
         for node_id, address in (addresses or {}).items():
@@ -71,7 +71,7 @@ class Quorum:
         return True
 
     def learn_voters(self, addresses: Mapping[int, tuple[str, int]]) -> None:
-        """Take what the metadata says of the voters."""
+        """Learn the voters from the metadata."""
         before = self.leader
         self._voters = {node_id: Address(*address) for node_id, address in addresses.items()}
         self._addresses |= self._voters
@@ -79,19 +79,19 @@ class Quorum:
             self._note_change()
 
     def give_up_leader(self) -> None:
-        """Forget who leads in this epoch: it does not answer. All are asked who leads now."""
+        """Abandon the leader of this epoch because it does not answer. All controllers are then asked for the leader."""
         self._given_up = self.leader_id, self.epoch
         self.leader_id = NO_LEADER
         self._note_change()
 
     def candidates(self) -> list[Address]:
-        """Return all controllers, to be asked who leads: each call begins with the next one."""
+        """Return all controllers in the order to ask for the leader; each call starts with the next one."""
         known = list(dict.fromkeys([*self._addresses.values(), *self._bootstrap]))
         self._turn = (self._turn + 1) % len(known)
         return known[self._turn :] + known[: self._turn]
 
     async def wait_for_leader(self, other_than: Address | None = None) -> Address:
-        """Return where the leader listens, once one is known, and it is another one than that."""
+        """Wait for a leader other than the given one, and return its address."""
         while (leader := self.leader) is None or leader == other_than:
             await self._changed.wait()
         return leader

@@ -1,7 +1,7 @@
-"""A snapshot of the metadata, fetched from the leader in pieces (KIP-630): into a file, whatever its size.
+"""Fetches a metadata snapshot from the leader in pieces (KIP-630), straight into a file.
 
-The file is written beside its name, as ``.part``, and gets it once it is whole and on the disk. One that was not finished is
-begun again: the leader may have a newer one by then.
+The file is written as ``.part`` and renamed once it is complete and synced. An unfinished fetch starts over, because the leader
+may have a newer snapshot by then.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ PART_SUFFIX = ".part"
 
 
 class Snapshot(NamedTuple):
-    """Which snapshot: it stands for all records below `end_offset`, the newest of which is of `epoch`."""
+    """A snapshot's id: it replaces all records below `end_offset`, the last of which has `epoch`."""
 
     end_offset: int
     epoch: int
 
     @property
     def file_name(self) -> str:
-        """Its name in the folder of the metadata log."""
+        """Its file name in the metadata log's folder."""
         return f"{self.end_offset:020}-{self.epoch:010}.checkpoint"
 
 
 class SnapshotFetcher:
-    """Fetches snapshots into `folder`, which is made where it is missing."""
+    """Fetches snapshots into `folder`, which is created if it is missing."""
 
     def __init__(self, folder: Path, node_id: int, cluster_id: str) -> None:
         self._folder = folder
@@ -54,8 +54,8 @@ class SnapshotFetcher:
     async def fetch(self, channel: Channel, leader_epoch: int, snapshot: Snapshot) -> Path:
         """Fetch a snapshot and return its file.
 
-        Raises BrokerError where the leader no longer has it, or no longer leads; what `Channel.call` raises; ProtocolError;
-        StorageError.
+        Raises BrokerError if the leader no longer has it or no longer leads, ProtocolError, StorageError, and what `Channel.call`
+        raises.
         """
         path = self._folder / snapshot.file_name
         part = path.with_name(path.name + PART_SUFFIX)

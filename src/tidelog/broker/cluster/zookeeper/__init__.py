@@ -1,18 +1,18 @@
-"""A broker in a cluster of ZooKeeper's days: a member, under a broker of Apache Kafka's that is the controller.
+"""A member of a ZooKeeper-based cluster, in which an Apache Kafka broker is the controller.
 
-Only the broker's half: it registers, does what the controller says, and changes in-sync replicas of what it leads. It never
-takes ``/controller`` itself.
+Only the broker's role is implemented: it registers, executes the controller's requests, and changes the ISR of partitions that it
+leads. It never becomes the controller (``/controller``).
 
 | read | for |
 |---|---|
 | `member` | a member's start and end |
 | `zookeeper_plane` | the parts, as one `MetadataPlane` |
-| `session` | ZooKeeper by kazoo, for the loop |
-| `znode_values` | what the znodes of others hold, checked |
+| `session` | ZooKeeper through kazoo, for the event loop |
+| `znode_values` | znodes written by others, parsed and checked |
 | `registration` | the broker's znode |
 | `controller_requests`, `controller_apis` | LeaderAndIsr, UpdateMetadata, StopReplica |
-| `cluster_state` | what they say, as changes of the image |
+| `cluster_state` | these requests as changes of the image |
 | `configs` | properties of topics and brokers |
-| `isr_znodes` | in-sync replicas, before the controller changed them (KIP-497) |
-| `controller_link` | requests to the controller, the broker's own and those of clients |
+| `isr_znodes` | the ISR in znodes, as before KIP-497 |
+| `controller_link` | the broker's and its clients' requests to the controller |
 """

@@ -1,15 +1,15 @@
-"""A controller's requests as changes of the image: the brokers, and each partition's leader and in-sync replicas.
+"""Applies a controller's requests to the image: the brokers, and each partition's leader and ISR.
 
 | request | brokers | partitions |
 |---|---|---|
-| UpdateMetadata | all that are alive | those that it names; with leader -2 they go, and the topic with its last one |
-| LeaderAndIsr | leaders that were not known yet | those that it names |
+| UpdateMetadata | all live brokers | the named ones; leader -2 deletes a partition, and a topic with its last partition |
+| LeaderAndIsr | leaders that were not known yet | the named ones |
 
-A topic whose id is not said keeps the one that it is known by, or gets one that stands for none (`AssumedTopicId`). A topic that
-has had none gets its id once the cluster speaks 2.8: it is the same topic. Another id in place of an id is another topic.
+If a request has no topic id, the topic keeps the known one or gets a placeholder (`AssumedTopicId`). A topic without an id gets
+one once the cluster uses protocol 2.8; it is still the same topic. A different id means a different topic.
 
-Pure, but for the image that it changes. A cluster has ten thousands of partitions, and a controller names all of them to a broker
-that starts: `take_led` and `take_metadata` yield after each `AT_ONCE` of them, where others may have their turn.
+Pure except for the image that it changes. A controller sends all partitions, possibly tens of thousands, to a starting broker;
+`take_led` and `take_metadata` therefore yield after every `AT_ONCE` partitions to let other tasks run.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from tidelog.wire.messages.update_metadata import (
 logger = logging.getLogger("tidelog.broker")
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-"""Security protocols by their ids: before listeners had names, these were theirs."""
+"""Security protocols by id: the names of listeners before listeners had their own."""
 
 PLAINTEXT_ID = 0
 
 AT_ONCE = 128
-"""Partitions that are taken over in one go: a few milliseconds."""
+"""Partitions applied between two yields: a few milliseconds of work."""
 
 Taking: TypeAlias = Generator[None, None, MetadataDelta]
 
 
 class LedState(NamedTuple):
-    """A partition in a LeaderAndIsr request. `topic_id` is None if the request says none."""
+    """A partition in a LeaderAndIsr request. `topic_id` is None if the request has none."""
 
     key: TopicPartition
     topic_id: uuid.UUID | None
@@ -55,12 +55,12 @@ class LedState(NamedTuple):
 
 
 def is_partition(key: TopicPartition) -> bool:
-    """Whether there can be such a partition: its folder has its name."""
+    """Whether the name and number are valid for a partition's folder."""
     return is_topic_name(key.topic) and key.partition >= 0
 
 
 def led_states(request: LeaderAndIsrRequest) -> Iterator[LedState]:
-    """Yield what a request says of each partition, whatever its version."""
+    """Yield each partition of a request, for all versions."""
     for state in request.ungrouped_partition_states:
         yield LedState(TopicPartition(state.topic_name, state.partition_index), None, state)
     for topic in request.topic_states:
@@ -70,7 +70,7 @@ def led_states(request: LeaderAndIsrRequest) -> Iterator[LedState]:
 
 
 def known_states(request: UpdateMetadataRequest) -> Iterator[tuple[str, uuid.UUID | None, UpdateMetadataPartitionState]]:
-    """Yield what a request says of each partition, whatever its version."""
+    """Yield each partition of a request, for all versions."""
     for state in request.ungrouped_partition_states:
         yield state.topic_name, None, state
     for topic in request.topic_states:
@@ -82,7 +82,7 @@ def known_states(request: UpdateMetadataRequest) -> Iterator[tuple[str, uuid.UUI
 def take_led(
     image: MetadataImage, states: Iterable[LedState], leaders: Iterable[LeaderAndIsrLiveLeader], listener: str
 ) -> Taking:
-    """Have an image know what a LeaderAndIsr says; `listener` is the one between brokers."""
+    """Apply a LeaderAndIsr request to an image; `listener` is the inter-broker listener."""
     delta = MetadataDelta(image)
     for broker in leaders:
         if broker.broker_id not in image.brokers:
@@ -112,7 +112,7 @@ def take_led(
 
 
 def take_metadata(image: MetadataImage, request: UpdateMetadataRequest, listener: str) -> Taking:
-    """Have an image know what an UpdateMetadata says; `listener` is the one between brokers."""
+    """Apply an UpdateMetadata request to an image; `listener` is the inter-broker listener."""
     delta = MetadataDelta(image)
     _take_brokers(image, delta, request.live_brokers, listener)
     skipped: list[tuple[str, int, uuid.UUID | None]] = []
@@ -172,7 +172,7 @@ def _registration(broker: UpdateMetadataBroker, listener: str) -> r.RegisterBrok
 
 
 def _topic(image: MetadataImage, delta: MetadataDelta, name: str, topic_id: uuid.UUID | None) -> TopicImage | None:
-    """Return the topic of a name, which has that id from now on; None where another topic has it."""
+    """Return a topic by name and give it the id; return None if another topic has that id."""
     topic = image.topics.get(name)
     if topic is not None and topic_id in (None, topic.topic_id):
         return topic
@@ -190,7 +190,7 @@ def _has_none(topic: TopicImage) -> bool:
 
 
 def _identify(image: MetadataImage, delta: MetadataDelta, topic: TopicImage, topic_id: uuid.UUID) -> None:
-    """Give a topic its id: all of its partitions count as changed."""
+    """Set a topic's id, and mark all its partitions as changed."""
     before = topic.topic_id
     del image.topics_by_id[before]
     topic.topic_id = topic_id

@@ -1,4 +1,4 @@
-"""Changes of properties of topics and brokers: the broker that is asked writes them, as Kafka's ZkAdminManager does.
+"""Changes properties of topics and brokers: the broker that gets the request writes them, as Kafka's ZkAdminManager does.
 
 | znode | |
 |---|---|
@@ -6,7 +6,7 @@
 | ``/config/changes/config_change_<number>`` | the notification: all brokers, this one included, read the resource again |
 
 A znode is written only if its version is still the one that was read, so no concurrent change is lost (in Kafka it may be). If
-the connection is lost in between, all of it is done again: a second notification does no harm.
+the connection is lost in between, everything is repeated: a second notification is harmless.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ CHANGE = f"{CHANGES}/config_change_"
 
 
 class ZookeeperConfigWriter:
-    """`ConfigWriter` by znodes. `learn` reads what was written, so that this broker has it when the change is answered."""
+    """A `ConfigWriter` that writes znodes. `learn` reads the result back, so that it is in effect here before the client is
+    answered.
+    """
 
     def __init__(
         self, session: Session, protocol: ProtocolVersion, learn: Callable[[list[tuple[str, str]]], Awaitable[None]]
@@ -38,7 +40,7 @@ class ZookeeperConfigWriter:
         self._learn = learn
 
     async def change(self, key: ConfigKey, changed: Changed, timeout_s: float) -> Mapping[str, str]:
-        """Change a resource's properties: see `ConfigWriter`. Lost connections are tried again until the timeout."""
+        """Change a resource's properties: see `ConfigWriter`. A lost connection is retried until the timeout."""
         reason = "no answer"
         try:
             async with asyncio.timeout(timeout_s):
@@ -71,7 +73,7 @@ class ZookeeperConfigWriter:
         if self._protocol.is_at_least("0.10.1"):
             await self._session.create(CHANGE, _json({"version": 2, "entity_path": f"{kind}/{name}"}), is_sequence=True)
         elif key[0] == TOPIC_RESOURCE:
-            # What older brokers understand. Properties of brokers are none of it: they have no settings that change (KIP-226).
+            # For older brokers. Brokers' properties have no such form: older brokers lack dynamic settings (KIP-226).
             await self._session.create(CHANGE, _json({"version": 1, "entity_type": kind, "entity_name": name}), is_sequence=True)
 
 

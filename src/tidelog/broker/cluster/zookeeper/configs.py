@@ -1,11 +1,11 @@
-"""Properties of topics and brokers, as ZooKeeper keeps them: all of them at the start, then those that changes name.
+"""Properties of topics and brokers from ZooKeeper: all of them at the start, then those named in change notifications.
 
 | znode | |
 |---|---|
 | ``/config/topics/<topic>``, ``/config/brokers/<id>``, ``/config/brokers/<default>`` | ``{"version":1,"config":{…}}`` |
-| ``/config/changes/config_change_<number>`` | names it: ``entity_path``, or ``entity_type`` and ``entity_name`` |
+| ``/config/changes/config_change_<number>`` | the changed resource: ``entity_path``, or ``entity_type`` and ``entity_name`` |
 
-A topic that is made has its properties before it is there, and nobody names them: they are read with the topic.
+A new topic's properties are written before the topic exists, without a notification; they are read together with the topic.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _KINDS = {"topics": TOPIC_RESOURCE, "brokers": BROKER_RESOURCE}
 _NAMES = {resource: kind for kind, resource in _KINDS.items()}
 
 AT_ONCE = 200
-"""Znodes that are asked for together."""
+"""The number of znodes read concurrently."""
 
 Publish = Callable[[MetadataDelta], Awaitable[None]]
 
 
 class Configs:
-    """Keeps an image's properties as ZooKeeper has them. Belongs to the loop's thread."""
+    """Keeps an image's properties in step with ZooKeeper. Use only on the event loop's thread."""
 
     def __init__(self, session: Session, image: MetadataImage, publish: Publish) -> None:
         self._session = session
@@ -47,17 +47,17 @@ class Configs:
         self._seen: set[str] = set()
         self._log = RetryLog(logger)
         self._learning = asyncio.Lock()
-        """Held from the first read to the end: what is read later is newer."""
+        """Held from the first read to the publication, so that later reads are published later."""
 
     async def load(self) -> None:
         """Read all. Raises BrokerUnreachableError."""
-        # What is named from now on may have been read already; that does no harm.
+        # Changes notified from now on may be read twice, which is harmless.
         self._seen = set(await self._session.children(CHANGES))
         entities = [(kind, name) for kind in _KINDS for name in await self._session.children(f"/config/{kind}")]
         await self.learn(entities)
 
     async def learn(self, entities: Iterable[tuple[str, str]]) -> None:
-        """Read what is said of topics and brokers, as ("topics", name), and publish what is different. Raises as `load`."""
+        """Read the properties of resources, such as ("topics", name), and publish the differences. Raises what `load` raises."""
         wanted = list(entities)
         async with self._learning:
             delta = MetadataDelta(self._image)
@@ -70,7 +70,7 @@ class Configs:
                 await self._publish(delta)
 
     async def follow(self) -> None:
-        """Go on with changes, for good."""
+        """Follow change notifications until cancelled."""
         while True:
             event = asyncio.Event()
             try:
@@ -79,7 +79,7 @@ class Configs:
                 self._seen = names
                 self._log.works("changes of properties are taken again")
                 await until(event)
-            except BrokerUnreachableError:  # The connection's loss is logged.
+            except BrokerUnreachableError:  # The loss of the connection is logged elsewhere.
                 await asyncio.sleep(RETRY_S)
             except TidelogError as error:
                 self._log.failed("changes of properties are not taken, retrying: %s", error)
@@ -107,19 +107,19 @@ class Configs:
 
 
 def properties_of(znode: Znode | None) -> dict[str, str]:
-    """Return a resource's properties; none where a znode is missing, or holds something else."""
+    """Return a resource's properties; empty if the znode is missing or malformed."""
     value = {} if znode is None else _json(znode.data)
     config = value.get("config") if isinstance(value, dict) else None
     return {str(name): str(text) for name, text in config.items()} if isinstance(config, dict) else {}
 
 
 def entity_of(key: ConfigKey) -> tuple[str, str]:
-    """Return how ZooKeeper names a topic or a broker: ("brokers", "<default>") are all brokers."""
+    """Return ZooKeeper's name of a topic or a broker; ("brokers", "<default>") means all brokers."""
     return _NAMES[key[0]], key[1] or DEFAULT
 
 
 def config_path(key: ConfigKey) -> str:
-    """Return the znode of a topic's or a broker's properties."""
+    """Return the path of the znode with a resource's properties."""
     return "/config/" + "/".join(entity_of(key))
 
 
@@ -127,7 +127,7 @@ def _json(data: bytes) -> Any:
     try:
         return json.loads(data) if data else {}
     except ValueError:
-        # A part of it may be a password, or a user's keys.
+        # The content may include a password or a user's SCRAM keys, so it is not logged.
         logger.warning("a znode of properties is not JSON (%d bytes)", len(data))
         return {}
 

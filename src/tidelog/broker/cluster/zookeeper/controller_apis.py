@@ -1,10 +1,9 @@
-"""LeaderAndIsr (4), StopReplica (5), UpdateMetadata (6): served where ZooKeeper is named, and nowhere else.
+"""LeaderAndIsr (4), StopReplica (5) and UpdateMetadata (6), served by members of ZooKeeper clusters only.
 
-There, Kafka's brokers also list what they answer as the controller (ControlledShutdown, AlterPartition, Envelope,
-AllocateProducerIds). This broker never is the controller: NOT_CONTROLLER.
+In such clusters Kafka's brokers also offer the controller's APIs (ControlledShutdown, AlterPartition, Envelope,
+AllocateProducerIds). This broker never is the controller and answers NOT_CONTROLLER.
 
-The controller sends one request after the other, and reads each answer before the next; who connects besides it waits for its
-turn like anybody.
+The controller reads each response before it sends the next request. Requests on other connections wait in the same queue.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ def _handler(name: str) -> Callable[[Node, Any, Request], Work]:
         def begin(done: Callable[[object], None]) -> None:
             plane.tasks.begin(doing, f"tidelog-{name}").add_done_callback(done)
 
-        # The message is the work's until it is over: one of many elements is taken apart then, by another thread.
+        # The work holds the message until it is done; another thread frees a message with many elements.
         task = yield Until(begin)
         try:
             return Wide(task.result())
         except asyncio.CancelledError:
-            return Outcome.CLOSE  # The broker ends.
-        except BrokerUnreachableError as error:  # The controller asks again.
+            return Outcome.CLOSE  # The broker is shutting down.
+        except BrokerUnreachableError as error:  # The controller sends it again.
             plane.requests.retries.failed("%s is not answered: %s", message.API_NAME, error)
             return Outcome.CLOSE
         except Exception:

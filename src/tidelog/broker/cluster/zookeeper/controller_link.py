@@ -1,8 +1,8 @@
-"""Requests to the controller, which is one of the brokers: this broker's own, and those of clients (sent on as they are asked).
+"""Requests to the controller, which is one of the brokers: this broker's own, and clients' requests, forwarded unchanged.
 
-Kafka's brokers of these clusters answer NOT_CONTROLLER to what only the controller does; clients find it by Metadata, which
-names it here, too. A client that asks another broker nevertheless gets the controller's answer. Changes of properties,
-which any broker of Kafka's writes into ZooKeeper by itself, go the same way.
+In these clusters Kafka's brokers answer NOT_CONTROLLER to requests for the controller, and clients find it through Metadata; this
+broker's Metadata names it, too. A client that sends such a request here still gets the controller's response. Changes of
+properties, which a Kafka broker writes to ZooKeeper itself, take the same path.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ Where = Callable[[], tuple[str, int] | None]
 
 
 class ControllerLink:
-    """A channel to whichever broker is the controller. `where` says where that listens for brokers, None if there is none."""
+    """A channel to the current controller. `where` returns its address on the inter-broker listener, None if there is no
+    controller.
+    """
 
     def __init__(
         self,
@@ -50,16 +52,16 @@ class ControllerLink:
 
     @property
     def offered(self) -> Mapping[int, tuple[int, int]] | None:
-        """The versions that the controller supports, None until it was asked."""
+        """The versions that the controller supports; None before the first connection."""
         return None if self._channel is None else self._channel.offered
 
     async def call(
         self, request: Message, *, version: int | None = None, at_most: int | None = None, timeout_s: float | None = None
     ) -> Any:
-        """Send a request and return its response; to the next controller where one ends, until the deadline.
+        """Send a request and return its response. After a change of controller, send it to the next one, until the deadline.
 
-        `version` None: the highest that both sides know, but `at_most`. Raises BrokerUnreachableError then, and what
-        `Channel.call` raises for good.
+        If `version` is None, use the highest version that both sides know, up to `at_most`. Raises BrokerUnreachableError at the
+        deadline, and any error of `Channel.call` that a retry cannot help.
         """
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         reason = "no controller"
@@ -84,7 +86,7 @@ class ControllerLink:
             raise BrokerUnreachableError(f"no answer of the controller: {reason}", path="controller") from None
 
     async def forward(self, frame: Bytes, timeout_s: float | None) -> bytes:
-        """Have the controller answer a client's request: see `MetadataPlane.forward`."""
+        """Forward a client's request to the controller: see `MetadataPlane.forward`."""
         header, position = read_request_header(frame)
         request = REQUESTS.get(header.api_key)
         if request is None:
@@ -94,7 +96,7 @@ class ControllerLink:
         return b"".join(response_chunks(answer, header.api_version, header.correlation_id))[4:]
 
     def close(self) -> None:
-        """Close it for good. Idempotent."""
+        """Close the channel for good. Idempotent."""
         self._is_closed = True
         if self._channel is not None:
             self._channel.close()

@@ -1,17 +1,17 @@
-"""Requests of a ZooKeeper cluster's controller to this broker: handled one after the other, in order of arrival.
+"""Handles the requests of a ZooKeeper cluster's controller, one at a time and in order of arrival.
 
-| refused | why |
+| error | cause |
 |---|---|
-| STALE_CONTROLLER_EPOCH | a former controller asks, which has not noticed yet that another one was elected |
-| … of a partition | its leader epoch is not newer than the one that is known, and neither is its partition epoch |
-| STALE_BROKER_EPOCH | it is meant for a former session of this broker |
-| INVALID_TOPIC_EXCEPTION | no topic can have that name, or no partition that number |
-| INCONSISTENT_TOPIC_ID | the replica here is of another topic of that name, or another topic has that id |
-| FENCED_LEADER_EPOCH | StopReplica in an older leader epoch |
-| KAFKA_STORAGE_ERROR | the disk refuses the replica |
+| STALE_CONTROLLER_EPOCH | it comes from a former controller that has not noticed the election of another |
+| … for a partition | neither its leader epoch nor its partition epoch is newer than the known one |
+| STALE_BROKER_EPOCH | it is meant for an earlier registration of this broker |
+| INVALID_TOPIC_EXCEPTION | the topic's name or the partition's number is invalid |
+| INCONSISTENT_TOPIC_ID | the local replica has another topic id, or another topic has that id |
+| FENCED_LEADER_EPOCH | a StopReplica has an older leader epoch |
+| KAFKA_STORAGE_ERROR | the replica's disk fails |
 
-LeaderAndIsr and StopReplica say which replicas are here; UpdateMetadata says what clients get to know of all of them, and makes
-or ends none. Belongs to the loop's thread.
+LeaderAndIsr and StopReplica determine the local replicas. UpdateMetadata only determines what clients see of the cluster. Use
+only on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -58,23 +58,25 @@ logger = logging.getLogger("tidelog.broker")
 _FIRST_BY_TOPIC_ID = 5
 
 LINES = 20
-"""Of refusals, in a minute: a controller may repeat a request about thousands of partitions."""
+"""Log lines per minute about refusals: a controller may repeat a request with thousands of partitions."""
 
 Learn = Callable[[list[str]], Awaitable[None]]
 """Reads the properties of new topics."""
 
 
 class ControllerRequests:
-    """Does them. `listener` is the one between brokers; `learn` is called with names of topics before they are there."""
+    """Executes the requests. `listener` is the inter-broker listener; `learn` is called with topic names before the topics are
+    added.
+    """
 
     def __init__(self, image: MetadataImage, listener: str, broker_epoch: Callable[[], int], learn: Learn) -> None:
         self.controller_epoch = 0
         self.controller_id = -1
-        """The broker that has asked last, in the newest epoch; -1 before."""
+        """The controller that sent the last request in the newest epoch; -1 before the first."""
         self.has_metadata: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done once an UpdateMetadata has come."""
+        """Completes with the first UpdateMetadata."""
         self.controller_epochs: dict[TopicPartition, int] = {}
-        """In which epoch the leader of each partition here was elected."""
+        """The controller epoch in which the leader of each local partition was elected."""
         self.node: Node | None = None
         self.lock = asyncio.Lock()
         self._image = image
@@ -82,12 +84,12 @@ class ControllerRequests:
         self._broker_epoch = broker_epoch
         self._learn = learn
         self.retries = RetryLog(logger, LINES)
-        """For what the controller asks for again."""
+        """For refusals that the controller causes repeatedly."""
 
     # --- the three
 
     async def leader_and_isr(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
-        """Lead and follow what a request says."""
+        """Become leader or follower as a LeaderAndIsr request says."""
         async with self.lock:
             code = self._refusal(request)
             if code:
@@ -108,7 +110,7 @@ class ControllerRequests:
             return await _in_slices(_led_response(states, codes, version))
 
     async def update_metadata(self, request: UpdateMetadataRequest, version: int) -> UpdateMetadataResponse:
-        """Take over what clients get to know."""
+        """Apply an UpdateMetadata request."""
         async with self.lock:
             code = self._refusal(request)
             if code:
@@ -151,7 +153,7 @@ class ControllerRequests:
             return StopReplicaResponse(partition_errors=errors)
 
     async def publish(self, delta: MetadataDelta) -> None:
-        """Have clients see what has changed, and replicas be what it says."""
+        """Publish the changes to clients and apply them to the replicas."""
         if self.node is None or delta.is_empty:
             return
         self.node.metadata_changed(delta)
@@ -174,7 +176,7 @@ class ControllerRequests:
                 self.controller_epoch,
             )
             return ErrorCode.STALE_CONTROLLER_EPOCH
-        # One that is newer than what is known here is this session's: ZooKeeper's answer has not come yet.
+        # A newer epoch than the known one belongs to this session, whose response from ZooKeeper has not arrived yet.
         if -1 < request.broker_epoch < self._broker_epoch():
             self.retries.failed("%s for broker epoch %d is refused: it is over", request.API_NAME, request.broker_epoch)
             return ErrorCode.STALE_BROKER_EPOCH
@@ -182,7 +184,7 @@ class ControllerRequests:
         return ErrorCode.NONE
 
     def _judged(self, request: LeaderAndIsrRequest, codes: dict[TopicPartition, ErrorCode]) -> Iterator[LedState]:
-        """Yield what a request says of each partition, and put into `codes` why that is refused."""
+        """Yield the accepted partitions of a request, and put the error codes of the others into `codes`."""
         for one in led_states(request):
             codes[one.key] = self._partition_refusal(one)
             yield one
@@ -236,7 +238,7 @@ def _led_response(
 
 
 async def _in_slices(work: Generator[None, None, T]) -> T:
-    """Return what a work returns; others have their turn where it yields."""
+    """Run a generator to its end and return its result; other tasks run whenever it yields."""
     while True:
         try:
             next(work)
@@ -246,7 +248,7 @@ async def _in_slices(work: Generator[None, None, T]) -> T:
 
 
 def _stopped(request: StopReplicaRequest) -> list[tuple[TopicPartition, int, bool]]:
-    """Return what a request stops: partition, leader epoch (-1: none is said), whether it is deleted."""
+    """Return the partitions that a request stops, each with its leader epoch (-1 if none is given) and whether it is deleted."""
     deletes = request.delete_partitions
     found = [(TopicPartition(one.topic_name, one.partition_index), -1, deletes) for one in request.ungrouped_partitions]
     found += [(TopicPartition(topic.name, index), -1, deletes) for topic in request.topics for index in topic.partition_indexes]

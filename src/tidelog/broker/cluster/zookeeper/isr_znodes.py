@@ -1,12 +1,12 @@
-"""In-sync replicas before the controller changed them (KIP-497): the leader itself changes the partition's znode, and tells.
+"""ISR changes before KIP-497: the leader writes the partition's znode itself and notifies the controller.
 
 | | |
 |---|---|
-| ``/brokers/topics/<topic>/partitions/<number>/state`` | written only in the version that the leader knows: its partition epoch |
-| ``/isr_change_notification/isr_change_<number>`` | names what was changed; the controller tells all brokers, and removes it |
+| ``/brokers/topics/<topic>/partitions/<number>/state`` | written only in the version that the leader knows (partition epoch) |
+| ``/isr_change_notification/isr_change_<number>`` | names the changed partitions; the controller informs brokers and removes it |
 
-A write whose answer was lost is found again: the znode is what was to be written. A znode changed by another writer is
-INVALID_UPDATE_VERSION: the controller's next LeaderAndIsr has the current state.
+If the response to a write was lost, the write is recognized by the znode's content. If another writer changed the znode, the
+error is INVALID_UPDATE_VERSION, and the controller's next LeaderAndIsr has the current state.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ NOTIFICATIONS = "/isr_change_notification/isr_change_"
 
 
 class IsrZnodes:
-    """Answers AlterPartition as a controller would, by znodes. `controller_epoch` is that of a partition's last LeaderAndIsr."""
+    """Answers AlterPartition like a controller, by writing znodes. `controller_epoch` returns that of a partition's last
+    LeaderAndIsr.
+    """
 
     def __init__(self, session: Session, node_id: int, controller_epoch: Callable[[TopicPartition], int]) -> None:
         self._session = session
@@ -41,7 +43,7 @@ class IsrZnodes:
         self._controller_epoch = controller_epoch
 
     async def alter(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        """Change what a request asks for. Raises BrokerUnreachableError: then it is unknown whether it is done."""
+        """Make the requested changes. Raises BrokerUnreachableError; it is then unknown whether they were made."""
         topics, changed = [], []
         for topic in request.topics:
             results = []

@@ -1,14 +1,14 @@
-"""A member of a ZooKeeper cluster, from its folder to its sockets and back.
+"""The start and shutdown of a member of a ZooKeeper cluster.
 
 | start | ends when |
 |---|---|
-| the folder is locked; the listeners' sockets listen, and nobody is served yet | |
-| ZooKeeper says which cluster it is: a new folder becomes that cluster's | |
-| logs are loaded, by the assignments and properties that ZooKeeper has | all are loaded |
-| clients are served: they get errors after which they ask again | |
-| the broker registers | the controller has told which brokers and partitions there are, and leads it through its replicas |
+| the folder is locked; the sockets listen, but no client is served yet | |
+| the cluster id is read from ZooKeeper; a new folder is assigned to that cluster | |
+| logs are loaded according to ZooKeeper's assignments and properties | all are loaded |
+| clients are served; they get retriable errors | |
+| the broker registers | the controller has sent the brokers and partitions, and then assigns leaders and followers |
 
-At the end the controller moves its leaders elsewhere; then the session ends, and with it the registration.
+At shutdown the controller moves the leaders to other brokers; then the session ends, and the registration with it.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from tidelog.storage.zookeeper_log_manager import ZookeeperLogManager
 async def joined(
     manager: ZookeeperLogManager, config: BrokerConfig, clock: Clock, *, grace_s: float = GRACE_S, apis: Iterable[Api] = APIS
 ) -> AsyncIterator[ServingBroker]:
-    """Be a member of the cluster that `config` names, with the folder of a manager, which is opened and loaded here.
+    """Join the cluster that `config` names, with a manager's folder, which is opened and loaded here.
 
-    The manager's end stays the caller's. Raises what `ZookeeperLogManager` raises, InvalidArgumentError for an address,
-    BrokerUnreachableError where ZooKeeper does not answer.
+    The caller closes the manager. Raises what `ZookeeperLogManager` raises, InvalidArgumentError for an address, and
+    BrokerUnreachableError if ZooKeeper does not answer.
     """
     assert config.cluster is not None
     manager.open()

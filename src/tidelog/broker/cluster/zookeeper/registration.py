@@ -1,6 +1,6 @@
-"""A broker's znode, ``/brokers/ids/<id>``: where it is, in JSON of the version that the protocol between brokers asks for.
+"""A broker's znode, ``/brokers/ids/<id>``: its addresses, as JSON in the version that the inter-broker protocol requires.
 
-| version | what it has |
+| version | added |
 |---|---|
 | 2 | host and port of a PLAINTEXT listener, jmx_port, timestamp, endpoints |
 | 4 | rack, and the security protocol of each listener (KIP-36, KIP-103) |
@@ -20,7 +20,7 @@ IDS = "/brokers/ids"
 
 
 def broker_znode(version: int, listeners: Sequence[Listener], rack: str | None, now_ms: int) -> bytes:
-    """Return what a broker's znode holds."""
+    """Return the content of a broker's znode."""
     plain = next((one for one in listeners if one.name == PLAINTEXT), None)
     value: dict[str, Any] = {
         "version": version,

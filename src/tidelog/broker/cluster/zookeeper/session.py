@@ -1,8 +1,8 @@
-"""ZooKeeper for the loop: kazoo's threads do the talking; what they receive is posted to the loop.
+"""A ZooKeeper client for the event loop: kazoo's threads do the I/O and post results to the loop.
 
-kazoo makes connections again, and sessions where one has expired. Calls made meanwhile raise BrokerUnreachableError;
-watches report each loss, so that a follower of a znode reads it again (`follow`). A session that has expired takes the
-broker's registration with it: `on_session` is called with each new one.
+kazoo reconnects, and opens a new session after one has expired. Calls made in between raise BrokerUnreachableError. Watches
+report each lost connection, so that `follow` reads its znode again. An expired session removes the broker's registration;
+`on_session` is called with each new session.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ logger = logging.getLogger("tidelog.broker")
 
 RETRY_S = 0.2
 PATIENT_S = 1.0
-"""A session that takes longer to be made is worth a word."""
+"""Connecting for longer than this (seconds) is logged."""
 AGAIN_S = 30.0
-"""A znode that is followed is read again after this time, whatever its watch says."""
+"""A followed znode is read again after this time (seconds) even if its watch has not fired."""
 
 _LOST = (ConnectionLoss, SessionExpiredError, ConnectionClosedError, KazooTimeoutError)
 
@@ -51,7 +51,7 @@ class Znode(NamedTuple):
 
 
 class Session:
-    """A way to ZooKeeper. `on_session` is called on the loop with each session that is made after the first one was lost."""
+    """A ZooKeeper session. `on_session` is called on the loop with each session after the first."""
 
     def __init__(self, connect: str, timeout_s: float, on_session: Callable[[], None], on_loss: Callable[[], None]) -> None:
         self.servers = connect
@@ -70,13 +70,13 @@ class Session:
         self._client.add_listener(self._changed)
 
     async def start(self, timeout_s: float, waiting: Callable[[], None] = lambda: None) -> None:
-        """Make a session; `waiting` is called when that takes a while. Raises BrokerUnreachableError after the timeout.
+        """Open a session; call `waiting` if that takes long. Raises BrokerUnreachableError after the timeout.
 
-        A server that can only be read from counts as one that does not answer.
+        A read-only server counts as unreachable.
         """
         event = self._client.start_async()
         said = self._loop.call_later(PATIENT_S, waiting)
-        # kazoo's event is a thread's; it is asked now and then.
+        # kazoo's event is a threading.Event, so it is polled.
         try:
             async with asyncio.timeout(timeout_s):
                 while not event.is_set():
@@ -88,7 +88,7 @@ class Session:
             said.cancel()
 
     async def close(self) -> None:
-        """End the session: what is ephemeral goes. Idempotent."""
+        """Close the session, which removes its ephemeral znodes. Idempotent."""
         if not self._is_closed:
             self._is_closed = True
             await asyncio.to_thread(self._end)
@@ -100,14 +100,14 @@ class Session:
 
     @property
     def session_id(self) -> int:
-        """The id of the session, as znodes name their owners."""
+        """The session id, which ephemeral znodes have as their owner."""
         found = self._client.client_id
         return 0 if found is None else int(found[0])
 
     # --- znodes
 
     async def get(self, path: str, watch: asyncio.Event | None = None) -> Znode | None:
-        """Return a znode, None if there is none. `watch` is set once it changes, or the connection is lost."""
+        """Return a znode, None if it does not exist. `watch` is set when it changes or the connection is lost."""
         try:
             data, stat = await self._done(self._client.get_async(path, watch=self._watcher(watch)))
         except NoNodeError:
@@ -117,21 +117,21 @@ class Session:
         return Znode(data, stat.version, stat.czxid, stat.ephemeralOwner)
 
     async def children(self, path: str, watch: asyncio.Event | None = None) -> list[str]:
-        """Return the names of a znode's children; none where it is missing."""
+        """Return the names of a znode's children; empty if the znode does not exist."""
         try:
             return list(await self._done(self._client.get_children_async(path, watch=self._watcher(watch))))
         except NoNodeError:
             return []
 
     async def set(self, path: str, data: bytes, version: int) -> int | None:
-        """Change a znode that was changed so often; return its new version, None if it was changed meanwhile."""
+        """Write a znode if it has the given version. Return its new version, None if it was changed in the meantime."""
         try:
             return int((await self._done(self._client.set_async(path, data, version=version))).version)
         except (BadVersionError, NoNodeError):
             return None
 
     async def create(self, path: str, data: bytes, *, is_ephemeral: bool = False, is_sequence: bool = False) -> bool:
-        """Make a znode, and those above it; False if it exists."""
+        """Create a znode and its parents. Return False if it exists."""
         making = self._client.create_async(path, data, ephemeral=is_ephemeral, sequence=is_sequence, makepath=True)
         try:
             await self._done(making)
@@ -140,13 +140,13 @@ class Session:
         return True
 
     async def follow(self, path: str, changed: Callable[[Znode | None], Any]) -> None:
-        """Call `changed` with a znode now and whenever it changes, for good."""
+        """Call `changed` with a znode now and on every change, until cancelled."""
         while True:
             event = asyncio.Event()
             try:
                 changed(await self.get(path, event))
                 await until(event)
-            except BrokerUnreachableError:  # The connection's loss is logged.
+            except BrokerUnreachableError:  # The loss of the connection is logged elsewhere.
                 await asyncio.sleep(RETRY_S)
             except TidelogError as error:
                 self._log.failed("%s is not followed: %s", path, error)
@@ -164,7 +164,7 @@ class Session:
         return seen
 
     async def _done(self, result: Any) -> Any:
-        """Return what kazoo returns. Raises its errors, but BrokerUnreachableError where the connection is lost."""
+        """Return kazoo's result. Raises kazoo's errors, and BrokerUnreachableError for a lost connection."""
         future: asyncio.Future[Any] = self._loop.create_future()
 
         def settle() -> None:
@@ -205,18 +205,18 @@ class Session:
             self._log.works("connected to ZooKeeper (%s) again", self.servers)
 
     def _post(self, call: Callable[[], Any]) -> None:
-        with contextlib.suppress(RuntimeError):  # The loop has ended.
+        with contextlib.suppress(RuntimeError):  # The loop is closed.
             self._loop.call_soon_threadsafe(call)
 
 
 class ZookeeperError(TidelogError):
-    """ZooKeeper does not do what it was asked for."""
+    """ZooKeeper refused an operation."""
 
     code = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 async def until(event: asyncio.Event) -> None:
-    """Wait for a watch, `AGAIN_S` at most."""
+    """Wait for a watch to fire, at most `AGAIN_S`."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(AGAIN_S):
             await event.wait()

@@ -1,4 +1,4 @@
-"""What znodes hold that are not this broker's own: JSON, which others have written. What is none of it is refused, by its path.
+"""Parses znodes that others have written as JSON. Malformed content is refused with the znode's path.
 
 | znode | |
 |---|---|
@@ -24,14 +24,14 @@ SHOWN = 100
 
 
 class Assignment(NamedTuple):
-    """A topic's id, None where it has none, and the replicas of each partition."""
+    """A topic's id, None if it has none, and the replicas of each partition."""
 
     topic_id: uuid.UUID | None
     replicas: dict[int, list[int]]
 
 
 def parsed(path: str, data: bytes, read: Callable[[dict[str, Any]], T]) -> T:
-    """Return what `read` finds in a znode. Raises ZookeeperError, with the path, where it is something else."""
+    """Return what `read` parses from a znode. Raises ZookeeperError with the path for malformed content."""
     try:
         value = json.loads(data)
         if not isinstance(value, dict):
@@ -50,12 +50,12 @@ def cluster_id_of(value: dict[str, Any]) -> str:
 
 
 def controller_of(value: dict[str, Any]) -> int:
-    """Return the broker that is the controller."""
+    """Return the controller's broker id."""
     return int(value["brokerid"])
 
 
 def assignment_of(value: dict[str, Any]) -> Assignment:
-    """Return which replicas a topic has."""
+    """Return a topic's replica assignment."""
     text = value.get("topic_id")
     topic_id = None
     if text:
@@ -71,5 +71,5 @@ def assignment_of(value: dict[str, Any]) -> Assignment:
 
 
 def last_producer_id_of(value: dict[str, Any]) -> int:
-    """Return the last producer id of the block that was taken last."""
+    """Return the last producer id of the most recently allocated block."""
     return int(value["block_end"])

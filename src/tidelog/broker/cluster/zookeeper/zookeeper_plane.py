@@ -1,12 +1,12 @@
-"""The metadata plane of a broker in a ZooKeeper cluster: its parts, wired, and what the broker asks of them.
+"""The metadata plane of a broker in a ZooKeeper cluster: its parts, wired together.
 
-| asked for | from |
+| what | source |
 |---|---|
-| brokers, leaders, in-sync replicas | the controller's requests, as far as they came (`controller_requests`) |
-| properties | ZooKeeper (`configs`), which gets changes from the broker that is asked for them (`config_writer`) |
-| in-sync replicas are to change | the controller from protocol 2.7 on, the partition's znode before |
-| producer ids | ``/latest_producer_id_block``, as Kafka's brokers and controllers take them |
-| requests that are the controller's | the broker that ``/controller`` names |
+| brokers, leaders, in-sync replicas | the controller's requests so far (`controller_requests`) |
+| properties | ZooKeeper (`configs`); the broker that gets a change request writes it there (`config_writer`) |
+| ISR changes | the controller from protocol 2.7 on, the partition's znode before |
+| producer ids | ``/latest_producer_id_block``, as in Kafka's brokers and controllers |
+| requests for the controller | the broker in ``/controller`` |
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ PRODUCER_IDS = "/latest_producer_id_block"
 PRODUCER_ID_BLOCK = 1000
 
 _FIRST_BY_ID = 2
-"""The first version of AlterPartition that names topics by their ids alone."""
+"""The first version of AlterPartition that identifies topics by id only."""
 
 
 class ZookeeperPlane:
-    """`MetadataPlane` in a cluster of ZooKeeper. Belongs to the loop's thread."""
+    """`MetadataPlane` in a ZooKeeper cluster. Use only on the event loop's thread."""
 
     def __init__(self, config: ClusterConfig, *, listeners: tuple[Listener, ...], rack: str | None, clock: Clock) -> None:
         assert config.zookeeper is not None
@@ -73,11 +73,11 @@ class ZookeeperPlane:
         self.image = MetadataImage()
         self.broker_epoch = -1
         self.is_fenced = True
-        """Whether the broker has no session, and so no registration."""
+        """Whether the broker has no session and thus no registration."""
         self.waits_for = ""
         """A description of what the broker waits for; "" once it is registered and knows the cluster."""
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Raises what keeps the broker from going on."""
+        """Raises the error after which the broker cannot continue."""
         self.tasks = OwnedTasks()
         self.cluster_id = ""
         self._config = config
@@ -99,7 +99,7 @@ class ZookeeperPlane:
         self._isr = IsrZnodes(
             self._session, self.node_id, lambda key: self.requests.controller_epochs.get(key, self.requests.controller_epoch)
         )
-        # Brokers before 0.10.0 could not say which versions they take.
+        # Brokers before 0.10.0 do not know ApiVersions.
         knows_versions = self._zookeeper.protocol.is_at_least("0.10.0")
         access = Access(config.inter_broker_access)
         self._controller, self._forwards = (
@@ -117,7 +117,7 @@ class ZookeeperPlane:
     # --- start and stop
 
     async def connect(self) -> None:
-        """Make a session, and learn which cluster it is. Raises BrokerUnreachableError."""
+        """Open a session and read the cluster id. Raises BrokerUnreachableError."""
         timeout_s = self._zookeeper.connection_timeout_ms / 1000
         servers = self._session.servers
         await self._session.start(
@@ -134,7 +134,7 @@ class ZookeeperPlane:
             await self._session.create(CLUSTER_ID, fresh.encode())
 
     async def load(self, topics: Collection[str]) -> None:
-        """Learn all properties, and which replicas of these topics are here, by their assignments. Raises as `connect`."""
+        """Read all properties, and the local replicas of these topics from their assignments. Raises what `connect` raises."""
         await self._configs.load()
         delta = MetadataDelta(self.image)
         paths = [f"/brokers/topics/{name}" for name in topics]
@@ -148,7 +148,7 @@ class ZookeeperPlane:
                     delta.replay(PartitionRecord(number, topic_id, replicas))
 
     async def begin(self, node: Node) -> None:
-        """Register, and wait until the controller has told which brokers and partitions there are; continue with changes."""
+        """Register, wait until the controller has sent the brokers and partitions, then follow changes."""
         self.requests.node = node
         self.tasks.begin(self._session.follow(CONTROLLER, self._controller_changed), "tidelog-controller-znode")
         self.tasks.begin(self._configs.follow(), "tidelog-configs")
@@ -167,7 +167,7 @@ class ZookeeperPlane:
         self._move("RUNNING")
 
     async def shut_down_controlled(self) -> bool:
-        """Have the controller move the leaders elsewhere; whether it has moved all."""
+        """Ask the controller to move the leaders to other brokers. Return whether it moved all of them."""
         self._move("PENDING_CONTROLLED_SHUTDOWN")
         protocol = self._zookeeper.protocol
         request = ControlledShutdownRequest(self.node_id, self.broker_epoch)
@@ -188,7 +188,7 @@ class ZookeeperPlane:
         return False
 
     async def stop(self) -> None:
-        """End the session, and all that runs. Idempotent."""
+        """Stop all tasks and close the session. Idempotent."""
         self.tasks.cancel()
         self._controller.close()
         self._forwards.close()
@@ -200,7 +200,7 @@ class ZookeeperPlane:
     # --- registration
 
     async def _register(self) -> None:
-        """Make the broker's znode; wait where another process's session has one of this id."""
+        """Create the broker's znode; wait while another session owns one with this id."""
         path = f"{IDS}/{self.node_id}"
         version = self._zookeeper.protocol.registration
         while True:
@@ -259,34 +259,34 @@ class ZookeeperPlane:
 
     @property
     def metadata_offset(self) -> int:
-        """How often something was heard."""
+        """The number of changes that were received."""
         return self._offset
 
     @property
     def controller_id(self) -> int:
-        """The broker that is the controller; -1 if none is."""
+        """The id of the controller broker; -1 if there is none."""
         return self._named_controller
 
     @property
     def controller_versions(self) -> Mapping[int, tuple[int, int]] | None:
-        """The versions that the controller supports; None until it was asked."""
+        """The versions that the controller supports; None before the first connection."""
         return self._controller.offered or self._forwards.offered
 
     @property
     def supported_features(self) -> Mapping[str, tuple[int, int]]:
-        """None: features are KRaft's."""
+        """None: features exist only in KRaft."""
         return {}
 
     def is_alive(self, broker_id: int) -> bool:
-        """Whether the controller counts a broker among those that are alive."""
+        """Whether the controller considers a broker alive."""
         return broker_id in self.image.brokers
 
     def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether a broker may be added to an ISR: alive; the epochs of others are unknown in these clusters."""
+        """Whether a broker may be added to an ISR: it is alive. Other brokers' epochs are unknown in these clusters."""
         return broker_id in self.image.brokers
 
     def endpoint(self, broker_id: int, listener_name: str | None = None) -> tuple[str, int] | None:
-        """Return a broker's host and port, of a listener or of the one between brokers; None if unknown."""
+        """Return a broker's host and port for a listener, by default the inter-broker listener; None if it is unknown."""
         broker = self.image.brokers.get(broker_id)
         wanted = listener_name or self._config.inter_broker_listener_name
         for one in () if broker is None else broker.end_points:
@@ -295,9 +295,9 @@ class ZookeeperPlane:
         return None
 
     async def call(self, request: Message, *, timeout_s: float | None = None) -> Any:
-        """Send a request to the controller and return its response; in-sync replicas may be changed by znodes instead.
+        """Send a request to the controller and return its response. ISR changes may be made through znodes instead.
 
-        Raises as `MetadataPlane.call`.
+        Raises what `MetadataPlane.call` raises.
         """
         if not isinstance(request, AlterPartitionRequest):
             return await self._controller.call(request, timeout_s=timeout_s)
@@ -319,18 +319,18 @@ class ZookeeperPlane:
             ) from None
         ids = {topic.topic_name: topic.topic_id for topic in request.topics}
         for topic in answer.topics:
-            # Before version 2 topics are named.
+            # Before version 2 topics are identified by name.
             topic.topic_id = ids.get(topic.topic_name, topic.topic_id)
         return answer
 
     async def forward(
         self, frame: Bytes, *, client_host: str, principal: tuple[str, str] = ANONYMOUS, timeout_s: float | None = None
     ) -> bytes:
-        """Have the controller answer a client's request: see `MetadataPlane.forward`."""
+        """Forward a client's request to the controller: see `MetadataPlane.forward`."""
         return await self._forwards.forward(frame, timeout_s)
 
     async def producer_ids(self) -> range:
-        """Return a block of producer ids that no other broker has. Raises BrokerUnreachableError."""
+        """Allocate a block of producer ids for this broker. Raises BrokerUnreachableError."""
         while True:
             znode = await self._session.get(PRODUCER_IDS)
             first = 0 if znode is None else parsed(PRODUCER_IDS, znode.data, last_producer_id_of) + 1
