@@ -153,7 +153,7 @@ def test_a_topic_that_is_gone_and_a_place_without_groups(spark: SparkSession, br
     result = lag(spark, str(copied), ["of-the-past"], clock=broker.clock)
     (row,) = result.rows.collect()
     check_fields(row, topic="gone", partition=0, lag=None, note=GONE)
-    assert result.summary.rows == (("of-the-past", "Empty", 0, 0, *(None,) * 5, 0),)
+    assert result.summary.rows == (("of-the-past", "Empty", 0, 0, *(None,) * 5, 0, "classic"),)
     alone = tmp_path / "alone"
     shutil.copytree(broker.data_dir / "gone-0", alone / "gone-0")
     assert lag(spark, str(alone)).rows.count() == 0
