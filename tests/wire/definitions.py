@@ -88,7 +88,7 @@ def default_of(field: Definition) -> Any:
         return EMPTY[kind]
     if kind in FIXED:
         return int(str(text or "0"), 0)
-    return {snake(inner["name"]): default_of(inner) for inner in field["fields"]}
+    return {snake(inner["name"]): default_of(inner) for inner in field.get("fields", ())}
 
 
 class Interpreter:
@@ -111,7 +111,7 @@ class Interpreter:
         return {snake(field["name"]): self._random_field(field, rng) for field in self.fields(fields)}
 
     def _random_field(self, field: Definition, rng: random.Random) -> Any:
-        if rng.random() < 0.2:
+        if rng.random() < 0.2 and field["type"] not in self.commons:
             default = default_of(field)
             # A default may be one that the version cannot express.
             if default is not None or within(self.version, field.get("nullableVersions")):

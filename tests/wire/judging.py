@@ -14,11 +14,18 @@ from tidelog.wire.fields import Field, Struct
 
 RENAMED = {
     "AssignedTopic": "TopicPartition",
+    "AssignedTopicPartitions": "TopicPartitions",
+    "ConsumerGroupMember": "Member",
+    "DescribedConsumerGroup": "DescribedGroup",
     "DirectoryDataResult": "DirectoryData",
+    "HeartbeatAssignment": "Assignment",
+    "HeartbeatTopicPartitions": "TopicPartitions",
+    "MemberAssignment": "Assignment",
     "PartitionDataResult": "PartitionData",
     "PartitionSnapshotResult": "PartitionSnapshot",
     "TopicDataResult": "TopicData",
     "TopicSnapshotResult": "TopicSnapshot",
+    "VoterListener": "Listener",
 }
 """Structs that have another name here than Kafka's: of a topic and its partitions, where a TopicPartition is one partition; and
 those of responses whose requests have a struct of the same name."""
