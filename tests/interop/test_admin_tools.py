@@ -117,8 +117,7 @@ def test_cluster_and_versions(peer: Peer) -> None:
     told = {int(key): (int(low), int(high or low), int(best)) for _, key, low, high, best in usable}
     listed = {api.request.API_KEY: (api.served.first, LAST_OF_3_9.get(api.request.API_KEY, api.served.last)) for api in APIS}
     assert {key: told[key][:2] for key in listed} == listed
-    older = {key: best for key, (_, last, best) in told.items() if best < last}
-    assert older == {0: 11, 1: 17, 2: 9, 26: 4, 27: 1, 28: 4, 45: 0, 60: 1}, "what brokers and tools of 4.x ask in"
+    assert [key for key, (_, last, best) in told.items() if best < last] == []
 
 
 def test_the_tools_of_clusters(peer: Peer, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def share_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, ShareOff
 
     Raises BrokerError, BrokerUnreachableError.
     """
-    request = DescribeShareGroupOffsetsRequest(groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group)])
+    request = DescribeShareGroupOffsetsRequest(groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)])
     try:
         answer = ask_coordinator(cluster, group, request, DescribeShareGroupOffsetsResponse, _codes, newest=_OFFSETS_NEWEST)
     except UnsupportedVersionError:

@@ -19,9 +19,7 @@ class DescribeShareGroupOffsetsRequestTopic(Struct):
 
 class DescribeShareGroupOffsetsRequestGroup(Struct):
     group_id: str = string()
-    topics: list[DescribeShareGroupOffsetsRequestTopic] | None = array(
-        DescribeShareGroupOffsetsRequestTopic, nullable="0+", default=None
-    )
+    topics: list[DescribeShareGroupOffsetsRequestTopic] | None = array(DescribeShareGroupOffsetsRequestTopic, nullable="0+")
 
 
 class DescribeShareGroupOffsetsRequest(Message, api="DescribeShareGroupOffsets", key=90, versions="0-1", flexible="0+"):
