@@ -93,7 +93,7 @@ class Member(abc.ABC):
         assignors: Sequence[str] = ("range",),
         instance_id: str | None = None,
         client_id: str = "",
-        session_timeout_ms: int = 60_000,
+        session_timeout_ms: int = 30_000,  # The most that brokers of 0.9.0.1 allow, and less than its request.timeout.ms.
         isolation: str = "read_uncommitted",
     ) -> None:
         self.bootstrap = bootstrap
