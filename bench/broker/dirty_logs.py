@@ -132,6 +132,8 @@ def dirty_topic(peer: Peer, partitions: int, segment_bytes: int, batches: list[b
         min_compaction_lag_ms=str(LAG_MS),
         max_message_bytes="10000000",
     )
+    folders = [peer.data / f"{topic}-{number}" for number in range(partitions)]
+    wait_until(lambda: all(folder.exists() for folder in folders), f"{peer.name} to create {topic}", PATIENCE_S)
     fill(peer, topic, partitions, batches)
     yield topic
     peer.delete_topic(topic)
