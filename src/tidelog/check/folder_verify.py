@@ -188,7 +188,7 @@ class _Look:
                 self._findings.append(Finding.of_error(error, path))
             if there and name not in there and name != names.CLEANER_CHECKPOINT:
                 if name == names.LOG_START_OFFSET_CHECKPOINT and self._is_before_0_11():
-                    self._findings.append(note(path, "is missing, as before Kafka 0.11"))
+                    self._findings.append(note(path, "is missing (normal for a folder last used before Kafka 0.11)"))
                 else:
                     self._findings.append(fault(path, "is missing"))
         path = self._directory / META_PROPERTIES

@@ -76,7 +76,7 @@ class BrokerSettings:
         try:
             write_served_settings(directory, given, now_ms, self._store.image.broker_epoch(self._store.node_id))
         except StorageError as error:
-            logger.warning("the settings that the folder is served with could not be stored in it: %s", error)
+            logger.warning("cannot save the broker's settings in the data folder: %s", error)
 
     def change(self, name: str, settings: Mapping[str, str]) -> Steps[None]:
         """Replace the settings of all brokers, or of the one with an id.

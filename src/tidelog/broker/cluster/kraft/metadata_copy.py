@@ -53,13 +53,13 @@ class MetadataCopy:
         try:
             found = list_snapshots(self._folder) if self._folder.is_dir() else []
         except StorageError as error:
-            logger.warning("the copy of the metadata is left out: %s", error)
+            logger.warning("cannot list the local metadata snapshots, continuing without them: %s", error)
             return
         for one in found:
             try:
                 await self._fetcher.begin_with(one.path, Snapshot(one.end_offset, one.epoch))
             except TidelogError as error:
-                logger.warning("a copy of the metadata is left out: %s", error)
+                logger.warning("skipping an unreadable metadata snapshot: %s", error)
                 continue
             self._kept_changes = self._loader.changes
             return

@@ -77,12 +77,12 @@ class Configs:
                 names = set(await self._session.children(CHANGES, event))
                 await self._changed(sorted(names - self._seen))
                 self._seen = names
-                self._log.works("changes of properties are taken again")
+                self._log.works("config changes from ZooKeeper are applied again")
                 await until(event)
             except BrokerUnreachableError:  # The loss of the connection is logged elsewhere.
                 await asyncio.sleep(RETRY_S)
             except TidelogError as error:
-                self._log.failed("changes of properties are not taken, retrying: %s", error)
+                self._log.failed("cannot apply config changes from ZooKeeper, retrying: %s", error)
                 await asyncio.sleep(RETRY_S)
 
     async def _changed(self, names: list[str]) -> None:

@@ -38,7 +38,7 @@ def parsed(path: str, data: bytes, read: Callable[[dict[str, Any]], T]) -> T:
             raise TypeError
         return read(value)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ZookeeperError("a znode holds something else than expected", path=path, found=data[:SHOWN]) from None
+        raise ZookeeperError("a znode has unexpected content", path=path, found=data[:SHOWN]) from None
 
 
 def cluster_id_of(value: dict[str, Any]) -> str:
