@@ -288,7 +288,7 @@ class LogManager:
         return self._run(self.statistics_in_steps())
 
     def statistics_in_steps(self) -> Steps[dict[str, TopicStatistics]]:
-        """The same in steps: see `topic_statistics`."""
+        """Return what `statistics` returns, in steps: see `topic_statistics`."""
         partitions, cleaner = self._running.partitions, self._running.work.cleaner
         uncleanable = () if cleaner is None else cleaner.manager.uncleanable_partitions
         return topic_statistics(partitions.logs, partitions.failed, uncleanable, self.clock.now_ms())
@@ -337,19 +337,19 @@ class LogManager:
     def adopt_topic(self, name: str, properties: Mapping[str, PropertyValue] | None = None) -> Topic:
         """Give a configuration to a topic that was found without one: from now on retention and compaction apply to it.
 
-        Raises InvalidArgumentError where there is no such topic, or its partitions carry different ids, StorageError.
+        Raises InvalidArgumentError if there is no such topic or its partitions have different ids, StorageError.
         """
         return self._run(self.steps.adoption(name, properties))
 
     @property
     def steps(self) -> TopicSteps:
-        """The same in steps, for an owner that does other things in between."""
+        """The changes of topics in steps, for an owner that does other work in between."""
         running = self._running
         return TopicSteps(self._owned.lifecycle, running.partitions, running.work)
 
     @property
     def metadata(self) -> MetadataStore:
-        """The folder's metadata log. Raises InvalidArgumentError for a member of a cluster: it has none of its own."""
+        """The folder's metadata log. Raises InvalidArgumentError for a cluster member, whose metadata is the controllers'."""
         return self._owned.store
 
     @property
@@ -361,7 +361,7 @@ class LogManager:
         return run_steps(steps, None if self._own is None else self._own.store)
 
     def bring_online(self, topic: str, partition: int) -> PartitionLog:
-        """Load an offline partition again, once its disk is well, and recover it; return its log, which replaces the old one.
+        """Load an offline partition again, once its disk works, and recover it; return its log, which replaces the old one.
 
         Raises UnknownTopicOrPartitionError, InvalidArgumentError for a topic that is being deleted, and what loading raises:
         the partition stays offline then.
@@ -391,11 +391,11 @@ class LogManager:
         self._running.work.flush_dirty_logs()
 
     def checkpoint_recovery_points(self) -> None:
-        """Write up to where each log is on disk. Raises StorageError."""
+        """Write each log's recovery point. Raises StorageError."""
         self._running.partitions.checkpoint_recovery_points()
 
     def checkpoint_log_start_offsets(self) -> None:
-        """Write the log starts that lie within a first segment. Raises StorageError."""
+        """Write the log start offsets that are above the base of their first segment. Raises StorageError."""
         self._running.partitions.checkpoint_log_start_offsets()
 
     def checkpoint_high_watermarks(self) -> None:

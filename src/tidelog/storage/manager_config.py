@@ -61,10 +61,10 @@ DYNAMIC_NUMBERS = frozenset(
         "producer.id.expiration.ms",
     }
 )
-"""Those that can change while a broker runs."""
+"""The numeric properties that can change while a broker runs."""
 
 MANAGER_PROPERTIES = frozenset({*_NUMBERS, *_FLAGS, "cluster.id"})
-"""Their names."""
+"""The names of the properties in the module's table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ class ManagerConfig:
     has_message_formats: bool = False
     """Whether message.format.version has an effect: in ZooKeeper clusters before protocol 3.0."""
     newest_magic: int = 2
-    """The newest message format that such a member uses: other brokers could not fetch a newer one."""
+    """The newest message format that a member of a ZooKeeper cluster uses: other brokers could not fetch a newer one."""
     is_member: bool = False
     """Whether controllers decide on the settings. Then unusable ones, as of a newer Kafka, are skipped. So is
     message.format.version, as in Kafka under KRaft, unless `has_message_formats`: an older format beside brokers that ignore it

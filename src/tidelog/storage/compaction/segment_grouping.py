@@ -4,7 +4,7 @@ Compaction shrinks segments; without grouping a log would end up with many tiny 
 limits of a single segment:
 
     sum of the .log files         ≤ segment.bytes
-    sum of the .index files       ≤ segment.index.bytes, and so the .timeindex files
+    sum of the .index files       ≤ segment.index.bytes, and likewise the .timeindex files
     last offset - group's base    ≤ 2^31 - 1, judged by the next segment's base offset; an empty segment always fits
 """
 

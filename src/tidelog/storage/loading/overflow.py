@@ -81,7 +81,7 @@ def split_overflowed_segment(
 
 
 def _copy(segment: LogSegment, new: list[LogSegment], directory: Path, config: LogConfig, clock: Clock) -> None:
-    """Copy the batches into as many segments as necessary, which are in `new` from their creation on."""
+    """Copy the batches into as many segments as necessary. Each is added to `new` when it is created."""
     log, position = segment.log, 0
     header = log.first_batch()
     while header is not None:

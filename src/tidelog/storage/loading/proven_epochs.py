@@ -2,7 +2,7 @@
 
 A follower with wrong epochs truncates committed records, or never finds where its log and its leader's diverge. The file has no
 checksum, but each v2 batch has its leader's epoch. If epochs never decrease from batch to batch, an entry (epoch, start) is right
-if the first batch from `start` on has that epoch, and the batch before it the epoch of the previous entry. Batches in between
+if the first batch from `start` on has that epoch, and the batch before it has the epoch of the previous entry. Batches in between
 need no check.
 
 | read in each partition | |

@@ -1,4 +1,4 @@
-"""One producer's part of an append: checked against the producer's earlier batches, and kept apart until it is written.
+"""One producer's part of an append: checked against the producer's earlier batches, and kept separate until it is written.
 
 The checks depend on the origin of the append (spec §9.7):
 

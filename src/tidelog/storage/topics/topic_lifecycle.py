@@ -382,7 +382,7 @@ def _topic_id(directory: Path) -> uuid.UUID | None:
 
 
 def _is_empty(directory: Path, topic_id: uuid.UUID) -> bool:
-    """Whether a partition's folder belongs to that topic, as far as is known, and has no record."""
+    """Whether a partition's folder has no record, and either that topic's id or none."""
     return _topic_id(directory) in (topic_id, None) and not any(
         path.stat().st_size for path in directory.glob(f"*{names.LOG_SUFFIX}*")
     )

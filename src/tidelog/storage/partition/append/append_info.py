@@ -53,7 +53,7 @@ def append_info_fast(
     size_bytes: int,
     work: AppendWork | None = None,
 ) -> AppendInfo:
-    """Return the same as `AppendInfo` with these arguments."""
+    """Return `AppendInfo` with these arguments, without the cost of its constructor."""
     return tuple.__new__(
         AppendInfo, (first_offset, last_offset, max_timestamp, log_append_time, log_start_offset, size_bytes, False, work)
     )

@@ -294,8 +294,8 @@ class Appends:
     ) -> AppendInfo:
         """Steps 3 to 7; returns `info`, or the result for a duplicate.
 
-        An append that has begun does not give up if bytes are not in memory (an index's end, or a segment's first batch, once
-        after a start): it waits.
+        An append that has begun waits for bytes that are not in memory: an index's end, or a segment's first batch, once after a
+        start.
         """
         with blocking():
             return self._written(headers, data, info, origin, now_ms)
@@ -420,7 +420,7 @@ def _validate(
 
 
 def _work(came: Sequence[BatchHeader], stored: ValidatedRecords) -> AppendWork | None:
-    """Return what was done with the batches as they `came`; None for nothing."""
+    """Return how the batches that `came` were changed before they were `stored`; None if they are uncompressed and unchanged."""
     is_decompressed = came[0].is_compressed
     if not stored.size_may_have_changed:
         return AppendWork(True, False, False) if is_decompressed else None
