@@ -133,7 +133,9 @@ def _walk(opened: Iterable[_Partition], work: Callable[[Any], Any], threads: int
 
 
 def _result(partition: PartitionVerification, threads: int) -> VerifiedPartition:
-    """Check the segments whose indexes differ from Kafka 3.9.1's rules by the rules under which they were written."""
+    """Return a partition's result, after checking the indexes that differ from Kafka 3.9.1's rules by the rules under which
+    they were written.
+    """
     if partition.unclear:
         prepared = ordered_map(prepare_segment, partition.unclear, threads)
         surveyed = list(islice(prepared, SURVEYED_SEGMENTS))

@@ -8,7 +8,7 @@
 | ends with the largest timestamp (time index) | required | not required |
 | has entries for batches appended during the check | a fault | correct, and skipped |
 
-Entries for the part of the log after a damaged batch cannot be verified. They are skipped in both cases.
+Entries for the part of the log after a damaged batch cannot be verified. They are skipped for finished and last segments.
 
 `prepare` reads, `survey` finds the rules by which a partition was indexed, `check` compares.
 """
@@ -162,7 +162,7 @@ def _timestamps(one: Prepared) -> frozenset[int]:
 
 
 def _trusted(one: Prepared, forms: frozenset[Form]) -> list[OffsetEntry]:
-    """Return the entries, with those marked as wrong that contradict the rules or the time index."""
+    """Return the entries; those that contradict the rules or the time index are marked as wrong."""
     times = _timestamps(one)
     return [
         entry._replace(form=None)

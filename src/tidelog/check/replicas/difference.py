@@ -42,7 +42,7 @@ class Standing(NamedTuple):
         return f"{self.path}{place}: {self.what}"
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields for `--json`; -1 for a missing one."""
+        """Return the fields for `--json`, with -1 for a missing number."""
         batch = None
         if self.header is not None:
             wanted = (
