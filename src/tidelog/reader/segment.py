@@ -4,7 +4,8 @@ Invariants
     * Nothing is read before it is needed; an unused object has no open file.
     * The ``.log`` is always the same inode. If the owner deletes or replaces it, it is still read under its new name, or
       SegmentChangedError is raised.
-    * An index is a hint. Each entry is checked against its batch before it is used. A wrong, missing or broken index costs a notice and a walk through the log, but never changes an answer.
+    * An index is a hint. Each entry is checked against its batch before it is used. A wrong, missing or broken index costs a
+      notice and a walk through the log, but never changes an answer.
     * `segment_end` determines the end of the last segment. Any other ends with its file, and a torn batch there is an error.
       Later appends are not seen, and index entries about them are skipped silently.
 

@@ -3,7 +3,9 @@
 An entry (T, o) of the time index claims that o's batch is the first to reach T. Before it is used,
 
 * the batch that contains o must have T as its largest timestamp, and a valid checksum;
-* no earlier batch may reach T. All earlier headers are checked, within the budget of `proven_head`. Beyond the budget, only those since the previous entry's batch are checked, however many, so that a single wrong entry is always detected. If these are many and a time map is bound to the log, the map is used instead (`mapped_head`).
+* no earlier batch may reach T. All earlier headers are checked, within the budget of `proven_head`. Beyond the budget, only those
+  since the previous entry's batch are checked, however many, so that a single wrong entry is always detected. If these are many
+  and a time map is bound to the log, the map is used instead (`mapped_head`).
 
 The log after the last entry is walked batch by batch. So a missing, short or scrambled index only costs time.
 docs/spec/what-is-believed.md lists what is still trusted, and what the checks cost.

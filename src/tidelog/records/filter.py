@@ -2,7 +2,7 @@
 
     the filter's decision for a batch       and for its records     what is written
     DELETE                                  not called              nothing
-    DELETE_EMPTY or RETAIN_EMPTY            all kept                the batch as it is, unless it needs a delete horizon
+    DELETE_EMPTY or RETAIN_EMPTY            all kept                the batch unchanged, unless it needs a delete horizon
     DELETE_EMPTY or RETAIN_EMPTY            some kept               a new batch with these
     DELETE_EMPTY                            none kept               nothing
     RETAIN_EMPTY                            none kept               its header, to keep the producer's last sequence

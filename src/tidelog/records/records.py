@@ -31,7 +31,7 @@ class Record(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """`min_timestamp <= timestamp < end_timestamp` (ms) and `min_offset <= offset < end_offset`; None is no bound.
+    """`min_timestamp <= timestamp < end_timestamp` (ms) and `min_offset <= offset < end_offset`; None means no bound.
 
     With a time bound, records without a timestamp are outside.
     """
