@@ -34,7 +34,7 @@ STREAMS = "streams"
 _STABLE_MEMBER = 0
 
 _Kinds: TypeAlias = dict[int, tuple[str, type[Message], type[Message]]]
-"""By key version: the type of the group, and the messages of key and value."""
+"""By key version: the group's type, and the message types of key and value."""
 
 _GROUPS: _Kinds = {
     3: (CONSUMER, consumer_group.ConsumerGroupMetadataKey, consumer_group.ConsumerGroupMetadataValue),
@@ -64,7 +64,7 @@ _ASSIGNMENTS: _Kinds = {
 _READ = _GROUPS | _MEMBERS | _TARGETS | _ASSIGNMENTS
 
 PASSED_OVER = frozenset({4, 7, 9, 12, 13, 15, 16, 18, 20, 21, 22, 23})
-"""Versions of keys whose records are not needed for what is shown; see the modules of `wire.coordinator`."""
+"""Key versions of the records that are skipped, because nothing in them is shown; see the modules of `wire.coordinator`."""
 
 
 class TopicIdPartition(NamedTuple):

@@ -35,13 +35,13 @@ class ShareProgress(NamedTuple):
     start_offset: int
     """The first record that may still be delivered."""
     next_offset: int
-    """The first record that still has to be delivered, as far as the log shows; at or after the start offset."""
+    """The first record that still has to be delivered according to the log; at or after the start offset."""
     delivered: int
     """The number of records after the start offset that are done."""
 
 
 Progress = dict[str, dict[TopicIdPartition, ShareProgress]]
-"""By group."""
+"""The progress by group and share partition."""
 
 
 @dataclass(slots=True)
