@@ -113,7 +113,7 @@ def put(path: Path, data: bytes | None, *, missing_only: bool = False) -> Iterat
 
 
 def put_time_map(path: Path, time_map: TimeMap | None) -> Iterator[RebuiltFile]:
-    """Do the same for a time map, which need not be synced."""
+    """Write or remove a time map like `put`, but without a sync, which it does not need."""
     if time_map is None:
         yield from put(path, None)
         return

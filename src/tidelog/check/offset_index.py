@@ -278,8 +278,8 @@ class _Check:
     def _missing(self, origin: int, last_batch: int, batch: int, *, has_wrong: bool) -> list[int] | None:
         """Return the batches between `origin` and `batch` that should have an entry; None if `batch` itself should not have one.
 
-        `batch` may be the number after the last one, which needs none. `has_wrong`: wrong entries in between are a better
-        explanation than a restart.
+        `batch` may be the number after the last one, which needs none. `has_wrong`: whether wrong entries lie in between; they
+        explain the gap better than a restart.
         """
         table, interval = self._table, self._rules.interval_bytes
         due = table.beyond(origin + interval)

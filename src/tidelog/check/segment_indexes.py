@@ -79,7 +79,9 @@ def prepare(segment: Segment, size_bytes: int, *, is_live: bool) -> Prepared:
 
 
 def _with_zero_entry(times: IndexContent, table: BatchTable) -> IndexContent:
-    """Timestamp 0 at the base offset is an entry of zeros, which looks like padding."""
+    """Return the content, counting a valid entry of zeros (timestamp 0 at the base offset) as an entry, although it looks
+    like padding.
+    """
     is_first = bool(table.timestamps) and (table.timestamps[0], table.last_offsets[table.risen_at[0]]) == (0, 0)
     if times.data or not times.padding_bytes or not is_first:
         return times

@@ -59,7 +59,7 @@ class TimeEntry(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """The inputs of an older broker's rule."""
+    """A batch's format, codec and timestamp type, which decide how an older broker indexed it."""
 
     magic: int
     codec: int
@@ -124,7 +124,7 @@ class TimeEntryReader:
         return None if found is None else found[0]
 
     def kind(self, batch: int) -> _Kind:
-        """Return the inputs of the older broker's rule."""
+        """Return what decides how an older broker indexed a batch."""
         header = self._header(batch)
         return _Kind(header.magic, header.attributes & 7, header.timestamp_type)
 

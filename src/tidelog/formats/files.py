@@ -42,7 +42,7 @@ class FileIdentity(NamedTuple):
 
 
 class Notices:
-    """Logs what was tolerated, once per file and text."""
+    """Logs tolerated faults, each once per file and text."""
 
     def __init__(self) -> None:
         self._noted: set[tuple[Path, str]] = set()

@@ -9,7 +9,7 @@ A partition's batches are applied in order, as Kafka 3.9.1's coordinator loads t
 | ... without a value | removes the committed offset; pending offsets stay and are committed with their transaction |
 | an offset in a transaction | is pending until its producer's transaction ends; the last one counts |
 | ... without a value | removes the pending offset; the committed one stays |
-| COMMIT | commits the pending offsets, except where a committed one is later in the log |
+| COMMIT | commits the pending offsets, unless a committed one is later in the log |
 | ABORT, or any other control record | drops the pending offsets |
 | a group | sets its generation and members; without a value, removes them but not its offsets |
 | groups of the newer protocols | are collected for folders (`modern_groups`); a coordinator of classic groups skips them |
@@ -172,7 +172,7 @@ class GroupTable:
 
     @property
     def unread(self) -> Counter[str]:
-        """The unreadable records of groups of the newer protocols: a description, and their number."""
+        """The number of unreadable records of groups of the newer protocols, by description."""
         return self._modern.unread
 
 

@@ -238,7 +238,7 @@ class PartitionLag:
 
     @property
     def position(self) -> int | None:
-        """Where the group continues."""
+        """The offset at which the group continues, None without a committed offset."""
         return None if self.committed_offset is None else max(self.committed_offset, self.log_start_offset)
 
     @property

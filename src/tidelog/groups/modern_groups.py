@@ -101,7 +101,7 @@ class ModernRecords:
         self._values: dict[int, dict[bytes, bytes]] = {number: {} for number in _READ}
         self._offsets: dict[tuple[str, bytes], int] = {}
         self.unread: Counter[str] = Counter()
-        """The unreadable records: a description, and their number."""
+        """The number of unreadable records, by description."""
 
     def read(self, version: int, identity: bytes, value: bytes | None, record_offset: int) -> None:
         """Add a record; `identity` is its key after the version."""

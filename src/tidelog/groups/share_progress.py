@@ -90,7 +90,7 @@ class ShareStates:
         self._only = only
         self._states: dict[str, dict[TopicIdPartition, _State]] = {}
         self.unread: Counter[str] = Counter()
-        """The unreadable records: a description, and their number."""
+        """The number of unreadable records, by description."""
 
     def read(self, batches: Iterable[StateBatch]) -> None:
         """Read a partition's batches, or the next ones."""

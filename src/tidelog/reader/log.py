@@ -188,7 +188,7 @@ class Log(LogSegments):
     def segment_headers(
         self, offset: int | None = None, end_offset: int | None = None, *, check_crc: bool = False
     ) -> Iterator[tuple[Segment, BatchHeader]]:
-        """Yield the same batches with their segments."""
+        """Yield the batches of `headers`, each with its segment."""
         start = max(self.log_start_offset, offset or 0)
         end = self.log_end_offset if end_offset is None else end_offset
         self.check_names()

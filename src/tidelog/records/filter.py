@@ -317,7 +317,7 @@ def _filter_messages(
     keep = bytearray(len(records))
     count, _, max_offset = select_records(record_filter, header, records, keep)
     result.messages_read += len(records)
-    # Where the cleaner of 0.10.0 left messages of another format inside, a new wrapper is written, as Kafka does since.
+    # If the cleaner of 0.10.0 left messages of another format inside, a new wrapper is written, as in later releases of Kafka.
     if count == len(records) and not _is_mixed(header, batch, limit_bytes):
         result.add(batch, count, header.last_offset, header.max_timestamp, header.last_offset)
     elif count:

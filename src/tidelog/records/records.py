@@ -135,7 +135,7 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
 
 
 class _OneRow(threading.local):
-    """Each thread's rows for look-ups that need only one: clearing them is faster than creating them."""
+    """Kernel rows for look-ups that need only one record, reused by each thread: clearing them is faster than creating them."""
 
     def __init__(self) -> None:
         self.rows = kernel.Rows()

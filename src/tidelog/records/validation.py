@@ -9,7 +9,7 @@
     v0                        offset                                  offset
     v1, v1 wrapper            offset, type                            offset, type, timestamp
     v2                        base offset, epoch, max timestamp       base offset, epoch, type, max timestamp
-                              where it is not the records' own        (the deltas still hold the producer's times)
+                              if it is not the records' own           (the deltas still hold the producer's times)
 
 Refused, with the buffer unchanged::
 

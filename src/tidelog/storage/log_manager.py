@@ -18,7 +18,7 @@ A partition that the metadata lacks (a backup, a folder of a Kafka whose metadat
 compaction do not touch it until `adopt_topic` is called; a notice says so. A partition that cannot be loaded, or has an I/O error
 later, is offline with a reason. Other partitions are not affected, but no clean-shutdown mark is written at the end.
 
-Everything belongs to one thread; only loading may use several (`partitions`). docs/storage.md describes its use.
+Use it on one thread; only loading may use several threads (`partitions`). docs/storage.md describes its use.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class LogManager:
         self._unlock()
 
     def tick(self) -> int:
-        """Run what is due; return how many tasks ran."""
+        """Run the tasks that are due; return how many ran."""
         return self.scheduler.tick()
 
     # --- asking
@@ -245,7 +245,9 @@ class LogManager:
 
     @property
     def changed_topics(self) -> set[str]:
-        """Topics that were added, removed or changed, or of which a partition was. A reader clears the set afterwards."""
+        """Topics that were added, removed or changed, and topics with a partition that was. A reader clears the set
+        afterwards.
+        """
         return self._running.partitions.changed
 
     def topics(self) -> dict[str, Topic]:
@@ -276,7 +278,7 @@ class LogManager:
         return self._running.partitions.offline()
 
     def unfinished_deletions(self) -> list[str]:
-        """Return the topics whose deletion has failed on disk: `delete_topic` continues with one."""
+        """Return the topics whose deletion has failed on disk. Call `delete_topic` again to continue it."""
         return self._running.topics.unfinished()
 
     def is_configuration_known(self, topic: str) -> bool:

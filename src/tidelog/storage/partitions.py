@@ -307,7 +307,7 @@ class Partitions:
         self.checkpoint_high_watermarks()
 
     def is_in_checkpoints(self, key: TopicPartition) -> bool:
-        """Whether a checkpoint has a line for the partition, which would be wrong for a new one."""
+        """Whether a checkpoint has a line for the partition. For a new partition such a line would be wrong."""
         return key in self._checkpoints
 
     def drop_gone(self) -> None:

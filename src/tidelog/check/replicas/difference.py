@@ -35,7 +35,9 @@ class Standing(NamedTuple):
     what: str
     header: BatchHeader | None = None
     is_sound: bool = False
-    """Whether it is a batch with a valid checksum and a plausible offset. The checksum does not cover the leader epoch."""
+    """Whether the content is a batch with a valid checksum and a plausible offset. The checksum does not cover the leader
+    epoch.
+    """
 
     def __str__(self) -> str:
         place = "" if self.position is None else f" byte {self.position}"

@@ -322,10 +322,10 @@ def _moves(directory: Path, epoch: EpochEntry | None) -> bool:
 
 
 def _is_losing_its_head(directory: Path, first_base_offset: int) -> bool:
-    """Return whether the segment just below the first one is still waiting for its removal; the epochs are written a moment
-    later.
+    """Return whether the files of the segment just below the first one still wait for their removal: then the epochs are written
+    a moment later.
 
-    Means nothing if compaction deleted segments.
+    The result means nothing if compaction deleted segments.
     """
     ending = names.LOG_SUFFIX + names.DELETED_SUFFIX
     paths = [Path(directory, name) for name in _list(directory) if name.endswith(ending)]

@@ -62,9 +62,9 @@ JOB_BYTES = 8 * 1024 * 1024
 
 _T = TypeVar("_T")
 Steps = Generator[int | Callable[[], object], None, _T]
-"""A generator of steps. It yields the bytes that a step has read and written, or a function that waits for a disk or computes for
-long. Any thread may call that function before the generator continues; its exception is raised in the generator. If the generator
-is closed meanwhile, the function's result is ignored.
+"""A generator of steps. It yields the bytes that a step has read and written, or a function that waits for a disk or takes long
+to compute. Any thread may call that function before the generator continues; its exception is raised in the generator. If the
+generator is closed meanwhile, the function's result is ignored.
 """
 
 

@@ -50,8 +50,8 @@ def split_overflowed_segment(
     clock: Clock,
     scheduler: Scheduler | None,
 ) -> SplitResult:
-    """Replace `segment`, one of `segments`, by several that can express their offsets. The caller removes the snapshots of
-    `removed`.
+    """Replace `segment`, one of `segments`, with several segments that can express their offsets. The caller removes the
+    snapshots of `removed`.
 
     Raises InvalidArgumentError if the segment cannot be split (not in place, or without such an offset), OffsetOverflowError for
     a batch that no segment can hold, StorageError; after an error only ``.cleaned`` files are left.

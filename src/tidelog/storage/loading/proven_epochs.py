@@ -200,7 +200,7 @@ class _EpochProof:
         return before, at
 
     def _last_batch(self, segment: LogSegment | None) -> BatchHeader | None:
-        """Return the last batch of a segment, or of the nearest lower one that has any."""
+        """Return the last batch of a segment, or of the nearest lower segment that has batches."""
         while segment is not None:
             found = last_batch(segment)
             if found is not None:

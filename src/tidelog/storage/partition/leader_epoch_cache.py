@@ -220,7 +220,7 @@ class LeaderEpochCache:
         self.path = directory / LEADER_EPOCH_CHECKPOINT
 
     def defer_to(self, defer: Defer) -> None:
-        """Let `defer` write truncations; it gets the function that writes."""
+        """From now on, pass the function that writes the file after a truncation to `defer`, instead of calling it."""
         self._defer = defer
 
     def flush(self) -> None:

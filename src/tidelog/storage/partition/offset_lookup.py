@@ -5,8 +5,8 @@ this uses the segments in memory and their indexes. Both differ from Kafka in tw
 match, Kafka answers "none", while this search continues with the next segment. And a record below the log start is not the latest
 of the log. So "none" is always true.
 
-For a consumer (`fetch_offset_for_timestamp`, spec §13.2) records at or after the end of what it may read do not exist, and LATEST
-is that end.
+For a consumer (`fetch_offset_for_timestamp`, spec §13.2) the log ends at the high watermark or the last stable offset: later
+records are not found, and LATEST returns that end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Replaces segments by new ones so that a crash at any moment loses nothing (spec §6.7).
+"""Replaces segments with new ones so that a crash at any moment loses nothing (spec §6.7).
 
 | step | files of the new segments | files of the old ones | what a start after a crash does (`temporary_files`) |
 |---|---|---|---|

@@ -73,7 +73,7 @@ class FetchData(NamedTuple):
 
 
 class LogSlice(NamedTuple):
-    """Where the bytes of a read are: `FetchData` before it is read."""
+    """The location of a read's bytes: `FetchData` before the bytes are read."""
 
     metadata: LogOffsetMetadata
     log: LogFile | None

@@ -109,7 +109,7 @@ class TopicLifecycle:
         return key.topic not in self._deleting
 
     def unfinished(self) -> list[str]:
-        """Return the topics whose deletion has failed on disk: `delete` continues with one."""
+        """Return the topics whose deletion has failed on disk. Call `delete` again to continue it."""
         return sorted(self._deleting - self._busy)
 
     def folder_of(self, key: TopicPartition, directory: Path | None = None) -> PartitionFolder:

@@ -7,8 +7,8 @@
 | LogAppendTime, ``tidelog.log.append.time.monotonic=false`` | now, as in Kafka, so that times decrease if the clock is set back |
 
 The last append time is that of the last batch in the log with the LogAppendTime flag; a follower's batches raise it. After a
-start or a truncation the first append that needs it reads it from the log, from the end backward, only as far as an append time
-later than now is possible. Producers' timestamps do not count, so a CreateTime of next year does not freeze a log whose type is
+start or a truncation the first append that needs it reads it from the log, from the end backward, only while an append time later
+than now is possible. Producers' timestamps do not count, so a CreateTime of next year does not freeze a log whose type is
 changed. A clock that is more than a minute behind is logged, once until it has caught up.
 
 `PartitionLog` owns one clock for each log.
