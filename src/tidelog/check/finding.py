@@ -25,7 +25,7 @@ class Finding(NamedTuple):
     entry: int | None = None
     """The number of the index entry, or of the entry before which one is missing."""
     position: int | None = None
-    """Byte in the file."""
+    """The position in the file, in bytes."""
     found: str | None = None
     expected: str | None = None
     kind: FindingKind = "fault"

@@ -31,7 +31,7 @@ class IndexContent(NamedTuple):
     data: bytes
     """The slots up to the last non-zero one."""
     padding_bytes: int
-    """The number of zero bytes in whole slots after them: preallocated space in a live index."""
+    """The number of zero bytes in whole slots after `data`: preallocated space in a live index."""
     ragged_bytes: int
     """The number of bytes after the last complete slot; 0 in a sound file."""
 

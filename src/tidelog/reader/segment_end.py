@@ -175,7 +175,7 @@ def _header_at(file: ReadOnlyFile, position: int, size_bytes: int) -> BatchHeade
 
 
 def _has_other_length(file: ReadOnlyFile, position: int, size_bytes: int, head: bytes) -> bool:
-    """Return whether the checksum fits a batch that ends with the file, or one whose length differs in one bit.
+    """Return whether the checksum fits a batch that ends with the file, or a batch whose length differs in one bit.
 
     A batch may end with zeros, and then looks like a shorter one in a preallocated file.
     """

@@ -119,7 +119,7 @@ class Deletion(NamedTuple):
     """The number of offsets from the log start; in a log without gaps these are records."""
     size_bytes: int
     reason: str
-    """Kafka's name of the setting that deletes the last of them."""
+    """Kafka's name of the setting that deletes the last of the segments."""
 
 
 def topics_to_hand(

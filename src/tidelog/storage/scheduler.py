@@ -207,8 +207,8 @@ class Scheduler:
     def aside(self, work: Task, done: Callable[[object], None]) -> None:
         """Run `work` on another thread, if there is one, then call `done` on the owner's thread with the result or exception.
 
-        `done` has a slice, and must schedule the rest of its work when that `is_over`. Without threads both are called now.
-        `done` must not raise.
+        `done` has a slice: when the slice `is_over`, it must schedule the rest of its work. Without threads both functions are
+        called now. `done` must not raise.
         """
         if self.elsewhere is not None:
             try:

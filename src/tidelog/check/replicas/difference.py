@@ -31,7 +31,7 @@ class Standing(NamedTuple):
     path: Path
     """The file."""
     position: int | None
-    """Byte in the file."""
+    """The position in the file, in bytes."""
     what: str
     header: BatchHeader | None = None
     is_sound: bool = False

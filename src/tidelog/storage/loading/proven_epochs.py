@@ -55,7 +55,7 @@ class _Contradiction(NamedTuple):
 def prove_epochs(log: LoadingLog, end_offset: int, *, had_entries: bool) -> None:
     """Compare a loaded log's epochs, already truncated to it, with its batches; if they differ, replace them with a warning.
 
-    `had_entries`: whether the file had any. Raises StorageError.
+    `had_entries`: whether the file had any entries. Raises StorageError.
     """
     newest = log.newest if log.newest is not None and log.newest.next_offset == end_offset else None
     try:

@@ -29,7 +29,7 @@ class MetadataSource(Protocol):
         """The current metadata."""
 
     def append(self, records: Sequence[Message]) -> Change:
-        """Change it: see `MetadataStore.append`. Raises InvalidArgumentError if only controllers may change it."""
+        """Change the metadata: see `MetadataStore.append`. Raises InvalidArgumentError if only controllers may change it."""
 
 
 class HasImage(Protocol):

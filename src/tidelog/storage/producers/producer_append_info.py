@@ -67,7 +67,7 @@ class ProducerAppendInfo:
         origin: AppendOrigin,
         verification: VerificationStateEntry | None = None,
     ) -> None:
-        """`current` is not changed; one without an epoch stands for an unknown producer."""
+        """`current` is not changed. An entry without an epoch stands for an unknown producer."""
         self.entry = current.copy()
         self.started_transactions: tuple[TxnMetadata, ...] = ()
         self.is_transactional = False

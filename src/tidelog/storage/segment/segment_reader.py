@@ -255,7 +255,7 @@ class SegmentReader(SegmentFiles):
     def read(
         self, start_offset: int, max_size: int, max_position: int | None = UP_TO_SIZE, min_one_message: bool = False
     ) -> FetchData | None:
-        """Read what `locate` finds."""
+        """Read and return the bytes that `locate` finds."""
         found = self.locate(start_offset, max_size, max_position, min_one_message)
         return None if found is None else found.load()
 
