@@ -54,7 +54,7 @@ class VerifyOptions(NamedTuple):
     """Options for verifying a folder."""
 
     interval_bytes: int | None = None
-    """None: inferred from the indexes."""
+    """The index.interval.bytes; None to infer it from the indexes."""
     time_map_dir: Path | None = None
     """A folder with further time maps, besides those next to the segments."""
     threads: int = 1
@@ -68,7 +68,7 @@ class RebuildOptions(NamedTuple):
     out_dir: Path | None = None
     """The target folder; None means in place."""
     interval_bytes: int | None = None
-    """None: the interval of the existing indexes."""
+    """The index.interval.bytes; None for that of the existing indexes."""
     time_maps: bool = True
     threads: int = 1
     progress: Progress | None = None

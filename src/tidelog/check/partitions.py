@@ -137,7 +137,7 @@ class CheckedPartition:
     partition: int
     directory: Path
     interval_bytes: int
-    """index.interval.bytes."""
+    """The index.interval.bytes of the partition's indexes."""
     segments: int = 0
     size_bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
@@ -361,7 +361,7 @@ class RebuildRules(NamedTuple):
     out_dir: Path | None = None
     """The target folder; None means in place."""
     interval_bytes: int | None = None
-    """None: the interval of the existing indexes."""
+    """The index.interval.bytes; None for that of the existing indexes."""
     time_maps: bool = True
     missing_only: bool = False
     """Leave existing files unchanged."""

@@ -30,7 +30,7 @@ class IndexEntries:
     twin: Any = None
     """A copy in memory, kept by callers that read the file repeatedly."""
     look_ups = 0
-    """How often the caller has read them."""
+    """How many times `index_cache` has looked something up in the file."""
 
     def __init__(self, base_offset: int, *, file: ReadOnlyFile | None, data: bytearray, max_index_bytes: int) -> None:
         self.base_offset = base_offset

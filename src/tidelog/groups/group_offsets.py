@@ -32,9 +32,9 @@ class CommittedOffset(NamedTuple):
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int = NO_EXPIRY
-    """Its own expiration time, -1 if the broker's retention applies."""
+    """The offset's own expiration time, -1 if the broker's retention applies."""
     record_offset: int = -1
-    """Its place in the log: the offset of its batch."""
+    """The place of the commit in the log: the offset of its batch."""
 
 
 class GroupOffsets:

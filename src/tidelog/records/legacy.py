@@ -36,7 +36,7 @@ class MessagePlace(NamedTuple):
     """A message's place in its set, and the fields before the message itself."""
 
     offset: int
-    """As stored: absolute in v0, relative inside a v1 wrapper."""
+    """The offset as stored: absolute in v0, relative inside a v1 wrapper."""
     position: int
     end: int
     magic: int

@@ -66,7 +66,7 @@ class ValidationRules:
     is_compacted: bool = False
     """Whether each record needs a key."""
     target_codec: Codec | None = None
-    """None: the producer's codec, at its default level."""
+    """The codec in which batches are stored; None keeps the producer's codec, at its default level."""
     target_level: int | None = None
     magic: int = 2
     leader_epoch: int = -1

@@ -93,7 +93,7 @@ class TopicToHand(NamedTuple):
     oldest_format: int
     """The oldest message format (0, 1 or 2) among the partitions' last batches."""
     open_transactions: list[tuple[int, int]]
-    """Partitions with open transactions, and the first offset of these."""
+    """The partitions with open transactions, each with the first offset of its first open transaction."""
 
 
 def recover(source: Path, clock: Clock) -> bool:
@@ -253,7 +253,9 @@ def _is_placed(source: Path, target: Path, key: TopicPartition, topic_id: uuid.U
 
 
 def _begins_with(theirs: Path, ours: Path) -> bool:
-    """Whether a log begins with all of ours: it has our first and last batch. Leader epochs may differ."""
+    """Whether the log `theirs` begins with all batches of `ours`: it has the first and the last of them. Leader epochs may
+    differ.
+    """
     segment = Segment.open(ours)
     try:
         last = segment.valid_end().last_header

@@ -75,7 +75,7 @@ SNAPSHOT_INTERVAL_MS = 60_000
 
 
 class _Own(NamedTuple):
-    """Further methods of a folder with its own metadata log."""
+    """The parts that only a folder with its own metadata log has."""
 
     store: MetadataStore
     lifecycle: TopicLifecycle

@@ -135,7 +135,7 @@ class Partitions:
         self._loaded_ends: dict[TopicPartition, int] = {}
         self._by_topic: dict[str, set[TopicPartition]] = {}
         self._of_the_disk: set[TopicPartition] = set()
-        """Those of `failed` that may come back once the disk works again."""
+        """The partitions in `failed` that may come back once the disk works again."""
 
     # --- asking
 

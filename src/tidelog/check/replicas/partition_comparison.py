@@ -37,7 +37,7 @@ class PartitionComparison:
     directories: list[Path]
     """The data folders with a replica."""
     range: ComparedRange | None = None
-    """None: nothing was compared, and a finding says why."""
+    """The compared range of offsets. If it is None, nothing was compared, and a finding gives the reason."""
     bytes_from: int | None = None
     """The offset from which every byte is compared; below it, the latest record of each key is compared."""
     size_bytes: int = 0

@@ -248,9 +248,7 @@ class PartitionLog:
         return self.locate(start_offset, max_length, isolation, min_one_message).load()
 
     def locate(self, start_offset: int, max_length: int, isolation: FetchIsolation, min_one_message: bool) -> LogSlice:
-        """Return the location of the bytes that `read` would return, for callers that send them without reading. Raises
-        what `read` raises.
-        """
+        """Return the location of the bytes of a `read`, for callers that send them unread. Raises what `read` raises."""
         watermarks = self.watermarks
         if start_offset < watermarks.log_start_offset:
             raise OffsetOutOfRangeError(

@@ -97,8 +97,7 @@ class Watermarks:
         return wanted.message_offset
 
     def update_high_watermark_fast(self) -> None:
-        """Set the high watermark to the log end, for a leader that is the only replica.
-        """
+        """Set the high watermark to the log end, for a leader that is the only replica."""
         local = self._local
         active = local.segments.active
         metadata = (local.log_end_offset, active.base_offset, active.log.size_bytes)
