@@ -283,7 +283,7 @@ class LogDir:
         """Return whether a partition has a ``-delete``, ``-stray`` or ``-future`` folder. Kafka shortens topics with very long
         names.
 
-        An empty one is a leftover of an earlier topic with that name, unless its owner is about to remove it.
+        An empty folder is a leftover of an earlier topic with that name, unless its owner is about to remove it.
         """
         for other in there:
             if names.is_suffixed_dir(other):

@@ -205,7 +205,7 @@ def _entry(
     batch = _first_to_reach(segment, entry, before)
     if batch is not None:
         if trace is not None:
-            trace.steps.clear()  # The offset index was asked about another batch than the relevant one.
+            trace.steps.clear()  # The look-up in the offset index was for another batch than the one that is used.
         return TimestampOffset(entry.timestamp, batch.last_offset), batch
     reason = f"entry {slot} ({show_timestamp(entry.timestamp)} at offset {entry.offset}) does not agree with the log"
     segment.distrust_time_index(None if index.entries == 1 and _is_file_time(segment, entry) else reason)

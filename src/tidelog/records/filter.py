@@ -57,8 +57,8 @@ class BatchRetention(Enum):
 
 
 class BatchDecision(NamedTuple):
-    """A filter's decision about a batch. `holds_marker_of_empty_txn`: it is a marker whose transaction has no other records
-    left.
+    """A filter's decision about a batch. `holds_marker_of_empty_txn`: the batch is a marker whose transaction has no other
+    records left.
     """
 
     retention: BatchRetention

@@ -19,7 +19,7 @@ from tidelog.storage.segment.log_segment import LogSegment
 def group_segments_by_size(
     segments: Sequence[LogSegment], max_size_bytes: int, max_index_bytes: int, first_uncleanable_offset: int
 ) -> list[list[LogSegment]]:
-    """Return `segments` (ascending) in groups of at least one. All of them must end below `first_uncleanable_offset`."""
+    """Return `segments` (ascending) in groups of at least one segment. All segments must end below `first_uncleanable_offset`."""
     groups: list[list[LogSegment]] = []
     size = index_size = time_index_size = 0
     for i, segment in enumerate(segments):

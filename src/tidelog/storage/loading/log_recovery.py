@@ -161,8 +161,8 @@ class LogRecovery:
         log = self._log
         self.has_changed_files = True
         state = log.new_producer_state()
-        # The segments before a broken one get snapshots, as if the log ended there: as in Kafka, which finds the broken one
-        # while it opens them in turn.
+        # The segments before a broken one get snapshots, as if the log ended there. So do Kafka's, because Kafka finds the
+        # broken one while it opens the segments one by one.
         before = LogSegments(log.segments.values(0, segment.base_offset)) if segment.base_offset in self._broken else None
         log.rebuild_producer_state(state, log.log_start_offset, segment.base_offset, segments=before)
         epochs = None if log.config.magic < 2 else log.leader_epochs
@@ -245,7 +245,7 @@ def _has_unfinished_index(segment: LogSegment) -> bool:
                     logger.warning("%s: is not complete, it is built from the log", index.path)
                     return True
         except SegmentChangedError:
-            continue  # There is none.
+            continue  # The index does not exist.
     return False
 
 

@@ -274,7 +274,7 @@ def _is_there(place: _Place, goal: Goal, end_position: int) -> bool:
 
 
 def _walk_piece(file: _File, place: _Place, goal: Goal, end_position: int, until: float) -> list[tuple[_Place, int]]:
-    """Walk until a time; return the arguments for `hand_over`. Raises OSError."""
+    """Walk until the time `until`; return the arguments for `hand_over`. Raises OSError."""
     found: list[tuple[_Place, int]] = []
     is_slow = False
     while not _is_there(place, goal, end_position):
