@@ -58,7 +58,7 @@ class BatchTable:
         return len(self.positions)
 
     def at(self, position: int) -> int | None:
-        """Return the batch that starts at a byte position, None without one."""
+        """Return the number of the batch that starts at a byte position, None without one."""
         batch = bisect_left(self.positions, position)
         return batch if batch < len(self.positions) and self.positions[batch] == position else None
 

@@ -25,7 +25,7 @@ class Finding(NamedTuple):
     entry: int | None = None
     """The number of the index entry, or of the entry before which one is missing."""
     position: int | None = None
-    """Byte in the file."""
+    """The position in the file, in bytes."""
     found: str | None = None
     expected: str | None = None
     kind: FindingKind = "fault"
@@ -123,7 +123,7 @@ def show_time_entry(timestamp: int, offset: int) -> str:
 
 
 def shortened(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings about one file with those beyond `MOST_PER_FILE` counted only."""
+    """Return the first `MOST_PER_FILE` findings about one file, and one finding that counts the others."""
     found = list(findings)
     if len(found) <= MOST_PER_FILE:
         return found

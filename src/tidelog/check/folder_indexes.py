@@ -54,7 +54,7 @@ class VerifyOptions(NamedTuple):
     """Options for verifying a folder."""
 
     interval_bytes: int | None = None
-    """None: inferred from the indexes."""
+    """The index.interval.bytes; None to infer it from the indexes."""
     time_map_dir: Path | None = None
     """A folder with further time maps, besides those next to the segments."""
     threads: int = 1
@@ -68,7 +68,7 @@ class RebuildOptions(NamedTuple):
     out_dir: Path | None = None
     """The target folder; None means in place."""
     interval_bytes: int | None = None
-    """None: the interval of the existing indexes."""
+    """The index.interval.bytes; None for that of the existing indexes."""
     time_maps: bool = True
     threads: int = 1
     progress: Progress | None = None
@@ -133,7 +133,9 @@ def _walk(opened: Iterable[_Partition], work: Callable[[Any], Any], threads: int
 
 
 def _result(partition: PartitionVerification, threads: int) -> VerifiedPartition:
-    """Check the segments whose indexes differ from Kafka 3.9.1's rules by the rules under which they were written."""
+    """Return a partition's result, after checking the indexes that differ from Kafka 3.9.1's rules by the rules under which
+    they were written.
+    """
     if partition.unclear:
         prepared = ordered_map(prepare_segment, partition.unclear, threads)
         surveyed = list(islice(prepared, SURVEYED_SEGMENTS))

@@ -31,7 +31,7 @@ class IndexContent(NamedTuple):
     data: bytes
     """The slots up to the last non-zero one."""
     padding_bytes: int
-    """The number of zero bytes in whole slots after them: preallocated space in a live index."""
+    """The number of zero bytes in whole slots after `data`: preallocated space in a live index."""
     ragged_bytes: int
     """The number of bytes after the last complete slot; 0 in a sound file."""
 
@@ -113,7 +113,7 @@ def put(path: Path, data: bytes | None, *, missing_only: bool = False) -> Iterat
 
 
 def put_time_map(path: Path, time_map: TimeMap | None) -> Iterator[RebuiltFile]:
-    """Do the same for a time map, which need not be synced."""
+    """Write or remove a time map like `put`, but without a sync, which it does not need."""
     if time_map is None:
         yield from put(path, None)
         return

@@ -31,13 +31,13 @@ from tidelog.check.time_index import TimeEntry
 
 UNBOUNDED = 2**62
 GAPS_A_VOTE = 20
-"""A likely number may have one vote less for each this many gaps, and still win."""
+"""A likely number wins even with one vote less per this many gaps."""
 MOST_GAPS = 20_000
 """The most gaps that are checked; more would add nothing."""
 
 
 class IntervalVotes:
-    """Collects gaps."""
+    """Collects the gaps between entries, and finds the interval that explains most of them."""
 
     def __init__(self) -> None:
         self._gaps: Counter[tuple[int, int]] = Counter()

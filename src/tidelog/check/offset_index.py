@@ -10,13 +10,13 @@ Each entry must point to the start of a batch. Its offset depends on the release
 | `FIRST` | the batch's first | Kafka up to 1.1 |
 | `KEPT` | that of the last record that compaction left in the batch, or in a later one appended with it | Kafka up to 3.9.0 |
 
-An entry of no form is wrong. An entry of the lower three forms may be correct, or damage that happens to look like it. The other
-entries decide that (`FormSurvey`), and the time index, which gets an entry at the same moment.
+An entry of no form is wrong. An entry of the last three forms may be correct, or damage that happens to look correct. The other
+entries (`FormSurvey`) and the time index, which gets an entry at the same moment, decide.
 
 The index is correct and complete if every entry is correct, none is missing, and none is superfluous. An entry is due at the
 first batch that starts more than index.interval.bytes after the previously indexed one, counted from the segment's start. A
-broker restart starts the count again: such a gap is correct if something else shows the restart (`index_rules`). If nothing
-decides, the gap is reported as a fault, with the doubt.
+broker restart starts the count again: such a gap is correct if something else shows the restart (`interval_votes`). Without
+evidence for or against a restart, the gap is reported as a fault, and the report says that it is uncertain.
 
 If several batches were appended at once (`Form.SET`), only the first of them can have an entry. The start of an append is known
 only directly after an entry, so a missing entry may go unnoticed there.
@@ -62,7 +62,7 @@ class OffsetEntry(NamedTuple):
     batch: int
     """The batch to which it points; -1 if it does not point to the start of a batch."""
     last_batch: int
-    """The last batch that was appended with it, as far as it is known."""
+    """The last batch that was appended together with `batch`, if known."""
 
 
 def read_entries(data: bytes, table: BatchTable, log: ReadOnlyFile) -> list[OffsetEntry]:
@@ -202,7 +202,7 @@ class CheckedOffsets(NamedTuple):
 
 
 def chain_of(entries: Sequence[OffsetEntry], forms: frozenset[Form]) -> list[OffsetEntry]:
-    """Return the entries that are correct by those rules and in order."""
+    """Return the entries whose form is in `forms` and whose offsets are in order."""
     true = [entry for entry in entries if entry.form in forms]
     chosen = [true[place] for place in longest_ascending([entry.batch for entry in true])]
     following = [*chosen[1:], None]
@@ -212,7 +212,7 @@ def chain_of(entries: Sequence[OffsetEntry], forms: frozenset[Form]) -> list[Off
 def add_gaps(
     votes: IntervalVotes, table: BatchTable, chain: Sequence[OffsetEntry], *, has_sets: bool, is_cut: bool = False
 ) -> None:
-    """Let the gaps between entries vote for the interval. The gap after the last entry does not count if the log `is_cut`."""
+    """Add the gaps between entries as votes for the interval. The gap after the last entry does not count if the log `is_cut`."""
     if not len(table):
         return
     positions = table.positions
@@ -255,7 +255,7 @@ class _Check:
         self._starts = starts
         self._started_at: list[int] = []
         self._doubtful: set[int] = set()
-        """Batches without an entry, which may be correct."""
+        """Batches whose missing entry may be correct."""
 
     def run(self) -> CheckedOffsets:
         table = self._table
@@ -278,8 +278,8 @@ class _Check:
     def _missing(self, origin: int, last_batch: int, batch: int, *, has_wrong: bool) -> list[int] | None:
         """Return the batches between `origin` and `batch` that should have an entry; None if `batch` itself should not have one.
 
-        `batch` may be the number after the last one, which needs none. `has_wrong`: wrong entries in between are a better
-        explanation than a restart.
+        `batch` may be the number after the last one, which needs none. `has_wrong`: whether wrong entries lie in between; they
+        explain the gap better than a restart.
         """
         table, interval = self._table, self._rules.interval_bytes
         due = table.beyond(origin + interval)

@@ -3,7 +3,7 @@
 | file | is right if |
 |---|---|
 | leader-epoch-checkpoint | the batches' epochs only grow, and each batch has the epoch that the file gives for its offset |
-| `.snapshot` | it is complete, no producer in it is ahead of it, and none is missing: Kafka takes one at each roll |
+| `.snapshot` | it is complete, no producer in it has a later offset, and no snapshot is missing: Kafka takes one at each roll |
 | checkpoints | the cleaner offset lies in the log; after a clean shutdown the recovery point is the log's end |
 | gaps inside segments | only in a log that was, or may be, compacted |
 """
@@ -18,7 +18,7 @@ from tidelog.records.batch import BatchHeader
 
 
 class BatchFacts(NamedTuple):
-    """Further results of a walk over a log's headers, besides those for comparing indexes."""
+    """Epochs and gaps found by a walk over a log's headers."""
 
     epochs: list[tuple[int, int, int]]
     """Runs of batches with the same epoch: (epoch, first offset, base offset of the last batch). Batches without an epoch (v0,

@@ -1,15 +1,13 @@
 """Verifies or rebuilds partitions: selects them, infers index.interval.bytes, and handles what spans segments.
 
-The interval is inferred from the start of a few segments, whose first index entries bound it (`index_rules`).
+The interval is inferred from the start of a few segments, whose first index entries bound it (`interval_votes`).
 
-Callers that run the segments' tasks, on threads (`folder_indexes`) or on Spark's workers (`spark.jobs`), make one
-`PartitionVerification` or `PartitionRebuild` of each partition and
+Callers run the segments' tasks on threads (`folder_indexes`) or on Spark's workers (`spark.jobs`). For each partition they make
+one `PartitionVerification` or `PartitionRebuild`, and
 
-1. hand its `tasks` to `examine_segment` or `rebuild_segment` in any order, and the outcomes to `take` in the order of the tasks:
-   that follows the transactions from segment to segment;
-2. verify: have those of `unclear`, if there are any, checked by the rules that `make_survey` finds, and give the outcomes to
-   `take_checked`;
-3. ask for the `result`.
+1. pass its `tasks` to `examine_segment` or `rebuild_segment` in any order, and the outcomes to `take` in the order of the tasks,
+because transactions continue from segment to segment; 2. when verifying: check the segments in `unclear` by the rules that
+`make_survey` finds, and pass the outcomes to `take_checked`; 3. call `result`.
 """
 
 from __future__ import annotations
@@ -69,7 +67,7 @@ class PartitionToVerify(NamedTuple):
 
 
 def select_partitions(log_dir: LogDir, topic: str | None = None, partitions: Sequence[int] = ()) -> list[tuple[str, int]]:
-    """Return the selected partitions of a folder: all, all of a topic, or the named ones of a topic.
+    """Return the selected partitions of a folder: all partitions, those of one topic, or the given partitions of one topic.
 
     Raises UnknownTopicOrPartitionError, and InvalidArgumentError for partitions without a topic.
     """
@@ -139,7 +137,7 @@ class CheckedPartition:
     partition: int
     directory: Path
     interval_bytes: int
-    """index.interval.bytes."""
+    """The index.interval.bytes of the partition's indexes."""
     segments: int = 0
     size_bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
@@ -203,7 +201,7 @@ class PartitionVerification:
         self._examined: list[Segment] = []
         self._state: ProducerState | None = None
         self._clear_offset_entries = self._clear_time_entries = 0
-        """Counts for the matching segments that are not kept."""
+        """The numbers of entries in matching segments that are not in `usual`."""
         self._lost_records: bool | None = None
         self._forms: Counter[tuple[str, Form | TimeForm]] = Counter()
         self._facts: list[BatchFacts | None] = []
@@ -363,7 +361,7 @@ class RebuildRules(NamedTuple):
     out_dir: Path | None = None
     """The target folder; None means in place."""
     interval_bytes: int | None = None
-    """None: the interval of the existing indexes."""
+    """The index.interval.bytes; None for that of the existing indexes."""
     time_maps: bool = True
     missing_only: bool = False
     """Leave existing files unchanged."""

@@ -8,7 +8,7 @@
 | ends with the largest timestamp (time index) | required | not required |
 | has entries for batches appended during the check | a fault | correct, and skipped |
 
-Entries for the part of the log after a damaged batch cannot be verified. They are skipped in both cases.
+Entries for the part of the log after a damaged batch cannot be verified. They are skipped for finished and last segments.
 
 `prepare` reads, `survey` finds the rules by which a partition was indexed, `check` compares.
 """
@@ -79,7 +79,9 @@ def prepare(segment: Segment, size_bytes: int, *, is_live: bool) -> Prepared:
 
 
 def _with_zero_entry(times: IndexContent, table: BatchTable) -> IndexContent:
-    """Timestamp 0 at the base offset is an entry of zeros, which looks like padding."""
+    """Return the content, counting a valid entry of zeros (timestamp 0 at the base offset) as an entry, although it looks
+    like padding.
+    """
     is_first = bool(table.timestamps) and (table.timestamps[0], table.last_offsets[table.risen_at[0]]) == (0, 0)
     if times.data or not times.padding_bytes or not is_first:
         return times
@@ -162,7 +164,7 @@ def _timestamps(one: Prepared) -> frozenset[int]:
 
 
 def _trusted(one: Prepared, forms: frozenset[Form]) -> list[OffsetEntry]:
-    """Return the entries, with those marked as wrong that contradict the rules or the time index."""
+    """Return the entries; those that contradict the rules or the time index are marked as wrong."""
     times = _timestamps(one)
     return [
         entry._replace(form=None)

@@ -220,7 +220,7 @@ class CheckedSegment(NamedTuple):
 
     findings: Sequence[Finding]
     interval_bytes: int | None
-    """With which the segment was indexed; None if the segment was removed."""
+    """The interval with which the segment was indexed; None if the segment was removed."""
     forms: Counter[tuple[str, Form | TimeForm]]
     """The number of correct entries, by the file's suffix and the entry's form."""
 

@@ -6,17 +6,17 @@ An entry's timestamp must have been the largest so far at some batch. Its offset
 | form | the offset is | written by |
 |---|---|---|
 | `LAST` | the last of the batch that first reached the timestamp | Kafka 3.9.1, Tidelog; older releases for many batches |
-| `RECORD` | that of the record that first reached it | older releases, for batches that they did not change |
-| `TEXT` | one above the log's last at that moment | no release, but the text of KIP-33 says so |
-| `FILE_TIME` | the first one or the next, the timestamp the file's | no release: the same text, for segments without timestamps |
+| `RECORD` | the offset of the record that first reached it | older releases, for batches that they did not change |
+| `TEXT` | one above the last offset in the log at that moment | no release, but the text of KIP-33 says so |
+| `FILE_TIME` | the segment's first, or the next segment's base | no release, but the same text; the timestamp is the file's |
 | `UNSTORED` | a v0 message's; the timestamp is its append time | Kafka, for v0 topics with LogAppendTime: v0 cannot store it |
 
-An entry of no form is wrong.
+An entry of no form is wrong. `FILE_TIME` is for segments without timestamps: its timestamp is the file's modification time.
 
 The index is correct and complete (spec §2.5, §4.2) if every entry is correct, the entries ascend, and none is missing. It gets an
 entry with each offset index entry if the largest timestamp has risen since the last one. It gets one more at the roll and at the
 close, so that a finished segment's last entry is its largest timestamp. A correct entry that neither of these explains was
-written by a close after which the log continued: it is evidence of a restart (`index_rules`).
+written by a close after which the log continued: it is evidence of a restart (`interval_votes`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class TimeEntry(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """The inputs of an older broker's rule."""
+    """A batch's format, codec and timestamp type, which decide how an older broker indexed it."""
 
     magic: int
     codec: int
@@ -124,7 +124,7 @@ class TimeEntryReader:
         return None if found is None else found[0]
 
     def kind(self, batch: int) -> _Kind:
-        """Return the inputs of the older broker's rule."""
+        """Return what decides how an older broker indexed a batch."""
         header = self._header(batch)
         return _Kind(header.magic, header.attributes & 7, header.timestamp_type)
 

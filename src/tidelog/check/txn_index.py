@@ -158,7 +158,7 @@ class ProducerBatch(NamedTuple):
 
 
 def transaction_batches(file: ReadOnlyFile, scanned: ScannedLog) -> list[ProducerBatch]:
-    """Return the segment's batches that determine the aborted transactions, in order; few of them are large.
+    """Return the segment's batches that determine the aborted transactions, in order. Few of these batches are large.
 
     A producer's batches outside of transactions are irrelevant here: they open and end none.
     """

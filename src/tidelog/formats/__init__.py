@@ -1,4 +1,4 @@
 """The formats of a log's files, and reading of files that another process may be changing.
 
-This room lists no folders. `reader` does, and `storage` for the folder that it owns.
+This package lists no folders: `reader` lists any folder, `storage` the folder that it owns.
 """

@@ -20,13 +20,13 @@ from tidelog.records.kernel import crc32c
 
 
 class Readable(Protocol):
-    """An open ``.log``, in any folder or in our own."""
+    """An open ``.log``, in any folder or in the folder of this process."""
 
     @property
     def path(self) -> Path: ...
 
     def read(self, position: int, length: int) -> bytes:
-        """Return up to `length` bytes from `position`, fewer only where the file ends."""
+        """Return up to `length` bytes from `position`, fewer only at the end of the file."""
 
 
 FIRST_READ_BYTES = 8 * 1024
@@ -99,7 +99,7 @@ def walk(
 
 
 def iter_times(file: Readable, position: int, end_position: int, min_offset: int) -> Iterator[tuple[int, int, int]]:
-    """For each batch in [position, end_position), yield its end, the next offset, and its largest timestamp (ms, -1 for none).
+    """Yield, for each batch in [position, end_position), its end, the next offset, and its largest timestamp (ms, -1 for none).
 
     For callers that need nothing else of many batches: checksums are not verified, and of large batches only these fields are
     read. Raises CorruptBatchError, also if no batch ends at `end_position`, and SegmentChangedError.

@@ -1,4 +1,4 @@
-"""A file's stamp changes whenever its content does, and is known without reading the file.
+"""A file's stamp: it changes whenever the content changes, and is found without reading the file.
 
 | part | it changes when |
 |---|---|

@@ -42,7 +42,7 @@ class FileIdentity(NamedTuple):
 
 
 class Notices:
-    """Logs what was tolerated, once per file and text."""
+    """Logs tolerated faults, each once per file and text."""
 
     def __init__(self) -> None:
         self._noted: set[tuple[Path, str]] = set()
@@ -76,7 +76,9 @@ def read_whole(path: Path) -> bytes:
 
 
 class ReadOnlyFile:
-    """One file, opened at its first read. `identity` is that of an earlier look; None pins the first one opened."""
+    """One file, opened at its first read. `identity` is the file's earlier identity; None accepts the file that is opened
+    first, and then only that file.
+    """
 
     def __init__(self, path: Path, identity: FileIdentity | None = None, fallbacks: Sequence[Path] | None = None) -> None:
         self.path = path
@@ -147,7 +149,7 @@ class ReadOnlyFile:
         return os.fstat(self._fd).st_mtime_ns // 1_000_000
 
     def read(self, position: int, length: int) -> bytes:
-        """Return up to `length` bytes from `position`; fewer only where the file ends."""
+        """Return up to `length` bytes from `position`; fewer only at the end of the file."""
         self.open()
         try:
             data = pread(self._fd, length, position)

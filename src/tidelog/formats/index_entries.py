@@ -1,10 +1,10 @@
 """Fixed-size entries in a file or in memory: the common part of the offset index and the time index (spec §2).
 
-An index has no header, count or checksum: the number of entries follows from the length. A live index is preallocated: its
-length is its capacity, and zeros follow the entries. When Kafka truncates, it only moves a counter back, so stale entries may
-stand between the last real one and the zeros. Therefore
+An index has no header, count or checksum: the number of entries follows from the length. A live index is preallocated: its length
+is its capacity, and zeros follow the entries. When Kafka truncates, it only moves a counter back, so stale entries may lie
+between the last valid entry and the zeros. Therefore
 
-* in a file, the zero tail is found by bisection (a few reads of one entry) and cut off;
+* in a file, the zero tail is found by bisection (a few reads of one entry) and left out;
 * the content of an entry is a hint, which the segment checks against the batch it points to.
 
 In memory (`create`, `from_bytes`) the same class enforces the append rules of a segment that is being written.
@@ -30,7 +30,7 @@ class IndexEntries:
     twin: Any = None
     """A copy in memory, kept by callers that read the file repeatedly."""
     look_ups = 0
-    """How often the caller has read them."""
+    """How many times `index_cache` has looked something up in the file."""
 
     def __init__(self, base_offset: int, *, file: ReadOnlyFile | None, data: bytearray, max_index_bytes: int) -> None:
         self.base_offset = base_offset
@@ -48,7 +48,7 @@ class IndexEntries:
     def open(cls, path: Path | ReadOnlyFile, base_offset: int) -> Self:
         """Open an index file for look-ups. Nothing but a few entries is read, now or later.
 
-        Raises SegmentChangedError where there is no such file.
+        Raises SegmentChangedError if there is no such file.
         """
         return cls(
             base_offset, file=path if isinstance(path, ReadOnlyFile) else ReadOnlyFile(path), data=bytearray(), max_index_bytes=0
@@ -63,7 +63,9 @@ class IndexEntries:
 
     @classmethod
     def from_bytes(cls, base_offset: int, data: bytes | bytearray) -> Self:
-        """Take the bytes of an index that was closed cleanly: every slot is an entry, and the index is full (spec §2.2)."""
+        """Return an index in memory with the bytes of one that was closed cleanly: every slot is an entry, and the index
+        is full (spec §2.2).
+        """
         return cls(base_offset, file=None, data=bytearray(data), max_index_bytes=len(data))
 
     @property
@@ -96,7 +98,7 @@ class IndexEntries:
             self._file.close()
 
     def resize(self, new_size_bytes: int) -> bool:
-        """Change what the index can hold (in memory); False if that is what it holds already."""
+        """Change the capacity of an index in memory; return False if it is unchanged."""
         new_max = new_size_bytes // self.entry_bytes
         if new_max == self.max_entries:
             return False
@@ -114,7 +116,7 @@ class IndexEntries:
         self.keep(0)
 
     def relative_offset(self, offset: int) -> int:
-        """Return `offset` relative to the base. Raises OffsetOverflowError where an int32 cannot hold it."""
+        """Return `offset` relative to the base. Raises OffsetOverflowError if an int32 cannot hold it."""
         relative = offset - self.base_offset
         if not 0 <= relative <= MAX_RELATIVE_OFFSET:
             raise OffsetOverflowError(
@@ -135,7 +137,7 @@ class IndexEntries:
         self.length_bytes += len(raw)
 
     def keep(self, entries: int) -> None:
-        """Keep the first `count` entries (in memory), remove the others."""
+        """Keep the first `entries` entries of an index in memory, and remove the others."""
         if self._file is not None:
             raise InvalidArgumentError("an index opened for reading cannot be truncated", path=self.path)
         del self._data[entries * self.entry_bytes :]
@@ -168,7 +170,8 @@ class IndexEntries:
     def _count_entries(self) -> int:
         """Return the number of slots before the zero tail: the last slot first, then by bisection.
 
-        A true zero in slot 0 (timestamp 0 at the base) counts when an entry follows: slot 0 is probed only if slot 1 is zero.
+        A valid entry of zeros in slot 0 (timestamp 0 at the base) counts if another entry follows: slot 0 is probed only if slot
+        1 is zero.
         """
         slots = self.length_bytes // self.entry_bytes
         zero = bytes(self.entry_bytes)

@@ -1,4 +1,4 @@
-"""Tidelog's own small files, for what Kafka has none: one JSON object with a version, replaced as a whole.
+"""Tidelog's own small files, for facts that Kafka does not store: one JSON object with a version, replaced as a whole.
 
 ::
 
@@ -54,7 +54,7 @@ def write_json(path: Path, version: int, content: Mapping[str, Any], *, indent: 
 
 
 def write_new_json(path: Path, version: int, content: Mapping[str, Any], *, indent: int | None = 2) -> bool:
-    """Create a file atomically; return False if it exists already, and leave it as it is.
+    """Create a file atomically; return False if it exists already, and leave it unchanged.
 
     Of several concurrent writers exactly one gets True. Raises StorageError.
     """

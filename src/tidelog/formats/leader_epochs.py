@@ -101,12 +101,12 @@ class LeaderEpochs:
         return self.entries[above - 1].epoch if above else None
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Drop the epochs that start at or after `end_offset`; a negative one changes nothing."""
+        """Drop the epochs that start at or after `end_offset`; a negative offset changes nothing."""
         if end_offset >= 0:
             self.entries = [entry for entry in self.entries if entry.start_offset < end_offset]
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Drop what ends at or before `start_offset`; the epoch that covers it then starts there."""
+        """Drop the epochs that end at or before `start_offset`; the epoch that covers it then starts there."""
         below = [entry for entry in self.entries if entry.start_offset <= start_offset]
         if start_offset >= 0 and below:
             self.entries = [EpochEntry(below[-1].epoch, start_offset), *self.entries[len(below) :]]

@@ -3,7 +3,7 @@
 ======================================  ==============================================================
 ``<topic>-<partition>/``                one partition; the partition is after the last ``-``
 ``%020d.log .index .timeindex``         a segment, named by its base offset
-``%020d.txnindex``                      aborted transactions of a segment; only where there are any
+``%020d.txnindex``                      aborted transactions of a segment, if there are any
 ``%020d.snapshot``                      producer state; the name is the next offset to be applied
 ``%020d.timemap``                       Tidelog's own: times of a segment, block by block; Kafka leaves it alone
 ``….deleted``                           waits for its removal (renamed at once, removed a minute later)
@@ -61,7 +61,7 @@ def file_name(offset: int, suffix: str) -> str:
 def offset_from_file_name(name: str) -> int:
     """Return the offset that a file name starts with, the text before its first dot.
 
-    Raises InvalidArgumentError where that is not an int64.
+    Raises InvalidArgumentError if that is not an int64.
     """
     text = name.split(".", 1)[0]
     if not _OFFSET.fullmatch(text) or not -MAX_OFFSET - 1 <= int(text) <= MAX_OFFSET:
@@ -83,9 +83,10 @@ def base_offset_of_log(path: Path, ending: str = LOG_SUFFIX) -> int:
 
 
 def is_log_file(name: str) -> bool:
-    """Say whether a file is one of a log's segments by its name, which is digits: `server.log` and `controller.log` are none.
+    """Return whether a file's name is that of a log's segment, which consists of digits. `server.log` and `controller.log` are
+    not segments.
 
-    Names with another number of digits count: they are damaged (`base_offset_of_log`), and to be reported as such.
+    Names with another number of digits also count: they are damaged, and `base_offset_of_log` reports them.
     """
     return _LOG_FILE.fullmatch(name) is not None
 
@@ -99,7 +100,7 @@ def is_suffixed_dir(name: str) -> bool:
 def parse_topic_partition_name(name: str | None) -> TopicPartition:
     """Read topic and partition from a partition folder's name.
 
-    The part after the last dot of a ``-delete``, ``-stray`` or ``-future`` folder is taken off first. Raises
+    The part after the last dot of a ``-delete``, ``-stray`` or ``-future`` folder is removed first. Raises
     InvalidArgumentError for an empty name, one without ``-``, an empty topic, or a partition that is no number.
     """
     if not name or "-" not in name:
@@ -124,7 +125,7 @@ def log_dir_name(topic: str, partition: int) -> str:
 def log_delete_dir_name(topic: str, partition: int, *, mark: str = "") -> str:
     """Return a new name for a folder that is to be deleted, at most 255 characters (the topic is shortened).
 
-    `mark` is the beginning of its id of 32 hexadecimal digits.
+    The name ends with an id of 32 hexadecimal digits; `mark` is the beginning of that id.
     """
     return _capped_dir_name(topic, partition, DELETE_DIR_SUFFIX, mark)
 

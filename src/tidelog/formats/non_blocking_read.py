@@ -40,7 +40,7 @@ class NotCachedError(Exception):
         self.close()
 
     def prefetch(self) -> None:
-        """Read the bytes into the page cache for the next read. For another thread, once."""
+        """Read the bytes into the page cache for the next read. Call it once, on another thread."""
         position, end = self.position, self.position + max(self.length, READAHEAD_BYTES)
         try:
             # One buffer for all reads: allocating and freeing memory for each would delay other threads.

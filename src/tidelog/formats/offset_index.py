@@ -5,9 +5,9 @@
  4     int32   position in the ``.log`` of a batch
 =====  ======  =======================================================
 
-Entries are sparse (one per ``index.interval.bytes``) and strictly increasing. The offset is the last one of the batch at
-the position; Kafka ≤ 1.1 wrote the first, and a follower of Kafka ≤ 3.9.0 wrote one entry for several batches appended
-at once, the offset of the last and the position of the first. In every case all batches before the position are below it.
+Entries are sparse (one per ``index.interval.bytes``) and strictly increasing. The offset is the last one of the batch at the
+position; Kafka ≤ 1.1 wrote the first, and a follower of Kafka ≤ 3.9.0 wrote one entry for several batches appended at once, the
+offset of the last and the position of the first. In every case all batches before the position end below the entry's offset.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ class OffsetIndex(IndexEntries):
         return bisect_left(range(self.entries), position, key=self._position)
 
     def append(self, offset: int, position: int) -> None:
-        """Add an entry. Raises IndexFullError, InvalidOffsetError if not above the last one, OffsetOverflowError."""
+        """Add an entry. Raises IndexFullError, InvalidOffsetError if `offset` is not above the last entry's,
+        OffsetOverflowError.
+        """
         if self.entries >= self.max_entries:
             raise IndexFullError(f"an offset index of {self.max_entries} entries is full", path=self.path)
         self._require_memory()
@@ -94,7 +96,7 @@ class OffsetIndex(IndexEntries):
     def sanity_check(self) -> None:
         """Raise CorruptIndexError if the last offset is below the base or the length is broken (spec §2.7).
 
-        Also, unlike Kafka, if the last entry is below the first.
+        Unlike Kafka, also raise it if the last entry is below the first.
         """
         if self.entries:
             first, last = self.entry(0).offset, self.last_offset

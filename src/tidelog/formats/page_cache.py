@@ -22,7 +22,7 @@ class _CacheStat(ctypes.Structure):
 
 
 class _Asker(threading.local):
-    """The arguments, one set per thread."""
+    """The system call's arguments, one set per thread."""
 
     def __init__(self) -> None:
         self.call = ctypes.CDLL(None).syscall if sys.platform.startswith("linux") else None

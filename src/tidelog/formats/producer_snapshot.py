@@ -75,7 +75,7 @@ def build_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def join_snapshot(packed: Sequence[bytes]) -> bytes:
-    """The same, for entries that `pack_entry` has encoded."""
+    """Return the bytes of a snapshot from entries that `pack_entry` has encoded."""
     body = struct.pack(">i", len(packed)) + b"".join(packed)
     return struct.pack(">hI", VERSION, crc32c(body)) + body
 

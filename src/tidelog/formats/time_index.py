@@ -5,10 +5,10 @@
  8     int32   offset of the batch that first reached T, relative to the segment's base
 =====  ======  ==========================================================================
 
-T grows strictly, the offset never falls. An entry (T, o) says: no batch up to and including the one that holds o has a
-record later than T. So a search for a timestamp may start at the last entry whose T is at most the one sought. The last
-entry, written at the roll or the close, is the largest timestamp of the whole segment. o is the batch's last offset;
-for uncompressed v0 and v1 messages, older releases wrote the message's own offset (§16 has the table).
+T increases strictly, the offset never decreases. An entry (T, o) says that no batch up to and including the one with o has a
+record later than T. So a search for a timestamp may start at the last entry whose T is at most that timestamp. The last entry,
+written at the roll or the close, is the largest timestamp of the whole segment. o is the batch's last offset; for uncompressed v0
+and v1 messages, older releases wrote the message's own offset (§16 has the table).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class TimeIndex(IndexEntries):
         return bisect_right(range(self.entries), timestamp, key=self._timestamp) - 1
 
     def maybe_append(self, timestamp: int, offset: int, skip_full_check: bool = False) -> None:
-        """Add an entry if `timestamp` is above the last one's; the same entry again is no error.
+        """Add an entry if `timestamp` is above the last one's; repeating the last entry is not an error.
 
         Raises IndexFullError (except for the entry of a roll or a close, `skip_full_check`), InvalidOffsetError for an offset
         below the last one, InvalidArgumentError for a timestamp below the last one, OffsetOverflowError.
@@ -130,7 +130,9 @@ class TimeIndex(IndexEntries):
         return relative
 
     def sanity_check(self) -> None:
-        """Raise CorruptIndexError if the ends are out of order, the last offset is below the base or the length is broken."""
+        """Raise CorruptIndexError if the last entry is below the first, the last offset is below the base or the length
+        is broken.
+        """
         if self.entries:
             first, last = self.entry(0), self.last_entry
             if last.timestamp < first.timestamp:

@@ -19,17 +19,17 @@ All numbers are big-endian. First a header::
     48      uint32  CRC field of the last batch
     52      int32   number of blocks, at least 1
     56      int32   number of holes in all of them
-    60      uint64  inode of the log when it was read; with the next three its stamp, see `file_stamp`
+    60      uint64  inode of the log when it was read; this and the next three are its stamp (`file_stamp`)
     68      int64   its size
     76      int64   its modification time, ns
-    84      int64   its change time, ns. All four are 0 where the log was still being written to
+    84      int64   its change time, ns. All four are 0 if the log was still being written to
 
 then columns, each with one number per block::
 
     int64   position of the block in the log; the first is 0
-    int64   first offset in the block (inside a compressed v0 or v1 message, where such a one comes first)
-    int64   smallest timestamp of the block's records, ms; 2^63-1 where none has one
-    int64   largest timestamp; -2^63 where none has one
+    int64   first offset in the block (read from inside the message if the first batch is a compressed v0 or v1 message)
+    int64   smallest timestamp of the block's records, ms; 2^63-1 if none has one
+    int64   largest timestamp; -2^63 if none has one
     int32   distance from the position to the block's last batch
     uint32  digest of the block's batches: CRC-32C over each one's base offset, size and CRC field
     int32   records, those of control batches excluded
@@ -41,8 +41,8 @@ then two columns with one number per hole, ordered by block and ascending::
     int64   the last timestamp before the hole
     int64   the first one after it
 
-and a uint32 at the end, CRC-32C over everything before it. Version 1 had no stamp, and the CRC field of a block's first batch in
-the digest's place: they do not show whether the log has changed since, so such maps are not used.
+and a uint32 at the end, CRC-32C over everything before it. Version 1 had no stamp, and had the CRC field of a block's first batch
+instead of the digest. Such maps do not show whether the log has changed since, so they are not used.
 
 Invariants: timestamps are those that a consumer sees (the append time in LogAppendTime batches); control batches do
 not count; a block has no record outside its bounds, and none in its holes. This module is pure: values and bytes, no files.
@@ -67,7 +67,7 @@ BLOCK_BYTES = 64 * 1024
 """The minimum size of a block, which makes a map without holes smaller than a thousandth of its segment."""
 
 MAX_HOLES = 32
-"""The maximum number of holes of a block, 16 bytes each. Most blocks have none, or as many as late records."""
+"""The maximum number of holes of a block, 16 bytes each. Most blocks have no holes, or one for each late record."""
 
 HEADER = Struct(">8siiqqqqIiiQqqq")
 _BEGINNING = Struct(">8si")

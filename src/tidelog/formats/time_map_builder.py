@@ -74,7 +74,7 @@ class TimeMapBuilder:
     def add(self, data: memoryview, path: PathLike = None) -> None:
         """Take the complete and verified batches in `data`, which are at `position` in the log.
 
-        Raises CorruptBatchError for offsets that go back, InvalidRecordError, DecompressionError.
+        Raises CorruptBatchError for offsets that decrease, InvalidRecordError, DecompressionError.
         """
         start, index = self.position, 0
         while index < len(data):
@@ -92,7 +92,7 @@ class TimeMapBuilder:
                 index += header.size
 
     def _add_one(self, header: BatchHeader, data: memoryview, index: int, path: PathLike) -> None:
-        """Take a batch that the kernel does not: compressed, or of an old format, or damaged."""
+        """Take a batch that the kernel does not handle: a compressed or damaged batch, or one of an old format."""
         state, rows = self._state, self._rows
         if state[_BLOCK] >= 0 and state[_POSITION] - state[_BLOCK] >= self._block_bytes:
             self._finish_block()

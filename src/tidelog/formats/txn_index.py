@@ -125,7 +125,7 @@ class TxnIndex:
         self.aborted = []
 
     def sanity_check(self) -> None:
-        """Raise CorruptIndexError if a marker lies below the segment's base (spec §2.7)."""
+        """Raise CorruptIndexError if a marker is below the segment's base (spec §2.7)."""
         for txn in self.aborted:
             if txn.last_offset < self.base_offset:
                 raise CorruptIndexError(

@@ -1,8 +1,9 @@
 """A second walk through the batch headers of a segment, on another thread, starting in the middle.
 
-Only the offset index says where a batch in the middle begins, and it may be wrong. So the second walk's result counts only if
-the first walk arrives exactly at its start, and with no later offset. Then it is what the first walk would have found. The first
-walk does not wait: it takes what is done, and continues after it. Both use the walk kernel, which runs without the GIL.
+Only the offset index says where a batch in the middle begins, and it may be wrong. So the second walk's result counts only if the
+first walk arrives exactly at its start, and with no later offset. Then it is what the first walk would have found. The first walk
+does not wait: it takes the finished part of the second walk's result, and continues after it. Both use the walk kernel, which
+runs without the GIL.
 """
 
 from __future__ import annotations
@@ -37,13 +38,14 @@ class WalkAhead:
         threading.Thread(target=self._run, name="walk-ahead", daemon=True).start()
 
     def stop(self) -> None:
-        """Make it end soon. Idempotent."""
+        """Make the walk end soon. Idempotent."""
         self._is_stopped = True
 
     def take(self, position: int, next_offset: int, latest: int) -> tuple[array[int], array[int], int] | None:
-        """End it and return its batches' ends, the largest timestamp up to each, and the offset after them.
+        """End the walk; return its batches' ends, the largest timestamp up to each, and the offset after the last batch.
 
-        None if it does not continue the first walk, which is at `position`, `next_offset`, and largest timestamp `latest` (ms).
+        None if it does not continue the first walk, which has reached `position`, `next_offset`, and the largest timestamp
+        `latest` (ms).
         """
         self.stop()
         found = list(self._found)

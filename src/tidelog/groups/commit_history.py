@@ -1,7 +1,7 @@
 """The groups' commits that are still in ``__consumer_offsets``; `lag` computes rates from them.
 
-The log is compacted, so it holds only past commits that the cleaner has not reached yet. The cleaner never touches the active
-segment, 100 MiB of commits by default.
+The log is compacted, so it contains past commits only if the cleaner has not reached them yet. The cleaner never touches the
+active segment, 100 MiB of commits by default.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ EMPTY = "Empty"
 STABLE = "Stable"
 UNKNOWN = "Unknown"
 DEAD = "Dead"
-"""The state of a group that does not exist, too."""
+"""The state of a deleted group, and the one reported for a group that does not exist."""
 
 
 class GroupListing(NamedTuple):
@@ -33,7 +33,7 @@ class GroupListing(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """A member and its assigned partitions, which are None if the assignment is not a consumer's."""
+    """A member and its assigned partitions, None if the assignment is not in the consumer protocol's format."""
 
     member_id: str
     group_instance_id: str | None
@@ -119,7 +119,7 @@ def _listing(name: str, one: StoredGroup) -> GroupListing:
 
 
 def state_of(stored: StoredGroup) -> str:
-    """Return Kafka's name of a group's state, as far as the log determines it."""
+    """Return Kafka's name of a group's state, derived from its records in the log."""
     if stored.modern is not None:
         return stored.modern.state or UNKNOWN
     return STABLE if stored.metadata is not None and stored.metadata.members else EMPTY

@@ -1,15 +1,15 @@
 """A group's committed offsets, and those pending in open transactions.
 
 A partition's committed offset is the last record for it in ``__consumer_offsets``. A transaction's offsets count once it commits,
-but keep their place in the log: an offset that the group committed after they were written is newer and wins.
+but count by their place in the log: an offset that the group committed after they were written is newer and wins.
 
 | an offset expires | if |
 |---|---|
 | at its own expiration time | it was committed with one (before Kafka 2.1) |
 | `offsets.retention.minutes` after the group became empty | the group has a protocol and no members |
 | ... after it was committed | no member ever joined, or the group is stable and no longer subscribes to the topic (KIP-211) |
-| with its topic | |
-| with its group | |
+| when its topic is deleted | |
+| when its group is deleted | |
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class CommittedOffset(NamedTuple):
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int = NO_EXPIRY
-    """Its own expiration time, -1 if the broker's retention applies."""
+    """The offset's own expiration time, -1 if the broker's retention applies."""
     record_offset: int = -1
-    """Its place in the log: the offset of its batch."""
+    """The place of the commit in the log: the offset of its batch."""
 
 
 class GroupOffsets:

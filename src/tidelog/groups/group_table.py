@@ -9,13 +9,13 @@ A partition's batches are applied in order, as Kafka 3.9.1's coordinator loads t
 | ... without a value | removes the committed offset; pending offsets stay and are committed with their transaction |
 | an offset in a transaction | is pending until its producer's transaction ends; the last one counts |
 | ... without a value | removes the pending offset; the committed one stays |
-| COMMIT | commits the pending offsets, except where a committed one is later in the log |
+| COMMIT | commits the pending offsets, unless a committed one is later in the log |
 | ABORT, or any other control record | drops the pending offsets |
 | a group | sets its generation and members; without a value, removes them but not its offsets |
 | groups of the newer protocols | are collected for folders (`modern_groups`); a coordinator of classic groups skips them |
 
 All records of a batch have the same place: `record_offset` is the offset of the batch's first record. Producer epochs are
-ignored. Kafka 4 differs in one line: a record without a value outside of transactions also drops earlier pending offsets. For a
+ignored. Kafka 4 differs in one rule: a record without a value outside of transactions also drops earlier pending offsets. For a
 log written by Tidelog's broker both rules give the same result, because it deletes such an offset in the transaction, too.
 """
 
@@ -41,7 +41,7 @@ from tidelog.wire.coordinator.versioned import decode_versioned, version_of
 
 _VERSION: Final = Struct(">h")
 _OFFSET_KEYS: Final = (_VERSION.pack(0), _VERSION.pack(OFFSET_KEY_VERSION))
-"""Both versions are alike."""
+"""The versions of an offset key, encoded. Both have the same fields."""
 _GROUP_KEY: Final = _VERSION.pack(GROUP_KEY_VERSION)
 
 _read_offset_key = decoder(OffsetCommitKey, OFFSET_KEY_VERSION, exact=False)
@@ -65,7 +65,7 @@ class StoredGroup:
     metadata: GroupMetadataValue | None = None
     offsets: GroupOffsets = field(default_factory=GroupOffsets)
     modern: ModernGroup | None = None
-    """The group, if it is of one of the newer protocols: then `metadata` is None."""
+    """The group, if it uses one of the newer protocols; `metadata` is then None."""
 
 
 class GroupTable:
@@ -130,7 +130,7 @@ class GroupTable:
                     observe(_OFFSET_KEYS[1] + identity, stored.value)
 
     def groups(self) -> dict[str, StoredGroup]:
-        """Return the groups by name, including those of which only offsets are known.
+        """Return the groups by name, including those for which only offsets are known.
 
         A group with only pending offsets is included. Raises ProtocolError for a key or a current value that is malformed or too
         new.
@@ -172,7 +172,7 @@ class GroupTable:
 
     @property
     def unread(self) -> Counter[str]:
-        """The unreadable records of groups of the newer protocols: a description, and their number."""
+        """The number of unreadable records of groups of the newer protocols, by description."""
         return self._modern.unread
 
 

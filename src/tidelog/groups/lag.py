@@ -6,7 +6,7 @@
 | lag in time | now minus the next record's timestamp; 0 without a next record | that record has no timestamp |
 | group's rate | offsets per second by which its commits advanced | fewer than two commits are known, or they are too close |
 | topic's rate | offsets per second appended since the first of those commits | the topic's records have no timestamps |
-| time to the end | lag / (group's rate - topic's rate); *never* unless the group is the faster one | one of the rates is |
+| time to the end | lag / (group's rate - topic's rate); *never* unless the group is the faster one | a rate is unknown |
 | time until retention | see `Retention` | |
 
 The **next record** is the first one at or after the committed offset that a consumer receives. Offsets removed by compaction,
@@ -30,7 +30,7 @@ from tidelog.records.markers import data_batches
 from tidelog.records.records import Bounds, iter_records
 
 MIN_SPAN_MS = 1_000
-"""A shorter time says nothing about a rate."""
+"""The shortest time span, in ms, from which a rate is computed."""
 
 
 class NextRecord(NamedTuple):
@@ -88,8 +88,8 @@ class GroupRate(NamedTuple):
 def group_rate(commits: Sequence[Commit], now_ms: int, window_ms: int) -> GroupRate | None:
     """Return a group's rate in a partition from its commits in the last `window_ms`, oldest first; None if they are too few.
 
-    Without a commit in the window the rate is 0. A commit that goes back, as after a reset, starts over. The time span ends at
-    the last commit, or now if the group has been silent for longer than usual.
+    Without a commit in the window the rate is 0. A commit of a lower offset, as after a reset, starts the count again. The time
+    span ends at the last commit, or now if the group has been silent for longer than usual.
     """
     if not commits:
         return GroupRate(0.0, now_ms - window_ms)
@@ -146,7 +146,7 @@ def time_to_end(lag: int, group_per_second: float | None, topic_per_second: floa
     if lag == 0:
         return TimeToEnd(CatchUp.AT_END, 0)
     if group_per_second == 0:
-        return TimeToEnd(CatchUp.NEVER)  # Whatever the topic does.
+        return TimeToEnd(CatchUp.NEVER)  # This does not depend on the topic's rate.
     if group_per_second is None or topic_per_second is None:
         return TimeToEnd(CatchUp.UNKNOWN)
     gained = group_per_second - topic_per_second
@@ -154,7 +154,7 @@ def time_to_end(lag: int, group_per_second: float | None, topic_per_second: floa
 
 
 class Precision(enum.Enum):
-    """The time at which retention deletes the first unread record, as far as it is known."""
+    """How precisely the time at which retention deletes the first unread record is known."""
 
     EXACT = "exact"
     EARLIEST = "at the earliest"
@@ -210,8 +210,8 @@ def retention_at_the_earliest(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLag:
-    """One group's state in one partition at `now_ms`. Units: offsets, epoch ms, offsets per second. The module says when a value
-    is None.
+    """One group's state in one partition at `now_ms`. Units: offsets, epoch ms, offsets per second. The module's docstring says
+    when a value is None.
     """
 
     topic: str
@@ -220,7 +220,7 @@ class PartitionLag:
     committed_offset: int | None
     """The committed offset. None if the group has none; auto.offset.reset then decides."""
     metadata: str = ""
-    """The metadata committed with it."""
+    """The metadata committed with the offset."""
     delivered: int = 0
     """For a share group, whose start offset counts as the committed one: records after it that need no further delivery."""
     log_start_offset: int
@@ -238,7 +238,7 @@ class PartitionLag:
 
     @property
     def position(self) -> int | None:
-        """Where the group continues."""
+        """The offset at which the group continues, None without a committed offset."""
         return None if self.committed_offset is None else max(self.committed_offset, self.log_start_offset)
 
     @property

@@ -34,7 +34,7 @@ STREAMS = "streams"
 _STABLE_MEMBER = 0
 
 _Kinds: TypeAlias = dict[int, tuple[str, type[Message], type[Message]]]
-"""By key version: the type of the group, and the messages of key and value."""
+"""By key version: the group's type, and the message types of key and value."""
 
 _GROUPS: _Kinds = {
     3: (CONSUMER, consumer_group.ConsumerGroupMetadataKey, consumer_group.ConsumerGroupMetadataValue),
@@ -64,7 +64,7 @@ _ASSIGNMENTS: _Kinds = {
 _READ = _GROUPS | _MEMBERS | _TARGETS | _ASSIGNMENTS
 
 PASSED_OVER = frozenset({4, 7, 9, 12, 13, 15, 16, 18, 20, 21, 22, 23})
-"""Versions of keys whose records are not needed for what is shown; see the modules of `wire.coordinator`."""
+"""Key versions of the records that are skipped, because nothing in them is shown; see the modules of `wire.coordinator`."""
 
 
 class TopicIdPartition(NamedTuple):
@@ -101,7 +101,7 @@ class ModernRecords:
         self._values: dict[int, dict[bytes, bytes]] = {number: {} for number in _READ}
         self._offsets: dict[tuple[str, bytes], int] = {}
         self.unread: Counter[str] = Counter()
-        """The unreadable records: a description, and their number."""
+        """The number of unreadable records, by description."""
 
     def read(self, version: int, identity: bytes, value: bytes | None, record_offset: int) -> None:
         """Add a record; `identity` is its key after the version."""

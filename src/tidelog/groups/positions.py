@@ -1,4 +1,4 @@
-"""Groups in which Tidelog's own writers keep positions. These are not offsets of the partitions that they are stored under.
+"""Groups in which Tidelog's own writers store positions. A position is not an offset of the partition under which it is stored.
 
 | writer | group | metadata of each offset |
 |---|---|---|

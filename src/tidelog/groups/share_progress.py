@@ -35,13 +35,13 @@ class ShareProgress(NamedTuple):
     start_offset: int
     """The first record that may still be delivered."""
     next_offset: int
-    """The first record that still has to be delivered, as far as the log shows; at or after the start offset."""
+    """The first record that still has to be delivered according to the log; at or after the start offset."""
     delivered: int
     """The number of records after the start offset that are done."""
 
 
 Progress = dict[str, dict[TopicIdPartition, ShareProgress]]
-"""By group."""
+"""The progress by group and share partition."""
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class ShareStates:
         self._only = only
         self._states: dict[str, dict[TopicIdPartition, _State]] = {}
         self.unread: Counter[str] = Counter()
-        """The unreadable records: a description, and their number."""
+        """The number of unreadable records, by description."""
 
     def read(self, batches: Iterable[StateBatch]) -> None:
         """Read a partition's batches, or the next ones."""

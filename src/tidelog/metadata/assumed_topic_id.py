@@ -14,7 +14,7 @@ class AssumedTopicId(uuid.UUID):
 
     @classmethod
     def new(cls) -> AssumedTopicId:
-        """Return a new unique one."""
+        """Return a new unique id."""
         return cls(int=uuid.uuid4().int)
 
 

@@ -1,9 +1,9 @@
 """Batches of a metadata log, and snapshots: values to bytes and back (KIP-595, KIP-630).
 
 A data batch has format v2, no producer, keys or compression, and the epoch of the quorum's leader. A control batch contains one
-record of `control_records`, whose key is its type. A snapshot is a file of batches, with its own offsets from 0 on::
+record of `control_records`, whose key is its type. A snapshot is a file of batches, whose offsets begin at 0::
 
-    control   SnapshotHeader         the time of the newest record in it
+    control   SnapshotHeader         the time of the newest record in the snapshot
     control   KRaftVersion, Voters   only in a quorum whose voters can change
     data      values                 at most 1000 per batch
     control   SnapshotFooter         without it the snapshot is incomplete

@@ -7,14 +7,14 @@ memory of its ids, and a partition that changed ten times is listed once.
 | part | what |
 |---|---|
 | `deleted_topics` | names by topic id. If a name got a new id, the topic with the old id is deleted |
-| `created_topics` | names by topic id. A topic that was created and deleted is in neither |
+| `created_topics` | names by topic id. A topic that was created and then deleted is in neither part |
 | `partitions` | numbers of the changed partitions by topic id: all those of a created topic, none of a deleted one |
 | `configs` | keys of `MetadataImage.configs` |
 | `brokers`, `controllers` | ids of nodes that registered, unregistered, or whose registration changed |
 | `features` | names |
 | `producer_ids`, `quotas`, `scram`, `acls`, `tokens` | whether they may have changed |
 
-A delta contains every change. It may also contain what is unchanged, such as a setting that was set to its old value.
+A delta contains every change. It may also contain unchanged parts, such as a setting that was set to its old value.
 """
 
 from __future__ import annotations
@@ -132,12 +132,12 @@ _PARTS = (
 )
 
 _BEFORE: dict[type[Message], Any] = {
-    # A name's topic of another id is gone, and so are the partitions of a topic that is created once more.
+    # The topic that had this name under another id is gone, and so are its partitions.
     r.TopicRecord: lambda delta, record: delta._delete(delta.image.topics.get(record.name)),
     r.RemoveTopicRecord: MetadataDelta._remove,
     r.ClearElrRecord: MetadataDelta._clear_elr,
 }
-"""Noted before the image drops it."""
+"""How each record is noted before the image drops what the record removes."""
 
 _AFTER: dict[type[Message], Any] = {
     r.TopicRecord: MetadataDelta._create,
@@ -161,7 +161,7 @@ _AFTER: dict[type[Message], Any] = {
     r.DelegationTokenRecord: _marks("tokens"),
     r.RemoveDelegationTokenRecord: _marks("tokens"),
 }
-"""Noted after the image has it. Other records change nothing that a broker acts on."""
+"""How each record is noted after the image has applied it. Other records change nothing that a broker acts on."""
 
 _state = attrgetter(*(field.name for field in r.PartitionRecord.FIELDS))
 

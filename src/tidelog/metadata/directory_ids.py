@@ -25,7 +25,7 @@ _RESERVED = 100
 
 
 def is_reserved(directory_id: uuid.UUID) -> bool:
-    """Whether an id stands for no data folder."""
+    """Whether an id is reserved, and not the id of a data folder."""
     return directory_id.int < _RESERVED
 
 
@@ -39,9 +39,9 @@ def directory_of(partition: PartitionRecord, node_id: int) -> uuid.UUID | None:
 
 
 def is_online(directory_id: uuid.UUID, registered: Collection[uuid.UUID]) -> bool:
-    """Whether the controllers take a replica's directory for usable, where its broker has registered those directories.
+    """Whether the controllers consider a replica's directory usable; its broker has registered the directories `registered`.
 
-    A broker that registered none is from before directory assignments: all count.
+    A broker that has registered none is older than directory assignments: all its directories count as usable.
     """
     if directory_id in (MIGRATING, UNASSIGNED):
         return True

@@ -7,8 +7,8 @@
     uvarint  version of the record
     bytes    the record
 
-Newer releases may add records and versions. `decode_record` returns those as `UnknownRecord`, and `image` decides whether it can
-do without them. Bytes after a known record are skipped, as in Kafka.
+Newer releases may add records and versions. `decode_record` returns those as `UnknownRecord`, and `image` decides whether they
+can be ignored. Bytes after a known record are skipped, as in Kafka.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class UnknownRecord(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its display name."""
+        """The name to display for the record."""
         cls = RECORD_TYPES.get(self.api_key)
         return f"record {self.api_key}" if cls is None else cls.__name__
 
@@ -67,7 +67,7 @@ def encode_record(record: Message, version: int) -> bytes:
 def check_record(record: Message, version: int) -> None:
     """Raise InvalidArgumentError for a record whose strings the version cannot express.
 
-    The same check as in `encode_record`, far faster for nearly all records.
+    This is the check of `encode_record`, but far faster for nearly all records.
     """
     if not _is_plain(record):
         encode_record(record, version)

@@ -10,9 +10,9 @@
 | `scram`, `acls`, `tokens`, `brokers`, `controllers` | their ids | their records |
 | `unknown` | | values of unknown records, in their order |
 
-A record that does not fit (a partition of a topic that does not exist) raises InvalidRecordError and changes nothing. An unknown
-version of a record about topics or settings raises UnsupportedVersionError. All other unknown records are kept and written into
-snapshots.
+A record that contradicts the image (such as a partition of a topic that does not exist) raises InvalidRecordError and changes
+nothing. An unknown version of a record about topics or settings raises UnsupportedVersionError. All other unknown records are
+kept and written into snapshots.
 
 Records between BeginTransaction and EndTransaction apply together or not at all (KIP-868): see `Replay`.
 """
@@ -34,7 +34,7 @@ ConfigKey: TypeAlias = tuple[int, str]
 QuotaKey: TypeAlias = tuple[tuple[tuple[str, str | None], ...], str]
 
 _ESSENTIAL = frozenset({2, 3, 4, 5, 9, 12, 15, 23, 24, 25})
-"""Keys of records without which topics, settings or ids would be others: an unknown version of one is no trifle."""
+"""Keys of the records that change topics, settings or ids: an unknown version of such a record is an error."""
 
 
 class TopicImage:
@@ -81,7 +81,7 @@ class MetadataImage:
         return dict(self.configs.get((r.TOPIC_RESOURCE, name), {}))
 
     def broker_config(self, node_id: int) -> dict[str, str]:
-        """Return a broker's dynamic settings: its own take precedence over those of all brokers."""
+        """Return a broker's dynamic settings. Those for this broker take precedence over those for all brokers."""
         return {
             **self.configs.get((r.BROKER_RESOURCE, ""), {}),
             **self.configs.get((r.BROKER_RESOURCE, str(node_id)), {}),
@@ -104,7 +104,9 @@ class MetadataImage:
     # --- changing
 
     def replay(self, record: Message | UnknownRecord) -> None:
-        """Apply a record. Raises InvalidRecordError for one that does not fit, UnsupportedVersionError for an unknown one."""
+        """Apply a record. Raises InvalidRecordError if it contradicts the image, UnsupportedVersionError for an unknown
+        version.
+        """
         if isinstance(record, UnknownRecord):
             if record.api_key in _ESSENTIAL:
                 raise UnsupportedVersionError(f"{record.name} in a version of a newer Kafka", found=record.version)
@@ -243,7 +245,7 @@ class MetadataImage:
         yield from self.unknown
 
     def to_values(self) -> Iterator[bytes]:
-        """Yield the same records encoded, in the versions that the level of ``metadata.version`` allows."""
+        """Yield the records of `to_records`, encoded in the versions that the level of ``metadata.version`` allows."""
         level = self.metadata_version
         for record in self.to_records():
             if isinstance(record, UnknownRecord):
@@ -287,7 +289,9 @@ _APPLY: dict[type[Message], Any] = {
     r.ZkMigrationStateRecord: MetadataImage._set_zk_migration,
     r.ClearElrRecord: MetadataImage._clear_elr,
 }
-"""The change made by a record. Those that are not here change nothing (NoOp), or are `Replay`'s (transactions)."""
+"""The change made by each type of record. Types that are missing here change nothing (NoOp), or are handled by `Replay`
+(transactions).
+"""
 
 
 class Replays(Protocol):

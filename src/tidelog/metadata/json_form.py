@@ -4,7 +4,7 @@
 
     {"type": "TOPIC_RECORD", "version": 0, "data": {"name": "flights", "topicId": "8bHAiWzVQAKqTq3mJqq5sQ"}}
 
-Ids and bytes are base64 (an id's URL-safe and without padding); a tagged field with its default value is omitted. Unknown
+Ids and bytes are base64, ids URL-safe and without padding; a tagged field with its default value is omitted. Unknown
 records are shown with key, version and value.
 """
 
@@ -47,7 +47,7 @@ def show_fields(record: Struct, version: int) -> dict[str, Any]:
 
 
 def try_show_value(value: Bytes) -> dict[str, Any]:
-    """Return the same; for invalid bytes, the reason."""
+    """Return what `show_value` returns; for invalid bytes, the reason why they are invalid."""
     try:
         return show_value(value)
     except ProtocolError as error:

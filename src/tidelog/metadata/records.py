@@ -30,11 +30,11 @@ from tidelog.wire.fields import Message, Struct, array, boolean, data, float64, 
 
 NO_LEADER = -1
 NO_LEADER_CHANGE = -2
-"""`PartitionChangeRecord.leader` that leaves the leader and its epoch as they are."""
+"""The value of `PartitionChangeRecord.leader` that leaves the leader and its epoch unchanged."""
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
-"""`ConfigRecord.resource_type`. A broker's resource name is its id; "" stands for all brokers."""
+"""The `ConfigRecord.resource_type` of brokers. A broker's resource name is its id; "" stands for all brokers."""
 
 
 class BrokerEndpoint(Struct):

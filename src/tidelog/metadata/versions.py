@@ -33,7 +33,7 @@ SCRAM_LEVEL = 11
 DIRECTORIES_LEVEL = 17
 """3.7-IV2: from then on partitions name the log directories of their replicas (KIP-858)."""
 KNOWN_LEVELS = range(1, 34)
-"""The levels at which `records` has all that controllers write: what a broker may announce that it supports."""
+"""The levels that a broker may announce as supported: `records` has everything that controllers write at them."""
 
 _FIRST_LEVELS: dict[type[Message], tuple[int, ...]] = {
     RegisterBrokerRecord: (7, 8, 17, 30),
@@ -41,7 +41,7 @@ _FIRST_LEVELS: dict[type[Message], tuple[int, ...]] = {
     PartitionRecord: (17, 23),
     PartitionChangeRecord: (17, 23),
 }
-"""At which levels a record's versions 1, 2, ... begin."""
+"""The levels at which a record's versions 1, 2, ... begin."""
 
 
 def record_version(cls: type[Message], level: int) -> int:

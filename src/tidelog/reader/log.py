@@ -8,9 +8,9 @@ high_watermark       from the replication checkpoint, None if there is none; rec
 log_end_offset       after the last complete batch with a valid checksum
 ===================  ======================================================================================================
 
-A `Log` shows the folder as of its opening. Later appends, rolls and compactions do not appear: open it again for those. A
-segment that is removed is read as long as possible, then raises SegmentChangedError. Opening lists the folder and reads nothing;
-each property reads what it needs, once. One thread at a time.
+A `Log` shows the folder as of its opening; open it again to see later appends, rolls and compactions. A removed segment remains
+readable as long as possible; after that, reads raise SegmentChangedError. Opening lists the folder and reads nothing; each
+property reads what it needs, once. One thread at a time.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Log(LogSegments):
         """Check that no record is hidden by a segment's name: batches and names must agree.
 
         Reads each segment's first header and, if the segment is empty or follows a gap, the end of the previous segment. Then
-        compares the log start with the leader epochs; `missing` reports what it hides. Raises CorruptBatchError.
+        compares the log start with the leader epochs; `missing` reports the records that it hides. Raises CorruptBatchError.
         """
         if self._names_are_checked:
             return
@@ -165,7 +165,7 @@ class Log(LogSegments):
             self._check_start()
 
     def _check_start(self) -> None:
-        """Log which records are read although the leader epochs say that they were deleted.
+        """Log a notice about records that are read although the leader epochs say that they were deleted.
 
         Deleting records moves both the log start and the first epoch's start, so each confirms the other.
         """
@@ -188,7 +188,7 @@ class Log(LogSegments):
     def segment_headers(
         self, offset: int | None = None, end_offset: int | None = None, *, check_crc: bool = False
     ) -> Iterator[tuple[Segment, BatchHeader]]:
-        """Yield the same batches with their segments."""
+        """Yield the batches of `headers`, each with its segment."""
         start = max(self.log_start_offset, offset or 0)
         end = self.log_end_offset if end_offset is None else end_offset
         self.check_names()
@@ -204,7 +204,7 @@ class Log(LogSegments):
             segment.close()  # A log may have more segments than a process may open files.
 
     def missing(self, start_offset: int = 0, end_offset: int | None = None) -> list[MissingOffsets]:
-        """Return the missing parts of `[start_offset, end_offset)`; None: up to where the log should end.
+        """Return the missing parts of `[start_offset, end_offset)`; None as an end means the offset at which the log should end.
 
         Reads the end of each segment. Raises CorruptBatchError, SegmentChangedError, StorageError.
         """
@@ -230,8 +230,8 @@ class Log(LogSegments):
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
         """Return the aborted transactions with records in [start_offset, end_offset), ordered by their markers.
 
-        A transactional record is aborted if its producer has one here with `first_offset <= offset <= last_offset`. Open
-        transactions are not included: they begin at or above `last_stable_offset`.
+        A transactional record is aborted if the result has a transaction of its producer with `first_offset <= offset <=
+        last_offset`. Open transactions are not included: they begin at or above `last_stable_offset`.
         """
         return self._transactions.aborted(start_offset, end_offset)
 
@@ -258,7 +258,7 @@ class Log(LogSegments):
 
 
 def _swap_end(file: SegmentFile, notices: Notices) -> int:
-    """Return the offset after a ``.log.swap``: it replaces the segments below that."""
+    """Return the offset after the last record of a ``.log.swap``, which replaces the segments below that offset."""
     if not file.stat.st_size:
         notices.note(file.path, "it is empty, and replaces the segment with its base offset, which is not read")
     segment = Segment(file, MAX_OFFSET, notices)

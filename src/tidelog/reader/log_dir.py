@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 
 _SHOWN_PARTITIONS = 5
 _MOST_LISTED = 200
-"""So many folders are looked into for one that may have been meant."""
+"""The most folders that are searched for the one that was probably meant."""
 
 
 class LogDir:
     """The data folder at `path` (or `file:` URL); with `skip_damaged` its logs skip damage.
 
-    Raises DataDirNotFoundError if it is none, InvalidArgumentError for an address with another scheme.
+    Raises DataDirNotFoundError if `path` is not a folder, InvalidArgumentError for an address with another scheme.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, skip_damaged: bool = False) -> None:
@@ -67,7 +67,7 @@ class LogDir:
         return f"LogDir({str(self.path)!r})"
 
     def _hint(self) -> str:
-        """Return what the folder is, or which one was probably meant, as the end of a sentence."""
+        """Return the end of an error's sentence: what the folder is, or which folder was probably meant."""
         from tidelog.reader.metadata_log import metadata_dir  # Takes a while.
 
         if not self._names:
@@ -120,7 +120,7 @@ class LogDir:
         Raises UnknownTopicOrPartitionError, and what `Log.open` raises.
         """
         directory = self.directory(topic, partition)
-        # Before the folder is listed: what they list existed then.
+        # Read before the folder is listed: the partitions in the checkpoints existed then.
         claims = self.claims(TopicPartition(topic, partition))
         try:
             return Log.open(
@@ -140,7 +140,7 @@ class LogDir:
         return (name in there and self._holds_a_log(name)) or self._is_moving(name, there)
 
     def claims(self, key: TopicPartition) -> Claims:
-        """Return the checkpoints' facts about a partition."""
+        """Return what the folder's checkpoints say about a partition."""
         return Claims(
             self.recovery_points.get(key),
             self.high_watermarks.get(key),
@@ -167,7 +167,8 @@ class LogDir:
         return None if found is None else found.image
 
     def missing(self, topic: str | None = None, partitions: Iterable[int] | None = None) -> list[MissingOffsets]:
-        """Return missing partitions (unless `partitions` is given) and missing offsets of existing ones, of one topic or all.
+        """Return missing partitions (unless `partitions` is given) and missing offsets of existing partitions, for one topic or
+        all topics.
 
         Reads the end of each segment. A notice reports logs with a damaged end. Raises UnknownTopicOrPartitionError for a given
         partition, SegmentChangedError, StorageError.
@@ -189,7 +190,7 @@ class LogDir:
             return []
 
     def missing_partitions(self, topic: str | None = None) -> list[MissingOffsets]:
-        """Return, in order, the partitions of one topic or all that a checkpoint lists and that have no folder."""
+        """Return, in order, the partitions that a checkpoint lists and that have no folder, for one topic or all topics."""
         named = {
             names.RECOVERY_POINT_CHECKPOINT: self.recovery_points,
             names.LOG_START_OFFSET_CHECKPOINT: self.log_start_offsets,
@@ -222,7 +223,7 @@ class LogDir:
 
     @cached_property
     def cleaner_offsets(self) -> dict[TopicPartition, int]:
-        """The end of what was compacted, per log; logs that never were are absent."""
+        """The end of what was compacted, per log; logs that were never compacted are absent."""
         return self._checkpoint(names.CLEANER_CHECKPOINT)
 
     @cached_property
@@ -282,7 +283,7 @@ class LogDir:
         """Return whether a partition has a ``-delete``, ``-stray`` or ``-future`` folder. Kafka shortens topics with very long
         names.
 
-        An empty one is a leftover of an earlier topic with that name, unless its owner is about to remove it.
+        An empty folder is a leftover of an earlier topic with that name, unless its owner is about to remove it.
         """
         for other in there:
             if names.is_suffixed_dir(other):
@@ -314,7 +315,7 @@ def _partitions_among(folder: Path, listed: Iterable[str]) -> Iterator[TopicPart
 
 
 def _partitions_in(folder: Path) -> bool:
-    """Return whether a folder holds a partition; False for what cannot be listed."""
+    """Return whether a folder holds a partition; False if it cannot be listed."""
     try:
         return any(True for _ in _partitions_among(folder, (entry.name for entry in folder.iterdir())))
     except OSError:

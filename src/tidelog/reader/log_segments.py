@@ -16,7 +16,9 @@ from tidelog.reader.segment import Segment
 
 
 class LogSegments:
-    """One partition's segments, the offsets of its producer snapshots, and its data folder's other facts about it."""
+    """One partition's segments, the offsets of its producer snapshots, and what the data folder's checkpoints and settings
+    say about it.
+    """
 
     def __init__(
         self,
@@ -84,7 +86,7 @@ class LogSegments:
 
     @cached_property
     def is_compacted(self) -> bool:
-        """Whether a cleaner may have removed records. Walks the batches if nothing else tells."""
+        """Whether a cleaner may have removed records. Walks the batches if no setting or checkpoint shows it."""
         return self._claims.is_compacted(self.topic) or any(_was_cleaned(segment) for segment in self.segments)
 
 

@@ -1,7 +1,7 @@
 """The largest timestamp before a position, from the segment's time map instead of a walk, if the map is bound to the log.
 
 A map contains the largest timestamp of each block's records, but not of control batches. So it is used only if the blocks before
-contain as many records as offsets, and therefore nothing else. Within the block the headers are read.
+the position's block contain as many records as offsets, and so no control batches. Within that block the headers are read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def bound_time_map(segment: Segment) -> TimeMap | None:
 
 
 def largest_by_map(segment: Segment, time_map: TimeMap, position: int) -> int | None:
-    """Return the largest timestamp (ms, -1 none) before the batch at `position`; None if the map does not tell.
+    """Return the largest timestamp (ms, -1 none) before the batch at `position`; None if the map cannot answer.
 
     Raises CorruptBatchError if no batch begins there, SegmentChangedError.
     """

@@ -9,7 +9,7 @@ KIP-631).
 
 Beside the folder, ``bootstrap.checkpoint`` contains the initial records of a formatted node; it is used while the log is empty.
 
-The quorum's high watermark is not stored on disk. Everything in the log is used, as by a node that is the only voter.
+The quorum's high watermark is not stored on disk. The whole log counts as committed, as for a node that is the only voter.
 `segment_end` decides about the end of the last segment: a torn tail is skipped, with a notice. Damage followed by sound batches
 is an error that names the offset, where Kafka would truncate the log and lose the topics after it. A tail may also be torn within
 its base offset, which no checksum covers: a last batch whose offset has leading bytes replaced by zeros is torn.
@@ -52,8 +52,8 @@ from tidelog.wire.codec import Message
 
 METADATA_DIR = f"{METADATA_TOPIC}-0"
 ASIDE_DIR = f"{METADATA_TOPIC}-1"
-"""Where Tidelog writes in the folder of a Kafka that keeps its metadata elsewhere. Kafka refuses to start with an unexpected
-METADATA_DIR, but ignores other partitions of the metadata topic."""
+"""The folder that Tidelog writes if the data folder belongs to a Kafka that keeps its metadata elsewhere. Kafka refuses to start
+with an unexpected METADATA_DIR, but ignores other partitions of the metadata topic."""
 BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 QUORUM_STATE = "quorum-state"
 
@@ -249,7 +249,7 @@ def _take_control(log: MetadataLog, message: Message | None) -> None:
 
 
 def _take_snapshot(log: MetadataLog, snapshots: list[SnapshotFile], notices: Notices) -> None:
-    """Load the newest complete snapshot. A damaged one does not matter while the log reaches back to an older one."""
+    """Load the newest complete snapshot. A damaged snapshot does not matter if the log has all records since an older one."""
     damage: TidelogError | None = None
     for snapshot in snapshots:
         image = MetadataImage()

@@ -11,7 +11,7 @@ LATEST_TIERED      -5    offset -1: no tiered storage
 a time (ms)       >= 0   the first record, by offset, whose timestamp is at least that: needs a search
 ================  =====  =================================================================================
 
-Used by `time_search` (any folder) and `storage.partition.offset_lookup` (our own).
+Used by `time_search` (any folder) and `storage.partition.offset_lookup` (a log that this process writes).
 """
 
 from __future__ import annotations

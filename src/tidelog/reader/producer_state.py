@@ -49,7 +49,7 @@ class ProducerState:
     def first_unstable_offset(self, high_watermark: int | None = None) -> int | None:
         """Return the first undecided offset, None if everything is decided.
 
-        A completed transaction is undecided until its marker is below `high_watermark`; None counts every marker.
+        A completed transaction is undecided until its marker is below `high_watermark`; None means that all markers are below it.
         """
         firsts = list(self.open_transactions.values())
         if high_watermark is not None:

@@ -1,4 +1,4 @@
-"""The largest timestamps of a segment's head, read from the batch headers, each once, within a budget.
+"""The largest timestamps of the first part of a segment, from its batch headers. Each header is read once, within a budget.
 
 A time index entry claims that no earlier batch reaches its timestamp. No checksum covers that, and its own batch does not show
 it; only the headers of all earlier batches do. A log has one budget for all its segments. The budget is large: in a log of a
@@ -66,7 +66,7 @@ class WalkBudget:
 
 
 class ProvenHead:
-    """The batches of one segment from its start, as far as they were walked."""
+    """The batches of one segment that were walked so far, from its start."""
 
     def __init__(
         self,
@@ -95,7 +95,8 @@ class ProvenHead:
         return self._positions[-1]
 
     def largest_before(self, position: int) -> int | None:
-        """Return the largest timestamp (ms, -1 none) before the batch at `position`; None if that is too far to walk.
+        """Return the largest timestamp (ms, -1 none) before the batch at `position`; None if the budget does not suffice for the
+        walk.
 
         Raises CorruptBatchError if no batch begins there or an earlier one is impossible; SegmentChangedError.
         """
@@ -153,7 +154,7 @@ class ProvenHead:
         return WalkAhead(self._file.descriptor(), middle, position, self.budget.batches)
 
     def _take(self, ahead: WalkAhead) -> None:
-        """Use the second walk's result, as far as the budget allows."""
+        """Use the second walk's result, up to the limit of the budget."""
         found = ahead.take(self._positions[-1], self._next_offset, self._largest[-1])
         if found is None or len(found[0]) > self.budget.batches:
             return

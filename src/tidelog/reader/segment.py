@@ -5,7 +5,7 @@ Invariants
     * The ``.log`` is always the same inode. If the owner deletes or replaces it, it is still read under its new name, or
       SegmentChangedError is raised.
     * An index is a hint. Each entry is checked against its batch before it is used. A wrong, missing or broken index costs a
-      notice and a walk through the log, never an answer.
+      notice and a walk through the log, but never changes an answer.
     * `segment_end` determines the end of the last segment. Any other ends with its file, and a torn batch there is an error.
       Later appends are not seen, and index entries about them are skipped silently.
 
@@ -37,7 +37,7 @@ from tidelog.records.control import ControlType, EndTxnMarker, parse_control_typ
 from tidelog.records.records import first_offset, iter_records
 
 SILENT_WITHOUT_INDEX_BYTES = 2 * 1024 * 1024
-"""Kafka creates a live segment's index with its first entry. Up to this size a last segment may lack one."""
+"""The size up to which a last segment may lack an index, because Kafka creates a live segment's index with its first entry."""
 
 _Index = TypeVar("_Index", bound=IndexEntries)
 
@@ -157,7 +157,7 @@ class Segment:
         return self.is_last and (self.size_bytes > self.end_position or self._file.size_bytes() > self.size_bytes)
 
     def check_name(self) -> bool:
-        """Return whether the first batch begins at the base offset. False if there is a gap, or the segment is empty.
+        """Return whether the first batch begins at the base offset. False if it begins higher (a gap), or the segment is empty.
 
         Reads one header, or a whole compressed v0 or v1 message. Does not report a damaged header; reading does. Raises
         CorruptBatchError if the first batch is below the base or extends beyond the next segment's base, because look-ups by name
@@ -222,7 +222,7 @@ class Segment:
         return None
 
     def floor_position(self, offset: int, trace: Trace | None = None) -> int:
-        """Return a batch's position before which all offsets are below `offset`: from the index, or 0."""
+        """Return the position of a batch at or before the one with `offset`: from the index, or 0."""
         index = self.offset_index
         if index is None:
             return 0
@@ -246,7 +246,7 @@ class Segment:
         return entry.position
 
     def end_txn_marker(self, header: BatchHeader) -> EndTxnMarker | None:
-        """Return a control batch's marker, None if it has none or was emptied by compaction.
+        """Return a control batch's marker, None if it is not a transaction marker or was emptied by compaction.
 
         Raises CorruptBatchError, also for an invalid checksum.
         """
@@ -345,7 +345,7 @@ class Segment:
     def _open_beside(self, suffix: str) -> ReadOnlyFile | None:
         """Open an index file that belongs to this inode of the ``.log``, None if there is none.
 
-        It has the same kind of name, and the ``.log`` has that name before and after the index is opened.
+        The index has the same suffix as the ``.log``, whose name must be unchanged after the index was opened.
         """
         for _ in range(3):
             log_path = self._file.locate()
@@ -443,5 +443,5 @@ def _listed_elsewhere(file: SegmentFile, next_base_offset: int | None) -> Segmen
 
 
 def _other_names(path: Path) -> list[Path]:
-    """Return the names that a segment's file may have before and after its own."""
+    """Return the names that a segment's file may have had before or get later."""
     return [path, Path(f"{path}{names.DELETED_SUFFIX}"), Path(f"{path}{names.SWAP_SUFFIX}")]

@@ -15,9 +15,9 @@ one
 ======================================  =================================================================================
 
 A killed process leaves the beginning of what it wrote. A power failure leaves a shorter file, or some blocks in their state
-before the append: zeros. So a batch that is complete by its size and has no block of zeros was complete once, and is damaged. So
-is one whose checksum is valid if it ends with the file, or if one bit of its length is flipped. Bytes that cannot be
-distinguished from a torn append are skipped, and checked against the checkpoints (`missing`).
+before the append: zeros. So a batch that is complete by its size and has no block of zeros was complete once, and is damaged. A
+batch is damaged, too, if its checksum is valid once one bit of its length is flipped, or once it is taken to end with the file.
+Bytes that cannot be distinguished from a torn append are skipped, and checked against the checkpoints (`missing`).
 
 A sound batch has a valid checksum and an offset that may follow, so that a torn batch with another log's bytes in its value is
 not mistaken for damage.
@@ -175,7 +175,7 @@ def _header_at(file: ReadOnlyFile, position: int, size_bytes: int) -> BatchHeade
 
 
 def _has_other_length(file: ReadOnlyFile, position: int, size_bytes: int, head: bytes) -> bool:
-    """Return whether the checksum fits a batch that ends with the file, or one whose length differs in one bit.
+    """Return whether the checksum fits a batch that ends with the file, or a batch whose length differs in one bit.
 
     A batch may end with zeros, and then looks like a shorter one in a preallocated file.
     """

@@ -94,8 +94,8 @@ def _scan(directory: Path) -> dict[str, SegmentFile | None]:
 
 
 def segment_file(path: Path) -> SegmentFile:
-    """Look at one ``.log`` by its path. Raises NotFoundError, InvalidArgumentError for a name that is not an offset,
-    StorageError.
+    """Return the listing of one ``.log``, given its path. Raises NotFoundError, InvalidArgumentError for a name that is not an
+    offset, StorageError.
     """
     return _look_at(path, names.offset_from_file_name(path.name))
 

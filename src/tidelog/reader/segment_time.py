@@ -1,11 +1,11 @@
 """Time look-ups in one segment: its largest timestamp, and the first record that reaches a timestamp (spec §3, §4.9).
 
-The time index bounds both from below: an entry (T, o) claims that o's batch is the first to reach T. Before it is used,
+An entry (T, o) of the time index claims that o's batch is the first to reach T. Before it is used,
 
 * the batch that contains o must have T as its largest timestamp, and a valid checksum;
-* no earlier batch may reach T. All their headers are checked, within the budget of `proven_head`. Beyond the budget, those since
-  the previous entry's batch are, however many, so that a single wrong entry is always detected. If that is far and a time map is
-  bound to the log, the map is used instead (`mapped_head`).
+* no earlier batch may reach T. All earlier headers are checked, within the budget of `proven_head`. Beyond the budget, only those
+  since the previous entry's batch are checked, however many, so that a single wrong entry is always detected. If these are many
+  and a time map is bound to the log, the map is used instead (`mapped_head`).
 
 The log after the last entry is walked batch by batch. So a missing, short or scrambled index only costs time.
 docs/spec/what-is-believed.md lists what is still trusted, and what the checks cost.
@@ -83,13 +83,15 @@ def largest_timestamp(segment: Segment, at_least: int | None = None) -> LargestT
 
 
 def retention_timestamp(segment: Segment) -> LargestTimestamp:
-    """The same for Kafka's retention: without timestamps, the file's modification time ("mtime")."""
+    """Return the timestamp that Kafka's retention uses: the largest one, or without timestamps the file's modification time
+    ("mtime").
+    """
     largest = largest_timestamp(segment)
     return LargestTimestamp(segment.modified_ms, segment.base_offset, "mtime") if largest.source == "none" else largest
 
 
 def _late_enough(segment: Segment, index: TimeIndex, slot: int, at_least: int) -> LargestTimestamp | None:
-    """Return an entry's timestamp if its batch reaches a time: then the segment does, whatever precedes the batch."""
+    """Return an entry's timestamp if its batch reaches `at_least`: then the segment reaches it, whatever precedes the batch."""
     try:
         entry = index.entry(slot)
     except SegmentChangedError:
@@ -172,7 +174,7 @@ def start_position(segment: Segment, timestamp: int, trace: Trace | None = None)
 
 
 def _last_slot(segment: Segment, index: TimeIndex) -> int:
-    """Return the slot of the last entry about the segment as listed; its owner may have added others."""
+    """Return the slot of the last entry for the batches that existed at the listing; its owner may have added entries since."""
     if not segment.may_have_grown:
         return index.entries - 1
     next_offset = segment.next_offset
@@ -203,7 +205,7 @@ def _entry(
     batch = _first_to_reach(segment, entry, before)
     if batch is not None:
         if trace is not None:
-            trace.steps.clear()  # The offset index was asked about another batch than the relevant one.
+            trace.steps.clear()  # The look-up in the offset index was for another batch than the one that is used.
         return TimestampOffset(entry.timestamp, batch.last_offset), batch
     reason = f"entry {slot} ({show_timestamp(entry.timestamp)} at offset {entry.offset}) does not agree with the log"
     segment.distrust_time_index(None if index.entries == 1 and _is_file_time(segment, entry) else reason)
@@ -211,7 +213,7 @@ def _entry(
 
 
 def _agrees(segment: Segment, entry: TimestampOffset, before: TimestampOffset | None, batch: BatchHeader) -> bool:
-    """Return whether an entry agrees with its batch and, as far as checked, no earlier batch reaches its timestamp."""
+    """Return whether an entry agrees with its batch and no earlier batch among the checked ones reaches its timestamp."""
     if batch.max_timestamp != entry.timestamp or (batch.magic == 2 and batch.base_offset > entry.offset):
         return False
     if before is not None and not _may_precede(segment, before, entry):
@@ -252,8 +254,8 @@ def _position_of(segment: Segment, entry: TimestampOffset) -> int:
 
 
 def _first_to_reach(segment: Segment, entry: TimestampOffset, before: TimestampOffset | None) -> BatchHeader | None:
-    """Return the batch of an entry as KIP-33's text defines it, if the entry is true: the first to reach T, with none before
-    o later.
+    """Return the batch of an entry as KIP-33's text defines it, if the entry is true: the first to reach T, with no later
+    timestamp before o.
     """
     if before is not None and not _may_precede(segment, before, entry):
         return None

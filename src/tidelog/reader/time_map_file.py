@@ -80,7 +80,7 @@ class TimeMaps:
             raise NotFoundError("no such folder of time maps", path=directory)
 
     def find(self, segment: Segment) -> list[FoundMap]:
-        """Return the segment's maps, bound ones first. A map that cannot be the segment's causes a notice."""
+        """Return the segment's maps, bound ones first. A map that does not fit the segment causes a notice."""
         found = []
         for directory in self._directories:
             path = time_map_path(segment.log_path, directory)
@@ -140,8 +140,8 @@ def check_agrees(time_map: TimeMap, file: ReadOnlyFile, base_offset: int, end_po
 def check_blocks(time_map: TimeMap, blocks: range, file: ReadOnlyFile, path: PathLike, *, position: int) -> None:
     """Check the batches from `position`, where one starts, to the end of `blocks`: they must be those that were mapped.
 
-    `position` is at the first block or before it. Reads the headers of each block. Raises CorruptIndexError, SegmentChangedError
-    if the log becomes shorter.
+    `position` is at the start of the first block or below it. Reads the headers of each block. Raises CorruptIndexError,
+    SegmentChangedError if the log becomes shorter.
     """
     if blocks and position < time_map.positions[blocks.start]:
         start = time_map.positions[blocks.start]
@@ -229,7 +229,7 @@ def rebuild_time_map(
     block_bytes: int = BLOCK_BYTES,
     from_start: bool = False,
 ) -> TimeMap | None:
-    """Bring a segment's map up to date and return it, None for a segment without batches. A correct map is not touched.
+    """Build or extend a segment's map and return it; None for a segment without batches. A correct map is not touched.
 
     A map that agrees with the segment is extended, unless `from_start` is set or its block size is not `block_bytes`. The map is
     bound to the log's current file; if it was bound to another one, all blocks are compared first. `end_position` is the end of

@@ -64,7 +64,7 @@ def find_offset(
 def find_from(log: Log, timestamp: int, offset: int) -> int | None:
     """Return the first offset at or after `offset` whose record reaches `timestamp` (ms), None if there is none.
 
-    For a reader that is at `offset`: records below it have no influence. A log of format v0 has no such record. Raises what
+    For a reader that continues at `offset`; records below it do not count. A log of format v0 has no such record. Raises what
     reading the log raises (CorruptDataError, SegmentChangedError).
     """
     log.check_names()
@@ -133,7 +133,7 @@ def _find_max(log: Log, trace: Trace | None) -> FoundRecord | None:
 
 
 def _largest_from(segment: Segment, start: int) -> LargestTimestamp:
-    """Return the largest timestamp at or above an offset inside a segment, which no index contains."""
+    """Return the largest timestamp at or above an offset inside a segment, which is in no index."""
     largest = LargestTimestamp(NO_TIMESTAMP, start, "none")
     for header in segment.headers(segment.floor_position(start), check_crc=True):
         if header.last_offset < start or header.max_timestamp <= largest.timestamp:
@@ -160,7 +160,8 @@ def _kafka_answer(log: Log, timestamp: int) -> KafkaStep:
 def _largest_as_kafka_has_it(segment: Segment, timestamp: int) -> tuple[int, TimestampSource]:
     """Return the largest timestamp that Kafka assumes for a segment.
 
-    That is the last time index entry, unchecked, or what was appended since; without either, the file's modification time.
+    That is the last time index entry, unchecked, or a larger timestamp appended since; without either, the file's modification
+    time.
     """
     entry = segment.unchecked_last_time_entry
     if segment.is_last:

@@ -89,7 +89,7 @@ Step: TypeAlias = SegmentStep | TimeIndexStep | OffsetIndexStep | BatchesStep | 
 
 @dataclass(slots=True)
 class Trace:
-    """The steps of one search, in order, and the bytes read from all files, which are the same as without a trace.
+    """The steps of one search, in order, and the number of bytes read from all files. A trace does not change what is read.
 
     Bytes read to find Kafka's answer are not included.
     """

@@ -10,8 +10,8 @@ segment's ``.txnindex``. That file is a hint here, compared with the log:
   no longer has the transaction's first records;
 * each entry must have its ABORT marker, which may be all that compaction left of the transaction.
 
-A difference is reported, and the log wins. So a lost or truncated index costs a notice; aborted records never appear as
-committed.
+A difference is reported, and the log takes precedence. So a lost or truncated index only causes a notice; aborted records never
+appear as committed.
 """
 
 from __future__ import annotations
@@ -154,7 +154,9 @@ class Transactions:
         return self._aborted[segment.base_offset]
 
     def _entries(self, segment: Segment) -> list[AbortedTxn]:
-        """Return a segment's index entries about the batches seen here; the owner may have added others."""
+        """Return a segment's index entries for the batches that existed at the listing; the owner may have added entries
+        since.
+        """
         index = segment.open_txn_index()
         if index is None:
             return []
@@ -197,7 +199,7 @@ class Transactions:
             raise CorruptIndexError("an aborted transaction with another first offset", found=entry.first_offset)
 
     def _state_behind(self, segment: Segment) -> ProducerState:
-        """Return a state replayed over a segment, from its base or before."""
+        """Return the state after a segment, replayed from its base or an earlier offset."""
         end_state = self._end_state
         if segment.is_last and end_state is not None and end_state.start_offset <= segment.base_offset:
             return end_state
@@ -228,8 +230,8 @@ class Transactions:
         """Return whether a snapshot has the same open transactions as a replay of the log from the previous snapshot.
 
         Its checksum shows that it is complete, not that it belongs to this log. If the replay would be long, or nothing shows
-        what was open there, it is trusted. In a compacted log a transaction that was open then may have ended, and its records
-        may be gone: then the previous snapshot and the batches since give the same open transactions now.
+        what was open there, the snapshot is trusted. In a compacted log a transaction that was open then may have ended, and its
+        records may be gone: then the previous snapshot and the batches since give the same open transactions now.
         """
         if offset not in self._agree:
             self._agree[offset] = True

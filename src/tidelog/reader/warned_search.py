@@ -46,7 +46,8 @@ def warn_of(missing: Callable[[], list[MissingOffsets]]) -> None:
 
 
 def missing_for(log: Log, timestamp: int, isolation: Isolation, found: FoundOffset | None) -> list[MissingOffsets]:
-    """Return the missing data that could change an answer: before it, and after it if the answer concerns the end.
+    """Return the missing offsets that could change an answer: those before it, and for answers about the log's end those after
+    it.
 
     Raises what `Log.missing` raises.
     """

@@ -44,7 +44,7 @@ LOG_OVERHEAD = 12
 """Bytes before those that the length field counts: base offset and length."""
 
 HEADER_BYTES = 61
-"""Size of a v2 batch header, and so the smallest v2 batch."""
+"""Size of a v2 batch header, which is also the size of the smallest v2 batch."""
 
 MIN_HEADER_BYTES = 18
 """A walker needs more than 17 bytes to see a batch (spec §4.15)."""
@@ -170,8 +170,8 @@ class BatchHeader(NamedTuple):
 
 
 def _read_header_fast(buffer: Bytes, index: int, position: int) -> BatchHeader | None:
-    """Parse a v2 header, 61 bytes, as `read_header` does. None if it is no v2 header or breaks a rule: `read_header` then
-    decides.
+    """Parse a v2 header, 61 bytes, as `read_header` does. None if it is not a v2 header or breaks a rule; the caller then calls
+    `read_header`.
     """
     (
         base_offset,
@@ -215,7 +215,7 @@ def _read_header_fast(buffer: Bytes, index: int, position: int) -> BatchHeader |
 def read_header(buffer: Bytes, index: int = 0, position: int = 0, path: PathLike = None) -> BatchHeader:
     """Parse the header at `buffer[index:]` of the batch at file position `position`.
 
-    The buffer may end after the header. Raises CorruptBatchError if the fields contradict the format or the header is cut off.
+    The buffer may end after the header. Raises CorruptBatchError if the fields contradict the format or the header is incomplete.
     Does not verify the checksum (see `check_crc`).
     """
     available = len(buffer) - index
@@ -259,7 +259,7 @@ def read_header(buffer: Bytes, index: int = 0, position: int = 0, path: PathLike
 def iter_headers(buffer: Bytes, position: int = 0, path: PathLike = None) -> Iterator[BatchHeader]:
     """Yield the headers of the batches in `buffer`, whose first byte is at file position `position`.
 
-    A partial batch at the end is no error: the walk stops before it, as Kafka's does (spec §4.15).
+    A partial batch at the end is not an error: the walk stops before it, as Kafka's does (spec §4.15).
     Raises CorruptBatchError.
     """
     index = 0

@@ -176,7 +176,7 @@ def build_batch_v2_from_columns(
     is_control: bool = False,
     delete_horizon_ms: int | None = None,
 ) -> BuiltBatch:
-    """Build one batch from entries `first` to `last` (exclusive) of columns, or from as many as fit in `limit_bytes`
+    """Build one batch from entries `first` to `last` (exclusive) of columns, or from as many of them as fit in `limit_bytes`
     uncompressed.
 
     `timestamps` are int64 (ms), `keys`, `values` and encoded `headers` columns of bytes. `indices` (int32) map an entry to its

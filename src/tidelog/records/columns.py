@@ -79,7 +79,7 @@ class HeaderBuffers(NamedTuple):
 
 
 class Columns:
-    """Collects the records within bounds, as columns.
+    """Collects records within time and offset bounds, as columns.
 
     The bounds are `min_timestamp <= timestamp < end_timestamp` (epoch ms) and `min_offset <= offset < end_offset`; None is no
     bound. With a time bound, records without a timestamp are outside, and are counted.
@@ -204,7 +204,7 @@ class Columns:
     def _keep(self, source: Bytes) -> None:
         self._sources.append(source)
         self._last_source = source
-        # If compressed and uncompressed batches of one buffer alternate, that buffer is in the list several times.
+        # If compressed and uncompressed batches of one buffer alternate, the list has that buffer several times.
         if source is not self._last_buffer:
             self._source_bytes += len(source)
         if source is self._viewed:
@@ -270,7 +270,9 @@ class Columns:
         return self._times("timestamp", first, last)
 
     def create_times(self, first: int = 0, last: int | None = None) -> TimeBuffers:
-        """Return the producers' timestamps, even if `timestamps` holds the broker's; null if they are lost or never existed."""
+        """Return the producers' timestamps, even if `timestamps` holds the broker's; null if they are lost or the record
+        never had one.
+        """
         return self._times("create_time", first, last)
 
     def _times(self, name: str, first: int, last: int | None) -> TimeBuffers:

@@ -7,10 +7,10 @@
     its key's latest                     yes; a tombstone until its batch's delete horizon has come (v0, v1: until the
                                          segment is old enough, which the caller knows)
 
-`KeyMapper` fills the table from batches; `LatestRecordFilter` decides for `filter.filter_to` what is kept. Both process runs of
-plain batches in one call and other batches one by one. Neither handles transactions: the cleaner skips batches of the first and
-overrides `check_batch_retention` of the second. A run includes transactional batches only below an offset that the cleaner gives,
-and returns their producers.
+`KeyMapper` fills the table from batches; `LatestRecordFilter` decides for `filter.filter_to` what is kept. Both process
+consecutive plain batches (a run) in one call, and other batches one by one. Neither handles transactions: the cleaner skips
+batches of the first and overrides `check_batch_retention` of the second. A run includes transactional batches only below an
+offset that the cleaner gives, and returns their producers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class KeyMapper:
         return self._pass.messages_read + self._messages_read
 
     def skip(self, header: BatchHeader, messages: int) -> None:
-        """Skip a batch whose keys do not count."""
+        """Skip a batch whose records must not be in the table."""
         self._messages_read += messages
         if header.last_offset >= self._min_offset:
             self._table.latest_offset = header.last_offset
@@ -57,7 +57,7 @@ class KeyMapper:
     def add_run(self, view: memoryview, index: int, transactional_end: int = -1) -> tuple[int, array[int]]:
         """Add the plain batches at `view[index:]`, including transactional ones below the offset `transactional_end`.
 
-        Returns where the first other batch begins, and the producers of the transactional ones.
+        Returns the position of the first batch that was not added, and the producers of the transactional batches.
         """
         self._pass.transactional_end = transactional_end
         end = self._pass.add_batches(view, index, len(view))
@@ -158,13 +158,15 @@ class LatestRecordFilter(RecordFilter):
         return Selected(retained, self._pass.has_tombstones, self._pass.last_retained_offset)
 
     def take_run(self, view: memoryview, index: int, result: FilterResult) -> int:
-        """Filter the plain batches at `view[index:]`; return where the first other batch begins."""
+        """Filter the plain batches at `view[index:]`; return the position of the first batch that is not plain."""
         return self.take_transactional_run(view, index, result, -1)[0]
 
     def take_transactional_run(
         self, view: memoryview, index: int, result: FilterResult, transactional_end: int
     ) -> tuple[int, array[int]]:
-        """The same, including transactional batches below the offset `transactional_end`; also return their producers."""
+        """Do what `take_run` does, including transactional batches below the offset `transactional_end`; also return
+        their producers.
+        """
         cleaning = self._pass
         cleaning.transactional_end = transactional_end
         # A batch grows only if times are rewritten, and then by little; if it does not fit, it is filtered alone.

@@ -1,6 +1,6 @@
 """The codecs of a record batch, each with a bound on the decompressed size.
 
-What Kafka writes, and what is read as well::
+What Kafka writes, and what Tidelog can read in addition::
 
     codec   written                                            read besides
     gzip    one member, zlib level 6                           several members
@@ -75,7 +75,7 @@ _LZ4_END_MARK = b"\x00\x00\x00\x00"
 _UINT32_LE = Struct("<I")
 
 SCRATCH_BYTES = 8 << 20
-"""The most that a `Scratch` keeps."""
+"""The largest buffer, in bytes, that a `Scratch` keeps for reuse."""
 
 _GZIP_LEVEL = 6
 _ZSTD_LEVEL = 3
@@ -126,7 +126,7 @@ def decompress(
 
 
 class _BeyondError(Exception):
-    """The data is larger than the bound; the text gives the size, as far as it is known."""
+    """The data is larger than the bound; the text gives the size, or what is known of it."""
 
 
 class Scratch:
@@ -199,7 +199,7 @@ def _decompress_gzip(data: Bytes, limit_bytes: int, scratch: Scratch | None) -> 
 
 
 def _gzip_end(data: Bytes, limit_bytes: int) -> int:
-    """Return the end of the last whole member, which no other member follows; the end of the data if there is none."""
+    """Return the end of the consecutive gzip members in `data`; the end of the data if one is damaged or too large."""
     at = 0
     left = limit_bytes
     while True:
@@ -219,7 +219,9 @@ def _gzip_end(data: Bytes, limit_bytes: int) -> int:
 
 
 def _gzip_guess(data: Bytes) -> int:
-    """Return the size in a gzip member's last four bytes, if plausible: it may be wrong, or one of several members' sizes."""
+    """Return the size in a gzip member's last four bytes, if plausible. It may be wrong, or be the size of only one of
+    several members.
+    """
     claimed: int = _UINT32_LE.unpack_from(data, len(data) - 4)[0] if len(data) >= 18 else 0
     return claimed if 0 < claimed <= 64 * len(data) else 8 * len(data)
 

@@ -32,7 +32,7 @@ from tidelog.records.scanner import scan_batch
 
 
 class Target(NamedTuple):
-    """The format to convert records to."""
+    """The format to which records are converted."""
 
     magic: int
     codec: Codec

@@ -2,7 +2,7 @@
 
     the filter's decision for a batch       and for its records     what is written
     DELETE                                  not called              nothing
-    DELETE_EMPTY or RETAIN_EMPTY            all kept                the batch as it is, unless it needs a delete horizon
+    DELETE_EMPTY or RETAIN_EMPTY            all kept                the batch unchanged, unless it needs a delete horizon
     DELETE_EMPTY or RETAIN_EMPTY            some kept               a new batch with these
     DELETE_EMPTY                            none kept               nothing
     RETAIN_EMPTY                            none kept               its header, to keep the producer's last sequence
@@ -57,8 +57,8 @@ class BatchRetention(Enum):
 
 
 class BatchDecision(NamedTuple):
-    """A filter's decision about a batch. `holds_marker_of_empty_txn`: it is a marker whose transaction has no other records
-    left.
+    """A filter's decision about a batch. `holds_marker_of_empty_txn`: the batch is a marker whose transaction has no other
+    records left.
     """
 
     retention: BatchRetention
@@ -317,7 +317,7 @@ def _filter_messages(
     keep = bytearray(len(records))
     count, _, max_offset = select_records(record_filter, header, records, keep)
     result.messages_read += len(records)
-    # Where the cleaner of 0.10.0 left messages of another format inside, a new wrapper is written, as Kafka does since.
+    # If the cleaner of 0.10.0 left messages of another format inside, a new wrapper is written, as in later releases of Kafka.
     if count == len(records) and not _is_mixed(header, batch, limit_bytes):
         result.add(batch, count, header.last_offset, header.max_timestamp, header.last_offset)
     elif count:

@@ -36,7 +36,7 @@ class MessagePlace(NamedTuple):
     """A message's place in its set, and the fields before the message itself."""
 
     offset: int
-    """As stored: absolute in v0, relative inside a v1 wrapper."""
+    """The offset as stored: absolute in v0, relative inside a v1 wrapper."""
     position: int
     end: int
     magic: int
@@ -61,7 +61,7 @@ def encode_message(
     codec: Codec = Codec.NONE,
     timestamp_type: int = CREATE_TIME,
 ) -> bytes:
-    """Return one message, preceded by its offset and size. `codec` only sets the attribute: `value` is stored as it is.
+    """Return one message, preceded by its offset and size. `codec` only sets the attribute: `value` is stored unchanged.
 
     v0 has no timestamp: it is dropped. Raises InvalidArgumentError for another magic and for a negative timestamp.
     """
@@ -139,7 +139,9 @@ def build_message_set(
 
 
 def split_messages(data: Bytes) -> list[MessagePlace]:
-    """Return the places of a set's messages. Raises InvalidRecordError for an impossible size and for a cut-off end."""
+    """Return the places of a set's messages. Raises InvalidRecordError for an impossible size and for an incomplete message
+    at the end.
+    """
     places = []
     position = 0
     while position < len(data):

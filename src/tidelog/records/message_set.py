@@ -27,10 +27,10 @@ _SIZE_AND_CRC = Struct(">8xiI").unpack_from
 
 
 class MessageSet:
-    """The messages in `data`: the content of the wrapper with `header`; if not nested, the message with `header` and those after
-    it.
+    """The messages in `data`. If nested, `data` is the content of the wrapper with `header`; otherwise `header` is that of the
+    first message.
 
-    `base_offset` is added to their offsets.
+    `base_offset` is added to the messages' offsets.
     """
 
     def __init__(self, header: BatchHeader, data: Bytes, base_offset: int, *, is_nested: bool = True) -> None:
@@ -62,7 +62,7 @@ class MessageSet:
 
     @property
     def key_lengths(self) -> memoryview[int]:
-        """-1 means no key."""
+        """The length of each message's key, -1 without a key."""
         return self._rows.column("key_length")
 
     @property

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from operator import ge
 
 PIECE = 1 << 16
-"""The count of numbers that takes about a millisecond."""
+"""How many numbers one call processes: about a millisecond of work."""
 
 
 def extreme(of: Callable[[Iterable[int]], int], numbers: memoryview) -> int:
-    """Return the largest, or the smallest, of some numbers: `of` is `max`, or `min`."""
+    """Return the largest of `numbers` if `of` is `max`, the smallest if `of` is `min`."""
     return of(of(numbers[index : index + PIECE]) for index in range(0, len(numbers), PIECE))
 
 

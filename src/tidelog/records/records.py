@@ -31,7 +31,7 @@ class Record(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """`min_timestamp <= timestamp < end_timestamp` (ms) and `min_offset <= offset < end_offset`; None is no bound.
+    """`min_timestamp <= timestamp < end_timestamp` (ms) and `min_offset <= offset < end_offset`; None means no bound.
 
     With a time bound, records without a timestamp are outside.
     """
@@ -135,7 +135,7 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
 
 
 class _OneRow(threading.local):
-    """Each thread's rows for look-ups that need only one: clearing them is faster than creating them."""
+    """Kernel rows for look-ups that need only one record, reused by each thread: clearing them is faster than creating them."""
 
     def __init__(self) -> None:
         self.rows = kernel.Rows()

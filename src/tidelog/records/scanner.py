@@ -9,9 +9,9 @@
                                                            whose offset the wrapper   that is LogAppendTime
                                                            carries
 
-A message inside a wrapper may be of the other old format: what the cleaner of Kafka 0.10.0 left of compressed messages in topics
-whose format had been changed (spec §10.2). Its wrapper says what its offset means, and that it has no timestamp (v0), or that its
-timestamp is the broker's; a message of v0 has none in any wrapper.
+A v0 wrapper may contain v1 messages and the reverse: the cleaner of Kafka 0.10.0 left such wrappers in topics whose format had
+been changed (spec §10.2). The wrapper determines what the message's offset means, and whether it has no timestamp (v0 wrapper) or
+the broker's. A v0 message has no timestamp in any wrapper.
 
 `columns`, `records` and `validation` call this.
 """
@@ -166,7 +166,9 @@ def wrapped_base_offset(header: BatchHeader, data: Bytes, path: PathLike = None)
 
 
 def raise_fault(fault: int, fault_position: int, header: BatchHeader, index: int | None, path: PathLike) -> NoReturn:
-    """Raise the error for a kernel fault; `index` is where the batch starts in an uncompressed buffer, else None."""
+    """Raise the error for a kernel fault; `index` is the start of the batch in an uncompressed buffer, None for a compressed
+    batch.
+    """
     what = kernel.FAULTS[fault]
     if index is None:
         raise InvalidRecordError(

@@ -9,11 +9,11 @@
     v0                        offset                                  offset
     v1, v1 wrapper            offset, type                            offset, type, timestamp
     v2                        base offset, epoch, max timestamp       base offset, epoch, type, max timestamp
-                              where it is not the records' own        (the deltas still hold the producer's times)
+                              if it is not the records' own           (the deltas still hold the producer's times)
 
 Refused, with the buffer unchanged::
 
-    InvalidRecordError          no batch, or several where only one is allowed; mixed formats; a record count that is not
+    InvalidRecordError          no batch, or several if only one is allowed; mixed formats; a record count that is not
                                 the offsets'; a client's control batch; a producer without a sequence; records that cannot
                                 be read; a compressed message inside a compressed one
     RecordValidationError       ... records of another format than their wrapper; without a key in a compacted topic: each
@@ -23,7 +23,7 @@ Refused, with the buffer unchanged::
     UnsupportedForMessageFormatError    transactions and idempotence before v2
     UnsupportedCompressionTypeError     zstd before v2
 
-Every accepted batch can be read: one whose offset deltas are not 0, 1, 2..., which Kafka would store as it is, is rebuilt with
+Every accepted batch can be read: one whose offset deltas are not 0, 1, 2..., which Kafka would store unchanged, is rebuilt with
 such deltas. A batch that claims LogAppendTime in a CreateTime topic is checked by its claim, as in Kafka, and by its records' own
 times; these are stored, and the header gets the largest of them.
 
@@ -116,9 +116,9 @@ def validate_and_assign_offsets(
 ) -> ValidatedRecords:
     """Check `records`, whose batches are `headers` (with positions into it), and assign offsets from `base_offset` on.
 
-    Timestamps are compared with `now_ms`, which is also the append time of LogAppendTime.
-    Raises what the table above says, and DecompressionError (DecompressedTooLargeError); InvalidArgumentError for records that a
-    conversion cannot express, such as headers in v0 and v1. `records` is then unchanged.
+    Timestamps are compared with `now_ms`, which is also the append time of LogAppendTime. Raises the errors in the table above,
+    and DecompressionError (DecompressedTooLargeError); InvalidArgumentError for records that a conversion cannot express, such as
+    headers in v0 and v1. `records` is then unchanged.
     """
     if not headers:
         raise InvalidRecordError("no batch among the records to be appended")
@@ -213,7 +213,9 @@ def _patched_batch(
 def _refuse_batch(
     section: memoryview, header: BatchHeader, low: int, high: int, rules: ValidationRules, claim: str | None = None
 ) -> None:
-    """Raise for the records of a v2 batch that the kernel refuses; if `claim` gives a reason, for all of them."""
+    """Raise the error for the records of a v2 batch that the kernel refuses. If `claim` gives a reason, all records are
+    refused for it.
+    """
     count = header.record_count
     shown = min(count, MAX_RECORD_ERRORS)
     listed = array("q", bytes(24 * shown))
@@ -303,7 +305,9 @@ def _assign_messages(
 def _assign_wrapped(
     records: bytearray | memoryview, header: BatchHeader, rules: ValidationRules, target: Codec, base_offset: int, now_ms: int
 ) -> ValidatedRecords | None:
-    """The same for a compressed message, by columns; None if each message must be checked to report what is wrong."""
+    """Check a compressed message by columns, and assign its offsets. Return None if its messages must be checked one by one
+    to report what is wrong.
+    """
     # A message costs more to check than a v2 record.
     data = unwrap(header, records, header.position, limit_bytes=max(rules.decompressed_max_bytes // 4, 1))
     inside = MessageSet(header, data, wrapped_base_offset(header, data))
@@ -327,7 +331,7 @@ def _convert_messages(
     base_offset: int,
     now_ms: int,
 ) -> ValidatedRecords | None:
-    """The same for uncompressed messages that are converted; None if they must be handled one by one."""
+    """Check and convert uncompressed messages by columns. Return None if they must be handled one by one."""
     first, last = headers[0], headers[-1]
     if any(header.magic != first.magic or header.timestamp_type == LOG_APPEND_TIME for header in headers):
         return None

@@ -39,7 +39,7 @@ _CLAIM = "the producer set the timestamp type LogAppendTime"
 _BEFORE = "message.timestamp.before.max.ms"
 _AFTER = "message.timestamp.after.max.ms"
 _DIFFERENCE = "message.timestamp.difference.max.ms"
-"""Counts where one of the other two is not set."""
+"""Used in place of each of the other two properties that is not set."""
 
 _LZ4_FAST = 9
 """Kafka's default level for LZ4, the only one with the fast compressor."""
@@ -62,11 +62,11 @@ class ValidationRules:
     before_max_ms: int = MAX_TIME
     """How far a timestamp may lie in the past, for CreateTime."""
     after_max_ms: int = MAX_TIME
-    """How far in the future."""
+    """How far a timestamp may lie in the future, for CreateTime."""
     is_compacted: bool = False
     """Whether each record needs a key."""
     target_codec: Codec | None = None
-    """None: the producer's codec, at its default level."""
+    """The codec in which batches are stored; None keeps the producer's codec, at its default level."""
     target_level: int | None = None
     magic: int = 2
     leader_epoch: int = -1

@@ -35,7 +35,7 @@ class SaslClient(Protocol):
 
 
 class Access:
-    """A configuration in use. Belongs to one thread, as its cluster does."""
+    """A configuration in use. Use it on one thread, that of its cluster."""
 
     def __init__(self, config: ClientConfig = IN_PLAIN_TEXT) -> None:
         self.config = config
@@ -44,7 +44,7 @@ class Access:
         self._token_until_s = 0.0
 
     def sasl_client(self) -> SaslClient | None:
-        """Return a new exchange, None without authentication. Raises AuthenticationError if no token can be had."""
+        """Return a new exchange, None without authentication. Raises AuthenticationError if no token is available."""
         sasl = self.config.sasl
         if sasl is None:
             return None

@@ -1,4 +1,4 @@
-"""Access control entries (ACLs): who may or may not do what to which resources, and from which hosts (KIP-11, KIP-290).
+"""Access control entries (ACLs): the operations that principals may or may not perform on resources, by host (KIP-11, KIP-290).
 
 | part | |
 |---|---|
@@ -114,7 +114,7 @@ def operation_bits(operations: tuple[Operation, ...]) -> int:
 
 
 ALL_OPERATIONS: Final = {kind: operation_bits(operations) for kind, operations in OPERATIONS.items()}
-"""The bit field if everything is allowed."""
+"""The bit field of each resource type if all its operations are allowed."""
 
 
 class Acl(NamedTuple):
@@ -146,8 +146,8 @@ def _name(kind: type[IntEnum], number: int) -> str:
 class AclFilter(NamedTuple):
     """A filter for entries; None and `ANY` match everything.
 
-    The pattern type `MATCH` selects the entries that apply to a resource with that name: its own, those of `*`, and those of its
-    prefixes.
+    The pattern type `MATCH` selects the entries that apply to a resource with that name: those for the name itself, for `*`, and
+    for its prefixes.
     """
 
     resource_type: int = ResourceType.ANY
@@ -160,7 +160,7 @@ class AclFilter(NamedTuple):
 
     @property
     def is_unknown(self) -> bool:
-        """Whether a part of it is unknown. Such a filter is rejected."""
+        """Whether the filter has an unknown number in one of its fields. Such a filter is rejected."""
         return (
             not ResourceType.ANY <= self.resource_type <= ResourceType.USER
             or not PatternType.ANY <= self.pattern_type <= PatternType.PREFIXED

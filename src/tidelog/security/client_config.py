@@ -6,9 +6,9 @@
 | `ssl.*` | see `tls_settings` |
 | `sasl.mechanism`, `sasl.mechanisms` | PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER |
 | `sasl.jaas.config` | a login module with `username` and `password`, or one for OAUTHBEARER; see `jaas` |
-| `sasl.username`, `sasl.password` | the same |
+| `sasl.username`, `sasl.password` | the same two values |
 | `sasl.oauthbearer.token.endpoint.url` | the token endpoint; `clientId`, `clientSecret` and `scope` come from the JAAS module |
-| `sasl.oauthbearer.client.id`, `….client.secret`, `….scope` | the same three |
+| `sasl.oauthbearer.client.id`, `….client.secret`, `….scope` | the same three values |
 | `oauth_cb` | Python: a function that returns a token, or a token and its expiry; its argument is `sasl.oauthbearer.config` |
 
 Other properties of a file (those of consumers and producers) are ignored. An unknown name with one of these prefixes is
@@ -96,7 +96,7 @@ class SaslSettings:
     username: str = ""
     password: Secret = field(default_factory=lambda: Secret(""))
     token_auth: bool = False
-    """Whether the name is that of a delegation token."""
+    """Whether the user name is the id of a delegation token."""
     oauth: OAuthSettings | None = None
 
 
@@ -109,7 +109,7 @@ class ClientConfig:
 
     @property
     def protocol(self) -> str:
-        """Kafka's name for it."""
+        """Kafka's name of the security protocol."""
         return (SASL_SSL if self.tls else SASL_PLAINTEXT) if self.sasl else (SSL if self.tls else PLAINTEXT)
 
     def __str__(self) -> str:
@@ -120,7 +120,7 @@ IN_PLAIN_TEXT: Final = ClientConfig()
 
 
 def client_config(properties: Mapping[str, Any]) -> ClientConfig:
-    """Parse properties. Raises InvalidArgumentError, which names the property and shows nothing that may be secret."""
+    """Parse properties. Raises InvalidArgumentError, which names the property and contains no value that may be secret."""
     given: dict[str, Any] = {}
     for name, value in properties.items():
         if name in PROPERTIES:
@@ -138,12 +138,14 @@ def client_config(properties: Mapping[str, Any]) -> ClientConfig:
 
 
 def is_of_security(name: str) -> bool:
-    """Whether a property concerns the security of connections, or looks as if it did."""
+    """Whether a property concerns the security of connections, or its name begins like one that does."""
     return name in PROPERTIES or name in IGNORED or name.startswith(_BEGINNINGS)
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raise InvalidArgumentError for a name that is no security property of a client, where no other properties are expected."""
+    """Raise InvalidArgumentError for a name that is not a security property of a client. For callers that accept no other
+    properties.
+    """
     for name in names:
         if name not in PROPERTIES and name not in IGNORED:
             raise InvalidArgumentError(f"not a security property of a client: {name}{did_you_mean(name, PROPERTIES)}")

@@ -2,7 +2,7 @@
 
 | | |
 |---|---|
-| order | the last part first; the values of a multi-valued part in theirs |
+| order | the last part first; the values of a multi-valued part keep their order |
 | the nine types of RFC 2253 | keyword and text; special characters are escaped with a backslash |
 | any other type | number and the value's DER in hexadecimal: `1.2.840.113549.1.9.1=#1603614062` |
 | a value that Java does not treat as text | its DER in hexadecimal |
@@ -39,7 +39,7 @@ So each ASCII letter of a BMPString is preceded by a NUL, in Kafka's ACLs as wel
 as text.
 """
 _MAX_OID_BYTES: Final = 4096
-"""As in Java, a single number may consist of all of them."""
+"""The longest object identifier, in bytes. As in Java, a single number may fill it."""
 
 _SPECIAL = re.compile(r'([,=+<>#;"\\])')
 _SPACES = " \r"

@@ -83,7 +83,7 @@ class OAuthBearerServer:
 
     @property
     def seconds_left(self) -> float:
-        """When the token expires."""
+        """The seconds until the token expires; infinity without an expiry."""
         return float("inf") if self.expires_s is None else self.expires_s - self._now_s()
 
     def evaluate(self, response: bytes) -> bytes:
@@ -112,7 +112,7 @@ class OAuthBearerServer:
 
 
 def _first_message(text: str) -> tuple[str, str | None]:
-    """Return a client's token and the user that it asks to act as. Raises AuthenticationError.
+    """Return a client's token and the requested user, None if it names none. Raises AuthenticationError.
 
     Linear in the message's size, because the client has not authenticated yet. The last of several pairs with the same name
     counts, as in Kafka.

@@ -1,8 +1,8 @@
 """The principal of a connection, and its mapping from a certificate's name, as in Kafka.
 
 `ssl.principal.mapping.rules` (KIP-371) is a comma-separated list of `RULE:pattern/replacement/`, optionally followed by `L` or
-`U` for lower or upper case, and `DEFAULT`, the whole name. The first rule that matches the whole name applies. The name is that
-of `distinguished_name`.
+`U` for lower or upper case, and `DEFAULT`, which stands for the whole name. The first rule that matches the whole name applies.
+The name is written as in `distinguished_name`.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ _JAVAS_DOT: Final = r"[^\n\r\x85\u2028\u2029]"
 
 
 def _as_java_means(pattern: str) -> str:
-    """Return a pattern in which a dot matches no line terminator. Java has more of them than Python."""
+    """Return a pattern in which a dot matches no line terminator of Java, which has more of them than Python."""
     if re.search(r"\(\?[a-z]*s", pattern):  # A dot that matches everything does so in both languages.
         return pattern
     return "".join(_JAVAS_DOT if one["dot"] else one[0] for one in _PATTERN.finditer(pattern))

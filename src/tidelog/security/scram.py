@@ -45,7 +45,8 @@ SCRAM_IDS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 
 _MAX_NAME = 1024
 MAX_DISGUISED_NAME: Final = 255
-"""A longer name that is unknown is refused at once, as Kafka refuses all unknown ones: it is no user's."""
+"""The longest unknown name that gets a disguised challenge. Longer ones are refused at once, as Kafka refuses all unknown names.
+"""
 _CLIENT_FIRST = re.compile(r"n,(?:a=(?P<authzid>[^,]*))?,(?P<bare>n=(?P<name>[^,]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)(?:,.*)?)")
 _SERVER_FIRST = re.compile(r"r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+),s=(?P<salt>[A-Za-z0-9+/=]+),i=(?P<iterations>\d{1,9})(?:,.*)?")
 _CLIENT_FINAL = re.compile(

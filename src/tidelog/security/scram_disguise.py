@@ -35,14 +35,14 @@ class KnownUser(NamedTuple):
 
 
 class ScramDisguise:
-    """Derives credentials for unknown users. `known` returns known ones, always the same."""
+    """Derives credentials for unknown users. `known` returns known users, always the same ones."""
 
     def __init__(self, known: Callable[[], Iterable[KnownUser]]) -> None:
         self._known = known
         self._own_key = secrets.token_bytes(64)
 
     def credential(self, mechanism: str, name: str) -> ScramCredential:
-        """Return what looks like a credential, always the same for a name. No password matches it."""
+        """Return a fake credential, always the same for a name. No password matches it."""
         known = list(self._known())
         first = min(known, default=None, key=lambda one: one[:2])
         key = self._own_key if first is None else first.credential.server_key

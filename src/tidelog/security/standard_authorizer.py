@@ -2,7 +2,7 @@
 
 Decisions are cached until an entry changes.
 
-| in this order | decides |
+| in this order | decision |
 |---|---|
 | a super user | allowed, whatever the entries say |
 | a matching DENY entry | denied |
@@ -29,7 +29,8 @@ EVERYBODY: Final = f"{USER}:{WILDCARD}"
 
 MAX_REMEMBERED: Final = 16_384
 LONGEST_REMEMBERED: Final = 249
-"""The length of the longest topic name. Decisions about longer names are not cached: otherwise strangers could fill the memory.
+"""The length of the longest topic name. Decisions about longer names are not cached: otherwise unauthenticated clients could fill
+the memory.
 """
 
 NOWHERE: Final = "hardcode"
@@ -60,7 +61,7 @@ _Key = tuple[int, int, str]
 
 
 class StandardAuthorizer:
-    """Makes the decisions. One thread changes the entries; others may ask at the same time."""
+    """Makes the decisions. One thread changes the entries; other threads may call `decide` at the same time."""
 
     def __init__(self, super_users: Iterable[str] = (), *, allow_everyone_if_no_acl_found: bool = False) -> None:
         """`super_users` are principals as texts, `User:admin`."""
@@ -80,7 +81,7 @@ class StandardAuthorizer:
         return self._acls
 
     def has(self, acl: Acl) -> bool:
-        """Whether there is such an entry, under any key."""
+        """Whether an equal entry exists, under any key."""
         of_pattern = self._by_pattern.get((acl.resource_type, acl.pattern_type, acl.resource_name))
         return of_pattern is not None and acl in of_pattern.values()
 
@@ -159,7 +160,7 @@ class StandardAuthorizer:
                     yield from list(found.values())
 
     def operations(self, principal: Principal, host: str, resource_type: ResourceType, name: str) -> int:
-        """Return the bit field of allowed operations, of those that the resource type has."""
+        """Return the bit field of the resource type's operations that are allowed."""
         return sum(
             1 << one for one in OPERATIONS[resource_type] if self.decide(principal, host, one, resource_type, name).is_allowed
         )

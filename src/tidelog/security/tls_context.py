@@ -134,7 +134,7 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 def _is_locked(path: str) -> bool:
-    """Whether a file contains an encrypted key. OpenSSL's error does not tell."""
+    """Whether a file contains an encrypted key. OpenSSL's error does not show it."""
     with contextlib.suppress(OSError), open(path, "rb") as file:  # noqa: PTH123
         return b"ENCRYPTED" in file.read(_MOST_BYTES)
     return False

@@ -35,7 +35,7 @@ _ABOUT_CERTIFICATE: Final = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "DECR
 
 
 def tls_error(error: OSError, place: str, *, has_key: bool) -> TidelogError | None:
-    """Return the error for a failed handshake or a closed connection, None for anything that is not about TLS."""
+    """Return the error for a failed handshake or a closed connection, None if `error` is not about TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return untrusted(error, place)
     return alert_error(error, place, has_key=has_key)

@@ -10,7 +10,7 @@
 | `ssl.endpoint.identification.algorithm`: `https`, or nothing | `https` or `none` | `checks_host` |
 | | `enable.ssl.certificate.verification` | `verifies` |
 | `ssl.enabled.protocols`: TLSv1.3, TLSv1.2 | | `protocols` |
-| `ssl.cipher.suites`, Java's or OpenSSL's names | the same | `ciphers` of TLS 1.2; all those of 1.3 are good |
+| `ssl.cipher.suites`, Java's or OpenSSL's names | the same | `ciphers` of TLS 1.2; all ciphers of 1.3 are allowed |
 
 JKS and PKCS12 stores are rejected; the error shows the command that converts them to PEM. Files are opened when they are
 needed, not here: settings travel to Spark's executors, which have their own files.
@@ -60,7 +60,7 @@ TLS_PROPERTIES: Final = frozenset(
 JAVAS_OWN: Final = frozenset(
     {"ssl.provider", "ssl.keymanager.algorithm", "ssl.trustmanager.algorithm", "ssl.secure.random.implementation"}
 )
-"""Properties that select Java's providers. They have no effect here, and none on security."""
+"""Properties that select Java's providers. They have no effect here, and ignoring them does not affect security."""
 
 _JAVAS_CIPHER = re.compile(r"TLS_(ECDHE)_(RSA|ECDSA)_WITH_(AES_(?:128|256)_GCM_SHA(?:256|384)|CHACHA20_POLY1305_SHA256)")
 _CIPHER_13 = re.compile(r"TLS_(?:AES_(?:128|256)_GCM_SHA(?:256|384)|CHACHA20_POLY1305_SHA256)")

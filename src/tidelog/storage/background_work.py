@@ -48,7 +48,7 @@ REMOVALS_AT_THE_END_S = 3.0
 """How long shutdown continues to remove files, in seconds."""
 
 MAX_WARMINGS = 16
-"""After this many attempts in a row that found an index not in memory, memory is short, and retention waits for the disk."""
+"""If this many attempts in a row find an index that is not in memory, memory is short: retention then waits for the disk."""
 
 
 class BackgroundWork(LogEvents):
@@ -106,7 +106,7 @@ class BackgroundWork(LogEvents):
             self.cleaner.start(self._scheduler, backoff_ms=config.cleaner_backoff_ms, initial_delay_ms=delay_ms)
 
     def reconfigure(self, config: ManagerConfig) -> None:
-        """Apply changed settings, as far as they can change while a broker runs."""
+        """Apply the changed settings that may change while a broker runs."""
         self._config = config
         if self.cleaner is not None:
             self.cleaner.reconfigure(config.cleaner_backoff_ms, config.cleaner_dedupe_buffer_bytes)
@@ -143,7 +143,9 @@ class BackgroundWork(LogEvents):
             self._go_on_with_retention([key for key, _ in self._partitions.online()])
 
     def _go_on_with_retention(self, keys: list[TopicPartition]) -> None:
-        """Apply retention to some segments at a time: others wait for this thread, and each segment's files must be renamed."""
+        """Apply retention to a few segments at a time, because renaming their files takes time and other work waits for
+        this thread.
+        """
         while keys:
             key = keys.pop()
             log = self._partitions.logs.get(key)

@@ -8,7 +8,7 @@
 Settings of the data folder take effect at once: topic defaults, the cleaner's settings, the expiry of producers. The caller
 checks settings. A value without effect here is kept, because Kafka may be the folder's next owner.
 
-`log_manager` owns one while it runs. Belongs to the owner's thread.
+`log_manager` owns one while it runs. Use it only on the owner's thread.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ class BrokerSettings:
         return self._store.image.broker_config(self._store.node_id)
 
     def note_served(self, directory: Path, now_ms: int) -> None:
-        """Store in the folder the settings that it is served with, and warn of settings that keep less now. Best effort."""
+        """Store the current topic defaults in the folder, and warn if they keep less than those of the previous broker.
+        Errors are logged only.
+        """
         given = self._configured.topic_defaults
         try:
             before = read_served_settings(directory)
@@ -81,7 +83,7 @@ class BrokerSettings:
     def change(self, name: str, settings: Mapping[str, str]) -> Steps[None]:
         """Replace the settings of all brokers, or of the one with an id.
 
-        Raises StorageError, InvalidArgumentError if only controllers may.
+        Raises StorageError, InvalidArgumentError if only controllers may change settings.
         """
         try:
             yield self._store.append(config_records(BROKER_RESOURCE, name, self.of(name), settings))
@@ -91,7 +93,7 @@ class BrokerSettings:
         yield from self.take_over()
 
     def take_over(self, topics: Iterable[str] | None = None) -> Steps[None]:
-        """Apply the settings of these topics, or those of the broker and so of all topics."""
+        """Apply changed settings of `topics`; None applies changed settings of the broker, which affect all topics."""
         if topics is None:
             self.config = configured_by_log(self._configured, self._store)
             self._partitions.loader.producer_id_expiration_ms = self.config.producer_id_expiration_ms

@@ -26,7 +26,7 @@ STALLED_S = 60.0
 def close_logs(logs: Iterable[PartitionLog], progress: Callable[[], object] = lambda: None) -> bool:
     """Flush and close logs; return whether all were closed cleanly. A failure is logged and does not stop the others.
 
-    `progress` is called when some are closed. Raises StorageError if the disk does not respond.
+    `progress` is called repeatedly, after one or several logs were closed. Raises StorageError if the disk does not respond.
     """
     dirty: list[PartitionLog] = []
     is_clean = True

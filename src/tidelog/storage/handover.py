@@ -5,7 +5,7 @@ through Kafka's own admin API first (`tidelog handover` does that), Kafka is sto
 
     1  each partition is copied into a staging folder of the target, with Kafka's topic id       a crash leaves staging
     2  the target's checkpoints get the partitions' offsets                                      Kafka keeps them in bounds
-    3  Kafka's own, empty folder is renamed away, the staging folder takes its name              a crash leaves some done
+    3  Kafka's own, empty folder is renamed away, the staging folder takes its name              a crash leaves some placed
 
 Kafka removes the staging folders at its start, by their names. Run again, this completes what is missing: a partition whose
 batches are already there, perhaps with later ones, is done; one where Kafka has other records is refused. The source is not
@@ -19,8 +19,8 @@ changed, except that a folder that was not shut down cleanly is recovered first.
 | `leader-epoch-checkpoint`, leader epochs in batches | unchanged if none is above 0, in the batches as well; otherwise all 0 |
 | time maps | bound to the copy; Kafka does not remove them when it deletes their segments |
 
-Kafka's epochs of a new topic begin at 0 and increase with each start, so a higher epoch of ours would be from the future. The
-checksum of a batch does not cover its epoch.
+Kafka's epochs of a new topic begin at 0 and increase with each start, so a higher epoch of ours would be one that Kafka has not
+reached yet. The checksum of a batch does not cover its epoch.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ class TopicToHand(NamedTuple):
     """Whether records expire by time but the folder does not say when, so that Kafka's default applies."""
     size_bytes: int
     oldest_format: int
-    """The smallest message format of the last batches: 0, 1 or 2."""
+    """The oldest message format (0, 1 or 2) among the partitions' last batches."""
     open_transactions: list[tuple[int, int]]
-    """Partitions with open transactions, and the first offset of these."""
+    """The partitions with open transactions, each with the first offset of its first open transaction."""
 
 
 def recover(source: Path, clock: Clock) -> bool:
@@ -119,13 +119,13 @@ class Deletion(NamedTuple):
     """The number of offsets from the log start; in a log without gaps these are records."""
     size_bytes: int
     reason: str
-    """Kafka's name of the setting that deletes the last of them."""
+    """Kafka's name of the setting that deletes the last of the segments."""
 
 
 def topics_to_hand(
     source: Path, settings: TopicSettings, wanted: Sequence[str] = (), *, with_groups: bool = False
 ) -> list[TopicToHand]:
-    """Return the topics of `source`, or those `wanted`; internal ones only if wanted, or with the groups.
+    """Return the topics of `source`, or only those in `wanted`. Internal topics are included only if wanted or `with_groups`.
 
     `settings` are those of the folder. A topic without a known configuration keeps its records forever, because Kafka would
     delete old ones within minutes. Raises InvalidArgumentError if the folder was not shut down cleanly (`recover`),
@@ -231,7 +231,9 @@ def _reported(config: LogConfig) -> dict[str, str]:
 
 
 def _is_placed(source: Path, target: Path, key: TopicPartition, topic_id: uuid.UUID) -> bool:
-    """Whether the target has the partition already; False if it has Kafka's empty one. Otherwise raises InvalidArgumentError."""
+    """Return whether the target already has the partition; False if it has only the empty partition that Kafka created.
+    Otherwise raises InvalidArgumentError.
+    """
     folder = target / names.log_dir_name(*key)
     if not folder.is_dir():
         # A run was interrupted between the two renames.
@@ -251,7 +253,9 @@ def _is_placed(source: Path, target: Path, key: TopicPartition, topic_id: uuid.U
 
 
 def _begins_with(theirs: Path, ours: Path) -> bool:
-    """Whether a log begins with all of ours: it has our first and last batch. Leader epochs may differ."""
+    """Whether the log `theirs` begins with all batches of `ours`: it has the first and the last of them. Leader epochs may
+    differ.
+    """
     segment = Segment.open(ours)
     try:
         last = segment.valid_end().last_header
@@ -327,7 +331,7 @@ def _copy_snapshot(source: Path, target: Path) -> None:
 
 
 def _has_epochs_above_0(source: Path) -> bool:
-    """Whether any batch has an epoch above 0: the checkpoint may be lost, or another log's."""
+    """Whether any batch has an epoch above 0: the checkpoint may be lost, or belong to another log."""
     for path in source.glob(f"*{names.LOG_SUFFIX}"):
         segment = Segment.open(path)
         try:

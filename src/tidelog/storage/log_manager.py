@@ -18,7 +18,7 @@ A partition that the metadata lacks (a backup, a folder of a Kafka whose metadat
 compaction do not touch it until `adopt_topic` is called; a notice says so. A partition that cannot be loaded, or has an I/O error
 later, is offline with a reason. Other partitions are not affected, but no clean-shutdown mark is written at the end.
 
-Everything belongs to one thread; only loading may use several (`partitions`). docs/storage.md describes its use.
+Use it on one thread; only loading may use several threads (`partitions`). docs/storage.md describes its use.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ SNAPSHOT_INTERVAL_MS = 60_000
 
 
 class _Own(NamedTuple):
-    """Further methods of a folder with its own metadata log."""
+    """The parts that only a folder with its own metadata log has."""
 
     store: MetadataStore
     lifecycle: TopicLifecycle
@@ -218,7 +218,7 @@ class LogManager:
         self._unlock()
 
     def tick(self) -> int:
-        """Run what is due; return how many tasks ran."""
+        """Run the tasks that are due; return how many ran."""
         return self.scheduler.tick()
 
     # --- asking
@@ -245,7 +245,9 @@ class LogManager:
 
     @property
     def changed_topics(self) -> set[str]:
-        """Topics that were added, removed or changed, or of which a partition was. A reader clears the set afterwards."""
+        """Topics that were added, removed or changed, and topics with a partition that was. A reader clears the set
+        afterwards.
+        """
         return self._running.partitions.changed
 
     def topics(self) -> dict[str, Topic]:
@@ -276,7 +278,7 @@ class LogManager:
         return self._running.partitions.offline()
 
     def unfinished_deletions(self) -> list[str]:
-        """Return the topics whose deletion has failed on disk: `delete_topic` continues with one."""
+        """Return the topics whose deletion has failed on disk. Call `delete_topic` again to continue it."""
         return self._running.topics.unfinished()
 
     def is_configuration_known(self, topic: str) -> bool:
@@ -288,7 +290,7 @@ class LogManager:
         return self._run(self.statistics_in_steps())
 
     def statistics_in_steps(self) -> Steps[dict[str, TopicStatistics]]:
-        """The same in steps: see `topic_statistics`."""
+        """Return what `statistics` returns, in steps: see `topic_statistics`."""
         partitions, cleaner = self._running.partitions, self._running.work.cleaner
         uncleanable = () if cleaner is None else cleaner.manager.uncleanable_partitions
         return topic_statistics(partitions.logs, partitions.failed, uncleanable, self.clock.now_ms())
@@ -337,19 +339,19 @@ class LogManager:
     def adopt_topic(self, name: str, properties: Mapping[str, PropertyValue] | None = None) -> Topic:
         """Give a configuration to a topic that was found without one: from now on retention and compaction apply to it.
 
-        Raises InvalidArgumentError where there is no such topic, or its partitions carry different ids, StorageError.
+        Raises InvalidArgumentError if there is no such topic or its partitions have different ids, StorageError.
         """
         return self._run(self.steps.adoption(name, properties))
 
     @property
     def steps(self) -> TopicSteps:
-        """The same in steps, for an owner that does other things in between."""
+        """The changes of topics in steps, for an owner that does other work in between."""
         running = self._running
         return TopicSteps(self._owned.lifecycle, running.partitions, running.work)
 
     @property
     def metadata(self) -> MetadataStore:
-        """The folder's metadata log. Raises InvalidArgumentError for a member of a cluster: it has none of its own."""
+        """The folder's metadata log. Raises InvalidArgumentError for a cluster member, whose metadata is the controllers'."""
         return self._owned.store
 
     @property
@@ -361,7 +363,7 @@ class LogManager:
         return run_steps(steps, None if self._own is None else self._own.store)
 
     def bring_online(self, topic: str, partition: int) -> PartitionLog:
-        """Load an offline partition again, once its disk is well, and recover it; return its log, which replaces the old one.
+        """Load an offline partition again, once its disk works, and recover it; return its log, which replaces the old one.
 
         Raises UnknownTopicOrPartitionError, InvalidArgumentError for a topic that is being deleted, and what loading raises:
         the partition stays offline then.
@@ -391,11 +393,11 @@ class LogManager:
         self._running.work.flush_dirty_logs()
 
     def checkpoint_recovery_points(self) -> None:
-        """Write up to where each log is on disk. Raises StorageError."""
+        """Write each log's recovery point. Raises StorageError."""
         self._running.partitions.checkpoint_recovery_points()
 
     def checkpoint_log_start_offsets(self) -> None:
-        """Write the log starts that lie within a first segment. Raises StorageError."""
+        """Write the log start offsets that are above the base of their first segment. Raises StorageError."""
         self._running.partitions.checkpoint_log_start_offsets()
 
     def checkpoint_high_watermarks(self) -> None:

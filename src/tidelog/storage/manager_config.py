@@ -61,10 +61,10 @@ DYNAMIC_NUMBERS = frozenset(
         "producer.id.expiration.ms",
     }
 )
-"""Those that can change while a broker runs."""
+"""The numeric properties that can change while a broker runs."""
 
 MANAGER_PROPERTIES = frozenset({*_NUMBERS, *_FLAGS, "cluster.id"})
-"""Their names."""
+"""The names of the properties in the module's table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,16 +91,18 @@ class ManagerConfig:
     has_message_formats: bool = False
     """Whether message.format.version has an effect: in ZooKeeper clusters before protocol 3.0."""
     newest_magic: int = 2
-    """The newest message format that such a member uses: other brokers could not fetch a newer one."""
+    """The newest message format that a member of a ZooKeeper cluster uses: other brokers could not fetch a newer one."""
     is_member: bool = False
-    """Whether controllers decide on the settings. Then unusable ones, as of a newer Kafka, are skipped. So is
+    """Whether controllers decide on the settings. Unusable settings, such as those of a newer Kafka, are then skipped. So is
     message.format.version, as in Kafka under KRaft, unless `has_message_formats`: an older format beside brokers that ignore it
     would break replication.
     """
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, PropertyValue]) -> ManagerConfig:
-        """Build from Kafka's property names; raise InvalidArgumentError for an unknown name or a bad value."""
+        """Build a configuration from properties under Kafka's names; raise InvalidArgumentError for an unknown name or a
+        bad value.
+        """
         values: dict[str, object] = {}
         rest: dict[str, PropertyValue] = {}
         for name, value in properties.items():

@@ -73,7 +73,7 @@ class MemberLogManager(LogManager):
     def startup(self, plane: HasImage | None = None) -> None:
         """Load the logs of this node's replicas, and begin the background work. Raises StorageError, as `open` does.
 
-        `plane` has the cluster's metadata, caught up, from now on.
+        `plane` supplies the cluster's metadata from now on; it must have caught up.
         """
         if plane is None:
             raise InvalidArgumentError("a member's folder is loaded from its cluster's metadata", path=self.directory)

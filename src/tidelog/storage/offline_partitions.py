@@ -60,7 +60,7 @@ class OfflinePartitions:
         self.went_offline = 0
         """How many times a partition went offline."""
         self.came_back = 0
-        """How many times one came back."""
+        """How many times an offline partition came back."""
         self.returned: Callable[[PartitionLog, bool], object] | None = None
         """Called with a log that came back, and whether the disk has lost acknowledged records."""
         self.left: Callable[[TopicPartition], object] | None = None

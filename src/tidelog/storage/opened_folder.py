@@ -32,7 +32,8 @@ logger = logging.getLogger("tidelog.storage")
 
 
 class OpenedFolder:
-    """The folder `directory` of `owner`, with the metadata `source`. Creating it removes the clean-shutdown mark; then `load` it.
+    """The folder `directory` of `owner`, with the metadata `source`. Creating the object removes the clean-shutdown mark; then
+    call `load`.
 
     Raises StorageError.
     """

@@ -6,7 +6,7 @@
 | offline, readable | `logs`, with an `offline_reason` | an I/O error occurred later; acknowledged records can be read |
 | offline | `failed`, with the reason | it could not be loaded, or its folder could not be removed |
 
-State changes: `TRANSITIONS`.
+`TRANSITIONS` has the allowed state changes.
 
 An error affects only its partition, and is reported once. `loading.partition_loader` loads partitions.
 
@@ -47,7 +47,7 @@ LOGS_A_STEP = 256
 """How many created partitions are checked before other work runs."""
 
 DELETION_MARK = b"deletes".hex()
-"""How the ids of folders begin that a deletion has renamed: if the topic is still in the metadata, the deletion was
+"""The beginning of the ids of folders that a deletion has renamed. If the topic is still in the metadata, the deletion was
 interrupted.
 """
 
@@ -135,7 +135,7 @@ class Partitions:
         self._loaded_ends: dict[TopicPartition, int] = {}
         self._by_topic: dict[str, set[TopicPartition]] = {}
         self._of_the_disk: set[TopicPartition] = set()
-        """Those of `failed` that may come back once the disk works again."""
+        """The partitions in `failed` that may come back once the disk works again."""
 
     # --- asking
 
@@ -277,23 +277,23 @@ class Partitions:
     # --- checkpoints
 
     def checkpoint_recovery_points(self) -> None:
-        """Write up to where each log is on disk. Raises StorageError."""
+        """Write each log's recovery point. Raises StorageError."""
         self._checkpoints.write_recovery_points(self.logs, self.failed)
 
     def checkpoint_log_start_offsets(self) -> None:
-        """Write the log starts that lie within a first segment. Raises StorageError."""
+        """Write the log start offsets that are above the base of their first segment. Raises StorageError."""
         self._checkpoints.write_log_start_offsets(self.logs, self.failed)
 
     def note_recovery_points(self) -> Rest:
-        """Record up to where each log is on disk, to be written on any thread."""
+        """Record each log's recovery point; the result writes them, on any thread."""
         return Rest(self._checkpoints.note_recovery_points(self.logs, self.failed))
 
     def note_log_start_offsets(self) -> Rest:
-        """Record the log starts that lie within a first segment, to be written on any thread."""
+        """Record the log start offsets that are above the base of their first segment; the result writes them, on any thread."""
         return Rest(self._checkpoints.note_log_start_offsets(self.logs, self.failed))
 
     def note_high_watermarks(self) -> Rest:
-        """Record the current high watermarks, to be written on any thread."""
+        """Record the current high watermarks; the result writes them, on any thread."""
         return Rest(self._checkpoints.note_high_watermarks(self.logs, self.failed))
 
     def checkpoint_high_watermarks(self) -> None:
@@ -301,13 +301,13 @@ class Partitions:
         self._checkpoints.write_high_watermarks(self.logs, self.failed)
 
     def write_checkpoints(self) -> None:
-        """Write all of them. Raises StorageError."""
+        """Write all these checkpoints. Raises StorageError."""
         self.checkpoint_recovery_points()
         self.checkpoint_log_start_offsets()
         self.checkpoint_high_watermarks()
 
     def is_in_checkpoints(self, key: TopicPartition) -> bool:
-        """Whether a checkpoint has a line for the partition, which would be wrong for a new one."""
+        """Whether a checkpoint has a line for the partition. For a new partition such a line would be wrong."""
         return key in self._checkpoints
 
     def drop_gone(self) -> None:
@@ -324,8 +324,8 @@ class Partitions:
     def remove(self, key: TopicPartition, name: str | None = None, *, what: str = "deleted") -> Removal | None:
         """Rename a partition's folder for later removal. None if it cannot be renamed.
 
-        The partition is then in `failed`, with the reason. `name` is the folder's new name, unless a deletion's, and `what` says
-        for the log what happens to it.
+        The partition is then in `failed`, with the reason. `name` is the folder's new name, by default that of a deletion; `what`
+        says in the log message what happens to the folder.
         """
         self.events.before_removal(key)
         log = self._forget(key)

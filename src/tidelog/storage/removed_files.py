@@ -22,7 +22,7 @@ AT_ONCE = 128
 
 
 class RemovedFiles:
-    """Detects removed files. `look` belongs to the logs' thread."""
+    """Detects removed files. Call `look` on the logs' thread."""
 
     def __init__(self, partitions: Partitions, scheduler: Scheduler) -> None:
         self._partitions = partitions

@@ -84,7 +84,9 @@ def forecast_by(
     *,
     high_watermark: int | None = None,
 ) -> list[Forecast]:
-    """Return the same for given times: `own` has each segment's, None only for an empty last one."""
+    """Return the forecast of each segment by the caller's times: `own` has each segment's record, None only for an empty last
+    segment.
+    """
     if high_watermark is None:
         high_watermark = log.log_end_offset if log.high_watermark is None else log.high_watermark
     timestamps = {one.base_offset: keeper.timestamp for one, keeper in zip(facts, own, strict=True) if keeper is not None}

@@ -62,7 +62,7 @@ class Rest:
 
 
 class ScheduledTask:
-    """A scheduled task; `period_ms` is None for a one-time task. `due_ms` is in the scheduler's time, see there."""
+    """A scheduled task; `period_ms` is None for a one-time task. `due_ms` is in the scheduler's time, see `Scheduler`."""
 
     __slots__ = ("_is_unfinished", "_last_error", "_task", "ahead", "due_ms", "is_cancelled", "name", "period_ms")
 
@@ -124,7 +124,7 @@ class ScheduledTask:
 class Scheduler:
     """Tasks in order of their due time. Only one thread at a time may call `tick`; any thread may schedule.
 
-    The scheduler's time follows the clock, but never goes back.
+    The scheduler's time follows the clock, but never decreases.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -207,8 +207,8 @@ class Scheduler:
     def aside(self, work: Task, done: Callable[[object], None]) -> None:
         """Run `work` on another thread, if there is one, then call `done` on the owner's thread with the result or exception.
 
-        `done` has a slice, and must schedule the rest of its work when that `is_over`. Without threads both are called now.
-        `done` must not raise.
+        `done` has a slice: when the slice `is_over`, it must schedule the rest of its work. Without threads both functions are
+        called now. `done` must not raise.
         """
         if self.elsewhere is not None:
             try:

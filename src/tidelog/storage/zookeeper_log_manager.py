@@ -21,7 +21,9 @@ class ZookeeperLogManager(MemberLogManager):
     """The newest message format to be used, None if message.format.version has no effect; to be set before `open`."""
 
     def open(self) -> None:
-        """Lock the folder, and read its owner; it is created if missing. Idempotent. Raises as `MemberLogManager.open`."""
+        """Lock the folder, and read its owner; it is created if missing. Idempotent. Raises what `MemberLogManager.open`
+        raises.
+        """
         data_folder.check_is_data_folder(self.directory)
         data_folder.create(self.directory)
         self._configured = replace(

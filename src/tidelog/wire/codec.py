@@ -1,7 +1,7 @@
 """Encodes and decodes messages. The functions for a version of a message are compiled on first use.
 
     decode(ProduceRequest, 9, frame, position)   the message; ProtocolError for anything else, including trailing bytes
-    encode(response, 9)                          chunks to be sent in order; record batches are chunks of their own, not copied
+    encode(response, 9)                          chunks to be sent in order; record batches are separate chunks, not copied
 
 A decoded message takes at most forty times the memory of its bytes, and a request has at most a million elements: lengths and
 counts are compared with the rest of the frame before anything is allocated. A field that a version lacks has its default when
@@ -29,7 +29,7 @@ _ENCODERS: dict[tuple[type[Message], int], Callable[[Any], list[Bytes]]] = {}
 def decode(cls: type[M], version: int, data: Bytes, position: int = 0, end: int | None = None) -> M:
     """Decode the message that fills `data[position:end]`.
 
-    `records` are memoryviews into `data`, and writable if it is. Raises ProtocolError, with the position within `data`, for
+    `records` are memoryviews into `data`, and writable if `data` is. Raises ProtocolError, with the position within `data`, for
     invalid bytes, and InvalidArgumentError for an unknown version.
     """
     return decoder(cls, version)(data, position, end)

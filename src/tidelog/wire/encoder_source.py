@@ -1,6 +1,6 @@
 """Generates the Python source of a function that encodes one version of one message.
 
-The function returns chunks to be sent in order. Record batches are chunks of their own, not copied; everything between them is
+The function returns chunks to be sent in order. Record batches are separate chunks, not copied; everything between them is
 joined. Neighbouring fixed-size fields, including compact lengths below 128, are packed by one call. An array of fixed-size
 elements is one join.
 
@@ -29,7 +29,7 @@ SHORT = 9
 """Arrays of this many numbers are encoded differently from shorter ones."""
 
 DATA_JOINED = 4096
-"""The largest field that is copied into a join; larger ones are chunks of their own, like record batches."""
+"""The largest field that is copied into a join; larger fields are separate chunks, like record batches."""
 
 
 class EncoderSource:

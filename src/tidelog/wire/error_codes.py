@@ -169,6 +169,6 @@ def code_name(code: int) -> str:
 
 
 def error_code_of(error: TidelogError) -> ErrorCode:
-    """Return the code for an error; UNKNOWN_SERVER_ERROR where Kafka has none."""
+    """Return the code for an error; UNKNOWN_SERVER_ERROR if Kafka has none."""
     code, _name = kafka_error_code(type(error))
     return ErrorCode(code)

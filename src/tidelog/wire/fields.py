@@ -201,7 +201,7 @@ REQUESTS: dict[int, type[Message]] = {}
 """The requests whose modules have been imported, by API key."""
 
 RESPONSES: dict[int, type[Message]] = {}
-"""The same for responses."""
+"""The responses whose modules have been imported, by API key."""
 
 
 @dataclass_transform(eq_default=True)

@@ -4,9 +4,9 @@
 |---|---|---|
 | request v0 | api_key, api_version, correlation_id | version 0 of ControlledShutdown |
 | request v1 | api_key, api_version, correlation_id, client_id | requests before their first flexible version |
-| request v2 | the same and tagged fields; client_id keeps its two-byte length | the others |
+| request v2 | the same and tagged fields; client_id keeps its two-byte length | all other requests |
 | response v0 | correlation_id | responses before their first flexible version, and every ApiVersions response |
-| response v1 | the same and tagged fields | the others |
+| response v1 | the same and tagged fields | all other responses |
 
 Kafka has defined no tagged fields for headers yet; they are skipped.
 """

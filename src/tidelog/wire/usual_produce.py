@@ -1,7 +1,7 @@
 """The common form of Produce, parsed and answered without message objects.
 
 Most requests to a broker are small, and most of these name one partition of one topic, outside of a transaction. These two
-functions handle them in a third of `codec`'s time; for all others they return None, and `codec` reads or writes.
+functions handle them in a third of `codec`'s time; for all other requests they return None, and `codec` handles the request.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _write_flexible_partition = Struct(">BihqqqBBBBiB").pack
 
 
 class UsualProduce(NamedTuple):
-    """The fields of such a request."""
+    """The fields of a Produce request of the common form."""
 
     topic: str
     partition: int

@@ -190,7 +190,9 @@ def _group(node: Node, group_id: str) -> tuple[ErrorCode, Group | None]:
 def _found(
     group: Group | None, wanted: _Wanted, require_stable: bool, code: ErrorCode, form: tuple[Any, Any]
 ) -> Generator[None, None, list[Any]]:
-    """Return a group's committed offsets by topic, in one form of the response; nothing if the group is unknown."""
+    """Return a group's committed offsets by topic, as the structs of `form`: a topic's and a partition's. If the group is
+    unknown, a request for all topics (`wanted` is None) gets no topics; a named partition gets `NO_OFFSET` and `code`.
+    """
     of_topic, of_partition = form
     if wanted is None:
         wanted = [] if group is None else [(topic, list(inner)) for topic, inner in group.offsets.by_topic().items()]

@@ -4,7 +4,7 @@
 
     begin    OUT.unfinished is made, with a folder for each partition; what is not a segment is copied     one process
     —        segments are migrated: `segment_migration.migrate_segment`                                    any number
-    —        where there were transactions: `index_transactions`, a partition each                         any number
+    —        if there were transactions: `index_transactions`,    a partition each                         any number
     finish   the storage engine opens the folder and closes it; OUT.unfinished becomes OUT                 one process
 
 OUT does not exist before the last step: a killed migration leaves a folder whose name ends with ``.unfinished``. `abandon`

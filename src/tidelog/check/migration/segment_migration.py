@@ -32,7 +32,7 @@ from tidelog.reader.time_map_file import rebuild_time_map
 from tidelog.storage.loading.log_scan import scan_log
 
 MAX_SEGMENT_BYTES = 2**31 - 1
-"""Positions in an offset index are int32, and so is a file's size in Kafka."""
+"""The largest segment: positions in an offset index are int32, and so is a file's size in Kafka."""
 
 _BUFFER_BYTES = 1 << 20
 

@@ -4,12 +4,12 @@
 |---|---|
 | a v2 batch | the same bytes |
 | a compressed v0 or v1 message | one batch with the same records and codec |
-| consecutive uncompressed messages | a batch of up to `BATCH_BYTES`, as long as they are of one kind |
+| consecutive uncompressed messages | batches of up to `BATCH_BYTES`, each of messages with equal properties |
 
 Offsets with their gaps, keys, values, timestamps (-1 if there is none) and the timestamp type are preserved. v0 has no timestamp
 type, but v2 requires one: CreateTime. With LogAppendTime the append time is a field of the batch, so only messages with the same
-append time share a batch; producers' timestamps that were kept remain readable. "Of one kind" means: the same timestamp type, the
-same append time, and all or none with a timestamp. v0 and v1 have no leader epochs, so they remain unknown.
+append time share a batch; producers' timestamps that were kept remain readable. The messages of a batch have the same timestamp
+type and append time, and all or none of them have a timestamp. v0 and v1 have no leader epochs, so they remain unknown.
 
 No Python object is created per message. Only `segment_migration` uses this.
 """

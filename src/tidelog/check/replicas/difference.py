@@ -31,18 +31,20 @@ class Standing(NamedTuple):
     path: Path
     """The file."""
     position: int | None
-    """Byte in the file."""
+    """The position in the file, in bytes."""
     what: str
     header: BatchHeader | None = None
     is_sound: bool = False
-    """Whether it is a batch with a valid checksum and a plausible offset. The checksum does not cover the leader epoch."""
+    """Whether the content is a batch with a valid checksum and a plausible offset. The checksum does not cover the leader
+    epoch.
+    """
 
     def __str__(self) -> str:
         place = "" if self.position is None else f" byte {self.position}"
         return f"{self.path}{place}: {self.what}"
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields for `--json`; -1 for a missing one."""
+        """Return the fields for `--json`, with -1 for a missing number."""
         batch = None
         if self.header is not None:
             wanted = (

@@ -1,9 +1,9 @@
 """Compares replicas of a compacted partition, cleaned at different times, by the latest record of each key.
 
 Each broker cleans independently, so below the largest cleaner offset one replica may still have records that another has removed.
-Replicas must agree on the result of compacting each up to that offset: the latest record of each key, with its offset, timestamp,
-value and headers. The comparison ignores what a cleaner may either remove or keep: tombstones, records of aborted transactions,
-their markers, and records without a key.
+Replicas must agree on the result of compacting each replica up to that offset: the latest record of each key, with its offset,
+timestamp, value and headers. The comparison ignores what a cleaner may either remove or keep: tombstones, records of aborted
+transactions, their markers, and records without a key.
 
 A log is read twice: the first pass fills a table with the keys, 24 bytes each; the second selects records by it.
 """
@@ -45,7 +45,8 @@ class _Kept(NamedTuple):
 
 
 def latest_difference(replicas: Sequence[Replica], start: int, end: int) -> Difference | None:
-    """Compare the latest records of the keys in `[start, end)`. Return None if all replicas have the same.
+    """Return the first difference between the latest records of the keys in `[start, end)`, None if all replicas have the same
+    records.
 
     Raises TooManyKeysError, CorruptDataError with the path of the damaged file, SegmentChangedError, StorageError.
     """

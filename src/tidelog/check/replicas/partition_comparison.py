@@ -37,13 +37,13 @@ class PartitionComparison:
     directories: list[Path]
     """The data folders with a replica."""
     range: ComparedRange | None = None
-    """None: nothing was compared, and a finding says why."""
+    """The compared range of offsets. If it is None, nothing was compared, and a finding gives the reason."""
     bytes_from: int | None = None
     """The offset from which every byte is compared; below it, the latest record of each key is compared."""
     size_bytes: int = 0
-    """The number of bytes compared from there on, up to the first difference."""
+    """The number of bytes compared from `bytes_from` on, up to the first difference."""
     sha256: str | None = None
-    """The SHA-256 of these batches if they are equal in all folders; None if they differ."""
+    """The SHA-256 of the compared bytes if they are equal in all folders; None if they differ."""
     differences: list[Difference] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 

@@ -16,7 +16,7 @@ COMPACTED_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 
 class Claims(NamedTuple):
-    """The data folder's facts about a partition, from outside the partition's own folder. None means unknown."""
+    """What the data folder says about a partition, outside of the partition's folder. None means unknown."""
 
     recovery_point: int | None = None
     high_watermark: int | None = None

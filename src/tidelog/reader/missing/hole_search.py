@@ -3,8 +3,8 @@ batches.
 
 A broker serves such a log as Kafka does, without an error: consumers continue after the gap. So a warning names the offsets. One
 thread checks each log once, with the reader of folders (`Log.missing`, `Log.check_names`). It reads only the ends and first
-headers of segments, except in a log with a gap that no setting calls compacted, whose headers are all read. It pauses after each
-log. Neither startup nor clients wait for it.
+headers of segments, except for a log that has a gap and is not compacted according to its settings: there it reads all headers.
+It pauses after each log. Neither startup nor clients wait for it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REST_S = 0.002
 
 
 class _NoticesOf(Notices):
-    """The notices of a search while it runs. After that the folder may be deleted, and missing files mean nothing."""
+    """Logs the notices of a search only while it runs. Later the folder may be deleted, and missing files mean nothing."""
 
     def __init__(self, stopping: threading.Event) -> None:
         super().__init__()

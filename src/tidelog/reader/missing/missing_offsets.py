@@ -76,7 +76,7 @@ class MissingOffsets(NamedTuple):
     partition: int
     first_offset: int
     end_offset: int
-    """If the end of a log or a whole partition is missing, there may have been more."""
+    """If the end of a log or a whole partition is missing, the true end may have been higher."""
     kind: Kind
     reason: str
     """The evidence for their existence."""
@@ -103,7 +103,7 @@ class MissingOffsets(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Like `str`, for a log with other content."""
+        """Return the text of `str` as a sentence, for a log that also has other content."""
         return f"records are {'missing from the folder' if self.is_loss else 'perhaps missing'}: {self}"
 
     def fields(self) -> dict[str, Any]:
@@ -119,12 +119,13 @@ _WORDS = {
 
 
 def is_any_lost(missing: Iterable[MissingOffsets]) -> bool:
-    """Return whether an answer without these is certainly incomplete."""
+    """Return whether an answer without these offsets is certainly incomplete."""
     return any(one.is_loss for one in missing)
 
 
 def missing_offsets(log: LogSegments, claims: Claims, start_offset: int, end_offset: int | None) -> Iterator[MissingOffsets]:
-    """Yield the missing parts of `[start_offset, end_offset)` in order; None: up to where the log should end.
+    """Yield the missing parts of `[start_offset, end_offset)` in order; None as an end means the offset at which the log should
+    end.
 
     Below the log start, only records that exist and are hidden by it are reported. Raises CorruptBatchError if the last segment
     is damaged, SegmentChangedError, StorageError.
@@ -243,7 +244,7 @@ def _head(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[Missi
         starts.append((_base(lost), f"{lost.name} is there, and its .log is not"))
     if starts and (claims.cleaner_offset is not None or not _is_losing_its_head(log.directory, first.base_offset)):
         if _moves(log.directory, epoch):
-            return  # The owner has written them since, and removed what waited for that.
+            return  # The owner has written the epochs since, and then removed the waiting segment.
         start, reason = min(starts)
         reason += f", the first segment at {first.base_offset}"
         yield _missing(log, start, first.base_offset, "head", reason, None, _first_header(first))
@@ -273,7 +274,7 @@ def _end(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[Missin
     is_confirmed = claims.was_closed and claims.recovery_point == claims.high_watermark == next_offset
     for offset, path, text in found:
         if is_confirmed and offset > next_offset + 1:
-            # Who loses the end of a log that was closed has checkpoints that lie behind it.
+            # If the end of a cleanly closed log is lost, its checkpoints are above the remaining end.
             why = f"is of another log: the broker ended cleanly, and its checkpoints agree that this one ends at {next_offset}"
             log.notices.note(path, why)
         else:
@@ -321,10 +322,10 @@ def _moves(directory: Path, epoch: EpochEntry | None) -> bool:
 
 
 def _is_losing_its_head(directory: Path, first_base_offset: int) -> bool:
-    """Return whether the segment just below the first one is still waiting for its removal; the epochs are written a moment
-    later.
+    """Return whether the files of the segment just below the first one still wait for their removal: then the epochs are written
+    a moment later.
 
-    Means nothing if compaction deleted segments.
+    The result means nothing if compaction deleted segments.
     """
     ending = names.LOG_SUFFIX + names.DELETED_SUFFIX
     paths = [Path(directory, name) for name in _list(directory) if name.endswith(ending)]
@@ -353,7 +354,7 @@ def _base(path: Path) -> int:
 
 
 class _Silent(Notices):
-    """For a segment that is being deleted, whose gaps do not matter."""
+    """Discards notices: for a segment that is being deleted, whose gaps do not matter."""
 
     def note(self, path: Path, text: str) -> None:
         pass
@@ -369,7 +370,7 @@ class _Orphans:
         self._paths = [path for path in found if not _has_log(path) and path.exists() and not _has_log(path)]
 
     def between(self, first: int, last: int) -> Path | None:
-        """Return the lowest one whose base is in `first..last`."""
+        """Return the index file with the lowest base in `first..last`."""
         return next((path for path in self._paths if first <= _base(path) <= last), None)
 
     def last(self) -> Path | None:

@@ -9,9 +9,9 @@ the next sound one:
 | anything else | the first position where a sound batch with a possible offset is followed by another one or by the end |
 | an offset that contradicts its neighbours | the batch is skipped, because no checksum covers the offset |
 
-So a batch inside a record's value is not mistaken for one of this log, because no batch follows it there. Several consecutive
-ones with possible offsets are, if the length of the enclosing batch is damaged. Index entries are not used. Only a torn tail,
-which a crash may have left after the last sound batch of the last segment, is not damage.
+So a batch inside a record's value is not mistaken for a batch of this log, because no batch follows it there. Several consecutive
+batches inside a value are mistaken if their offsets are possible and the length of the enclosing batch is damaged. Index entries
+are not used. Only a torn tail, which a crash may have left after the last sound batch of the last segment, is not damage.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class LeftOut(NamedTuple):
     partition: int
     first_offset: int
     end_offset: int
-    """Offsets `[first_offset, end_offset)` are in no sound batch. In a compacted log some of them may have been absent before."""
+    """No sound batch has an offset in `[first_offset, end_offset)`. In a compacted log some of these may have been absent
+    before.
+    """
     path: str
     start_position: int
     end_position: int
@@ -179,7 +181,7 @@ class _Salvage:
         return header, ""
 
     def _is_out_of_line(self, header: BatchHeader) -> bool:
-        """Return whether a batch's offset is too high: the batch after it continues from the one before it."""
+        """Return whether a batch's offset is too high: the next batch continues from the previous one."""
         first = header.base_offset if header.magic == 2 else header.last_offset
         if first == self._next_offset or header.end_position >= self._size:
             return False

@@ -97,7 +97,9 @@ class CleanedTransactions:
 
     @property
     def undisturbed_end(self) -> int:
-        """Below this offset no further batch is part of an aborted transaction, so that `on_committed` is enough for them."""
+        """Return the offset below which no further batch belongs to an aborted transaction: for those batches
+        `on_committed` is enough.
+        """
         if self._aborted:
             return 0
         return self._coming[0][0] if self._coming else INT64_MAX

@@ -15,7 +15,7 @@ A pass is a generator of short steps, so that the log's thread can do other work
 disturb a pass. Another thread, if there is one, reads, maps and filters the batches, and waits for syncs. The log's own thread
 appends the kept batches and swaps the segments.
 Truncation and deletion must abort the pass first (`cleaner_manager`). A pass that is aborted or fails removes its unfinished
-segment; groups that were already replaced stay so. It may run again at any time.
+segment; groups that were already replaced stay replaced. It may run again at any time.
 
 It differs from Kafka on purpose: checksums are verified; the files of a failed pass are removed at once; a full disk aborts the
 pass and leaves the partition online and its log unchanged.
@@ -55,16 +55,16 @@ MAX_WARMINGS = 16
 """After this many attempts in a row that found bytes not in memory, memory is short, and the read waits for the disk."""
 
 DEFAULT_IO_BUFFER_BYTES = 1024 * 1024
-"""How many bytes of a log one step reads; a larger batch has a separate step."""
+"""How many bytes of a log one step reads; a larger batch takes a step by itself."""
 
 JOB_BYTES = 8 * 1024 * 1024
 """How many bytes another thread reads at a time: each handover between threads costs milliseconds on a busy machine."""
 
 _T = TypeVar("_T")
 Steps = Generator[int | Callable[[], object], None, _T]
-"""A generator of steps. It yields the bytes that a step has read and written, or a function that waits for a disk or computes for
-long. Any thread may call that function before the generator continues; its exception is raised in the generator. If the generator
-is closed meanwhile, the function's result is ignored.
+"""A generator of steps. It yields the bytes that a step has read and written, or a function that waits for a disk or takes long
+to compute. Any thread may call that function before the generator continues; its exception is raised in the generator. If the
+generator is closed meanwhile, the function's result is ignored.
 """
 
 
@@ -207,7 +207,9 @@ class Cleaner:
                 return
 
     def _map_batches(self, source: LogFile, position: int, mapper: KeyMapper, transactions: CleanedTransactions) -> int:
-        """Map the batches from `position` on; return their size in bytes. A batch that fills the map does not count."""
+        """Map the batches from `position` on; return their size in bytes. The size does not include a batch that no
+        longer fits in the map.
+        """
         done = 0
         while done < JOB_BYTES and position + done < source.size_bytes and not mapper.is_full:
             view = self._read_batches(source, position + done)

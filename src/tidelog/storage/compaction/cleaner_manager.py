@@ -302,7 +302,7 @@ class CleanerManager:
         self._write()
 
     def finish(self) -> None:
-        """Write what another thread has not written yet, after the owner's threads have ended."""
+        """Write the checkpoint if another thread has not written it yet. Call it after the owner's threads have ended."""
         self._is_unwritten |= self._is_writing
         self._is_writing = False
         self._write()

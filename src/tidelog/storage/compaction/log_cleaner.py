@@ -5,9 +5,10 @@ again every log.cleaner.backoff.ms. If the scheduler's owner has threads, one of
 disk. The rest runs on the logs' thread in slices, one in each of the scheduler's ticks.
 
 Checking all logs has a cost, too: with thousands of them it exceeds that of a small pass. So the logs found by one check are
-compacted in order, and each is checked once more before its pass. The next check of all logs comes when the passes since have
-cost `WORK_PER_LOOK` times as much, or no found log is left. With few logs that is after each pass, as in Kafka. The check also
-deletes the old segments of compacted logs (compact,delete; and those below the log start), because a pass must not run meanwhile.
+compacted in order, and each is checked once more before its pass. All logs are checked again when the passes since the last check
+have cost `WORK_PER_LOOK` times as much as that check, or when all the logs that it found are compacted. With few logs that is
+after each pass, as in Kafka. The check also deletes the old segments of compacted logs (compact,delete; and those below the log
+start), because a pass must not run meanwhile.
 
 | a pass ends with | then |
 |---|---|
@@ -42,10 +43,10 @@ DEFAULT_SLICE_BYTES = 1024 * 1024
 """Bytes that one tick reads and writes: some milliseconds, for which a broker's clients wait."""
 
 LOOK_BYTES = 8 * 1024
-"""The cost of checking one log: a pass needs as much time for this many bytes."""
+"""The cost of checking one log, as the number of bytes that a pass processes in the same time."""
 LOGS_A_STEP = 16
 PASS_BYTES = 512 * 1024
-"""The least cost of a pass: it creates, syncs and renames files."""
+"""The minimum cost of a pass in bytes, because it creates, syncs and renames files."""
 WORK_PER_LOOK = 4
 
 SEGMENTS_AT_ONCE = 4
@@ -143,7 +144,7 @@ class LogCleaner:
     # --- choosing
 
     def _choosing(self) -> Steps[LogToClean | None]:
-        """Choose the log to compact now, marked as in progress. The steps' result is None if no log needs it."""
+        """Choose the log to compact now, marked as in progress. The steps return None if no log needs compaction."""
         manager = self.manager
         if self._worked_bytes >= WORK_PER_LOOK * LOOK_BYTES * self._looked_at:
             self._found = []
@@ -168,7 +169,7 @@ class LogCleaner:
                 return None
 
     def _deleting(self, key: TopicPartition) -> Steps[int]:
-        """Delete a log's old segments. The steps' result is their number."""
+        """Delete a log's old segments. The steps return the number of deleted segments."""
         deleted = 0
         while True:
             now = yield from in_memory(partial(self._delete_some, key))
@@ -200,8 +201,8 @@ class LogCleaner:
         return True
 
     def _go_on(self, max_bytes: int) -> bool:
-        """Run steps up to `max_bytes`, up to work for another thread, or up to the end of a pass. Return False if no log needs
-        one.
+        """Run steps until `max_bytes` are processed, a step needs another thread, or a pass ends. Return False if no log needs
+        compaction.
         """
         done = 0
         while done < max_bytes:

@@ -4,7 +4,7 @@ Compaction shrinks segments; without grouping a log would end up with many tiny 
 limits of a single segment:
 
     sum of the .log files         ≤ segment.bytes
-    sum of the .index files       ≤ segment.index.bytes, and so the .timeindex files
+    sum of the .index files       ≤ segment.index.bytes, and likewise the .timeindex files
     last offset - group's base    ≤ 2^31 - 1, judged by the next segment's base offset; an empty segment always fits
 """
 
@@ -19,7 +19,7 @@ from tidelog.storage.segment.log_segment import LogSegment
 def group_segments_by_size(
     segments: Sequence[LogSegment], max_size_bytes: int, max_index_bytes: int, first_uncleanable_offset: int
 ) -> list[list[LogSegment]]:
-    """Return `segments` (ascending) in groups of at least one. All of them must end below `first_uncleanable_offset`."""
+    """Return `segments` (ascending) in groups of at least one segment. All segments must end below `first_uncleanable_offset`."""
     groups: list[list[LogSegment]] = []
     size = index_size = time_index_size = 0
     for i, segment in enumerate(segments):

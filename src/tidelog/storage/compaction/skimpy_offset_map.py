@@ -60,7 +60,7 @@ class SkimpyOffsetMap:
         self.table.latest_offset = offset
 
     def begin(self, most_keys: int) -> int:
-        """Empty the map and size it for a number of keys; return how many have room.
+        """Empty the map and size it for `most_keys` keys; return how many keys fit.
 
         A small table stays in the processor's cache.
         """

@@ -96,9 +96,9 @@ def is_claimed(directory: Path) -> bool:
 
 
 def check_is_data_folder(directory: Path) -> None:
-    """Refuse a folder that has content, but none that a broker or Tidelog would write: a mistaken path.
+    """Raise StorageError for a non-empty folder without any file of Kafka or Tidelog: its path is probably a mistake.
 
-    A missing or empty folder is accepted. Raises StorageError.
+    A missing or empty folder is accepted.
     """
     try:
         entries = sorted(os.listdir(directory))  # noqa: PTH208  # names are all that is needed

@@ -64,11 +64,11 @@ class DirCheckpoints:
         return key in self.recovery_points or key in self.log_start_offsets or key in self.high_watermarks
 
     def write_recovery_points(self, logs: Logs, unloaded: Container[TopicPartition]) -> None:
-        """Write up to where each log is on disk."""
+        """Write each log's recovery point."""
         self.note_recovery_points(logs, unloaded)()
 
     def note_recovery_points(self, logs: Logs, unloaded: Container[TopicPartition]) -> Callable[[], None]:
-        """Record up to where each log is on disk now; the returned function writes that, on any thread."""
+        """Record each log's current recovery point; the returned function writes them to the file, on any thread."""
         offsets = self._collect(self.recovery_points, logs, unloaded, lambda log: log.recovery_point)
 
         def write() -> None:
@@ -79,11 +79,13 @@ class DirCheckpoints:
         return write
 
     def write_log_start_offsets(self, logs: Logs, unloaded: Container[TopicPartition]) -> None:
-        """Write the log starts that lie within a first segment."""
+        """Write the log start offsets that are above the base of their first segment."""
         self.note_log_start_offsets(logs, unloaded)()
 
     def note_log_start_offsets(self, logs: Logs, unloaded: Container[TopicPartition]) -> Callable[[], None]:
-        """Record the log starts that lie within a first segment now; the returned function writes them, on any thread."""
+        """Record the log start offsets that are above the base of their first segment; the returned function writes them,
+        on any thread.
+        """
         offsets = self._collect(self.log_start_offsets, logs, unloaded, _start_inside_a_segment)
 
         def write() -> None:
@@ -109,7 +111,7 @@ class DirCheckpoints:
         return write
 
     def drop(self, is_gone: Callable[[TopicPartition], bool]) -> None:
-        """Remove the lines of these partitions from the files. On any thread."""
+        """Remove the lines of the partitions for which `is_gone` returns True. Any thread may call it."""
         with self._guard:
             points, starts, watermarks = (
                 {key: offset for key, offset in before.items() if not is_gone(key)}

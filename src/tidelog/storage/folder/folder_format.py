@@ -17,11 +17,11 @@ from tidelog.storage.folder.meta_properties import META_PROPERTIES, MetaProperti
 
 
 class Formatted(NamedTuple):
-    """The folder's owner now."""
+    """The result of formatting a folder: its owner, and what the folder had before."""
 
     owner: MetaProperties
     is_new: bool
-    """False: it was formatted before for the same node and cluster, and is unchanged."""
+    """False if the folder was already formatted for the same node and cluster; it is then unchanged."""
     partitions: int
     """The number of partitions already in it."""
 

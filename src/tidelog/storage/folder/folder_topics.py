@@ -12,8 +12,8 @@ from tidelog.storage.topics.topic import Topic
 def read_topics(directory: Path) -> dict[str, Topic]:
     """Return the topics of a data folder by name; none if nothing in it names topics.
 
-    A file of 0.1 counts until the first start takes it over: beside Kafka's metadata log it is the newer one. Raises
-    CorruptDataError, UnsupportedVersionError, StorageError.
+    The file of Tidelog 0.1 takes precedence until the first start converts it: if Kafka's metadata log exists as well, the file
+    is newer. Raises CorruptDataError, UnsupportedVersionError, StorageError.
     """
     log = read_metadata_log(directory)
     topics = {}

@@ -7,7 +7,7 @@ A Java properties file, replaced atomically. Versions 0 and 1 are read; version 
     node.id=1                        broker.id=1
     directory.id=<22 characters>     (from Kafka 3.7 on)
 
-A file without a version is of version 0. Other keys are kept as they are. Kafka refuses to start on a folder of another cluster
+A file without a version is of version 0. Other keys are kept unchanged. Kafka refuses to start on a folder of another cluster
 or node, or with a damaged or reserved ``directory.id``, and so does `log_manager`.
 """
 

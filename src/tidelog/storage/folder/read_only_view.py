@@ -8,9 +8,9 @@
 | the metadata log, checkpoints, ``meta.properties``, the clean-shutdown mark | a copy |
 | time maps, ``.lock``, partitions that were being removed | left out |
 
-Recovery truncates, rebuilds and renames in the view only; of a linked ``.log`` the truncated part is just not read. The folder
-needs only read permission, and no lock is taken. Another process may continue to write to it: the view shows the folder as it was
-when the view was made.
+Recovery truncates, rebuilds and renames in the view only; a linked ``.log`` is not truncated, but the view does not read it past
+its new end. The folder needs only read permission, and no lock is taken. Another process may continue to write to it: the view
+shows the folder as it was when the view was made.
 """
 
 from __future__ import annotations

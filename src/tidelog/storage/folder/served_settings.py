@@ -8,7 +8,7 @@
 broker's configuration is stored. `broker_epoch` is that of the node's registration in the metadata log. Each start of Kafka on
 the folder changes it, and Kafka's configuration is not in the folder.
 
-They are not stored as settings in the metadata log, because those would take precedence over the `server.properties` of the next
+They are not stored in the metadata log, because settings there would take precedence over the `server.properties` of the next
 owner.
 """
 

@@ -122,7 +122,7 @@ class StagedWrite:
     def commit(self, note: str | None = None) -> None:
         """Publish everything, durably. Does nothing if nothing was appended. Raises StorageError.
 
-        After an error before the commit nothing is left; after a later error, the next writer or broker finishes.
+        An error before the commit leaves nothing behind; after a later error, the next writer or broker finishes the write.
         """
         assert self._stager is not None
         if not self._stager.logs:
@@ -197,12 +197,12 @@ def finish_interrupted_writes(directory: Path, clock: Clock) -> None:
         key = names.parse_topic_partition_name(folder.name)
         topic = read_topics(directory).get(key.topic)
         config = LogConfig.from_properties({} if topic is None else topic.properties)
-        # Timestamps stay as they are.
+        # Records keep their timestamps.
         log = stage(folder, RESTAGING, end_offset, replace(config, message_timestamp_type="CreateTime"), clock, scheduler)
         epoch = log.leader_epochs.latest_epoch
         for batch in _batches(staged):
             if batch[_MAGIC] == 2:
-                set_base_offset_and_epoch(batch, 0, 0)  # As built by the caller.
+                set_base_offset_and_epoch(batch, 0, 0)  # The values that the caller's batch had.
             log.append_as_leader(batch, 0 if epoch is None else epoch)
         scheduler.shutdown()
         close(log)

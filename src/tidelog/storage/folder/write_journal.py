@@ -5,18 +5,19 @@ is removed with the partition). The name of one file in the data folder decides:
 
     1  tidelog-write.staging      which partitions are being staged           a crash: the staging folders are removed
     2  segments staged and synced
-    3  renamed tidelog-write.committed                                        the commit. After a later crash the write is
-    finished 4  segments moved up, each .log before its indexes 5  checkpoints: high watermarks become visible for all partitions
-    at once 6  renamed tidelog-writer-<…>.json, or removed                            the writer's last commit 7  the new segments
-    get their time maps                                   after a crash some have none
+    3  renamed tidelog-write.committed                                        the commit; after a later crash it is finished
+    4  segments moved up, each .log before its indexes
+    5  checkpoints: high watermarks become visible for all partitions at once
+    6  renamed tidelog-writer-<…>.json, or removed                            the writer's last commit
+    7  the new segments get their time maps                                   after a crash some have none
 
 | who | finishes an interrupted commit |
 |---|---|
 | the next write, or the start of a Tidelog broker | under the folder's lock, by `finish_pending` |
-| Apache Kafka | no: it opens the segments that were moved, which are sound; the rest waits for one of the others |
+| Apache Kafka | no: it opens the segments already moved, which are sound; the rest waits for Tidelog |
 
 So Kafka may append in between. Then the staged segments no longer fit the log's end, and are staged again after it. A `.log` is
-moved before its indexes: a log without an index only is slower to search, but an index without its log is removed.
+moved before its indexes: a log without an index is only slower to search, but an index without its log is removed.
 
 Format of the file, JSON: `version`, `writer` (a name, or null if nothing is to be stored), `note` (the writer's text, or null),
 `partitions` (names of their folders).
@@ -52,10 +53,12 @@ RESTAGING = "tidelog-restaged"
 """The staged segments, rewritten for a log that has grown."""
 
 OUTDATED = "tidelog-outdated"
-"""The staged segments."""
+"""The staged segments that `RESTAGING` has replaced."""
 
 Restage = Callable[[Path, Path, int], None]
-"""Stages the content of the second folder again in the partition (first) after an offset, under `RESTAGING`."""
+"""Stages segments again: takes the partition's folder, the folder with the staged segments, and the offset at which they must
+begin. The result is in `RESTAGING`.
+"""
 
 INDEX_SUFFIXES = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TIME_MAP_SUFFIX)
 

@@ -35,8 +35,8 @@ class CleanEnd(NamedTuple):
 def find_clean_end(segment: LogSegment) -> CleanEnd | None:
     """Return where a segment ends; None if it does not end with a whole batch.
 
-    The offset index's last entry says where to begin; also None if no batch at that place matches it. Checksums are not checked.
-    Raises StorageError.
+    The search begins at the offset index's last entry; if no batch there matches the entry, the result is None, too. Checksums
+    are not checked. Raises StorageError.
     """
     size = segment.size_bytes
     if size == 0:
@@ -61,7 +61,7 @@ def last_batch(segment: LogSegment) -> BatchHeader | None:
 
 
 def batches_from(segment: LogSegment, offset: int) -> Iterator[BatchHeader]:
-    """Yield the headers from a position before which all offsets are below `offset`: from the index, or the segment's start.
+    """Yield headers, beginning at or before the batch with `offset`: at the position from the index, or at the segment's start.
 
     Raises CorruptBatchError, StorageError.
     """
@@ -71,7 +71,7 @@ def batches_from(segment: LogSegment, offset: int) -> Iterator[BatchHeader]:
 def _floor_position(segment: LogSegment, offset: int) -> int | None:
     """Return where the batch of the last index entry at or below `offset` begins; 0 without one, None if the log contradicts it.
 
-    The batch is checked, and so are the headers from the entry before. Raises StorageError.
+    The batch is checked, and so are the headers from the previous entry on. Raises StorageError.
     """
     if offset < segment.base_offset:
         return 0

@@ -47,10 +47,10 @@ __all__ = ["LOST_END", "Progress", "RecoveryProgress", "load"]
 logger = logging.getLogger("tidelog.storage")
 
 LOST_END = "%s: ends at %d, and %s says that it went on to %d: the offsets after its end are assigned again"
-"""A warning: the log's folder, its end, another file, and the later offset that this file implies."""
+"""A log message. Arguments: the log's folder, its end, another file, and the later offset that this file implies."""
 
 _jitter = random.Random()
-"""For logs that are given no random generator: shared, because each takes two kilobytes and some time."""
+"""The random generator for logs that are given none. It is shared, because each takes two kilobytes and some time."""
 
 
 def load(
@@ -193,7 +193,7 @@ def _next_offset_of_swap(log: LoadingLog, base_offset: int) -> int:
 
 
 def _without_looking(log: LoadingLog) -> LoadedLogOffsets:
-    """Do not look into a folder that is being deleted."""
+    """Return the offsets of an empty log: a folder that is being deleted is not examined."""
     if not log.segments:
         log.begin_segment(0)
     active = log.segments.active

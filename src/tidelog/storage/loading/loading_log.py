@@ -26,7 +26,9 @@ from tidelog.storage.segment.log_segments import LogSegments
 
 
 class LoadingLog:
-    """`recovery_point` and `log_start_offset` are from the checkpoints, `had_clean_shutdown` is the data folder's."""
+    """`recovery_point` and `log_start_offset` are from the checkpoints, `had_clean_shutdown`: whether the data folder had the
+    clean-shutdown mark.
+    """
 
     def __init__(
         self,

@@ -118,7 +118,7 @@ class LogRecovery:
                 return
 
     def _recover_segment(self, segment: LogSegment, behind: list[LogSegment]) -> bool:
-        """Recover one segment; return whether bytes were truncated. If so, the segments `after` are removed.
+        """Recover one segment; return whether bytes were truncated. If so, the segments `behind`, which follow it, are removed.
 
         They are removed first: if the start were interrupted after the truncation, the next one would find nothing to truncate,
         and leave a hole.
@@ -161,8 +161,8 @@ class LogRecovery:
         log = self._log
         self.has_changed_files = True
         state = log.new_producer_state()
-        # The segments before a broken one get snapshots, as if the log ended there: so it is in Kafka, which finds the broken one
-        # while it opens them in turn.
+        # The segments before a broken one get snapshots, as if the log ended there. So do Kafka's, because Kafka finds the
+        # broken one while it opens the segments one by one.
         before = LogSegments(log.segments.values(0, segment.base_offset)) if segment.base_offset in self._broken else None
         log.rebuild_producer_state(state, log.log_start_offset, segment.base_offset, segments=before)
         epochs = None if log.config.magic < 2 else log.leader_epochs
@@ -190,7 +190,9 @@ class LogRecovery:
 
 
 def _check_begins(segment: LogSegment) -> None:
-    """Raise CorruptBatchError if a segment is sound except its name: the first batch is below it, and the second follows."""
+    """Raise CorruptBatchError if only a segment's name is wrong: the first batch begins below the name, and the second batch
+    follows the first.
+    """
     first = _batch_at(segment, 0)
     found = None if first is None else begins_at(segment, first)
     if first is None or found is None or found >= segment.base_offset:
@@ -204,8 +206,8 @@ def _in_its_place(segment: LogSegment, scanned: ScannedLog, following: LogSegmen
     """Treat a batch as damaged if its offset is the next segment's, or too high without a following batch that confirms it.
 
     No checksum covers a base offset: flipped bits there would end the log at a random offset. Segments that must be split come
-    from compaction of Kafka before 2.1: they are followed by others, or at least by other batches. If the next segment does not
-    begin at its name, that one is wrong: raises CorruptBatchError then.
+    from compaction of Kafka before 2.1: they are followed by others, or at least by other batches. Raises CorruptBatchError if
+    the next segment does not begin at its name, because then that name is wrong.
     """
     limit = INT64_MAX if following is None else following.base_offset
     if scanned.last_offset >= limit:
@@ -243,7 +245,7 @@ def _has_unfinished_index(segment: LogSegment) -> bool:
                     logger.warning("%s: is not complete, it is built from the log", index.path)
                     return True
         except SegmentChangedError:
-            continue  # There is none.
+            continue  # The index does not exist.
     return False
 
 

@@ -52,7 +52,7 @@ class ScannedLog(NamedTuple):
     """The end of the valid batches; the rest is a torn tail, or begins with `fault`."""
     batches: int
     last_offset: int
-    """The last valid batch's; the base minus one without batches."""
+    """The last offset of the last valid batch; the base minus one without batches."""
     max_timestamp: int
     offset_of_max_timestamp: int
     """The last offset of the first batch with the largest timestamp."""

@@ -50,8 +50,8 @@ def split_overflowed_segment(
     clock: Clock,
     scheduler: Scheduler | None,
 ) -> SplitResult:
-    """Replace `segment`, one of `segments`, by several that can express their offsets. The caller removes the snapshots of
-    `removed`.
+    """Replace `segment`, one of `segments`, with several segments that can express their offsets. The caller removes the
+    snapshots of `removed`.
 
     Raises InvalidArgumentError if the segment cannot be split (not in place, or without such an offset), OffsetOverflowError for
     a batch that no segment can hold, StorageError; after an error only ``.cleaned`` files are left.
@@ -81,7 +81,7 @@ def split_overflowed_segment(
 
 
 def _copy(segment: LogSegment, new: list[LogSegment], directory: Path, config: LogConfig, clock: Clock) -> None:
-    """Copy the batches into as many segments as necessary, which are in `new` from their creation on."""
+    """Copy the batches into as many segments as necessary. Each is added to `new` when it is created."""
     log, position = segment.log, 0
     header = log.first_batch()
     while header is not None:

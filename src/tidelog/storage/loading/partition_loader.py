@@ -64,7 +64,7 @@ class PartitionLoader:
 
     @contextmanager
     def loaded(self, folders: list[PartitionFolder], threads: int) -> Iterator[Iterable[PartitionLog | Exception]]:
-        """Load partitions with so many threads; return, in order, their logs or errors."""
+        """Load partitions on `threads` threads; yield their logs or errors in the order of `folders`."""
         if threads == 1:
             yield map(self._try_load, folders)
             return
@@ -97,7 +97,7 @@ class PartitionLoader:
     def _believed_start(self, folder: PartitionFolder) -> int:
         """Return the checkpoint's log start, unless the leader epochs contradict it: then records would be deleted by mistake.
 
-        Deleting records moves the first epoch first. Kafka trusts the checkpoint alone.
+        Deleting records moves the first epoch's start before the checkpoint. Kafka trusts the checkpoint alone.
         """
         offset = self._checkpoints.log_start_offsets.get(folder.key, 0)
         if offset <= 0 or folder.config.magic < 2:

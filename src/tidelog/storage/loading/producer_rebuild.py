@@ -84,7 +84,8 @@ def state_at(
 ) -> Generator[None, None, ProducerStateManager | None]:
     """Return the state at an offset of the log, without changing anything. A step reads `AT_ONCE` batches.
 
-    None if there are no producers now, and so were none. Raises as `rebuild_producer_state`.
+    None if the log has no producers now, because then it had none at that offset either. Raises what `rebuild_producer_state`
+    raises.
     """
     if producer_state.is_empty and producer_state.map_end_offset >= offset:
         return None

@@ -29,7 +29,7 @@ RECALLED_BYTES = 8 << 20
 def recall_batches(state: ProducerStateManager, segments: LogSegments) -> None:
     """Add earlier batches of producers to the state at the log's end. Raises StorageError.
 
-    Nothing was checked below the recovery point. If a batch is damaged there, the log is served as it is, as in Kafka.
+    Nothing was checked below the recovery point. If a batch is damaged there, the log is served nevertheless, as in Kafka.
     """
     wanted = {producer_id: entry for producer_id, entry in state.active_producers.items() if len(entry.batches) == 1}
     if not wanted:

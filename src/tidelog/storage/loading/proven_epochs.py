@@ -2,7 +2,7 @@
 
 A follower with wrong epochs truncates committed records, or never finds where its log and its leader's diverge. The file has no
 checksum, but each v2 batch has its leader's epoch. If epochs never decrease from batch to batch, an entry (epoch, start) is right
-if the first batch from `start` on has that epoch, and the batch before it the epoch of the previous entry. Batches in between
+if the first batch from `start` on has that epoch, and the batch before it has the epoch of the previous entry. Batches in between
 need no check.
 
 | read in each partition | |
@@ -55,7 +55,7 @@ class _Contradiction(NamedTuple):
 def prove_epochs(log: LoadingLog, end_offset: int, *, had_entries: bool) -> None:
     """Compare a loaded log's epochs, already truncated to it, with its batches; if they differ, replace them with a warning.
 
-    `had_entries`: whether the file had any. Raises StorageError.
+    `had_entries`: whether the file had any entries. Raises StorageError.
     """
     newest = log.newest if log.newest is not None and log.newest.next_offset == end_offset else None
     try:
@@ -200,7 +200,7 @@ class _EpochProof:
         return before, at
 
     def _last_batch(self, segment: LogSegment | None) -> BatchHeader | None:
-        """Return the last batch of a segment, or of the nearest lower one that has any."""
+        """Return the last batch of a segment, or of the nearest lower segment that has batches."""
         while segment is not None:
             found = last_batch(segment)
             if found is not None:

@@ -73,7 +73,8 @@ def scan_segment(segment: LogSegment, progress: Progress | None = None) -> Scann
 
 
 def _update_producers(segment: LogSegment, producer_state: ProducerStateManager, scanned: ScannedLog) -> tuple[ScannedLog, str]:
-    """Advance the state to the segment's end, and collect aborted transactions; return the valid bytes, and what ends them.
+    """Advance the state to the segment's end, and collect aborted transactions; return the valid part of the log, and the fault
+    that ends it.
 
     An unreadable marker is the last valid batch, as in Kafka.
     """

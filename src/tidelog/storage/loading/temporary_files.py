@@ -33,7 +33,7 @@ logger = logging.getLogger("tidelog.storage")
 
 _LOG_SWAP_SUFFIX = names.LOG_SUFFIX + names.SWAP_SUFFIX
 _RAFT_SNAPSHOT_SUFFIX = ".checkpoint" + names.DELETED_SUFFIX
-"""Of Kafka's metadata log, which deletes them itself."""
+"""The suffix of deleted snapshots of Kafka's metadata log. Kafka removes these files itself."""
 
 INDEX_SUFFIXES = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX, names.TIME_MAP_SUFFIX)
 """Suffixes of files that are worthless without their ``.log``."""
@@ -113,7 +113,7 @@ def list_files(directory: Path) -> set[str]:
 
 
 def _put_into_place(directory: Path, swaps: dict[str, int], next_offset_of_swap: Callable[[int], int]) -> None:
-    """Remove the segments that finished ones replace, then rename those into place."""
+    """Remove the segments that finished ``.swap`` segments replace, then rename the ``.swap`` segments into place."""
     bases = sorted(offset for name, offset in swaps.items() if name.endswith(_LOG_SWAP_SUFFIX))
     if bases:
         end_offset = max(bases[-1] + 1, *(next_offset_of_swap(base) for base in bases))

@@ -3,7 +3,7 @@
 | | written by | |
 |---|---|---|
 | `MetadataStore` | the folder's one broker | ``__cluster_metadata-0`` in the folder |
-| `ClusterMetadata` | the controllers of the cluster | passed in by the broker, as far as it has read it |
+| `ClusterMetadata` | the controllers of the cluster | passed in by the broker, up to the offset that it has read |
 
 `MetadataSource` is their common interface for readers.
 """
@@ -29,7 +29,7 @@ class MetadataSource(Protocol):
         """The current metadata."""
 
     def append(self, records: Sequence[Message]) -> Change:
-        """Change it: see `MetadataStore.append`. Raises InvalidArgumentError if only controllers may."""
+        """Change the metadata: see `MetadataStore.append`. Raises InvalidArgumentError if only controllers may change it."""
 
 
 class HasImage(Protocol):
@@ -37,11 +37,11 @@ class HasImage(Protocol):
 
     @property
     def image(self) -> MetadataImage:
-        """The metadata as far as it was read; a snapshot replaces the object."""
+        """The metadata that was read so far. Loading a snapshot replaces the object."""
 
 
 class ClusterMetadata:
-    """A cluster's metadata as far as the node `node_id` has read it."""
+    """A cluster's metadata, as read by the node `node_id`."""
 
     def __init__(self, plane: HasImage, node_id: int) -> None:
         self._plane = plane
@@ -53,5 +53,5 @@ class ClusterMetadata:
         return self._plane.image
 
     def append(self, records: Sequence[Message]) -> Change:
-        """Raise InvalidArgumentError."""
+        """Raise InvalidArgumentError, because only controllers may change the metadata."""
         raise InvalidArgumentError("only the controllers can change a cluster's metadata", found=type(records[0]).__name__)

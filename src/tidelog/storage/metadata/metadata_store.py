@@ -85,8 +85,8 @@ class Change:
 
 
 class MetadataStore:
-    """The writer of the metadata log. All methods except `flush`, `settle` and `take_snapshot` belong to the owner's thread,
-    which holds the folder's lock.
+    """The writer of the metadata log. Call all methods except `flush`, `settle` and `take_snapshot` on the owner's thread. The
+    owner holds the folder's lock.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class MetadataStore:
             self.settle(self.append(records))
 
     def settle(self, change: Change) -> None:
-        """Wait until a change is on disk. Raises StorageError, and then nothing of it counts."""
+        """Wait until a change is on disk. Raises StorageError, and then the change has no effect."""
         while not change.is_settled:
             with suppress(StorageError):  # Each change has its own error.
                 self.flush()
@@ -240,7 +240,7 @@ class MetadataStore:
                 change.is_durable = True
 
     def restore(self) -> None:
-        """After a failed change, revert the image to the state on disk. Raises as `open`."""
+        """After a failed change, revert the image to the state on disk. Raises what `open` raises."""
         with self._writing:
             if not self._is_stale:
                 return
@@ -410,7 +410,7 @@ class MetadataStore:
         sync_directory(self._folder)
 
     def _open(self, path: Path, size: int) -> None:
-        """Append to a segment from now on, after so many bytes; the rest is truncated."""
+        """Append to a segment from now on, after its first `size` bytes; the rest is truncated."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             os.ftruncate(fd, size)
@@ -422,7 +422,7 @@ class MetadataStore:
         return self._folder / names.file_name(self._next_offset, names.LOG_SUFFIX)
 
     def _take(self, log: MetadataLog) -> None:
-        """Begin with the state on disk. Records that a log must have and lacks are written before the first change."""
+        """Begin with the state on disk. Records that a log must have but lacks are written before the first change."""
         self.image, self._log, self._preamble = log.image, log, []
         self._epoch, self._next_offset, self._bytes_behind_snapshot = log.epoch, log.end_offset, log.log_bytes
         self._snapshot_bytes = 0 if log.snapshot is None else log.snapshot.path.stat().st_size

@@ -1,7 +1,8 @@
 """Whether a log may be written: online, offline after an I/O error, or closed (spec §5.3).
 
 After an I/O error the state on disk is unknown. From then on all writes are refused (LogOfflineError, with the reason of the
-first error); acknowledged records can be read as far as the disk allows. Only a new load, with recovery, brings the log back.
+first error); acknowledged records can be read if the disk still returns them. Only a new load, with recovery, brings the log
+back.
 
 `PartitionLog` owns one; its parts check it before they write. One thread at a time.
 """

@@ -95,7 +95,9 @@ class LeaderEpochCache:
         return self._epochs.epoch_for_offset(offset)
 
     def assign_fast(self, epoch: int, start_offset: int) -> Literal[False] | None:
-        """Return False if `assign` would return False and change neither memory nor file; None: it must be called."""
+        """Return False if `assign` would return False and change neither memory nor file. Return None if `assign` must be
+        called.
+        """
         entries = self._epochs.entries
         if not entries or self.is_unwritten:
             return None
@@ -119,13 +121,13 @@ class LeaderEpochCache:
         return self._version != self._written
 
     def assign_soon(self, epoch: int, start_offset: int) -> None:
-        """Do the same in memory; the caller must run `to_be_written`."""
+        """Do what `assign` does, but only in memory; the caller must run the result of `to_be_written`."""
         self._version += self._epochs.assign(epoch, start_offset)
 
     def to_be_written(self) -> EpochsWrite | None:
         """Return a function that updates the file, on any thread; None if it is up to date. It raises StorageError.
 
-        Other threads than the log's pass the folder that was held since then.
+        A caller on another thread passes the function the folder, held since the call of `to_be_written`.
         """
         self._is_waiting = False
         if not self.is_unwritten:
@@ -147,7 +149,7 @@ class LeaderEpochCache:
         return write
 
     def assign_all(self, entries: Iterable[EpochEntry]) -> bool:
-        """The same for several epochs, with one write."""
+        """Store several epochs durably, with one write; return False if all were known. Raises what `assign` raises."""
         is_new = False
         for epoch, start_offset in entries:
             is_new |= self._epochs.assign(epoch, start_offset)
@@ -218,7 +220,7 @@ class LeaderEpochCache:
         self.path = directory / LEADER_EPOCH_CHECKPOINT
 
     def defer_to(self, defer: Defer) -> None:
-        """Let `defer` write truncations; it gets the function that writes."""
+        """From now on, pass the function that writes the file after a truncation to `defer`, instead of calling it."""
         self._defer = defer
 
     def flush(self) -> None:

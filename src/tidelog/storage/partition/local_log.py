@@ -8,7 +8,7 @@
 Invariants: there is always an active segment. The log end moves after the batches are in the file. A leftover file with the name
 of a new segment is removed before the segment is created. Removed segments are renamed at once and deleted later.
 
-High watermarks, producers and epochs are `PartitionLog`'s, the only caller. One thread at a time.
+High watermarks, producers and epochs belong to `PartitionLog`, the only caller. One thread at a time.
 """
 
 from __future__ import annotations
@@ -194,7 +194,8 @@ class LocalLog:
         max_offset: LogOffsetMetadata,
         include_aborted: bool,
     ) -> LogSlice:
-        """Return where up to `max_length` bytes are, from the batch with `start_offset`, or the next one, on (spec §5.4).
+        """Return the location of up to `max_length` bytes, beginning with the batch that has `start_offset`, or the next batch
+        (spec §5.4).
 
         Nothing at or after `max_offset` is returned. Raises OffsetOutOfRangeError for an offset below the first segment or above
         the log end, and what reading raises.
@@ -229,7 +230,8 @@ class LocalLog:
         return self.locate(offset, 1, min_one_message=False, max_offset=end, include_aborted=False).metadata
 
     def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
-        """Return the aborted transactions with records in [start_offset, upper_bound_offset), as the segments' indexes say.
+        """Return the aborted transactions with records in [start_offset, upper_bound_offset), from the segments' transaction
+        indexes.
 
         Raises CorruptIndexError, StorageError.
         """
@@ -278,7 +280,7 @@ class LocalLog:
         return removed
 
     def create_and_delete_segment(self, base_offset: int, old: LogSegment) -> LogSegment:
-        """Replace `old` by a new empty segment, so that there is always one; return it."""
+        """Replace `old` with a new empty segment, so that there is always one; return it."""
         same_base = base_offset == old.base_offset
         if same_base:
             forget_time_map(old)
@@ -298,7 +300,7 @@ class LocalLog:
         self._delete_files(segments, asynchronous=asynchronous)
 
     def replacing_segments(self, new: Iterable[LogSegment], old: Iterable[LogSegment]) -> Replacing:
-        """Replace segments by cleaned ones; return those without a successor of the same base (`segment_replacement`)."""
+        """Replace segments with cleaned ones; return the old segments whose base no new one has (`segment_replacement`)."""
         self.check_open()
         delay_ms = self.config.file_delete_delay_ms
         return replacing_segments(self.segments, new, old, self.directory, self._scheduler, delay_ms)

@@ -29,7 +29,7 @@ from tidelog.storage.segment.descriptors import is_shortage
 logger = logging.getLogger("tidelog.storage")
 
 Flushed = Callable[[bool], object]
-"""Called with whether the flush failed."""
+"""Called after a flush, with True if it failed."""
 
 
 class LogFlusher:
@@ -108,7 +108,7 @@ class LogFlusher:
             self.flush_aside()
 
     def when_flushed(self, callback: Flushed) -> None:
-        """Call `callback` once the log's present content is on disk, perhaps at once, with whether that failed."""
+        """Call `callback` once the log's present content is on disk, perhaps at once, with True if the flush failed."""
         if not self.is_awaited:
             callback(self._availability.is_offline)
         else:

@@ -5,8 +5,8 @@ this uses the segments in memory and their indexes. Both differ from Kafka in tw
 match, Kafka answers "none", while this search continues with the next segment. And a record below the log start is not the latest
 of the log. So "none" is always true.
 
-For a consumer (`fetch_offset_for_timestamp`, spec §13.2) records at or after the end of what it may read do not exist, and LATEST
-is that end.
+For a consumer (`fetch_offset_for_timestamp`, spec §13.2) the log ends at the high watermark or the last stable offset: later
+records are not found, and LATEST returns that end.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def fetch_offset_by_timestamp(log: WrittenLog, timestamp: int) -> TimestampAndOf
 
 
 def fetch_offset_for_timestamp(log: WrittenLog, timestamp: int, isolation: FetchIsolation) -> TimestampAndOffset | None:
-    """Return the same as seen by a reader with `isolation`. Raises what `fetch_offset_by_timestamp` raises."""
+    """Return the offset for `timestamp` among the records that a consumer with `isolation` may read. Raises what
+    `fetch_offset_by_timestamp` raises.
+    """
     if isolation is FetchIsolation.HIGH_WATERMARK:
         end = log.watermarks.high_watermark
     else:
@@ -149,7 +151,9 @@ def _largest_in(segment: LogSegment, header: BatchHeader, start: int, at_least: 
 
 
 def _largest_of_all(log: WrittenLog, start: int) -> TimestampAndOffset | None:
-    """Search all batches at or above the log start; for later segments use what is known."""
+    """Return the first record with the largest timestamp, at or above `start`. Later segments are searched only if they have
+    a larger one.
+    """
     best: TimestampAndOffset | None = None
     for segment in log.segments.values(start):
         largest = segment.check_largest_timestamp()
@@ -162,7 +166,7 @@ def _largest_of_all(log: WrittenLog, start: int) -> TimestampAndOffset | None:
 
 
 def _largest_from(segment: LogSegment, start: int) -> TimestampAndOffset | None:
-    """Return the first record at or above `start` with the largest timestamp of these."""
+    """Return a segment's first record with the largest timestamp, of those at or above `start`."""
     place = segment.translate_offset(max(start, segment.base_offset))
     if place is None:
         return None

@@ -225,7 +225,7 @@ class PartitionLog:
                 self.leader_epochs.assign(leader_epoch, start_offset)
 
     def note_leader_epoch_soon(self, leader_epoch: int, start_offset: int) -> None:
-        """Do the same at once in memory, and soon in the file: a crash may lose an epoch without records."""
+        """Store the epoch at once in memory, and soon in the file. A crash may lose an epoch without records."""
         if self.config.magic >= 2:
             with self.writing("store a leader epoch"):
                 self.leader_epochs.assign_soon(leader_epoch, start_offset)
@@ -240,7 +240,7 @@ class PartitionLog:
         isolation: FetchIsolation = FetchIsolation.LOG_END,
         min_one_message: bool = True,
     ) -> FetchData:
-        """Return up to `max_length` bytes from the batch with `start_offset`, or the next one, on.
+        """Return up to `max_length` bytes, beginning with the batch that has `start_offset`, or the next batch.
 
         With `min_one_message` the first batch is returned whole, whatever its size. With TXN_COMMITTED the aborted transactions
         are included. Raises OffsetOutOfRangeError below the log start and above the log end, CorruptDataError, StorageError.
@@ -248,7 +248,7 @@ class PartitionLog:
         return self.locate(start_offset, max_length, isolation, min_one_message).load()
 
     def locate(self, start_offset: int, max_length: int, isolation: FetchIsolation, min_one_message: bool) -> LogSlice:
-        """Return where the bytes of a `read` are, for callers that send them unread. Raises the same."""
+        """Return the location of the bytes of a `read`, for callers that send them unread. Raises what `read` raises."""
         watermarks = self.watermarks
         if start_offset < watermarks.log_start_offset:
             raise OffsetOutOfRangeError(
@@ -307,7 +307,7 @@ class PartitionLog:
         return self._flusher.is_awaited
 
     def when_flushed(self, callback: Flushed) -> None:
-        """Call `callback` once the log's present content is on disk, perhaps at once, with whether that failed."""
+        """Call `callback` once the log's present content is on disk, perhaps at once, with True if the flush failed."""
         self._flusher.when_flushed(callback)
 
     def flush(self, *, force_active: bool = False, up_to: int | None = None) -> None:
@@ -370,7 +370,7 @@ class PartitionLog:
     def replacing_segments(
         self, new: Iterable[LogSegment], old: Iterable[LogSegment]
     ) -> Generator[Callable[[], object], None, None]:
-        """Replace segments by cleaned ones (``….cleaned``), see `segment_replacement`. Raises LogOfflineError.
+        """Replace segments with cleaned ones (``….cleaned``), see `segment_replacement`. Raises LogOfflineError.
 
         Yields functions to be called, on any thread, before it continues.
         """

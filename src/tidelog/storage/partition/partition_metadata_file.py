@@ -39,7 +39,7 @@ class PartitionMetadataFile:
             )
 
     def maybe_flush(self, held: HeldDirectory | None = None) -> None:
-        """Write the file if necessary; another thread passes the folder that it `held` from the start. Raises StorageError."""
+        """Write the file if necessary. A caller on another thread passes the folder as `held`. Raises StorageError."""
         if self.is_dirty and self.topic_id is not None:
             if held is None:
                 write_topic_id(self.path, self.topic_id)

@@ -39,7 +39,7 @@ HIGH_WATERMARK = -1
 
 
 class Removals:
-    """Removes from one log. `roll` begins a new segment."""
+    """Removes records from one log. `roll` begins a new segment."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Replaces segments by new ones so that a crash at any moment loses nothing (spec §6.7).
+"""Replaces segments with new ones so that a crash at any moment loses nothing (spec §6.7).
 
 | step | files of the new segments | files of the old ones | what a start after a crash does (`temporary_files`) |
 |---|---|---|---|
@@ -41,7 +41,7 @@ def replacing_segments(
     scheduler: Scheduler | None,
     delete_delay_ms: int,
 ) -> Replacing:
-    """Replace `old` in `existing` by the segments `new`, which are closed and flushed with the suffix ``.cleaned``.
+    """Replace `old` in `existing` with the segments `new`, which are closed and flushed with the suffix ``.cleaned``.
 
     Returns those of `old` whose base no new segment has. Old segments that are no longer in `existing` (deleted meanwhile) are
     left alone. Raises InvalidArgumentError without a new segment, StorageError.
@@ -85,7 +85,7 @@ def replace_segments(
     scheduler: Scheduler | None,
     delete_delay_ms: int,
 ) -> list[LogSegment]:
-    """Do the same in one call."""
+    """Replace segments like `replacing_segments`, in one call."""
     return at_once(replacing_segments(existing, new, old, directory, scheduler, delete_delay_ms))
 
 

@@ -2,7 +2,7 @@
 
 ===================  =====================================================================================================
 log_start_offset     nothing below is readable; moves forward by DeleteRecords and retention, back only by truncation
-last_stable_offset   read_committed ends here: the first transaction whose end is not below the high watermark, or the latter
+last_stable_offset   read_committed ends here: at the high watermark, or at the first transaction that does not end below it
 high_watermark       read_uncommitted ends here: every in-sync replica has the records below
 log_end_offset       the local log's
 ===================  =====================================================================================================
@@ -97,9 +97,7 @@ class Watermarks:
         return wanted.message_offset
 
     def update_high_watermark_fast(self) -> None:
-        """Set the high watermark to the log end, for a leader whose replicas have everything appended: here it is the
-        only one.
-        """
+        """Set the high watermark to the log end, for a leader that is the only replica."""
         local = self._local
         active = local.segments.active
         metadata = (local.log_end_offset, active.base_offset, active.log.size_bytes)
@@ -110,7 +108,7 @@ class Watermarks:
             self.update_first_unstable_offset()
 
     def on_log_end_moved(self) -> None:
-        """Follow the log end after it was truncated, or after its position changed: by an append, a roll, a truncation."""
+        """Limit the high watermark to the log end, and update its position. Call it after a truncation, an append or a roll."""
         if self._high_watermark.message_offset >= self._local.log_end_offset:
             self._set_high_watermark(self._local.log_end_offset_metadata)
 

@@ -1,4 +1,4 @@
-"""One producer's part of an append: checked against the producer's earlier batches, and kept apart until it is written.
+"""One producer's part of an append: checked against the producer's earlier batches, and kept separate until it is written.
 
 The checks depend on the origin of the append (spec §9.7):
 
@@ -67,7 +67,7 @@ class ProducerAppendInfo:
         origin: AppendOrigin,
         verification: VerificationStateEntry | None = None,
     ) -> None:
-        """`current` is not changed; one without an epoch stands for an unknown producer."""
+        """`current` is not changed. An entry without an epoch stands for an unknown producer."""
         self.entry = current.copy()
         self.started_transactions: tuple[TxnMetadata, ...] = ()
         self.is_transactional = False

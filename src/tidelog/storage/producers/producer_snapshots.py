@@ -31,19 +31,19 @@ class ProducerSnapshots:
 
     @property
     def offsets(self) -> list[int]:
-        """The offsets, ascending. Raises StorageError."""
+        """The offsets of the snapshots, ascending. Raises StorageError."""
         if self._offsets is None:
             self._offsets = _list_offsets(self._directory)
         return self._offsets
 
     @property
     def latest(self) -> int | None:
-        """The highest offset."""
+        """The offset of the newest snapshot, None without snapshots."""
         return self.offsets[-1] if self.offsets else None
 
     @property
     def oldest(self) -> int | None:
-        """The lowest offset."""
+        """The offset of the oldest snapshot, None without snapshots."""
         return self.offsets[0] if self.offsets else None
 
     def path(self, offset: int) -> Path:

@@ -276,7 +276,7 @@ class ProducerStateManager:
             self._ongoing.put(TxnMetadata(entry.producer_id, LogOffsetMetadata(entry.current_txn_first_offset)))
 
     def recall(self, producer_id: int, batches: tuple[BatchMetadata, ...]) -> None:
-        """Set the latest batches of a producer, of which a snapshot had only the last. Oldest first."""
+        """Set a producer's latest batches, oldest first. Its snapshot had only the last of them."""
         entry = self._producers[producer_id].copy()
         entry.batches = batches
         self._put(entry)

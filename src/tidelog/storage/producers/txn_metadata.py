@@ -26,7 +26,7 @@ class TxnsByFirstOffset:
     def __init__(self) -> None:
         self._offsets: list[int] = []
         self.offsets: Sequence[int] = self._offsets
-        """Their first offsets, in order."""
+        """The first offsets of the transactions, in order."""
         self._txns: dict[int, TxnMetadata] = {}
 
     def __len__(self) -> int:

@@ -1,16 +1,19 @@
-"""What keeps a transaction from hanging: a producer whose transaction is being verified with its coordinator (KIP-890).
+"""The state of a producer whose transaction is being verified with its coordinator, which prevents hanging transactions
+(KIP-890).
 
-Between the question and the append a guard stands for the transaction: an append must hold it, and a marker that
-comes in between takes it away. The lowest sequence that was seen meanwhile must be written first.
+The partition's leader asks the coordinator before the first append of a transaction. The append must present the guard that was
+created with the question. A transaction marker that arrives in between removes the guard, and the append is refused. The first
+batch to be written must have the lowest sequence seen meanwhile.
 """
 
 from __future__ import annotations
 
 
 class VerificationStateEntry:
-    """One producer's open verification, since `timestamp` (ms). `guard` is an object that equals itself only.
+    """One producer's open verification, since `timestamp` (ms). `guard` is an object that is equal only to itself.
 
-    Of a producer that `has_epoch_each` the marker of the transaction before is of this one's epoch: it takes no guard away.
+    `has_epoch_each`: the producer gets a new epoch for each transaction. The previous transaction's marker then has this
+    transaction's epoch, and does not remove the guard.
     """
 
     __slots__ = ("epoch", "guard", "has_epoch_each", "lowest_sequence", "timestamp")
@@ -23,7 +26,7 @@ class VerificationStateEntry:
         self.epoch = epoch
 
     def note(self, sequence: int, epoch: int) -> None:
-        """Take a lower sequence of the same epoch, or that of a higher epoch."""
+        """Store the sequence if it is lower than the stored one, or if its epoch is higher."""
         if epoch > self.epoch or (epoch == self.epoch and sequence < self.lowest_sequence):
             self.epoch = epoch
             self.lowest_sequence = sequence

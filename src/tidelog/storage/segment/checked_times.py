@@ -63,7 +63,7 @@ class LogOffsetPosition(NamedTuple):
 
 
 class TimedSegment(Protocol):
-    """A segment, as far as its times are needed."""
+    """The part of a segment's interface that checking its times needs."""
 
     @property
     def base_offset(self) -> int: ...
@@ -97,7 +97,7 @@ class CheckedTimes:
         return slot < 0 or self._is_true(slot)
 
     def first_reaching(self, timestamp: int) -> int | None:
-        """Return a position shortly before the first batch that reaches a time (ms), from the headers; None without one."""
+        """Return a position shortly before the first batch that reaches a time (ms), from the headers; None if no batch does."""
         return self._segment.headers_from(0).first_reaching(timestamp)
 
     def not_walked(self) -> NotWalkedError:
@@ -120,7 +120,7 @@ class CheckedTimes:
         return self._largest_from(0 if found is None else found.position)
 
     def _largest_from(self, position: int) -> TimestampOffset:
-        """Return the same for the batches from a position on."""
+        """Return the largest timestamp and its offset for the batches from `position` on."""
         segment = self._segment
         headers = segment.headers_from(position)
         largest = headers.largest()

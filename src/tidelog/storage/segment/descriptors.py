@@ -31,7 +31,7 @@ Giver = Callable[[], int]
 
 
 class _Thread(threading.local):
-    """Of one thread: what can close descriptors, and how many opens remain until it is asked again."""
+    """One thread's functions that can close descriptors, and how many files it may open before it calls them again."""
 
     def __init__(self) -> None:
         self.givers: list[Giver] = []

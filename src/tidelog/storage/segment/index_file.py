@@ -165,7 +165,7 @@ class IndexFile(Generic[_Entries]):
         self._is_written, self._is_synced = True, False
 
     def install(self, raw: bytes | bytearray | memoryview) -> None:
-        """Replace the content by complete entries, as recovery has rebuilt them; those that exceed the capacity are left out.
+        """Replace the content with complete entries, as recovery has rebuilt them; those that exceed the capacity are left out.
 
         Raises StorageError.
         """
@@ -314,7 +314,7 @@ class IndexFile(Generic[_Entries]):
         self._is_written, self._is_synced = True, False
 
     def keep(self, entries: int) -> None:
-        """Go back to the first so many entries after a failed append; never raises, the next write overwrites the rest."""
+        """Keep only the first `entries` entries, after a failed append. Never raises: the next write overwrites the rest."""
         index = self._live_entries
         if index is not None and index.entries > entries:
             index.keep(entries)
@@ -394,7 +394,7 @@ class IndexFile(Generic[_Entries]):
         return self._fd
 
     def _replace_link(self) -> int:
-        """Replace a symbolic link by a regular file: its target belongs to another folder. Raises StorageError."""
+        """Replace a symbolic link with a regular file: its target belongs to another folder. Raises StorageError."""
         index = self._live_entries
         try:
             raw = self.path.read_bytes() if index is None else bytes(index.entries_from(0))

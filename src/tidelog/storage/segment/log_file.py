@@ -241,7 +241,7 @@ def delete_file(path: Path) -> bool:
 
 
 def write_rest(fd: int, data: Bytes, written: int, position: int) -> None:
-    """Continue a partial write; a full disk shows itself at the next one."""
+    """Continue a partial write. If the disk is full, the next write raises the error."""
     view = memoryview(data)
     while written < len(view):
         more = os.pwrite(fd, view[written:], position + written)

@@ -40,7 +40,9 @@ class LogFileReader:
         self._map: memoryview | None = None
         self._is_synced = False
         self._is_link = False
-        """Whether the file is a symbolic link to another folder's file, as in a `read_only_view`, which is only read."""
+        """Whether the file is a symbolic link to another folder's file, as in a `read_only_view`. Such a file is never
+        written.
+        """
 
     @property
     def path(self) -> Path:

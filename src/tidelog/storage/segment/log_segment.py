@@ -135,14 +135,15 @@ class LogSegment(SegmentReader):
 
     @property
     def max_timestamp_so_far(self) -> int:
-        """The largest timestamp (ms) of the same."""
+        """The largest timestamp so far (ms); -1 without one."""
         known = self._max_timestamp
         return known if known != UNKNOWN else self._largest()[0]
 
     def check_largest_timestamp(self, *, elsewhere: bool = False) -> TimestampOffset:
-        """Return the same, after checking it against the log unless the time index is this process's own; the result is kept.
+        """Return the largest timestamp and its offset, checked against the log. A time index written by this process needs no
+        check. The result is kept.
 
-        `elsewhere`: within `non_blocking` do not begin the check here at all. Raises CorruptBatchError, StorageError.
+        `elsewhere`: within `non_blocking`, leave the whole check to another thread. Raises CorruptBatchError, StorageError.
         """
         if not self._is_largest_checked:
             if self.time_index.entries == 0 or not self.time_index.is_own:
@@ -163,7 +164,7 @@ class LogSegment(SegmentReader):
         return self._is_largest_checked
 
     def reaches(self, timestamp: int) -> bool:
-        """Whether the checked largest timestamp is at least that (ms)."""
+        """Whether the checked largest timestamp is at least `timestamp` (ms)."""
         if not self._is_largest_checked:
             self.check_largest_timestamp()
         return self._max_timestamp >= timestamp or self.max_timestamp_so_far >= timestamp
@@ -206,7 +207,7 @@ class LogSegment(SegmentReader):
     def should_roll_fast(
         self, size: int, max_timestamp: int, last_offset: int, max_segment_bytes: int, max_segment_ms: int
     ) -> Literal[False] | None:
-        """Return False if `should_roll` certainly does; None: it must be called."""
+        """Return False if `should_roll` would return False; None if `should_roll` must be called."""
         log_bytes = self.log.size_bytes
         first = self._rolling_based_timestamp
         takes = (
@@ -293,7 +294,7 @@ class LogSegment(SegmentReader):
         return since, max_timestamp, offset_of_max
 
     def write_index_entries(self, at_least: int = 1) -> None:
-        """Write each index's pending entries if there are `at_least` so many. Raises StorageError."""
+        """Write each index's pending entries if there are `at_least` that many. Raises StorageError."""
         for index in (self.offset_index, self.time_index):
             if index.unwritten_entries >= at_least:
                 index.write_entries()

@@ -21,7 +21,7 @@ Found: TypeAlias = "tuple[int, int] | None"
 """A record's offset and timestamp, or the reverse; None without one."""
 
 Search: TypeAlias = Callable[[int], Found]
-"""Searches a batch, decompressing at most so many bytes."""
+"""Searches a batch, decompressing at most the given number of bytes."""
 
 
 class NotSearchedError(NotCachedError):

@@ -132,7 +132,7 @@ class SegmentFiles:
         return self.log.path, self.offset_index.path, self.time_index.path, self.txn_index.path
 
     def change_file_suffixes(self, old_suffix: str, new_suffix: str) -> None:
-        """Rename the existing files: replace `old_suffix` at the end of the names by `new_suffix`. Raises StorageError."""
+        """Rename the existing files: replace `old_suffix` at the end of the names with `new_suffix`. Raises StorageError."""
         for part in (self.log, self.offset_index, self.time_index, self.txn_index):
             name = part.path.name
             if not name.endswith(old_suffix):

@@ -46,7 +46,7 @@ _read_place = Struct(">qi4xb6xi8xq").unpack_from
 _WALK_BYTES = 43
 
 NEAR_BATCHES = 64
-"""That many of the smallest batches lie between two entries, unless configured otherwise."""
+"""The most batches between two index entries, if batches are as small as possible and the interval is the default."""
 
 UP_TO_SIZE = -1
 """`max_position` of a read up to the segment's end."""
@@ -73,7 +73,7 @@ class FetchData(NamedTuple):
 
 
 class LogSlice(NamedTuple):
-    """Where the bytes of a read are: `FetchData` before it is read."""
+    """The location of a read's bytes: `FetchData` before the bytes are read."""
 
     metadata: LogOffsetMetadata
     log: LogFile | None
@@ -96,7 +96,7 @@ class SegmentReader(SegmentFiles):
     """The size of the last batch found by a search by time, as an estimate of the next one's."""
 
     times_budget: TimesBudget | None = None
-    """The budget of the log, shared with its other segments; None: its own."""
+    """The budget of the log, shared with its other segments; None if the segment has a separate budget."""
 
     is_name_checked = False
     """Whether the previous segments are known to end at this segment's name or below: `segment_names`."""
@@ -110,13 +110,13 @@ class SegmentReader(SegmentFiles):
 
     @property
     def checked_times(self) -> CheckedTimes:
-        """The checked time index, unless it is this process's own."""
+        """The time index, checked against the log, for an index that this process did not write."""
         if self._checked_times is None:
             self._checked_times = CheckedTimes(self, self.times_budget or TimesBudget())
         return self._checked_times
 
     def headers_from(self, position: int) -> WalkedHeaders:
-        """Return the headers walked from a position on, where a batch begins."""
+        """Return the headers walked from `position` on, where a batch begins."""
         if self._walked is None:
             self._walked = WalkedSegment(self.log, self.base_offset)
         return self._walked.beginning_at(position)
@@ -138,13 +138,13 @@ class SegmentReader(SegmentFiles):
         return self.log.batches(self._start_for(offset))
 
     def _start_for(self, offset: int) -> int:
-        """Return where such a walk begins."""
+        """Return the position where a walk to `offset` begins."""
         entry = self._floor(offset)
         position = entry.position if self._is_as_indexed(entry, offset) else 0
         return position if self._walked is None else self._walked.known_floor(position, offset)
 
     def _is_as_indexed(self, entry: OffsetPosition, offset: int) -> bool:
-        """Whether there is a batch where an entry points, which may have its offset. If not, the entry is logged, once."""
+        """Whether an entry points to a batch that may contain its offset. If not, the entry is logged, once."""
         if entry.position == 0:
             return True
         try:
@@ -173,7 +173,9 @@ class SegmentReader(SegmentFiles):
         return OffsetPosition(self.base_offset, 0)
 
     def _is_reached(self, entry: OffsetPosition) -> bool:
-        """Whether the headers from the previous entry on lead to an entry's batch, and not to bytes within a record's value."""
+        """Whether the headers from the previous entry on lead to an entry's batch. If not, the entry points to bytes
+        within a record's value.
+        """
         before = self.offset_index.lookup(entry.offset - 1)
         if not (self.base_offset <= before.offset < entry.offset and 0 <= before.position < entry.position < self.log.size_bytes):
             return False
@@ -190,8 +192,8 @@ class SegmentReader(SegmentFiles):
     def translate_offset(self, offset: int, start: int = 0) -> LogOffsetPosition | None:
         """Return the first batch whose last offset is at or above `offset`, None after the last one (§4.4).
 
-        `start` is a position before which there is none; the walk begins at the later of it and the index's. Raises
-        CorruptBatchError, StorageError.
+        No such batch begins before the position `start`. The walk begins there or at the index's position, whichever is later.
+        Raises CorruptBatchError, StorageError.
         """
         entry = self._floor(offset)
         if start <= entry.position:
@@ -253,17 +255,18 @@ class SegmentReader(SegmentFiles):
     def read(
         self, start_offset: int, max_size: int, max_position: int | None = UP_TO_SIZE, min_one_message: bool = False
     ) -> FetchData | None:
-        """Read what `locate` finds."""
+        """Read and return the bytes that `locate` finds."""
         found = self.locate(start_offset, max_size, max_position, min_one_message)
         return None if found is None else found.load()
 
     def locate(
         self, start_offset: int, max_size: int, max_position: int | None = UP_TO_SIZE, min_one_message: bool = False
     ) -> LogSlice | None:
-        """Return where up to `max_size` bytes are, from the batch with `start_offset`, or the next one, on (§4.5).
+        """Return the location of up to `max_size` bytes, beginning with the batch that has `start_offset`, or the next batch
+        (§4.5).
 
-        None after the last batch. `max_position` is the byte to stop at; None, if it is unknown, gives the place without bytes.
-        With `min_one_message` the first batch is returned whole, whatever its size. Raises InvalidArgumentError,
+        None after the last batch. `max_position` is the byte to stop at; if it is None (unknown), the result has the location but
+        no bytes. With `min_one_message` the first batch is returned whole, whatever its size. Raises InvalidArgumentError,
         CorruptBatchError, StorageError.
         """
         if max_size < 0:
@@ -366,7 +369,9 @@ class SegmentReader(SegmentFiles):
             position, is_near = reaching, True
 
     def fetch_upper_bound_offset(self, start: OffsetPosition, fetch_size_bytes: int) -> int | None:
-        """Return an upper bound of the offsets of a fetch, None if the index has none: then the next segment's base is one."""
+        """Return an upper bound of the offsets of a fetch, None if the index has none: the caller then uses the next
+        segment's base.
+        """
         entry = self.offset_index.fetch_upper_bound_offset(start, fetch_size_bytes)
         if entry is None or self.offset_index.is_own:
             return None if entry is None else entry.offset

@@ -53,8 +53,8 @@ def is_far(batches: int, distance_bytes: int) -> bool:
 
 
 class Goal(NamedTuple):
-    """Up to where headers are needed: a position, the batch with an offset, one that reaches a time (ms); whichever
-    comes first.
+    """Where a walk may end: at a position, at the batch with an offset, or at a batch that reaches a time (ms); whichever comes
+    first.
     """
 
     position: int = _NEVER
@@ -94,7 +94,7 @@ class NotWalkedError(NotCachedError):
 
 
 class WalkedHeaders:
-    """The batches of one `.log` from one of them on, as far as they were walked.
+    """The batches of one `.log` that were walked so far, from a given batch on.
 
     All methods that walk raise CorruptBatchError for an impossible header, StorageError, and NotWalkedError within
     `non_blocking`.
@@ -127,7 +127,9 @@ class WalkedHeaders:
         return self._latest[-1]
 
     def largest_before(self, position: int) -> int:
-        """Return the same for the batches before `position`; raises CorruptBatchError if no batch begins there."""
+        """Return the largest timestamp (ms, -1 none) of the batches before `position`; raises CorruptBatchError if no
+        batch begins there.
+        """
         self.walk(Goal(position))
         slot = bisect_right(self._positions, position) - 1
         near = iter_times(self.log, self._positions[slot], position, self._next_offsets[slot])
@@ -145,7 +147,7 @@ class WalkedHeaders:
         return self.known_floor(offset)
 
     def known_floor(self, offset: int) -> int:
-        """Return the same as far as it is known, without a walk."""
+        """Return the nearest known position before `offset`, without a walk."""
         self._take()
         return self._positions[max(0, bisect_right(self._next_offsets, offset) - 1)]
 
@@ -219,7 +221,7 @@ class WalkedSegment:
         return position in self._tables
 
     def known_floor(self, position: int, offset: int) -> int:
-        """Return a position shortly before `offset`, as far as a walk from `position` has found one; otherwise `position`."""
+        """Return a position shortly before `offset` if a walk from `position` has found one; otherwise `position`."""
         headers = self._tables.get(position)
         return position if headers is None else headers.known_floor(offset)
 
@@ -234,7 +236,7 @@ class WalkedSegment:
 
 
 class _Kept(threading.local):
-    """Of one thread: the segments with walked headers, the least recently used first, and the size that each had then."""
+    """One thread's segments with walked headers, the least recently used first, and the size of each at its last use."""
 
     def __init__(self) -> None:
         self._sizes: dict[weakref.ref[WalkedSegment], int] = {}
@@ -272,7 +274,7 @@ def _is_there(place: _Place, goal: Goal, end_position: int) -> bool:
 
 
 def _walk_piece(file: _File, place: _Place, goal: Goal, end_position: int, until: float) -> list[tuple[_Place, int]]:
-    """Walk until a time; return the arguments for `hand_over`. Raises OSError."""
+    """Walk until the time `until`; return the arguments for `hand_over`. Raises OSError."""
     found: list[tuple[_Place, int]] = []
     is_slow = False
     while not _is_there(place, goal, end_position):
@@ -293,7 +295,9 @@ def _walk_piece(file: _File, place: _Place, goal: Goal, end_position: int, until
 
 
 def _follow(file: _File, place: _Place, end_position: int) -> tuple[_Place, int] | None:
-    """Follow batches by the kernel; return where they end, and their number. None before a batch that it does not accept."""
+    """Follow batches by the kernel; return the position after them and the number of batches; None if the kernel does not
+    accept the first batch.
+    """
     position, min_offset, latest = place
     ends, times = array("q", bytes(8 * POINT_BATCHES)), array("q", bytes(8 * POINT_BATCHES))
     stop = min(end_position, position + POINT_BYTES)
@@ -305,7 +309,7 @@ def _follow(file: _File, place: _Place, end_position: int) -> tuple[_Place, int]
 
 
 def _step(file: Readable, place: _Place, end_position: int) -> tuple[_Place, int]:
-    """The same for batches of any kind."""
+    """Do what `_follow` does, for batches of any kind."""
     position, next_offset, _ = place
     count = 0
     for end, following, timestamp in islice(iter_times(file, position, end_position, next_offset), POINT_BATCHES):

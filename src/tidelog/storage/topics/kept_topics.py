@@ -38,4 +38,4 @@ class KeptTopics(Protocol):
         """Return what is needed to load a partition; `directory` may be given if it is known."""
 
     def sort_out(self, contents: FolderContents) -> list[TopicPartition]:
-        """At startup, remove what should be removed; return the partitions to load, in order. Raises StorageError."""
+        """At startup, remove the folders that should not exist; return the partitions to load, in order. Raises StorageError."""

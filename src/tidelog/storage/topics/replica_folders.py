@@ -133,7 +133,7 @@ class ReplicaFolders:
         """Create replicas of partitions, each with its topic's id; return all their logs. Idempotent.
 
         A replica with another topic's id is deleted first, a stray is set aside. A replica that cannot be created is offline,
-        with the reason, and is not returned; neither is one that is offline without a log.
+        with the reason, and is not returned. A replica that is offline without a log is not returned, either.
         """
         partitions = self._partitions
         others = [key for key, topic_id in wanted.items() if self._is_of_another(key, topic_id)]

@@ -16,7 +16,7 @@ from tidelog.storage.topics.replica_folders import ReplicaFolders
 
 
 class ReplicaSteps:
-    """For a broker that is a cluster member, after a metadata change. One change at a time; see `steps`."""
+    """Changes replicas after a metadata change, for a broker that is a cluster member. One change at a time; see `steps`."""
 
     def __init__(self, folders: ReplicaFolders, partitions: Partitions, work: BackgroundWork, settings: BrokerSettings) -> None:
         self._folders = folders
@@ -34,7 +34,7 @@ class ReplicaSteps:
         return logs[key]
 
     def creations(self, wanted: Mapping[TopicPartition, uuid.UUID]) -> Steps[dict[TopicPartition, PartitionLog]]:
-        """Create many, with one sync: see `ReplicaFolders.create`."""
+        """Create many replicas, with one sync: see `ReplicaFolders.create`."""
         before = {key: self._partitions.logs.get(key) for key in wanted}
         logs = yield from self._folders.create(wanted)
         # The compaction state of an earlier partition with that name.
@@ -49,5 +49,7 @@ class ReplicaSteps:
             self._work.forget_cleaning(keys)
 
     def reconfigure(self, topics: Iterable[str] = (), *, broker: bool = False) -> Steps[None]:
-        """Apply the current settings of topics, or of the broker and so of all topics, from the metadata."""
+        """Apply the current settings in the metadata: those of `topics`, or with `broker` the broker's, which affect all
+        topics.
+        """
         return self._settings.take_over(None if broker else topics)

@@ -109,7 +109,7 @@ class TopicLifecycle:
         return key.topic not in self._deleting
 
     def unfinished(self) -> list[str]:
-        """Return the topics whose deletion has failed on disk: `delete` continues with one."""
+        """Return the topics whose deletion has failed on disk. Call `delete` again to continue it."""
         return sorted(self._deleting - self._busy)
 
     def folder_of(self, key: TopicPartition, directory: Path | None = None) -> PartitionFolder:
@@ -382,7 +382,7 @@ def _topic_id(directory: Path) -> uuid.UUID | None:
 
 
 def _is_empty(directory: Path, topic_id: uuid.UUID) -> bool:
-    """Whether a partition's folder belongs to that topic, as far as is known, and has no record."""
+    """Whether a partition's folder has no record, and either that topic's id or none."""
     return _topic_id(directory) in (topic_id, None) and not any(
         path.stat().st_size for path in directory.glob(f"*{names.LOG_SUFFIX}*")
     )

@@ -1,4 +1,4 @@
-"""A topic's settings, as far as its data folder has them, and their sources. For folders of Tidelog and Kafka.
+"""A topic's settings from its data folder, and their sources. For folders of Tidelog and Kafka.
 
 | source, in order of precedence | settings |
 |---|---|
@@ -45,8 +45,8 @@ class Source(Enum):
 class Settings(NamedTuple):
     """A topic's settings. `sources` has the sources, by Kafka's name, of all that are not Kafka's defaults.
 
-    `is_known` is False if the folder does not know the topic: then its own settings may have been any. `is_broker_known`: whether
-    a broker configuration was given or is stored in the folder.
+    `is_known` is False if the folder does not know the topic: then the topic's own settings are unknown. `is_broker_known`:
+    whether a broker configuration was given or is stored in the folder.
     """
 
     config: LogConfig

@@ -13,7 +13,9 @@ from tidelog.storage.topics.topic_lifecycle import TopicLifecycle
 
 
 class TopicSteps:
-    """For an owner that does other work in between: see `steps`. `LogManager` has the same in one call, with the errors."""
+    """Changes topics in steps, for an owner that does other work in between: see `steps`. `LogManager` has the same changes
+    as single calls, and documents their errors.
+    """
 
     def __init__(self, lifecycle: TopicLifecycle, partitions: Partitions, work: BackgroundWork) -> None:
         self._lifecycle = lifecycle

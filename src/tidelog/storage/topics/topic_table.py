@@ -74,7 +74,7 @@ def _look_alike(name: str) -> str:
 
 
 def warn_of_unknown(directory: Path, topics: set[str]) -> None:
-    """Log which topics of a data folder nothing is known of."""
+    """Log a warning that names the topics of a data folder whose configuration is unknown."""
     if topics:
         shown = sorted(topics)[:SHOWN_TOPICS]
         logger.warning(

@@ -1,4 +1,4 @@
-"""AddRaftVoter (key 80): one more voter of the controllers' quorum (KIP-853).
+"""AddRaftVoter (key 80): adds a voter to the controllers' quorum (KIP-853).
 
 | version | what it changed |
 |---|---|

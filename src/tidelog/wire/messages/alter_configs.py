@@ -1,4 +1,4 @@
-"""AlterConfigs (key 33): replaces all that a topic or broker has configured (KIP-133).
+"""AlterConfigs (key 33): replaces all settings of a topic or broker (KIP-133).
 
 | version | what it changed |
 |---|---|

@@ -1,6 +1,7 @@
 """AlterPartition (key 56): a leader asks the controller for another set of in-sync replicas (KIP-497).
 
-`partition_epoch` is the one that the leader knows: for any other, the controller answers INVALID_UPDATE_VERSION.
+`partition_epoch` is the partition's epoch as the leader knows it. If it is not the current one, the controller answers
+INVALID_UPDATE_VERSION.
 
 | version | what it changed |
 |---|---|

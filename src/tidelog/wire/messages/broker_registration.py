@@ -1,6 +1,6 @@
-"""BrokerRegistration (key 62): a broker tells the controller who and where it is, and gets its epoch (KIP-631).
+"""BrokerRegistration (key 62): a broker reports its id and its endpoints to the controller, and gets its epoch (KIP-631).
 
-Each run of a broker has an incarnation id of its own. A broker with the id of another live one is rejected with
+Each run of a broker has a new incarnation id. A broker with the id of another live broker is rejected with
 DUPLICATE_BROKER_REGISTRATION; one that does not support a finalized feature, with UNSUPPORTED_VERSION.
 
 | version | what it changed |

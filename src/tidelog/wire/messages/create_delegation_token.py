@@ -4,7 +4,7 @@
 |---|---|
 | 1 | a throttled client is answered at once |
 | 2 | flexible |
-| 3 | a token for another principal than the one that asks (KIP-373) |
+| 3 | a token for another principal than that of the request (KIP-373) |
 """
 
 from __future__ import annotations

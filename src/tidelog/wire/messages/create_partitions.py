@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37): more partitions for a topic (KIP-195).
+"""CreatePartitions (key 37): increases the number of a topic's partitions (KIP-195).
 
 | version | what it changed |
 |---|---|

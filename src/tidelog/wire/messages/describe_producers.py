@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61): the producers that a partition's log remembers, with their open transactions (KIP-664)."""
+"""DescribeProducers (key 61): the active producers of a partition's log, with their open transactions (KIP-664)."""
 
 from __future__ import annotations
 

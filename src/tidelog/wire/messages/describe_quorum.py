@@ -1,4 +1,4 @@
-"""DescribeQuorum (key 55): who leads the metadata log, and how far its voters and observers are (KIP-595).
+"""DescribeQuorum (key 55): the leader of the metadata log, and the log end offsets of its voters and observers (KIP-595).
 
 | version | what it changed |
 |---|---|

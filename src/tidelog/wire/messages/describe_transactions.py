@@ -1,4 +1,4 @@
-"""DescribeTransactions (key 65): what a coordinator knows of transactional ids (KIP-664)."""
+"""DescribeTransactions (key 65): the state of transactional ids at their coordinator (KIP-664)."""
 
 from __future__ import annotations
 

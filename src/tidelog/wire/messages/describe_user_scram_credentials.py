@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (key 50): which users have a password for which SCRAM mechanism (KIP-554).
+"""DescribeUserScramCredentials (key 50): the SCRAM mechanisms for which each user has a password (KIP-554).
 
 | version | what it changed |
 |---|---|

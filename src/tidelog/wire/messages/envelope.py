@@ -1,7 +1,7 @@
 """Envelope (key 58): a broker forwards a client's request to the controller, and gets the response to pass on (KIP-590).
 
-`request_data` is the client's request as it came, from its header on, without the length of its frame; `response_data` likewise.
-`client_host_address` is 4 or 16 bytes. The principal is two bytes of a version, 0, and a `DefaultPrincipalData`.
+`request_data` is the client's unchanged request, from its header on, without the length of its frame; `response_data` likewise.
+`client_host_address` is 4 or 16 bytes. The principal is a two-byte version, 0, followed by a `DefaultPrincipalData`.
 
 | version | what it changed |
 |---|---|

@@ -2,9 +2,9 @@
 
 | version | what it changed |
 |---|---|
-| 0 | the answer is in message format v0 |
+| 0 | the response is in message format v0 |
 | 1 | throttle_time_ms |
-| 2 | the answer may be in message format v1 (KIP-32) |
+| 2 | the response may be in message format v1 (KIP-32) |
 | 3 | max_bytes for the whole response; partitions are read in the order of the request (KIP-74) |
 | 4 | message format v2, isolation level, last stable offset, aborted transactions (KIP-98) |
 | 5 | log_start_offset (KIP-107) |

@@ -7,7 +7,7 @@
 | 2 | throttled clients get the response at once |
 | 3 | many members in one request, by id or by instance, as an administrator removes them (KIP-345) |
 | 4 | flexible |
-| 5 | why they leave (KIP-800) |
+| 5 | the reason why each member leaves (KIP-800) |
 """
 
 from __future__ import annotations

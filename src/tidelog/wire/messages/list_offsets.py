@@ -1,4 +1,4 @@
-"""ListOffsets (key 2): the offset for a time, or for an end of the log.
+"""ListOffsets (key 2): the offset for a time, or for the start or the end of the log.
 
 | version | what it changed |
 |---|---|

@@ -2,8 +2,8 @@
 
 | version | what it changed |
 |---|---|
-| 0 | no topics named: all of them |
-| 1 | null: all topics, an empty list: none; racks, the controller, internal topics |
+| 0 | an empty list of topics requests all topics |
+| 1 | null requests all topics, an empty list none; racks, the controller, internal topics |
 | 2 | cluster_id (KIP-78) |
 | 3 | throttle_time_ms |
 | 4 | allow_auto_topic_creation (KIP-204); before, a requested topic is always created |

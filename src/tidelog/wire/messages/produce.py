@@ -5,12 +5,12 @@
 | 0 | message format v0 |
 | 1 | throttle_time_ms |
 | 2 | message format v1 (KIP-32); the response contains the append time |
-| 3 | message format v2 (KIP-98): exactly one batch a partition, of that format and no other; transactional_id |
+| 3 | message format v2 (KIP-98): exactly one batch per partition, only of that format; transactional_id |
 | 4 | KAFKA_STORAGE_ERROR may be answered (KIP-112) |
 | 5 | log_start_offset in the response (KIP-107) |
 | 6 | throttled clients get the response at once |
 | 7 | zstd (KIP-110) |
-| 8 | which records were rejected, and why (KIP-467) |
+| 8 | the rejected records, each with the reason (KIP-467) |
 | 9 | flexible |
 | 10 | the new leader beside NOT_LEADER_OR_FOLLOWER (KIP-951) |
 | 11 | TRANSACTION_ABORTABLE (KIP-890) |

@@ -1,4 +1,4 @@
-"""RemoveRaftVoter (key 81): one voter less of the controllers' quorum (KIP-853).
+"""RemoveRaftVoter (key 81): removes a voter from the controllers' quorum (KIP-853).
 
 | version | what it changed |
 |---|---|

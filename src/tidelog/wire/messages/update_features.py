@@ -1,4 +1,4 @@
-"""UpdateFeatures (key 57): finalized levels of features (KIP-584, KIP-778).
+"""UpdateFeatures (key 57): changes the finalized levels of features (KIP-584, KIP-778).
 
 | version | what it changed |
 |---|---|

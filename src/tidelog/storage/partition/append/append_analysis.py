@@ -33,7 +33,7 @@ _SIGN = 0x80
 
 
 def analyze_as_leader(records: memoryview, origin: AppendOrigin, max_message_bytes: int) -> list[BatchHeader]:
-    """Return the headers of the whole batches in `records`; `position` is into `records`.
+    """Return the headers of the whole batches in `records`; `position` is the index in `records`.
 
     Raises the errors of the table above.
     """

@@ -12,11 +12,11 @@ class AppendWork(NamedTuple):
     """What an append had to do with its records besides checking them."""
 
     is_decompressed: bool
-    """They arrived compressed, and were decompressed for the checks."""
+    """The records arrived compressed, and were decompressed for the checks."""
     is_recompressed: bool
-    """They were compressed (again) to be stored."""
+    """The records were compressed (again) to be stored."""
     is_converted: bool
-    """They are stored in another message format than they arrived in."""
+    """The records are stored in another message format than they arrived in."""
 
 
 class AppendInfo(NamedTuple):
@@ -53,7 +53,7 @@ def append_info_fast(
     size_bytes: int,
     work: AppendWork | None = None,
 ) -> AppendInfo:
-    """Return the same as `AppendInfo` with these arguments."""
+    """Return `AppendInfo` with these arguments, without the cost of its constructor."""
     return tuple.__new__(
         AppendInfo, (first_offset, last_offset, max_timestamp, log_append_time, log_start_offset, size_bytes, False, work)
     )

@@ -59,17 +59,17 @@ from tidelog.storage.segment.descriptors import is_shortage
 from tidelog.storage.segment.log_segment import LogSegment, RollParams
 
 _Taken: TypeAlias = tuple[Sequence[BatchHeader], Bytes, int, AppendWork | None]
-"""Headers and bytes to be written, their largest timestamp, what was done with them."""
+"""Headers and bytes to be written, the largest timestamp, and how the records were changed."""
 
 
 AT_ONCE_BYTES = 2 << 20
 """The limit of decompressed bytes for an owner that must not spend long: some milliseconds of work."""
 
 _CHANGED_AT_ONCE_BYTES = AT_ONCE_BYTES // 64
-"""The same limit for records that are recompressed or converted, by their size on arrival."""
+"""The same limit for records that must be recompressed or converted, in bytes as received."""
 
 _MESSAGES_AT_ONCE_BYTES = AT_ONCE_BYTES // 16
-"""The same limit for messages of v0 and v1, whose checks cost more."""
+"""The same limit for messages of v0 and v1, which cost more to check."""
 
 _OFFSET = Struct(">q")
 
@@ -79,7 +79,7 @@ class TooMuchAtOnceError(Exception):
 
 
 class Prepared(NamedTuple):
-    """Records after steps 1 and 2, for the log end and the rules at that time."""
+    """Records after steps 1 and 2 of an append, prepared for the log end and the rules of that time."""
 
     rules: ValidationRules
     first_offset: int
@@ -294,8 +294,8 @@ class Appends:
     ) -> AppendInfo:
         """Steps 3 to 7; returns `info`, or the result for a duplicate.
 
-        An append that has begun does not give up if bytes are not in memory (an index's end, or a segment's first batch, once
-        after a start): it waits.
+        An append that has begun waits for bytes that are not in memory: an index's end, or a segment's first batch, once after a
+        start.
         """
         with blocking():
             return self._written(headers, data, info, origin, now_ms)
@@ -420,7 +420,7 @@ def _validate(
 
 
 def _work(came: Sequence[BatchHeader], stored: ValidatedRecords) -> AppendWork | None:
-    """Return what was done with the batches as they `came`; None for nothing."""
+    """Return how the batches that `came` were changed before they were `stored`; None if they are uncompressed and unchanged."""
     is_decompressed = came[0].is_compressed
     if not stored.size_may_have_changed:
         return AppendWork(True, False, False) if is_decompressed else None

@@ -1,14 +1,14 @@
-"""The append time of a log, which never goes back (KIP-32; spec §11).
+"""The append time of a log, which never decreases (KIP-32; spec §11).
 
 | message.timestamp.type | append time |
 |---|---|
 | CreateTime | none; the clock's "now" is used for the limits on producers' timestamps |
 | LogAppendTime | the later of now and the last append time |
-| LogAppendTime, ``tidelog.log.append.time.monotonic=false`` | now, as in Kafka, so that times go back with the clock |
+| LogAppendTime, ``tidelog.log.append.time.monotonic=false`` | now, as in Kafka, so that times decrease if the clock is set back |
 
 The last append time is that of the last batch in the log with the LogAppendTime flag; a follower's batches raise it. After a
-start or a truncation the first append that needs it reads it from the log, from the end backward, only as far as an append time
-later than now is possible. Producers' timestamps do not count, so a CreateTime of next year does not freeze a log whose type is
+start or a truncation the first append that needs it reads it from the log, from the end backward, only while an append time later
+than now is possible. Producers' timestamps do not count, so a CreateTime of next year does not freeze a log whose type is
 changed. A clock that is more than a minute behind is logged, once until it has caught up.
 
 `PartitionLog` owns one clock for each log.
@@ -29,7 +29,7 @@ FAR_BEHIND_MS = 60_000
 
 
 class LogAppendTime:
-    """The last append time of one log, and the next. `name` is the log's, for the warning."""
+    """Computes the append times of one log. `name` is the log's name, for the warning."""
 
     def __init__(self, segments: LogSegments, name: Callable[[], str]) -> None:
         self._segments = segments
@@ -72,7 +72,9 @@ class LogAppendTime:
                 self._last_ms = max(self._last_ms, header.max_timestamp)
 
     def forget(self) -> None:
-        """Forget it, because batches were removed from the log's end; it is read from the log again."""
+        """Drop the last append time, because batches were removed from the log's end. It is read from the log when next
+        needed.
+        """
         self._last_ms = None
 
 
