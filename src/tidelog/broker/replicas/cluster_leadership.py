@@ -10,7 +10,7 @@
 | is not in the metadata | UNKNOWN_TOPIC_OR_PARTITION | the same |
 
 As in Kafka, the epoch is checked first. A fetch from a follower whose broker has restarted since its last fetch gets
-NOT_LEADER_OR_FOLLOWER (KIP-903): its log may have become shorter. Belongs to the loop's thread.
+NOT_LEADER_OR_FOLLOWER (KIP-903): its log may have become shorter. Use only on the event loop's thread.
 """
 
 from __future__ import annotations

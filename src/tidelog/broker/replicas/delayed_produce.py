@@ -9,7 +9,7 @@
 | had a disk error | KAFKA_STORAGE_ERROR |
 
 As in Kafka, a failed partition's result keeps its base offset, except after a disk error: its records are in the log, and may be
-committed later. Belongs to the loop's thread.
+committed later. Use only on the event loop's thread.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each leader has ``num.replica.fetchers`` connections (default 1); a partition always uses the same one. A fetcher starts with its
 first partition and stops with its last.
 
-Belongs to the loop's thread.
+Use only on the event loop's thread.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 One request is in flight at a time, with all proposals since the last one, one per partition. A request that fails as a whole is
 retried until it succeeds, without proposals that were dropped meanwhile. Each partition gets its result.
 
-Belongs to the loop's thread. Kafka's AlterPartitionManager.
+Use only on the event loop's thread. Kafka's AlterPartitionManager.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each wait ends once: its offset is reached, its timeout passes, or this broker no longer leads the partition. Waits that end
 together are called in slices of the loop: a lost leadership may end thousands.
 
-Belongs to the loop's thread.
+Use only on the event loop's thread.
 """
 
 from __future__ import annotations

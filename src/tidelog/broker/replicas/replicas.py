@@ -13,7 +13,7 @@
 Changes are applied one after the other, in slices of the loop. If the disk fails for a replica, it goes offline and the reason is
 logged; other replicas are not affected.
 
-Belongs to the loop's thread.
+Use only on the event loop's thread.
 """
 
 from __future__ import annotations

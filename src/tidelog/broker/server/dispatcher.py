@@ -177,7 +177,7 @@ _HEADER = Struct(">iih")
 
 
 class Dispatcher:
-    """Answers frames on behalf of `node`, with `apis`. It belongs to the loop's thread."""
+    """Answers frames on behalf of `node`, with `apis`. Use it only on the event loop's thread."""
 
     def __init__(self, node: Node, limited_log: RateLimitedLog, apis: Iterable[Api] = APIS) -> None:
         self._node = node

@@ -9,7 +9,7 @@ They are stored in the metadata log (`storage.broker_settings`), where Kafka fin
 setting that is dynamic in Kafka is accepted, even if it has no effect here (threads). Unknown names are stored too, as Kafka does
 for plugins. Listeners, TLS and SASL are refused, because they cannot change here.
 
-The checks and their order are Kafka's; each error is an INVALID_REQUEST. `Core` owns one; belongs to the loop's thread.
+The checks and their order are Kafka's; each error is an INVALID_REQUEST. `Core` owns one. Use it only on the event loop's thread.
 """
 
 from __future__ import annotations

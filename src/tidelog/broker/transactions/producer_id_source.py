@@ -31,8 +31,7 @@ class ProducerIdSource(Protocol):
 
 
 class ClusterProducerIds:
-    """Producer ids from blocks that `plane` requests ahead of time, so that producers need not wait. Belongs to the loop's
-    thread.
+    """Producer ids from blocks that `plane` requests ahead of time, so that producers need not wait. Use only on the event loop's thread.
     """
 
     def __init__(self, plane: MetadataPlane) -> None:

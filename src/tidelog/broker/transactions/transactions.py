@@ -74,7 +74,7 @@ def transactions_topic(config: BrokerConfig) -> InternalTopic:
 
 
 class Transactions:
-    """The transaction coordinator. `log` is that of `transactions_topic`. Belongs to the loop's thread."""
+    """The transaction coordinator. `log` is that of `transactions_topic`. Use only on the event loop's thread."""
 
     def __init__(self, core: Core, log: StateLog, markers: Markers, producer_ids: ProducerIdSource) -> None:
         self.log = log

@@ -1,7 +1,7 @@
 """Asks coordinators on other brokers whether a producer's open transaction has partitions (KIP-890).
 
 For producers of `transaction.version` 2, which do not announce partitions, it asks to add them. There is one request per broker
-at a time; further questions are collected for the next one. Belongs to the loop's thread.
+at a time; further questions are collected for the next one. Use only on the event loop's thread.
 
 | the answer | means, for the append |
 |---|---|

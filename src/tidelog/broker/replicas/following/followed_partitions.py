@@ -3,7 +3,7 @@
 Few of a thousand partitions change between two fetches, so a round's cost depends on the changes, not on the number of
 partitions.
 
-Belongs to the loop's thread. `now_s` is the loop's time.
+Use only on the event loop's thread. `now_s` is the loop's time.
 """
 
 from __future__ import annotations

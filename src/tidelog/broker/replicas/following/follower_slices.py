@@ -14,7 +14,7 @@ from tidelog.broker.server.slices import SLICE_S
 
 
 class FollowerSlices:
-    """Shared by all fetchers of a broker. Belongs to the loop's thread."""
+    """Shared by all fetchers of a broker. Use only on the event loop's thread."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()

@@ -13,7 +13,7 @@ added or removed, so each partition is checked again before it changes. An error
 | impossible offsets: negative, or an end before the start | nothing is truncated; retried after the backoff |
 | any other | failed, logged with its traceback |
 
-Belongs to the loop's thread.
+Use only on the event loop's thread.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ last response has been appended. Otherwise records would count as replicated tha
 Errors: a partition is delayed or fails alone (`followed_partition`). After a lost connection or an invalid response all
 partitions wait, a little longer each time. Rules and order are those of Kafka's AbstractFetcherThread.
 
-Belongs to the loop's thread. Partitions may be added or removed during each `await`, so each is looked up again before it is
+Use only on the event loop's thread. Partitions may be added or removed during each `await`, so each is looked up again before it is
 changed.
 """
 
