@@ -7,7 +7,8 @@ Each module of `apis/` defines one API, as `API`::
     ...
     API = Api(ProduceRequest, ProduceResponse, SERVED, ACCESS, handle)
 
-`ACCESS` is the access check before the handler runs (`authorization.access`); it is `NOTHING` only for APIs that clients use before they authenticate.
+`ACCESS` is the access check before the handler runs (`authorization.access`); it is `NOTHING` only for APIs that clients use
+before they authenticate.
 
 `handle(node, message, request)` is called on the loop's thread and must not block. It returns the response, or
 
@@ -17,7 +18,7 @@ Each module of `apis/` defines one API, as `API`::
 | `Outcome.NOTHING` | no response is ever sent (Produce with acks=0) |
 | `Outcome.CLOSE` | the connection is closed without a response |
 | `Wide(response)` | the response is so large that it is encoded on another thread |
-| a generator | the work grows with the request or the broker's state: it runs in `slices`, and returns a response or one of the values above |
+| a generator | the work grows with the request or the broker's state: it runs in `slices`, and returns any of these |
 
 A handler that loops over anything is a generator: `tests/broker/test_widest.py` sends each API its widest requests.
 
@@ -57,7 +58,9 @@ class Api(NamedTuple):
     """The operations that the authorizer must allow, if the broker has one."""
     handle: Handler
     answer_usual: UsualHandler | None = None
-    """Answers usual requests directly from their bytes, which is faster. It returns None for a request that must be decoded. None for most APIs."""
+    """Answers usual requests directly from their bytes, which is faster. It returns None for a request that must be decoded.
+    None for most APIs.
+    """
 
     @property
     def name(self) -> str:

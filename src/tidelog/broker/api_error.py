@@ -1,6 +1,7 @@
 """The errors with which handlers refuse requests.
 
-Checks in handlers raise `ApiError`, or an error of the storage engine, which `api_error_of` converts to a code and a reason. The reason is a message for people.
+Checks in handlers raise `ApiError`, or an error of the storage engine, which `api_error_of` converts to a code and a reason. The
+reason is a message for people.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ logger = logging.getLogger("tidelog.broker")
 
 
 MAX_REASON = 1000
-"""The most characters of an error message in a response: a string of the protocol has at most 32,767 bytes, and a response may have ten thousand errors.
+"""The most characters of an error message in a response: a string of the protocol has at most 32,767 bytes, and a response may
+have ten thousand errors.
 """
 
 

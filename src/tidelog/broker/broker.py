@@ -22,9 +22,13 @@ Defaults are Kafka's, except that `group.initial.rebalance.delay.ms` is 0, so th
 | `records("orders")` | the topic's records |
 | `fail("Produce", "NOT_LEADER_OR_FOLLOWER", topic="orders", times=2)` | such requests of clients fail, without any effect |
 
-The broker runs on its own thread with its own event loop, so it serves clients while the program does other work, although both share the GIL. Methods may be called from any thread.
+The broker runs on its own thread with its own event loop, so it serves clients while the program does other work, although both
+share the GIL. Methods may be called from any thread.
 
-`stop` shuts down cleanly. `kill` leaves the folder as a killed process does, so that a test can see the recovery. After either, `start` starts the broker again on the same folder. `with` starts and stops the broker. A running broker that is garbage-collected, or that still runs when the program ends, is stopped with a ResourceWarning. After a fork the broker keeps running only in the process that started it.
+`stop` shuts down cleanly. `kill` leaves the folder as a killed process does, so that a test can see the recovery. After either,
+`start` starts the broker again on the same folder. `with` starts and stops the broker. A running broker that is
+garbage-collected, or that still runs when the program ends, is stopped with a ResourceWarning. After a fork the broker keeps
+running only in the process that started it.
 """
 
 from __future__ import annotations
@@ -151,7 +155,8 @@ class Broker:
         return self
 
     def stop(self) -> bool:
-        """Shut down: answer pending requests, flush, and write the clean-shutdown file. Return whether the shutdown was clean. Idempotent.
+        """Shut down: answer pending requests, flush, and write the clean-shutdown file. Return whether the shutdown was clean.
+        Idempotent.
 
         Raises StorageError if the shutdown makes no progress for `broker_thread.STALLED_S`; it may then be called again. Raises
         InvalidArgumentError on the broker's own thread.
@@ -185,8 +190,9 @@ class Broker:
     ) -> dict[str, Any]:
         """Return the settings with which a client library connects to this broker, under that library's names for them.
 
-        `client` is "confluent-kafka", "kafka-python", "aiokafka", "java" (properties) or "tidelog" (for `tidelog.connect`). If the broker has `users`, `user` is one of them (by default the first), and `mechanism` is PLAIN, SCRAM-SHA-256 (the default)
-        or SCRAM-SHA-512. Raises InvalidArgumentError for another client, user or mechanism, and if the broker was given
+        `client` is "confluent-kafka", "kafka-python", "aiokafka", "java" (properties) or "tidelog" (for `tidelog.connect`). If
+        the broker has `users`, `user` is one of them (by default the first), and `mechanism` is PLAIN, SCRAM-SHA-256 (the
+        default) or SCRAM-SHA-512. Raises InvalidArgumentError for another client, user or mechanism, and if the broker was given
         `listeners`.
         """
         if self._security is None and self._listeners[0].protocol != PLAINTEXT:
@@ -242,7 +248,8 @@ class Broker:
         """Append a record and return its offset, or append several as one batch and return their offsets. Text is stored as
         UTF-8.
 
-        By default the hash of the key chooses the `partition`, as in Kafka's producer (0 without a key), and `timestamp_ms` is the time of the broker's clock. A missing topic is created with `num.partitions`. Raises UnknownTopicOrPartitionError,
+        By default the hash of the key chooses the `partition`, as in Kafka's producer (0 without a key), and `timestamp_ms` is
+        the time of the broker's clock. A missing topic is created with `num.partitions`. Raises UnknownTopicOrPartitionError,
         InvalidArgumentError if the broker is read-only, and what an append raises.
         """
         values = [value] if value is None or isinstance(value, bytes | str) else list(value)
@@ -276,7 +283,8 @@ class Broker:
         return first if value is None or isinstance(value, bytes | str) else [first + index for index in range(len(values))]
 
     def records(self, topic: str, partition: int | None = None) -> list[Record]:
-        """Return the records of a topic or of one partition, in order of partition and offset. They include uncommitted transactions (read_uncommitted).
+        """Return the records of a topic or of one partition, in order of partition and offset. They include uncommitted
+        transactions (read_uncommitted).
 
         Raises UnknownTopicOrPartitionError.
         """
@@ -293,15 +301,19 @@ class Broker:
         return found
 
     def fail(self, api: str, error: str | int | None, *, topic: str | None = None, times: int | None = 1) -> Fault:
-        """Make the next `times` requests of an API fail, or all of them if `times` is None. Return the fault: `stop` ends it, and `count` is how often it occurred.
+        """Make the next `times` requests of an API fail, or all of them if `times` is None. Return the fault: `stop` ends it, and
+        `count` is how often it occurred.
 
-        `api` and `error` are Kafka's names, such as "Fetch" and "NOT_LEADER_OR_FOLLOWER" (or 6). If the error is None, the connection is closed. A failed request has no effect. With `topic`, only requests that name this topic fail, and only their part for this topic. A restart
-        clears all faults. Raises InvalidArgumentError for an unknown name, and for a `topic` if requests of that API can only fail as a whole.
+        `api` and `error` are Kafka's names, such as "Fetch" and "NOT_LEADER_OR_FOLLOWER" (or 6). If the error is None, the
+        connection is closed. A failed request has no effect. With `topic`, only requests that name this topic fail, and only
+        their part for this topic. A restart clears all faults. Raises InvalidArgumentError for an unknown name, and for a `topic`
+        if requests of that API can only fail as a whole.
         """
         return self.call(lambda running: running.node.faults.add(api, error, topic, times))
 
     def tick(self) -> int:
-        """Run the tasks that are due by the clock (retention, compaction, deletions), and return how many ran. The broker also does this automatically; with a `ManualClock`, each `advance` does it.
+        """Run the tasks that are due by the clock (retention, compaction, deletions), and return how many ran. The broker also
+        does this automatically; with a `ManualClock`, each `advance` does it.
         """
         return self.call(ServingBroker.tick)
 
@@ -314,7 +326,8 @@ class Broker:
     # --- inside
 
     def _create(self, name: str, steps: Callable[[Node], Steps[Any]]) -> None:
-        """Create a topic as for a client. On the broker's own thread it is created in one step, because that thread must not wait.
+        """Create a topic as for a client. On the broker's own thread it is created in one step, because that thread must not
+        wait.
         """
         if self._serving is not None and self._serving.is_here:
             self.call(lambda running: run_steps(steps(running.node), running.node.manager.metadata))

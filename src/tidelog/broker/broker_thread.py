@@ -46,7 +46,8 @@ WATCH_S = 1.0
 class Reply(Generic[T]):
     """A value or an error from another thread. The first `give` or `fail` counts; later ones are ignored.
 
-    A `Future` takes its lock in Python code, so a signal handler may run while the waiting thread holds it. A handler that stops the broker waits for the thread that should give the result, so both would wait forever.
+    A `Future` takes its lock in Python code, so a signal handler may run while the waiting thread holds it. A handler that stops
+    the broker waits for the thread that should give the result, so both would wait forever.
     """
 
     def __init__(self) -> None:
@@ -69,7 +70,9 @@ class Reply(Generic[T]):
 
 
 class BrokerThread:
-    """The thread that runs a broker. `started` gets the listeners once clients are served, or the error that prevented the start."""
+    """The thread that runs a broker. `started` gets the listeners once clients are served, or the error that prevented the
+    start.
+    """
 
     def __init__(
         self,
@@ -159,7 +162,9 @@ class BrokerThread:
         return bool(self._ended)
 
     def forked(self) -> None:
-        """Close a forked process's copies of the broker's sockets, so that they do not keep connections open that the broker closes."""
+        """Close a forked process's copies of the broker's sockets, so that they do not keep connections open that the
+        broker closes.
+        """
         if self._running is not None:
             self._running.server.close_copies()
 

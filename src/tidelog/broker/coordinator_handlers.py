@@ -2,13 +2,14 @@
 
 | a request | what happens |
 |---|---|
-| needs a coordinator's topic that is missing | it is delayed until the topic is created, then handled again (`StateLog.check_there`) |
+| needs a coordinator's topic that is missing | it is handled again once the topic is created (`StateLog.check_there`) |
 | has written or read uncommitted records | it is answered once they are committed |
 | ... and they are not: another broker leads, too few replicas, a timeout | it gets the error for a missing coordinator |
 | ... and the disk fails | its connection is closed without a response: the client must find out the result |
 | ... and they are not, and the request is a wide one | the same, because its content is already discarded (`wide_requests`) |
 
-So no client sees state that another leader might not have. Records are committed once the in-sync replicas have them and, if `log.flush.interval.messages` is set, they are flushed.
+So no client sees state that another leader might not have. Records are committed once the in-sync replicas have them and, if
+`log.flush.interval.messages` is set, they are flushed.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class _Coordinated:
         return self._held(node, kept, request, log, answer, log.uncommitted) if log.uncommitted else answer
 
     def _sliced(self, node: Node, message: Any, kept: Any, request: Request, log: StateLog, work: Work, wanted: object) -> Work:
-        """Do the same for a handler that runs in slices and has yielded `wanted`. Between slices others may write, and the topic may be deleted.
+        """Do the same for a handler that runs in slices and has yielded `wanted`. Between slices others may write, and the topic
+        may be deleted.
 
         `kept` is the request's message if the work does not discard it, otherwise None.
         """
@@ -110,7 +112,7 @@ class _Coordinated:
         partitions = list(uncommitted)
         log.uncommitted.clear()
         if answer is Outcome.LATER or not self._waits:
-            return answer  # Whoever sends the response later checks this value.
+            return answer  # The code that sends the response later checks this value.
         left, failed = len(partitions) + 1, ErrorCode.NONE
 
         def committed(code: ErrorCode) -> None:
@@ -138,7 +140,9 @@ def _at_once(step: Callable[[], T]) -> T:
 
 
 def _noting(log: StateLog, work: Work, uncommitted: set[int], call: _Call, step: Callable[[], Any]) -> Work:
-    """Run `work`, starting with `step`, each step by `call`. Add to `uncommitted` the partitions whose uncommitted records it has read or written."""
+    """Run `work`, starting with `step`, each step by `call`. Add to `uncommitted` the partitions whose uncommitted records it
+    has read or written.
+    """
     while True:
         log.uncommitted.clear()
         try:

@@ -43,7 +43,8 @@ class Delays:
         return delay
 
     def call_at_last(self, delay_ms: int, callback: Callable[[], object], name: str = "delay") -> Timer:
-        """Call `callback` like `call_later`, but no later than after that many milliseconds of real time, even if a manual clock does not advance. For short waits that only make a start smoother.
+        """Call `callback` like `call_later`, but no later than after that many milliseconds of real time, even if a manual clock
+        does not advance. For short waits that only make a start smoother.
         """
         if isinstance(self._clock, SteadyClock):
             return self.call_later(delay_ms, callback, name)

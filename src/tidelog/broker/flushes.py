@@ -28,7 +28,9 @@ class Flushes:
         self._manager = manager
 
     def appended(self, log: PartitionLog, flushed: Callable[[PartitionLog, LogOffsetMetadata], None]) -> None:
-        """Call `flushed` with the log and its current end offset once everything below is on disk. It is not called if the disk fails."""
+        """Call `flushed` with the log and its current end offset once everything below is on disk. It is not called if
+        the disk fails.
+        """
         self.pending += 1
         log.when_flushed(partial(self._flushed, log, log.log_end_offset_metadata, flushed))
 

@@ -54,7 +54,8 @@ USUAL = HeaderCheck()
 
 
 def check_headers_fast(records: Bytes | None, version: int) -> HeaderCheck | None:
-    """Return USUAL for the usual case: one whole non-transactional v2 batch, in a codec that the version allows. Return None otherwise; then `check_headers` must decide.
+    """Return USUAL for the usual case: one whole non-transactional v2 batch, in a codec that the version allows. Return None
+    otherwise; then `check_headers` must decide.
     """
     if records is None:
         return None
@@ -68,7 +69,8 @@ def check_headers_fast(records: Bytes | None, version: int) -> HeaderCheck | Non
 
 
 def is_of_open_transaction(log: PartitionLog | None, records: Bytes | None, version: int) -> bool:
-    """Whether the records are one whole batch of a transaction that is already open in the log, so that the coordinator need not verify it.
+    """Whether the records are one whole batch of a transaction that is already open in the log, so that the coordinator need not
+    verify it.
     """
     if log is None or records is None:
         return False

@@ -3,14 +3,16 @@
 | | |
 |---|---|
 | `SingleLeadership` | a standalone broker: it leads all its partitions; records are committed when they are appended |
-| `ClusterLeadership` (`replicas/`) | a cluster member: controllers choose leaders; records are committed once the whole ISR has them |
+| `ClusterLeadership` (`replicas/`) | a member: controllers choose leaders; records are committed once the ISR has them |
 
 APIs use a `Leadership` and do not know which it is. Use everything here only on the event loop's thread.
 
-The leader epoch (KIP-101, KIP-320) shows followers and consumers that a log may have been truncated. It is stored in the metadata log and never decreases. When a standalone broker starts, it writes only changed epochs (`leading`): a partition gets the next epoch
-if the last shutdown was not clean and its log is not empty, or if another broker led it. A new partition has epoch 0.
+The leader epoch (KIP-101, KIP-320) shows followers and consumers that a log may have been truncated. It is stored in the metadata
+log and never decreases. When a standalone broker starts, it writes only changed epochs (`leading`): a partition gets the next
+epoch if the last shutdown was not clean and its log is not empty, or if another broker led it. A new partition has epoch 0.
 
-If a topic is missing from a standalone broker's metadata, its partitions use the newest epoch in their logs, and the next one after an unclean shutdown.
+If a topic is missing from a standalone broker's metadata, its partitions use the newest epoch in their logs, and the next one
+after an unclean shutdown.
 
 In Kafka a new leader stores its epoch in each log at once, at the log end. A standalone broker stores it with the first append,
 so that a start writes nothing; answers about epochs (`end_offset_for_epoch`, `epoch_at_start`) are the same as if it were stored.
@@ -41,7 +43,8 @@ Committed = Callable[[ErrorCode], None]
 """A function to call once: with NONE when records are committed, or with the error code."""
 
 Deleted = Callable[[ErrorCode, int], None]
-"""A function to call once: with NONE and the low watermark when all live replicas have moved their log start, or with the error code and -1.
+"""A function to call once: with NONE and the low watermark when all live replicas have moved their log start, or with the error
+code and -1.
 """
 
 Flushed = Callable[[PartitionLog, LogOffsetMetadata], None]
@@ -74,10 +77,14 @@ class Leadership(Protocol):
         """Like `refusal`, for a follower's fetch. The follower must be one of the partition's replicas."""
 
     def check_in_sync(self, log: PartitionLog) -> ErrorCode:
-        """Return NOT_ENOUGH_REPLICAS if fewer than `min.insync.replicas` are in sync, NONE otherwise. For appends with acks=all."""
+        """Return NOT_ENOUGH_REPLICAS if fewer than `min.insync.replicas` are in sync, NONE otherwise. For appends with
+        acks=all.
+        """
 
     def check_latest_known(self, log: PartitionLog) -> ErrorCode:
-        """Return OFFSET_NOT_AVAILABLE while a new leader's high watermark is below the start of its epoch, NONE otherwise (KIP-207)."""
+        """Return OFFSET_NOT_AVAILABLE while a new leader's high watermark is below the start of its epoch, NONE otherwise
+        (KIP-207).
+        """
 
     # --- after the operation
 
@@ -169,7 +176,9 @@ class SingleLeadership:
         return self._node_id, self.epoch_of(key)
 
     def refusal(self, key: TopicPartition, current_leader_epoch: int = NO_EPOCH) -> ErrorCode:
-        """Return an error code if the partition does not exist, its disk has failed, or the request's epoch differs; NONE otherwise."""
+        """Return an error code if the partition does not exist, its disk has failed, or the request's epoch differs; NONE
+        otherwise.
+        """
         if key not in self._logs:
             return self._why_missing(key)
         if current_leader_epoch != NO_EPOCH:
@@ -181,7 +190,7 @@ class SingleLeadership:
     reading_refusal = refusal
 
     def follower_refusal(self, key: TopicPartition, current_leader_epoch: int, replica_id: int, replica_epoch: int) -> ErrorCode:
-        """Refuse the fetch or ignore it: a standalone broker has no followers."""
+        """Never accept a follower: a standalone broker has none."""
         if current_leader_epoch == NO_EPOCH:
             return self.refusal(key) or ErrorCode.NOT_LEADER_OR_FOLLOWER
         return self.refusal(key, current_leader_epoch) or ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -224,7 +233,7 @@ class SingleLeadership:
     def follower_fetched(
         self, log: PartitionLog, replica_id: int, replica_epoch: int, offset: LogOffsetMetadata, log_start_offset: int
     ) -> None:
-        """Refuse the fetch or ignore it: a standalone broker has no followers."""
+        """Never accept a follower: a standalone broker has none."""
 
     def is_held_back(self, log: PartitionLog, replica_id: int) -> bool:
         """No-op: there are no followers."""
@@ -238,7 +247,9 @@ class SingleLeadership:
         return None
 
     def on_return(self, log: PartitionLog, has_lost: bool) -> None:
-        """Lead a partition that is online again. If its disk has lost the end of the log, begin a new epoch, which shows consumers the truncation."""
+        """Lead a partition that is online again. If its disk has lost the end of the log, begin a new epoch, which shows
+        consumers the truncation.
+        """
         log.update_high_watermark(log.log_end_offset_metadata)
         key = log.topic_partition
         if not has_lost:

@@ -60,7 +60,9 @@ class Histogram:
 
 
 class ApiMetrics:
-    """The counters of one API. `microseconds` is the time from the complete request to its response, including the wait of a delayed fetch."""
+    """The counters of one API. `microseconds` is the time from the complete request to its response, including the wait of a
+    delayed fetch.
+    """
 
     __slots__ = ("closed", "microseconds", "name", "waited")
 
@@ -137,7 +139,7 @@ class Counters:
         self.partitions_came_back = 0
         self.unsent_bytes = 0
         self.unsent_budget_bytes = 0
-        """The log manager counts this and the previous one; a snapshot copies them from it."""
+        """Set only in snapshots: the memory of unread responses in bytes, and its budget."""
         self.received_bytes = 0
         self.sent_bytes = 0
         self.decompressed_batches = 0
@@ -174,7 +176,8 @@ class Metrics:
     def appended(self, topic: str, info: AppendInfo, now_ms: int, created_ms: int = -1) -> None:
         """Count an append to one partition. `now_ms` is the clock's time at the append or shortly after.
 
-        `created_ms` is the largest CreateTime that the producer sent, -1 for none. A CreateTime stored in the log takes precedence.
+        `created_ms` is the largest CreateTime that the producer sent, -1 for none. A CreateTime stored in the log takes
+        precedence.
         """
         if info.is_duplicate or not info.size_bytes:
             return

@@ -1,6 +1,7 @@
 """A running broker as its APIs see it: the core, and all parts wired together.
 
-The parts do not know the node; each is given the core and the parts that it uses. Use everything here only on the event loop's thread.
+The parts do not know the node; each is given the core and the parts that it uses. Use everything here only on the event loop's
+thread.
 """
 
 from __future__ import annotations
@@ -51,8 +52,7 @@ from tidelog.wire.messages.create_topics import CreatableTopic
 
 
 class Node(Core):
-    """State shared by all APIs. `serving_broker` makes it once the folder is open. Use it only on the event loop's thread.
-    """
+    """State shared by all APIs. `serving_broker` makes it once the folder is open. Use it only on the event loop's thread."""
 
     def __init__(
         self,

@@ -10,7 +10,8 @@
 | OffsetCommit, OffsetDelete, DeleteGroups | GROUP_AUTHORIZATION_FAILED |
 | AddPartitionsToTxn, TxnOffsetCommit, WriteTxnMarkers | not served: they need a successful InitProducerId first |
 
-All other requests are answered as usual, from the state of the folder at startup (`storage.folder.read_only_view`). Clients can join groups, but groups are not stored. Offset commits are refused, so consumers must set `enable.auto.commit=false`.
+All other requests are answered as usual, from the state of the folder at startup (`storage.folder.read_only_view`). Clients can
+join groups, but groups are not stored. Offset commits are refused, so consumers must set `enable.auto.commit=false`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 |---|---|
 | a replication factor above 1 | INVALID_REPLICATION_FACTOR |
 | a manual assignment that lists exactly this broker for each partition, numbered from 0 without gaps | accepted |
-| a manual assignment with no broker, another broker, a duplicate, or a missing or duplicate partition | INVALID_REPLICA_ASSIGNMENT |
+| a manual assignment with no broker, another one, a duplicate, or a missing partition | INVALID_REPLICA_ASSIGNMENT |
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def check_replicas(node_id: int, replicas: Sequence[int]) -> None:
 
 
 def check_assignments(node_id: int, assignments: Iterable[tuple[int, Sequence[int]]]) -> int:
-    """Check a manual assignment, given as pairs of partition and replicas, and return its number of partitions. Raises ApiError."""
+    """Check a manual assignment, given as pairs of partition and replicas, and return its number of partitions. Raises
+    ApiError.
+    """
     seen: set[int] = set()
     for partition, replicas in assignments:
         if partition in seen:

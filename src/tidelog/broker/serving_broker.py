@@ -68,7 +68,9 @@ class ServingBroker:
         return self.server.listeners
 
     def tick(self) -> int:
-        """Run the tasks that are due by the clock, and return how many ran. With the machine's clock this happens automatically."""
+        """Run the tasks that are due by the clock, and return how many ran. With the machine's clock this happens
+        automatically.
+        """
         return self._ticker.tick() + self.node.delays.tick()
 
 
@@ -98,9 +100,11 @@ async def running(
     bound: BoundSockets | None = None,
     before_serving: Callable[[Node], Awaitable[None]] | None = None,
 ) -> AsyncIterator[ServingBroker]:
-    """Serve the logs of a started manager inside the `with` block. The caller must shut the manager down. Raises InvalidArgumentError for a bad address.
+    """Serve the logs of a started manager inside the `with` block. The caller must shut the manager down. Raises
+    InvalidArgumentError for a bad address.
 
-    `plane` connects a member to its cluster; the caller must stop it. `bound` are sockets that already listen. Clients are served once `before_serving` has returned.
+    `plane` connects a member to its cluster; the caller must stop it. `bound` are sockets that already listen. Clients are served
+    once `before_serving` has returned.
     """
     loop = asyncio.get_running_loop()
     threads = LoopThreads(loop)

@@ -1,12 +1,17 @@
 """A compacted internal topic in which a coordinator stores its state as a table: ``__consumer_offsets`` for `groups`,
 ``__transaction_state`` for `transactions`.
 
-All records of an id (a group or a transactional id) are in one partition, chosen by the hash of the id as in Kafka. The last record of a key counts; a record without a value deletes the key. As in Kafka, the first request for a coordinator creates the topic. If the folder has the topic without a configuration, the first write gives it Kafka's, so that it is compacted.
+All records of an id (a group or a transactional id) are in one partition, chosen by the hash of the id as in Kafka. The last
+record of a key counts; a record without a value deletes the key. As in Kafka, the first request for a coordinator creates the
+topic. If the folder has the topic without a configuration, the first write gives it Kafka's, so that it is compacted.
 
-An appended record changes the table at once, but clients see the change only once the record is committed: flushed, if the configuration requires that, and on all in-sync replicas (`coordinator_handlers` delays responses until then). When another broker becomes the leader, the table is dropped.
+An appended record changes the table at once, but clients see the change only once the record is committed: flushed, if the
+configuration requires that, and on all in-sync replicas (`coordinator_handlers` delays responses until then). When another broker
+becomes the leader, the table is dropped.
 
 A standalone broker loads all partitions at startup. A cluster member loads each partition that it begins to lead (`lead`), and
-drops it when it stops leading it (`resign`). Other threads read the logs. Until a partition is loaded, this broker does not act as coordinator for it and appends nothing to it. The result of a load that began in an older leader epoch is ignored.
+drops it when it stops leading it (`resign`). Other threads read the logs. Until a partition is loaded, this broker does not act
+as coordinator for it and appends nothing to it. The result of a load that began in an older leader epoch is ignored.
 """
 
 from __future__ import annotations
@@ -90,13 +95,13 @@ class InternalTopic(NamedTuple):
 
     @property
     def creatable(self) -> CreatableTopic:
-        """Return the entry of a CreateTopics request with which a controller creates the topic if it is missing."""
+        """Return the CreateTopics entry with which a controller creates the topic."""
         configs = [CreatableTopicConfig(name, str(value)) for name, value in self.properties.items()]
         return CreatableTopic(self.name, self.partitions, self.replication_factor, configs=configs)
 
 
 def chunks(what: Iterable[T], key_bytes: Callable[[T], int]) -> Iterator[list[T]]:
-    """Split ids into lists, so that the tombstones of each list fit into one batch. `key_bytes` returns an upper bound of a key's size."""
+    """Split ids into lists whose tombstones fit into one batch. `key_bytes` returns an upper bound of a key's size."""
     chunk: list[T] = []
     left = TOMBSTONE_BYTES
     for one in what:
@@ -135,12 +140,12 @@ class StateLog:
         """A token for each partition that is being loaded, which identifies the current load."""
         self._failed: set[int] = set()
         self._epochs: dict[int, int] | None = None if core.plane is None else {}
-        """In a cluster: the partitions that this broker leads, each with the leader epoch in which its table is loaded."""
+        """In a cluster: the partitions that this broker leads, each with the epoch in which its table is loaded."""
         self._begin: Callable[[int, PartitionLog], object] | None = None
         self._drop: Callable[[int], object] = lambda _: None
         self._refused: ErrorCode | None = None
         self.uncommitted: set[int] = set()
-        """Partitions that were read or written while some of their records are uncommitted. `coordinator_handlers` clears this set."""
+        """Partitions with uncommitted records that were read or written. `coordinator_handlers` clears this set."""
 
     # --- asking
 
@@ -161,7 +166,9 @@ class StateLog:
         return self._epochs is None
 
     def epoch_of(self, partition: int) -> int | None:
-        """Return the coordinator epoch of a partition, which is stored in its transaction markers; None on a standalone broker."""
+        """Return the coordinator epoch of a partition, which is stored in its transaction markers; None on a standalone
+        broker.
+        """
         return None if self._epochs is None else self._epochs.get(partition, -1)
 
     def partition_of(self, identity: str) -> int:
@@ -223,7 +230,8 @@ class StateLog:
             self._refused = None
 
     def ensuring(self) -> Generator[Elsewhere | Until | None, Any, ErrorCode]:
-        """Create the topic if it is missing. Return NONE, or COORDINATOR_NOT_AVAILABLE if that fails, which is also logged. In a cluster, request it from the controller without waiting.
+        """Create the topic if it is missing. Return NONE, or COORDINATOR_NOT_AVAILABLE if that fails (logged). In a
+        cluster, request it from the controller without waiting.
         """
         if self.is_there:
             return ErrorCode.NONE
@@ -313,7 +321,7 @@ class StateLog:
         return self._epochs is not None or self._core.flushes.pending > 0
 
     def when_committed(self, partition: int, done: Committed) -> None:
-        """Call `done` once: with NONE when the current content of a partition is committed, perhaps at once, or with the error code."""
+        """Call `done` with NONE once a partition's content is committed, perhaps at once, or with the error code."""
         log = self._core.manager.logs.get(self.key(partition))
         if log is None:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -338,9 +346,11 @@ class StateLog:
         install: Callable[[int, T], object],
         drop: Callable[[int], object] = lambda _: None,
     ) -> None:
-        """Set the functions that load partitions: `read` processes a partition's batches on another thread, `install` takes the result on the loop's thread, and `drop` removes it.
+        """Set how partitions are loaded: another thread calls `read` with the batches, `install` takes the result, `drop` removes
+        it.
 
-        Call it once, before anything is appended. A standalone broker then starts to load all partitions that have records. If a partition cannot be read, this is logged, and its groups or transactional ids have no coordinator.
+        Call it once, before anything is appended. A standalone broker then starts to load all partitions that have records. If a
+        partition cannot be read, this is logged, and its groups or transactional ids have no coordinator.
         """
         self._begin = lambda partition, log: self._load(partition, log, read, install)
         self._drop = drop
@@ -402,13 +412,13 @@ class StateLog:
         self._core.blocking.run(lambda: read(read_batches(log, start, end)), done)
 
     def _log(self, partition: int) -> PartitionLog | None:
-        # A plain tuple equals a TopicPartition and is faster to make, which matters because every group request runs this.
+        # A plain tuple equals a TopicPartition and is faster to make.
         log = self._logs.get((self.topic, partition))  # type: ignore[call-overload]
         return None if log is None or log.is_offline else log
 
 
 def refusal(error: TidelogError) -> ErrorCode:
-    """Return the error code that a client gets after `StateLog.append` raised an error, by the coordinator's rules."""
+    """Return the error code that a client gets after `StateLog.append` raised an error."""
     return refusal_of(code_of(error))
 
 

@@ -1,4 +1,6 @@
-"""What a broker needs from its event loop: delayed calls, and work on other threads. `server.event_loop` implements it with asyncio."""
+"""What a broker needs from its event loop: delayed calls, and work on other threads. `server.event_loop` implements it with
+asyncio.
+"""
 
 from __future__ import annotations
 

@@ -78,7 +78,9 @@ class TopicChanges:
         return _look_alike(name) in self._next
 
     def side_by_side(self, jobs: Iterable[Job]) -> Generator[Elsewhere | Until | None, Any, list[Any]]:
-        """Run all changes and return their results, in the order of the jobs. If any failed, raise the first error once all are over."""
+        """Run all changes and return their results, in the order of the jobs. If any failed, raise the first error once
+        all are over.
+        """
         run = _Run(self, self._core)
         self._runs.add(run)
         try:
@@ -296,7 +298,7 @@ class _Run:
         if self._calls and not self._is_calling:
             self._is_calling = True
             calls, self._calls = self._calls, {}
-            with suppress(OSError):  # Only this thread can release file descriptors. If none are left, the call fails with that error.
+            with suppress(OSError):  # Only this thread can release descriptors. If none are left, the call fails.
                 ensure_spare()
             self._core.blocking.run(partial(_called, list(calls)), partial(self._came, calls))
 
@@ -334,7 +336,9 @@ _NOBODY = _Nobody()
 
 
 def _called(functions: list[Callable[[], Any]]) -> list[Any]:
-    """Call functions in order, for a limited time. Return the results or errors of those that were called. Any thread may use this."""
+    """Call functions in order, for a limited time. Return the results or errors of those that were called. Any thread may use
+    this.
+    """
     results = []
     until = perf_counter() + CALL_S
     for function in functions:

@@ -7,7 +7,8 @@
 | had an I/O error, but can be read | this broker, which refuses produce requests (KAFKA_STORAGE_ERROR) | | this broker |
 | could not be loaded | none (-1) | LEADER_NOT_AVAILABLE | this broker |
 
-A topic may lack a configuration, e.g. in a restored backup or a folder from Kafka; it is treated like all others. If its partitions have no topic id, as before Kafka 2.8, its id is all zeros.
+A topic may lack a configuration, e.g. in a restored backup or a folder from Kafka; it is treated like all others. If its
+partitions have no topic id, as before Kafka 2.8, its id is all zeros.
 
 Views are cached until the manager reports a change, so asking for one costs a look-up.
 """
@@ -115,7 +116,9 @@ class Topics:
         return min(self._look_alikes.get(_look_alike(name), ()), default=None)
 
     def properties(self, name: str) -> dict[str, str]:
-        """Return the properties that are set on a topic. For a topic without a configuration, return properties that prevent any deletion of records."""
+        """Return the properties that are set on a topic. For a topic without a configuration, return properties that
+        prevent any deletion of records.
+        """
         topic = self._core.manager.topic(name)
         if topic is None:
             return {key: str(value) for key, value in KEEP_EVERYTHING.items()}

@@ -1,6 +1,7 @@
 """AddPartitionsToTxn (24): adds the partitions that a transaction is about to write to (KIP-98).
 
-The partitions of a transaction are added all or not at all: if one is unknown or forbidden, the others get OPERATION_NOT_ATTEMPTED. Clients use versions up to 3; they may not add internal topics.
+The partitions of a transaction are added all or not at all: if one is unknown or forbidden, the others get
+OPERATION_NOT_ATTEMPTED. Clients use versions up to 3; they may not add internal topics.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ _FIRST_BATCHED = 4
 
 
 def _gate(asker: Asker, message: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse | None:
-    """Check the rights that apply to the whole request. The handler checks the topics, because one refused topic fails all others of the transaction."""
+    """Check the rights that apply to the whole request. The handler checks the topics, because one refused topic fails all
+    others of the transaction.
+    """
     if asker.request.api_version >= _FIRST_BATCHED:
         if asker.may_cluster(Operation.CLUSTER_ACTION):
             return None

@@ -1,7 +1,8 @@
 """ApiVersions (18): the served APIs and their versions, derived from the table in `dispatcher`.
 
-A request in an unsupported version gets UNSUPPORTED_VERSION, in a version 0 response that lists the supported versions of ApiVersions, so that the client can retry. The response header always has version 0: a client must be able to read it before it knows the broker's
-versions.
+A request in an unsupported version gets UNSUPPORTED_VERSION, in a version 0 response that lists the supported versions of
+ApiVersions, so that the client can retry. The response header always has version 0: a client must be able to read it before it
+knows the broker's versions.
 
 The response lists the APIs, versions and features that Kafka 3.9.1 lists, because clients infer the broker's release from them:
 
@@ -148,7 +149,9 @@ def _listed(served: Iterable[tuple[int, Versions]], *, is_later: bool = False) -
 
 
 def _both_sides(keys: list[ApiVersion], plane: MetadataPlane) -> list[ApiVersion]:
-    """Limit the forwarded APIs to the versions that the controllers support. Without a connection to a controller, change nothing."""
+    """Limit the forwarded APIs to the versions that the controllers support. Without a connection to a controller, change
+    nothing.
+    """
     offered = plane.controller_versions
     if offered is not None:
         forwarded = forwarded_with(plane)

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe (69): describes groups of the new protocol (KIP-848), which is off here and, by default, in Kafka 3.9.
+"""ConsumerGroupDescribe (69): describes groups of the new protocol (KIP-848), which is off here, as in Kafka 3.9 by default.
 
 Admin clients then ask for the same group with DescribeGroups.
 """

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (68): heartbeats of the new group protocol (KIP-848), which is off here and, by default, in Kafka 3.9."""
+"""ConsumerGroupHeartbeat (68): heartbeats of the new group protocol (KIP-848), which is off here, as in Kafka 3.9 by default."""
 
 from __future__ import annotations
 

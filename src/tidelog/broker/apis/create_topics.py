@@ -2,8 +2,10 @@
 
 In every version -1 means the broker's default number of partitions or replicas, as in Kafka 3.9.
 
-Topics are handled independently: an error in one does not prevent the others. A topic that the request names twice is always refused. The checks run in Kafka's order, so if several checks fail, the client gets the same error as from Kafka: the name, an existing or colliding topic, the configuration, then partitions and replicas. A request with more topics, partitions and properties than Kafka's controller
-could write at once is refused as a whole.
+Topics are handled independently: an error in one does not prevent the others. A topic that the request names twice is always
+refused. The checks run in Kafka's order, so if several checks fail, the client gets the same error as from Kafka: the name, an
+existing or colliding topic, the configuration, then partitions and replicas. A request with more topics, partitions and
+properties than Kafka's controller could write at once is refused as a whole.
 
 On a standalone broker a topic has one replica.
 """

@@ -7,10 +7,11 @@
 | below the log start | nothing changes; the response has the current log start |
 | any other | OFFSET_OUT_OF_RANGE |
 
-The response is sent once all live replicas have moved their log start, and reports the lowest log start among them. After `timeout_ms` it is REQUEST_TIMED_OUT. A standalone broker does not wait.
+The response is sent once all live replicas have moved their log start, and reports the lowest log start among them. After
+`timeout_ms` it is REQUEST_TIMED_OUT. A standalone broker does not wait.
 
-A topic whose cleanup.policy is only `compact` gets POLICY_VIOLATION, an internal topic INVALID_TOPIC_EXCEPTION. If a request names a
-partition twice, the last offset counts. The next retention check deletes the files.
+A topic whose cleanup.policy is only `compact` gets POLICY_VIOLATION, an internal topic INVALID_TOPIC_EXCEPTION. If a request
+names a partition twice, the last offset counts. The next retention check deletes the files.
 """
 
 from __future__ import annotations

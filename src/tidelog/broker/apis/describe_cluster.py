@@ -1,6 +1,7 @@
 """DescribeCluster (60): returns the cluster's id, brokers and controller (KIP-700).
 
-Endpoint type 1 asks for brokers. Type 2 asks for controllers; in Kafka only controllers answer it. Fenced brokers are included on request.
+Endpoint type 1 asks for brokers. Type 2 asks for controllers; in Kafka only controllers answer it. Fenced brokers are included on
+request.
 """
 
 from __future__ import annotations

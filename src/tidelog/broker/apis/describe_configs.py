@@ -8,7 +8,8 @@
 | broker's loggers (8) | this broker's id | loggers and their levels |
 | client metrics (16) | a subscription | nothing, because there are no subscriptions |
 
-`configuration_keys` selects properties; null or an empty list selects all. `config_entries` describes values, sources and synonyms.
+`configuration_keys` selects properties; null or an empty list selects all. `config_entries` describes values, sources and
+synonyms.
 """
 
 from __future__ import annotations

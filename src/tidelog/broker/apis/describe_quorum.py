@@ -1,6 +1,7 @@
 """DescribeQuorum (55): returns the voters and observers of the metadata quorum (KIP-595).
 
-A standalone broker is the only voter and has no observers, like a single Kafka node that is both broker and controller. Any partition other than that of the metadata log gets UNKNOWN_TOPIC_OR_PARTITION.
+A standalone broker is the only voter and has no observers, like a single Kafka node that is both broker and controller. Any
+partition other than that of the metadata log gets UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """DescribeTopicPartitions (75): describes topics and their partitions, page by page (KIP-966).
 
-Topics are sorted by name and their partitions by number. A response has at most as many partitions as the request allows, and at most `MAX_PARTITIONS`. If partitions are left, `next_cursor` names the next one. A partition without a leader has no error, as in Kafka: its
-leader is -1.
+Topics are sorted by name and their partitions by number. A response has at most as many partitions as the request allows, and at
+most `MAX_PARTITIONS`. If partitions are left, `next_cursor` names the next one. A partition without a leader has no error, as in
+Kafka: its leader is -1.
 
 | requested | answer |
 |---|---|

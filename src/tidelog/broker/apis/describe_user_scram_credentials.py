@@ -1,6 +1,7 @@
 """DescribeUserScramCredentials (50): returns users and their SCRAM mechanisms, from the metadata (KIP-554).
 
-A request without users asks for all. A user that is named twice gets DUPLICATE_RESOURCE; a user without a credential gets RESOURCE_NOT_FOUND.
+A request without users asks for all. A user that is named twice gets DUPLICATE_RESOURCE; a user without a credential gets
+RESOURCE_NOT_FOUND.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Fetch (1): returns records, at once or as soon as enough are available.
 
-Older versions get records in older message formats: see `down_conversion`. Tiered storage is not supported. `fetch` decides when a fetch is answered; `fetch_reader` reads one partition.
+Older versions get records in older message formats: see `down_conversion`. Tiered storage is not supported. `fetch` decides when
+a fetch is answered; `fetch_reader` reads one partition.
 """
 
 from __future__ import annotations
@@ -108,7 +109,9 @@ def _refused(message: FetchRequest, version: int) -> FetchResponse:
 def _partitions(
     node: Node, topics: list[FetchTopic], version: int
 ) -> Generator[None, None, dict[PartitionName, FetchedPartition]]:
-    """Return the requested partitions in order. If the request names a partition twice, the last entry counts, in the position of the first."""
+    """Return the requested partitions in order. If the request names a partition twice, the last entry counts, in the
+    position of the first.
+    """
     wanted: dict[PartitionName, FetchedPartition] = {}
     by_id = version >= TOPIC_ID_VERSION
     logs = node.manager.logs
@@ -130,7 +133,9 @@ def _partitions(
 
 
 def _topic(node: Node, topic: FetchTopic | ForgottenTopic, by_id: bool) -> tuple[str | None, uuid.UUID, str | uuid.UUID]:
-    """Return a topic's name (None if unknown), its id (if the request has one), and whichever of the two the request's version uses."""
+    """Return a topic's name (None if unknown), its id (if the request has one), and whichever of the two the request's
+    version uses.
+    """
     if not by_id:
         return topic.topic, NO_ID, topic.topic
     view = node.topics.by_id(topic.topic_id)

@@ -2,8 +2,9 @@
 
 Share groups get COORDINATOR_NOT_AVAILABLE, as in Kafka 3.9 without share groups enabled.
 
-A standalone broker is the coordinator of all groups and transactional ids. The first request creates the internal topic before it is answered. In a cluster the coordinator is the leader of the internal topic's partition that stores the group or transactional id. COORDINATOR_NOT_AVAILABLE is returned while the partition has no
-leader, and until the controller has created the topic.
+A standalone broker is the coordinator of all groups and transactional ids. The first request creates the internal topic before it
+is answered. In a cluster the coordinator is the leader of the internal topic's partition that stores the group or transactional
+id. COORDINATOR_NOT_AVAILABLE is returned while the partition has no leader, and until the controller has created the topic.
 """
 
 from __future__ import annotations

@@ -63,7 +63,9 @@ ACCESS = Access(
 
 
 def handle(node: Node, message: InitProducerIdRequest, request: Request) -> Message | Wide | Outcome | Work:
-    """Return a producer id and epoch, or an error. If a new block of ids is needed, the response waits until the block is on disk."""
+    """Return a producer id and epoch, or an error. If a new block of ids is needed, the response waits until the block is on
+    disk.
+    """
     if node.producer_ids.has(IDS_OF_A_REQUEST):
         return _answer(node, message, request)
     return _reserved_first(node, message, request)

@@ -1,7 +1,8 @@
 """JoinGroup (11): adds a member to a group, or takes an existing member into the next generation.
 
-`groups.joining` has the rules, and says which requests wait. Only the leader's response contains the members and their metadata. More than
-`MAX_PROTOCOLS` protocols get INCONSISTENT_GROUP_PROTOCOL, because each new generation compares the protocols of all members.
+`groups.joining` has the rules, and says which requests wait. Only the leader's response contains the members and their metadata.
+More than `MAX_PROTOCOLS` protocols get INCONSISTENT_GROUP_PROTOCOL, because each new generation compares the protocols of all
+members.
 """
 
 from __future__ import annotations

@@ -151,7 +151,9 @@ class _Lookups:
         return ListOffsetsResponse(0, done)
 
     def _names_each_once(self) -> bool:
-        """Whether the request is so small that a quick check shows that no partition is named twice. Otherwise `_find_what_is_named_twice` must check."""
+        """Whether the request is so small that a quick check shows that no partition is named twice. Otherwise
+        `_find_what_is_named_twice` must check.
+        """
         topics = self._message.topics
         if len(topics) != 1:
             return not topics

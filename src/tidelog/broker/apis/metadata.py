@@ -1,8 +1,10 @@
 """Metadata (3): returns brokers, topics, and the leaders of partitions.
 
-If any topic is requested by id, names are ignored. `topics` (on a standalone broker) or `cluster.cluster_topics` describes each topic.
+If any topic is requested by id, names are ignored. `topics` (on a standalone broker) or `cluster.cluster_topics` describes each
+topic.
 
-If a topic is missing and may be created (auto.create.topics.enable), the broker creates it and returns UNKNOWN_TOPIC_OR_PARTITION, as Kafka does until its controller has created the topic. The topic exists when the client retries.
+If a topic is missing and may be created (auto.create.topics.enable), the broker creates it and returns
+UNKNOWN_TOPIC_OR_PARTITION, as Kafka does until its controller has created the topic. The topic exists when the client retries.
 """
 
 from __future__ import annotations

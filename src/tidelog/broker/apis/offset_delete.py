@@ -7,7 +7,8 @@
 | has members that are not consumers | NON_EMPTY_GROUP for the whole request |
 | does not exist | GROUP_ID_NOT_FOUND for the whole request |
 
-Deleting a missing offset is not an error; an unknown partition gets UNKNOWN_TOPIC_OR_PARTITION. An empty group is deleted together with its last offset.
+Deleting a missing offset is not an error; an unknown partition gets UNKNOWN_TOPIC_OR_PARTITION. An empty group is deleted
+together with its last offset.
 """
 
 from __future__ import annotations

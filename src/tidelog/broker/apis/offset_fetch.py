@@ -2,7 +2,8 @@
 
 Version 0 gets UNSUPPORTED_VERSION, because it reads offsets from ZooKeeper.
 
-A partition that is unknown or has no committed offset gets offset -1 and no error. The client need not be a member of the group. A topic for which the request lists no partitions is left out.
+A partition that is unknown or has no committed offset gets offset -1 and no error. The client need not be a member of the group.
+A topic for which the request lists no partitions is left out.
 """
 
 from __future__ import annotations
@@ -94,9 +95,11 @@ def _amending(
     *,
     of: str = "",
 ) -> Amend:
-    """Return a function that amends a response: for each group it removes topics that the client may not describe, and adds the errors for refused topics.
+    """Return a function that amends a response: for each group it removes topics that the client may not describe, and adds the
+    errors for refused topics.
 
-    `whole` are the groups of which all offsets were requested; the topics of other groups were checked before. `of` is the group's id if the request is for one group.
+    `whole` are the groups of which all offsets were requested; the topics of other groups were checked before. `of` is the
+    group's id if the request is for one group.
     """
 
     def amended(group_id: str, topics: Iterable[Any]) -> list[Any]:
@@ -122,7 +125,9 @@ def _amending(
 
 
 def _seen(asker: Asker, topics: Any, form: tuple[Any, Any]) -> tuple[Any, list[Any]]:
-    """Return the requested topics that the client may describe, and the error responses for all others. If `topics` is None (all topics), return None and no errors."""
+    """Return the requested topics that the client may describe, and the error responses for all others. If `topics` is None
+    (all topics), return None and no errors.
+    """
     if topics is None:
         return None, []
     denied = refusals(asker, Operation.DESCRIBE, ResourceType.TOPIC, Counter(one.name for one in topics))
@@ -188,7 +193,9 @@ def _group(node: Node, group_id: str) -> tuple[ErrorCode, Group | None]:
 def _found(
     group: Group | None, wanted: _Wanted, require_stable: bool, code: ErrorCode, form: tuple[Any, Any]
 ) -> Generator[None, None, list[Any]]:
-    """Return the response's topics with the group's committed offsets, built from the message classes in `form`. Return an empty list if all topics are requested and the group is unknown."""
+    """Return the response's topics with the group's committed offsets, built from the message classes in `form`. Return an
+    empty list if all topics are requested and the group is unknown.
+    """
     of_topic, of_partition = form
     if wanted is None:
         wanted = [] if group is None else [(topic, list(inner)) for topic, inner in group.offsets.by_topic().items()]

@@ -1,6 +1,7 @@
 """OffsetForLeaderEpoch (23): returns the end offset of a leader epoch, with which followers and consumers detect truncation.
 
-If the requested epoch is newer than the log's last one, or the log has no epochs, the response has epoch -1 and offset -1, without an error.
+If the requested epoch is newer than the log's last one, or the log has no epochs, the response has epoch -1 and offset -1,
+without an error.
 """
 
 from __future__ import annotations

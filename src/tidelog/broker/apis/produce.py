@@ -5,7 +5,9 @@ is answered once the records are in the log, or on disk if `flush.messages` asks
 once they are committed (`replicas.delayed_produce`), which is the same on a standalone broker. With acks=0 there is no response;
 after an error the connection is closed, because that is the only sign that the producer can notice.
 
-The checks run in Kafka's order. If any partition's records have no readable first batch, the whole request fails. Then each partition is refused if it is unknown; the version does not allow the records; acks is invalid; another broker leads it; too few replicas are in sync (acks=-1); or the log refuses the records (`tidelog.errors`). An error has these fields besides its code:
+The checks run in Kafka's order. If any partition's records have no readable first batch, the whole request fails. Then a
+partition is refused if it is unknown; the version does not allow the records; acks is invalid; another broker leads it; too few
+replicas are in sync (acks=-1); the log refuses the records (`tidelog.errors`). An error has these fields besides its code:
 
 | refused | log start offset | message, record errors |
 |---|---|---|
@@ -83,7 +85,7 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 """A client with this client id may write to internal topics. Kafka's tools use it."""
 
 MAX_PREPARATIONS: Final = 20
-"""How often records are prepared for an exact offset on another thread before giving up: each time another append may take that offset."""
+"""How often records are prepared for an exact offset before giving up: another append may take the offset each time."""
 
 _NONE: Final = 0
 _V2: Final = 2
@@ -141,7 +143,9 @@ def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResp
 def answer_usual(
     node: Node, request: Request, data: memoryview, position: int, end: int
 ) -> bytes | ProduceResponse | Outcome | None:
-    """Answer the request in `data[position:end]` if it has the usual form. Otherwise return None without any effect: the request must be decoded."""
+    """Answer the request in `data[position:end]` if it has the usual form. Otherwise return None without any effect: the
+    request must be decoded.
+    """
     version = request.api_version
     if not FIRST_READ <= version <= LAST_READ:
         return None
@@ -297,7 +301,7 @@ def _append_verified(
     uncommitted: list[Uncommitted],
     asked: Asked | None,
 ) -> PartitionProduceResponse:
-    """Append transactional records if the coordinator confirms that the transaction has the partition. `asked` has the coordinator's answers so far."""
+    """Append transactional records if the coordinator confirms the partition. `asked` has its results so far."""
     log = node.manager.logs.get(key)  # type: ignore[call-overload]
     producer = look.producer
     assert producer is not None
@@ -309,7 +313,7 @@ def _append_verified(
     if entry is not None and entry.has_open_transaction and producer.producer_epoch <= entry.producer_epoch:
         return append(node, key, records, look, message.acks, request.client_id, prepared, uncommitted)
     if asked is None and (node.peers is not None or is_adding):
-        # This broker did not lead this partition when the other partitions were verified.
+        # This broker did not lead it when the others were verified.
         return PartitionProduceResponse(
             key[1], node.leadership.refusal(log.topic_partition) or ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
         )
@@ -350,7 +354,7 @@ def append(
     prepared: Prepared | None,
     uncommitted: list[Uncommitted],
 ) -> PartitionProduceResponse:
-    """Append one partition's records and return its response, or return an error response. Raises TooMuchAtOnceError if the records must be prepared on another thread.
+    """Append one partition's records, or return an error. Raises TooMuchAtOnceError if another thread must prepare them.
 
     With acks=-1, records that are not committed yet are added to `uncommitted`; the response must wait for them.
     """

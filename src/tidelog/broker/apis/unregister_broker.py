@@ -1,4 +1,6 @@
-"""UnregisterBroker (64): removes a broker's registration from the cluster (KIP-631). A standalone broker refuses it, because it is the only broker."""
+"""UnregisterBroker (64): removes a broker's registration from the cluster (KIP-631). A standalone broker refuses it, because it
+is the only broker.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""UpdateFeatures (57): changes the finalized levels of features (KIP-584). On a standalone broker the levels are fixed: see `FEATURES_3_9`.
+"""UpdateFeatures (57): changes the finalized levels of features (KIP-584). On a standalone broker the levels are fixed: see
+`FEATURES_3_9`.
 
 | an update to | result |
 |---|---|

@@ -1,7 +1,7 @@
 """WriteTxnMarkers (27): writes a transaction's markers to logs (KIP-98). The response is sent once the markers are committed.
 
-A coordinator sends this request to other brokers; it writes to the logs of its own broker directly. An administrator may also send it:
-``kafka-transactions abort`` ends a hanging transaction that no coordinator knows (KIP-664).
+A coordinator sends this request to other brokers; it writes to the logs of its own broker directly. An administrator may also
+send it: ``kafka-transactions abort`` ends a hanging transaction that no coordinator knows (KIP-664).
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@
 | `within` | checks by itself, element by element, and leaves out what the client may not see |
 | `Access(…, gate)` | any other check |
 
-A gate gets an `Asker` and the decoded request. It returns None if everything is allowed. Otherwise it returns the response to send, or a function that amends the handler's response. It may remove elements from the request. It runs on any thread, changes nothing else, and does
-not block.
+A gate gets an `Asker` and the decoded request. It returns None if everything is allowed. Otherwise it returns the response to
+send, or a function that amends the handler's response. It may remove elements from the request. It runs on any thread, changes
+nothing else, and does not block.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ _WHY = {
 
 
 def why(code: ErrorCode) -> str:
-    """Return Kafka's error message for a missing right. For any other code, which an injected fault may have, return the code's name."""
+    """Return Kafka's error message for a missing right. For any other code, which an injected fault may have, return the
+    code's name.
+    """
     return _WHY.get(code, code.name)
 
 
@@ -68,7 +71,9 @@ class Asker:
         log_allowed: bool = True,
         count: int = 1,
     ) -> bool:
-        """Whether the request's sender may do an operation on the resource with this name. `count` is how often the request names it, for the log."""
+        """Whether the request's sender may do an operation on the resource with this name. `count` is how often the
+        request names it, for the log.
+        """
         return self.permissions.may(
             self.request, operation, kind, name, log_denied=log_denied, log_allowed=log_allowed, count=count
         )
@@ -93,7 +98,9 @@ Gate: TypeAlias = "Callable[[Asker, Any], Message | Outcome | Amend | None]"
 
 
 class Access(NamedTuple):
-    """The access check of an API: a description, and the function that checks. If `gate` is None, nothing is checked before the handler."""
+    """The access check of an API: a description, and the function that checks. If `gate` is None, nothing is checked before
+    the handler.
+    """
 
     what: str
     gate: Gate | None = None
@@ -126,7 +133,9 @@ def cluster(operation: Operation) -> Right:
 
 
 def whole(*rights: Right, refused: Callable[[Any, ErrorCode], Message]) -> Access:
-    """Return an `Access` that requires all of these rights. `refused` makes the error response from the request and the error code."""
+    """Return an `Access` that requires all of these rights. `refused` makes the error response from the request and the error
+    code.
+    """
 
     def gate(asker: Asker, message: Any) -> Message | None:
         for operation, kind, name in rights:
@@ -154,9 +163,13 @@ def each(
     unless: Callable[[Counter[str], str], bool] | None = None,
     asks_for_none: bool = False,
 ) -> Access:
-    """Return an `Access` that checks each element of the request's array `of`. The resource's name is the element, or its field `name`.
+    """Return an `Access` that checks each element of the request's array `of`. The resource's name is the element, or its field
+    `name`.
 
-    `refused` makes the result of a refused element, which goes into the response's array `into`. If all elements are refused, the handler is not called. With `asks_for_none` it is called, and if it fails the whole request, that error replaces the refusals. `unless` gets the counts of all names and one name; it returns True for a name that need not be checked, because the handler refuses it anyway.
+    `refused` makes the result of a refused element, which goes into the response's array `into`. If all elements are refused, the
+    handler is not called. With `asks_for_none` it is called, and if it fails the whole request, that error replaces the refusals.
+    `unless` gets the counts of all names and one name; it returns True for a name that need not be checked, because the handler
+    refuses it anyway.
     """
 
     def gate(asker: Asker, message: Any) -> Message | Amend | None:
@@ -197,7 +210,9 @@ def operations_of(node: Node, request: Request, kind: ResourceType, name: str = 
 
 
 def appending(into: str, answers: list[Any], *, unless_failed: bool = False) -> Amend:
-    """Return a function that adds `answers` to the array `into` of a response. With `unless_failed`, a response with a top-level error is left unchanged."""
+    """Return a function that adds `answers` to the array `into` of a response. With `unless_failed`, a response with a
+    top-level error is left unchanged.
+    """
 
     def amend(response: Any) -> Message | Outcome:
         if not isinstance(response, Outcome) and not (unless_failed and response.error_code):

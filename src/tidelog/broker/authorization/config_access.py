@@ -20,7 +20,9 @@ _OF_CLUSTER = (4, 8, 16, 32)
 
 
 def of_configs(operation: Operation, *, refused: Callable[..., Any], response: Callable[..., Message], into: str) -> Access:
-    """Return an `Access` that checks each of the request's `resources`. `refused` makes the result of a refused one, which goes into the response's array `into`."""
+    """Return an `Access` that checks each of the request's `resources`. `refused` makes the result of a refused one, which
+    goes into the response's array `into`.
+    """
 
     def gate(asker: Asker, message: Any) -> Message | Amend | None:
         answers, left = [], []

@@ -1,6 +1,7 @@
 """Requests that fail on demand, for tests of clients: `tidelog.Broker.fail` sets which requests fail, and how often.
 
-A fault refuses a request, or the part of it about one topic, like a missing right, but with any of Kafka's error codes. What is refused has no effect; everything else is answered as usual. `faulty_handler` applies it.
+A fault refuses a request, or the part of it about one topic, like a missing right, but with any of Kafka's error codes. What is
+refused has no effect; everything else is answered as usual. `faulty_handler` applies it.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ class Faults:
         self._changed: Callable[[], None] = dict[str, str]().clear
 
     def serve(self, with_topics: Mapping[str, bool], changed: Callable[[], None]) -> None:
-        """Set the served APIs, each with whether it can fail for a single topic. `changed` is called when a fault is added or ends."""
+        """Set the served APIs, each with whether it can fail for a single topic. `changed` is called when a fault is
+        added or ends.
+        """
         self._with_topics, self._changed = with_topics, changed
 
     def of(self, api: str) -> tuple[Fault, ...]:

@@ -1,6 +1,7 @@
 """The broker's authorizer: it decides by the ACLs in the metadata, and logs its decisions.
 
-Log lines have the format of Kafka's StandardAuthorizer and go to the logger ``tidelog.authorizer``: denials at INFO, permissions at DEBUG. Checks that only filter a response or list operations are not logged.
+Log lines have the format of Kafka's StandardAuthorizer and go to the logger ``tidelog.authorizer``: denials at INFO, permissions
+at DEBUG. Checks that only filter a response or list operations are not logged.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class Permissions:
 
     @classmethod
     def of(cls, config: BrokerConfig, image: MetadataImage) -> Permissions | None:
-        """Return the authorizer that the broker's properties configure, with the ACLs of the metadata; None if they configure none."""
+        """Return the authorizer that the broker's properties configure, with the ACLs of the metadata; None if they
+        configure none.
+        """
         if not config.authorizer_class_name:
             return None
         made = cls(
@@ -73,7 +76,9 @@ class Permissions:
         log_allowed: bool = True,
         count: int = 1,
     ) -> bool:
-        """Whether a request's sender may do an operation on the resource with this name. `count` is how often the request names it, for the log."""
+        """Whether a request's sender may do an operation on the resource with this name. `count` is how often the request
+        names it, for the log.
+        """
         decision = self.authorizer.decide(request.principal, _host(request), operation, kind, name)
         if decision.is_allowed:
             if log_allowed and logger.isEnabledFor(logging.DEBUG):

@@ -1,4 +1,5 @@
-"""The access check of Produce: the client needs the right to each topic and, for transactional records, to the transactional id. Records count as transactional if their first batch is.
+"""The access check of Produce: the client needs the right to each topic and, for transactional records, to the transactional id.
+Records count as transactional if their first batch is.
 """
 
 from __future__ import annotations

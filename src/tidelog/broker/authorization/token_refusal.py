@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def token_refusal(request: Request) -> ErrorCode:
-    """Return the error code: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED for an unauthenticated client or a PLAINTEXT listener, DELEGATION_TOKEN_AUTH_DISABLED otherwise."""
+    """Return the error code: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED for an unauthenticated client or a PLAINTEXT listener,
+    DELEGATION_TOKEN_AUTH_DISABLED otherwise.
+    """
     if request.listener.protocol == PLAINTEXT or request.principal == ANONYMOUS:
         return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED

@@ -26,7 +26,9 @@ TURN_S = 0.02
 
 
 def as_known(node: Node, version: int, wanted: FetchedPartition, read: PartitionRead) -> PartitionRead:
-    """Replace results that a client of this version cannot read by errors, without looking at the records: zstd topics, and newer message formats if conversion is off."""
+    """Replace results that a client of this version cannot read by errors, without looking at the records: zstd topics, and
+    newer message formats if conversion is off.
+    """
     log = node.manager.logs.get(wanted.key) if wanted.key is not None else None
     if log is None:
         return read

@@ -6,12 +6,16 @@
 | 2, 3 | v1 |
 | from 4 on | v2 |
 
-The size of the converted records is fixed in advance: the number of bytes read from the log, or the size of the first converted batch if that is larger. Batches are converted until that size is reached. If they take less, the rest is filled with the beginning of a larger batch, because clients ignore an incomplete batch at the end. If a batch cannot be converted (zstd), the filler begins there, unless it is the first batch.
+The size of the converted records is fixed in advance: the number of bytes read from the log, or the size of the first converted
+batch if that is larger. Batches are converted until that size is reached. If they take less, the rest is filled with the
+beginning of a larger batch, because clients ignore an incomplete batch at the end. If a batch cannot be converted (zstd), the
+filler begins there, unless it is the first batch.
 
 Records are sent unconverted if the client knows the topic's configured format and no batch has a newer format. (Kafka
 checks the configuration only: after a topic's format is lowered, it sends old clients batches that they cannot read.)
 
-These are pure functions, partly in the kernel. Long conversions run on another thread. A megabyte of batches may hold a gigabyte of records, so that thread can switch to another response after each batch.
+These are pure functions, partly in the kernel. Long conversions run on another thread. A megabyte of batches may hold a gigabyte
+of records, so that thread can switch to another response after each batch.
 """
 
 from __future__ import annotations

@@ -6,10 +6,13 @@
 | none of its partitions exists | if at least one exists, the fetch waits |
 | a read met an error, a log divergence, or a preferred replica | |
 
-Otherwise it waits (`delayed_fetches`) until `min_bytes` are available. It also stops waiting if one of its offsets is now in an older segment than the log's end, or above that end, or if a log is removed or may no longer be read. After `max_wait_ms` it gets the records
-that exist. In all cases it then reads everything again.
+Otherwise it waits (`delayed_fetches`) until `min_bytes` are available. It also stops waiting if one of its offsets is now in an
+older segment than the log's end, or above that end, or if a log is removed or may no longer be read. After `max_wait_ms` it gets
+the records that exist. In all cases it then reads everything again.
 
-Another thread reads bytes that are not in memory and converts large numbers of records. If there are many partitions, they are read in slices (see `slices`). So no other connection has to wait. `apis.fetch` creates one `Fetch` per request. Everything runs on the loop's thread.
+Another thread reads bytes that are not in memory and converts large numbers of records. If there are many partitions, they are
+read in slices (see `slices`). So no other connection has to wait. `apis.fetch` creates one `Fetch` per request. Everything runs
+on the loop's thread.
 """
 
 from __future__ import annotations
@@ -229,7 +232,7 @@ class Fetch:
             while read is None:
                 try:
                     room_bytes = self._left_bytes
-                    if params.version > 2 or self._held_bytes:  # Before version 3 a response may contain only part of the first batch.
+                    if params.version > 2 or self._held_bytes:  # Before version 3 the first batch may be incomplete.
                         room_bytes = min(room_bytes, unsent.room_bytes)
                     read = read_partition(wanted, params, room_bytes, self._min_one_message)
                 except NotCachedError as missing:
@@ -248,7 +251,9 @@ class Fetch:
                     unsent.add(size)
 
     def _note_follower(self, wanted: FetchedPartition, read: PartitionRead) -> None:
-        """Note a follower's position from its request. Do so only at the first read, because the log may have grown by the second."""
+        """Note a follower's position from its request. Do so only at the first read, because the log may have grown by
+        the second.
+        """
         log, place = read.log, read.place
         if not self._is_final and log is not None and place is not None and read.answer.diverging_epoch.end_offset < 0:
             params = self._params

@@ -1,4 +1,6 @@
-"""Client quotas for fetches (KIP-219): if the client is above its quota, the response has no records and the session does not change."""
+"""Client quotas for fetches (KIP-219): if the client is above its quota, the response has no records and the session does not
+change.
+"""
 
 from __future__ import annotations
 

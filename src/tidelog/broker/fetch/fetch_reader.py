@@ -2,11 +2,11 @@
 
 | check, in this order | result |
 |---|---|
-| the partition, topic or topic id is unknown | UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; the fetch can still wait for other partitions |
+| the partition, topic or topic id is unknown | UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; the fetch may wait for others |
 | the topic of that name now has another id | INCONSISTENT_TOPIC_ID |
 | the client has an older or a newer leader epoch | FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH |
 | this broker does not lead it, and the client is a follower or a consumer before version 11 | NOT_LEADER_OR_FOLLOWER |
-| the client is a follower, but not one of the partition's replicas | UNKNOWN_LEADER_EPOCH, or NOT_LEADER_OR_FOLLOWER without an epoch |
+| the client is a follower that is not a replica | UNKNOWN_LEADER_EPOCH, or NOT_LEADER_OR_FOLLOWER without an epoch |
 | a follower's log diverges from this one | the diverging epoch and its end offset, and no records |
 | the offset is below the log start or above the log end | OFFSET_OUT_OF_RANGE |
 | the partition is offline, or its disk fails | KAFKA_STORAGE_ERROR |
@@ -96,7 +96,8 @@ class FetchReader:
         return None
 
     def idle(self, wanted: FetchedPartition, params: FetchParams) -> PartitionRead | None:
-        """Return an empty result if a partition of a session has nothing new, None if it must be read. In most requests nearly all partitions of a session have nothing new.
+        """Return an empty result if a partition of a session has nothing new, None if it must be read. In most requests nearly
+        all partitions of a session have nothing new.
         """
         log = self._manager.logs.get(wanted.key)  # type: ignore[arg-type]
         if log is None:
@@ -131,7 +132,9 @@ class FetchReader:
         return None
 
     def read(self, wanted: FetchedPartition, params: FetchParams, max_bytes: int, min_one_message: bool) -> PartitionRead:
-        """Read up to `max_bytes` of a partition. Errors become part of the result. Raise only NotCachedError, and only within `non_blocking`."""
+        """Read up to `max_bytes` of a partition. Errors become part of the result. Raise only NotCachedError, and only
+        within `non_blocking`.
+        """
         key = wanted.key
         assert key is not None
         log = self._manager.logs.get(key)
@@ -204,7 +207,8 @@ class FetchReader:
         return PartitionRead(answer, length, found.metadata, log)
 
     def _where_it_parts(self, log: PartitionLog, wanted: FetchedPartition) -> EpochEndOffset | None:
-        """Return the epoch and end offset at which a follower's log diverges from this one, None if it does not diverge. Raise OffsetOutOfRangeError if this cannot be determined.
+        """Return the epoch and end offset at which a follower's log diverges from this one, None if it does not diverge. Raise
+        OffsetOutOfRangeError if this cannot be determined.
         """
         end = self._leadership.end_offset_for_epoch(log, wanted.last_fetched_epoch)
         if end is None or wanted.fetch_offset < log.log_start_offset:

@@ -2,16 +2,18 @@
 
 | session id and epoch of a request | meaning |
 |---|---|
-| any id, epoch 0 | a full request with all partitions; drop the session with that id, and create a new one if there is room |
-| any id, epoch -1 | a full request with all partitions; drop the session with that id, and create none. The same before version 7 |
+| any id, epoch 0 | a full request with all partitions; drop that session, and create a new one if there is room |
+| any id, epoch -1 | a full request with all partitions; drop that session, and create none. The same before version 7 |
 | n, the next epoch | an incremental request: all partitions of session n, with the request's changes |
 | n, another epoch, or an unknown n | refused: the response has only an error code |
 
 A session's response contains a partition only if it has records, an error, or a changed high watermark or log start offset.
 A partition that returned records moves to the end of the session's order, so that no partition is starved.
 
-If the cache is full, a session unused for two minutes is evicted. If there is none, the smallest session created more than two minutes ago is evicted, provided that the new one has more partitions. The cache has room for `max.incremental.fetch.session.cache.slots`
-sessions. Unlike in Kafka, the total number of partitions in sessions is limited, too. A client that gets no session is still served, by full requests.
+If the cache is full, a session unused for two minutes is evicted. If there is none, the smallest session created more than two
+minutes ago is evicted, provided that the new one has more partitions. The cache has room for
+`max.incremental.fetch.session.cache.slots` sessions. Unlike in Kafka, the total number of partitions in sessions is limited, too.
+A client that gets no session is still served, by full requests.
 
 Everything runs on the loop's thread. The rules are Kafka 3.9's, except that Kafka divides the sessions into eight shards.
 """
@@ -170,10 +172,11 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.cached_partitions -= session.size
-            self._removed.append(list(session.partitions.values()))  # Another request may still be using the session's partitions.
+            self._removed.append(list(session.partitions.values()))  # Another request may still use them.
 
     def take_removed(self) -> list[list[FetchedPartition]]:
-        """Return the partitions of the sessions that were removed since the last call. The caller frees them in slices, because that may take long.
+        """Return the partitions of the sessions that were removed since the last call. The caller frees them in slices, because
+        that may take long.
         """
         removed, self._removed = self._removed, []
         return removed

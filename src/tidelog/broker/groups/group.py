@@ -131,7 +131,9 @@ class Member:
         self.protocols = protocols
         self.assignment = b""
         self.is_new = False
-        """Whether it waits for its first generation. It cannot send heartbeats then, so a separate timeout applies to its join."""
+        """Whether it waits for its first generation. It cannot send heartbeats then, so a separate timeout applies to its
+        join.
+        """
         self.answer_join: Callable[[JoinResult], None] | None = None
         """The function that answers its pending JoinGroup; None if there is none."""
         self.answer_sync: Callable[[SyncResult], None] | None = None
@@ -139,7 +141,9 @@ class Member:
         self.deadline_ms = 0
         """When its session ends, in ms on the clock of `node.delays`."""
         self.delay: Delay | None = None
-        """The timer that checks whether the session has ended. It fires at `looks_at_ms`; it is not moved each time the deadline moves."""
+        """The timer that checks whether the session has ended. It fires at `looks_at_ms`; it is not moved each time the
+        deadline moves.
+        """
         self.looks_at_ms = 0
 
     @property
@@ -192,7 +196,9 @@ class Group:
         self.reason = ""
         """The reason for its current rebalance, for the log."""
         self.waits_for_more = False
-        """Whether this is the first rebalance of an empty group, which waits for further members although all known ones have joined."""
+        """Whether this is the first rebalance of an empty group, which waits for further members although all known ones
+        have joined.
+        """
         self.is_joined_by_more = False
         """Whether further members have joined during that wait."""
         self.awaiting_join = 0
@@ -211,7 +217,9 @@ class Group:
         return self._state
 
     def move(self, state: GroupState, now_ms: int) -> None:
-        """Change the group's state at `now_ms` (epoch ms). Raises IllegalStateError if `TRANSITIONS` does not allow the change."""
+        """Change the group's state at `now_ms` (epoch ms). Raises IllegalStateError if `TRANSITIONS` does not allow the
+        change.
+        """
         checked(TRANSITIONS, self._state, state, f"group {self.group_id!r}")
         self._state = state
         self.state_timestamp_ms = now_ms

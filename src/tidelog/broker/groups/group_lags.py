@@ -1,6 +1,7 @@
 """The lag of each group, for metrics: computed from this broker's own logs by the rules of `tidelog.groups.lag`.
 
-The metrics thread computes it. It reads the broker's state through `call`, which runs a function on the loop's thread and returns its result, for a few partitions at a time.
+The metrics thread computes it. It reads the broker's state through `call`, which runs a function on the loop's thread and returns
+its result, for a few partitions at a time.
 
 | value | how it is obtained | cost |
 |---|---|---|
@@ -109,7 +110,8 @@ class _Sample(NamedTuple):
 
 
 class GroupLags:
-    """Computes the lag of all groups for each scrape. `call` runs a function on the loop's thread; everything else runs on the metrics thread, one scrape at a time.
+    """Computes the lag of all groups for each scrape. `call` runs a function on the loop's thread; everything else runs on the
+    metrics thread, one scrape at a time.
     """
 
     def __init__(self, node: Node, call: OnLoop) -> None:
@@ -149,7 +151,9 @@ class GroupLags:
                 return members, facts, left_out
 
     def _each(self, names: list[str], members: dict[str, int]) -> Iterator[_Facts | None]:
-        """Yield the values for each group's partitions, and None between groups and for partitions without a log. Runs on the loop's thread."""
+        """Yield the values for each group's partitions, and None between groups and for partitions without a log. Runs on
+        the loop's thread.
+        """
         groups, logs = self._node.groups, self._node.manager.logs
         for name in names:
             yield None
@@ -300,7 +304,9 @@ def _steps(pieces: Iterable[_Search]) -> list[NotCachedError]:
 
 
 class _Segments(NamedTuple):
-    """What retention depends on: for each segment its base offset, the largest timestamp up to its end, and the bytes after it."""
+    """What retention depends on: for each segment its base offset, the largest timestamp up to its end, and the bytes after
+    it.
+    """
 
     bases: list[int]
     largest: list[int]
@@ -311,7 +317,9 @@ class _Segments(NamedTuple):
     retention_bytes: int
 
     def retention_of(self, record: NextRecord, now_ms: int, bytes_per_second: float | None) -> Retention:
-        """Return when retention will delete the record's segment. For retention by size, assume that the log continues to grow at its current rate."""
+        """Return when retention will delete the record's segment. For retention by size, assume that the log continues to
+        grow at its current rate.
+        """
         at = bisect.bisect_right(self.bases, record.offset) - 1
         if not self.is_deleted:
             return NEVER_TAKEN

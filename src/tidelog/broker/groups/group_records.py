@@ -14,7 +14,9 @@ from tidelog.wire.coordinator.versioned import encode_versioned
 
 logger = logging.getLogger("tidelog.groups")
 _noted: set[bool] = set()
-"""Not empty once it was logged that groups of newer protocols are skipped. It is logged only once, because every partition may have some."""
+"""Not empty once it was logged that groups of newer protocols are skipped. It is logged only once, because every partition may
+have some.
+"""
 
 _FIRST_WITH_INSTANCES = 3
 """Older versions of the record have no field for static members, which become dynamic when the coordinator restarts, as in
@@ -23,7 +25,9 @@ Kafka.
 
 
 def group_entry(group: Group, version: int = GROUP_VALUE_VERSION) -> Entry:
-    """Return the record of a group's metadata, in value version `version`: its generation, and its members with their assignments."""
+    """Return the record of a group's metadata, in value version `version`: its generation, and its members with their
+    assignments.
+    """
     protocol = group.protocol_name
     value = GroupMetadataValue(
         protocol_type=group.protocol_type or "",
@@ -57,7 +61,8 @@ def least_bytes(group: Group) -> int:
 def read_groups(batches: Iterable[StateBatch], now_ms: int) -> dict[str, Group]:
     """Return the groups of a partition of the log, by id, with their offsets and members. On any thread.
 
-    A group that has offsets but no group metadata record is loaded as empty. Raises ProtocolError if a key or value that is needed is malformed or too new.
+    A group that has offsets but no group metadata record is loaded as empty. Raises ProtocolError if a key or value that is
+    needed is malformed or too new.
     """
     table = GroupTable()
     table.read(batches)

@@ -1,7 +1,8 @@
 """All groups that this broker coordinates, in memory and in ``__consumer_offsets``. A standalone broker coordinates all groups.
 
-A change is written to the log before it is made in memory, so a failed write changes nothing. A group exists in memory
-from its first request on. An empty group is removed with its last offset, or by DeleteGroups. A group that never had a generation has only its offsets in the log.
+A change is written to the log before it is made in memory, so a failed write changes nothing. A group exists in memory from its
+first request on. An empty group is removed with its last offset, or by DeleteGroups. A group that never had a generation has only
+its offsets in the log.
 
 Partitions are loaded one by one on other threads. If a transaction ends while its partition is loading, the end is applied once
 the partition is loaded.
@@ -144,7 +145,8 @@ class Groups:
         self._open.setdefault(producer_id, set()).add(group.group_id)
 
     def complete_transaction(self, partition: int, producer_id: int, is_commit: bool) -> None:
-        """Apply the end of a producer's transaction to all groups of the partition of ``__consumer_offsets`` that contains its marker.
+        """Apply the end of a producer's transaction to all groups of the partition of ``__consumer_offsets`` that contains its
+        marker.
         """
         if self.log.readiness(partition) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             self._ended_while_loading.setdefault(partition, []).append((producer_id, is_commit))
@@ -167,14 +169,16 @@ class Groups:
         return ErrorCode.GROUP_ID_NOT_FOUND if group is None or group.state is GroupState.DEAD else group
 
     def remove(self, group: Group) -> Removal:
-        """Delete a group and its offsets in memory and in the log; the group is then DEAD. Return NONE, or the error code if it was not deleted. Runs in slices.
+        """Delete a group and its offsets in memory and in the log; the group is then DEAD. Return NONE, or the error code if it
+        was not deleted. Runs in slices.
 
         If a member joins or commits between two slices, the group is kept, with what is left of it.
         """
         return self.remove_offsets(group, group.offsets.partitions())
 
     def remove_offsets(self, group: Group, keys: Iterable[TopicPartition]) -> Removal:
-        """Delete a group's offsets for the given partitions. An empty group is deleted with its last offset. Return NONE or an error code. Runs in slices; as in `remove`, changes between two slices are kept.
+        """Delete a group's offsets for the given partitions. An empty group is deleted with its last offset. Return NONE or an
+        error code. Runs in slices; as in `remove`, changes between two slices are kept.
         """
         partition = self.log.partition_of(group.group_id)
         end_offset = self.log.end_offset(partition)
@@ -267,9 +271,11 @@ class Groups:
     # --- expiry
 
     def expire(self) -> None:
-        """Remove expired offsets, and empty groups without offsets (KIP-211). The first groups are handled now, the rest in slices.
+        """Remove expired offsets, and empty groups without offsets (KIP-211). The first groups are handled now, the rest in
+        slices.
 
-        In a folder that another broker has written, nothing expires until the first commit here. Other data there is not deleted either.
+        In a folder that another broker has written, nothing expires until the first commit here. Other data there is not deleted
+        either.
         """
         if self._core.manager.is_configuration_known(OFFSETS_TOPIC):
             group_ids = [group.group_id for group in reversed(self.all())]  # The last element first, as in `in_turns`.
@@ -290,7 +296,9 @@ class Groups:
             self._core.heavy.run(partial(topics_in, metadata), partial(self._subscribed, group, metadata))
 
     def _subscribed(self, group: Group, metadata: list[bytes], topics: frozenset[str] | BaseException | None) -> None:
-        """Remove expired offsets of topics to which the group does not subscribe, unless the group has changed since `metadata` was read."""
+        """Remove expired offsets of topics to which the group does not subscribe, unless the group has changed since
+        `metadata` was read.
+        """
         if self.get(group.group_id) is group and group.state is GroupState.STABLE and subscriptions(group) == metadata:
             keys = _expired(group, self._core.clock.now_ms(), self._core.config.offsets_retention_minutes * 60_000)
             removing = self._remove_unread(group, keys, None if isinstance(topics, BaseException) else topics)
@@ -310,7 +318,8 @@ class Groups:
 
 
 def _expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-    """Return the partitions whose offsets have expired, by the rules in `group_offsets`. For a stable group they may include partitions that it still reads.
+    """Return the partitions whose offsets have expired, by the rules in `group_offsets`. For a stable group they may include
+    partitions that it still reads.
     """
     offsets = group.offsets
     if group.protocol_type is None:

@@ -4,7 +4,7 @@ JoinGroup is answered when the next generation begins, or at once:
 
 | state | member | |
 |---|---|---|
-| any | new, and must rejoin with a member id (KIP-394) | at once: MEMBER_ID_REQUIRED with the id, with which it is then expected |
+| any | new, and must rejoin with a member id (KIP-394) | at once: MEMBER_ID_REQUIRED, with an id to rejoin with |
 | any | new, or rejoining with the id from MEMBER_ID_REQUIRED | waits; the group rebalances |
 | STABLE | static, returning without its member id; same protocol | at once: it keeps its assignment; no rebalance |
 | STABLE | known, not the leader, unchanged | at once: the current generation |
@@ -13,7 +13,8 @@ JoinGroup is answered when the next generation begins, or at once:
 | COMPLETING_REBALANCE | any other | waits; the group rebalances, and pending SyncGroups are answered |
 | PREPARING_REBALANCE | | waits |
 
-A member that leaves or times out also causes a rebalance. A static leader that returns must not send assignments, which a stable group would ignore. So before version 9 its response names its old member id as the leader's (KIP-345, KIP-814).
+A member that leaves or times out also causes a rebalance. A static leader that returns must not send assignments, which a stable
+group would ignore. So before version 9 its response names its old member id as the leader's (KIP-345, KIP-814).
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ class Leaving(NamedTuple):
 
 
 def join(node: Node, group_id: str, joining: Joining) -> JoinResult | None:
-    """Let a member join. Return the result, or None if `joining.answer` is called with it, now or later. The coordinator must be ready."""
+    """Let a member join. Return the result, or None if `joining.answer` is called with it, now or later. The coordinator must
+    be ready.
+    """
     config = node.config
     if not config.group_min_session_timeout_ms <= joining.session_timeout_ms <= config.group_max_session_timeout_ms:
         return JoinResult(joining.member_id, ErrorCode.INVALID_SESSION_TIMEOUT)
@@ -215,7 +218,9 @@ def _join_again_static(node: Node, group: Group, member: Member, member_id: str,
 
 
 def sync(node: Node, group: Group, syncing: Syncing) -> SyncResult | None:
-    """Return a member's assignment; a leader's request sets all assignments. Return None if `syncing.answer` is called with the result, now or later."""
+    """Return a member's assignment; a leader's request sets all assignments. Return None if `syncing.answer` is called with
+    the result, now or later.
+    """
     code = _check_sync(group, syncing)
     if code:
         return SyncResult(code)
@@ -258,7 +263,9 @@ def check_generation(group: Group, member_id: str, group_instance_id: str | None
 
 
 def heartbeat(node: Node, group: Group, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
-    """Restart the member's session timeout. Return NONE or an error code; REBALANCE_IN_PROGRESS means that the member must rejoin."""
+    """Restart the member's session timeout. Return NONE or an error code; REBALANCE_IN_PROGRESS means that the member must
+    rejoin.
+    """
     code = check_generation(group, member_id, group_instance_id, generation_id)
     if code:
         return code

@@ -26,7 +26,8 @@ from tidelog.broker.groups.group import Group, GroupState, JoinResult, Member, S
 from tidelog.wire.error_codes import ErrorCode
 
 MAX_PREFIX = 249
-"""How many characters of the client id are used in a member id. Responses contain the member id, whose limit is 32,767 bytes, and the client id may already be that long.
+"""How many characters of the client id are used in a member id. Responses contain the member id, whose limit is 32,767 bytes, and
+the client id may already be that long.
 """
 
 
@@ -115,7 +116,9 @@ def add(group: Group, member: Member) -> None:
 
 
 def remove(group: Group, member_id: str) -> None:
-    """Remove a member, or a member id that was handed out and has not joined yet. The member must not have pending requests. An unknown id is ignored."""
+    """Remove a member, or a member id that was handed out and has not joined yet. The member must not have pending requests.
+    An unknown id is ignored.
+    """
     member = group.members.pop(member_id, None)
     if member is not None:
         _count(group, member, -1)

@@ -11,7 +11,8 @@
 | | a member | committed; its session timeout restarts | committed |
 | ... and waits for the leader's assignment | a member | REBALANCE_IN_PROGRESS | committed |
 
-All offsets of a request form one batch in the log, so either all are stored or none. An offset with metadata longer than `offset.metadata.max.bytes` gets an error; the others are committed.
+All offsets of a request form one batch in the log, so either all are stored or none. An offset with metadata longer than
+`offset.metadata.max.bytes` gets an error; the others are committed.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ _COMMIT_CODES: Final = {
 
 
 class Committer(NamedTuple):
-    """The group, member and generation that a commit request names. A negative generation means that the client is not a member."""
+    """The group, member and generation that a commit request names. A negative generation means that the client is not a
+    member.
+    """
 
     group_id: str
     generation_id: int
@@ -72,7 +75,9 @@ class Committer(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """The offsets whose metadata is not too long. `batch` is their batch, or the error that prevented it, or None if there are no offsets."""
+    """The offsets whose metadata is not too long. `batch` is their batch, or the error that prevented it, or None if there
+    are no offsets.
+    """
 
     offsets: dict[TopicPartition, CommittedOffset]
     batch: bytearray | TidelogError | None
@@ -143,7 +148,8 @@ def commit_in_transaction(
 def _verified(node: Node, group_id: str, transaction: Transaction, *, is_adding: bool) -> Generator[Until, Any, ErrorCode]:
     """Check that the group was added to the transaction (AddOffsetsToTxn, KIP-890).
 
-    If the transaction is already open in the log, the check is skipped, because it must have passed before the first record was written. If a marker arrives before the coordinator answers, the transaction has ended.
+    If the transaction is already open in the log, the check is skipped, because it must have passed before the first record was
+    written. If a marker arrives before the coordinator answers, the transaction has ended.
     """
     if not (node.config.transaction_partition_verification_enable or is_adding):
         return ErrorCode.NONE
@@ -204,7 +210,9 @@ def _kept(
 def _build(
     node: Node, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], transaction: Transaction | None
 ) -> bytearray | TidelogError:
-    """Return the batch of offsets, or the error that prevents it. Errors of the group or the transaction take precedence over this one."""
+    """Return the batch of offsets, or the error that prevents it. Errors of the group or the transaction take precedence over
+    this one.
+    """
     entries = offset_entries(group_id, offsets.items(), node.groups.offset_version)
     try:
         if transaction is None:

@@ -13,11 +13,12 @@
 | a new member's first generation | five minutes, because its client may be gone | answers its join with UNKNOWN_MEMBER_ID |
 | a join with a handed-out member id (KIP-394) | the session timeout in the first join | forgets the id |
 
-(1) If a member joins during this wait and the group never had a generation, the wait is repeated, but all waits together last at most the first member's rebalance timeout. (2) Static members stay; if only static members are left and none has joined, the group waits again.
-(3) The session cannot end while one of the member's requests is pending.
+(1) If a member joins during this wait and the group never had a generation, the wait is repeated, but all waits together last at
+most the first member's rebalance timeout. (2) Static members stay; if only static members are left and none has joined, the group
+waits again. (3) The session cannot end while one of the member's requests is pending.
 
-A lost connection does not remove a member; only the end of its session does. Heartbeats move the member's deadline; its single timer
-checks the deadline when it fires.
+A lost connection does not remove a member; only the end of its session does. Heartbeats move the member's deadline; its single
+timer checks the deadline when it fires.
 """
 
 from __future__ import annotations
@@ -148,7 +149,8 @@ class Rebalance:
     # --- assignments
 
     def assign(self, group: Group, assignments: dict[str, bytes]) -> None:
-        """Give each member its assignment from the leader (an empty one if the leader sent none), and answer pending syncs. If storing fails, no member gets an assignment.
+        """Give each member its assignment from the leader (an empty one if the leader sent none), and answer pending syncs. If
+        storing fails, no member gets an assignment.
         """
         missing = 0
         for member in group.members.values():

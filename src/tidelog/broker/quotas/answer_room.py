@@ -1,6 +1,9 @@
-"""Limits the size of responses whose elements are much larger than those of the request. Without a limit, a small request could cause an arbitrarily large response.
+"""Limits the size of responses whose elements are much larger than those of the request. Without a limit, a small request could
+cause an arbitrarily large response.
 
-A request needs ten bytes to name a topic, but the topic's properties take 4 KB, so a request that names it a million times would cause a response of gigabytes. Kafka has no limit for that. Here elements are answered while there is room, and the rest get POLICY_VIOLATION. The first element is always answered.
+A request needs ten bytes to name a topic, but the topic's properties take 4 KB, so a request that names it a million times would
+cause a response of gigabytes. Kafka has no limit for that. Here elements are answered while there is room, and the rest get
+POLICY_VIOLATION. The first element is always answered.
 
 | API | its response grows with |
 |---|---|
@@ -20,7 +23,8 @@ from tidelog.broker.api_error import ApiError
 from tidelog.wire.error_codes import ErrorCode
 
 MAX_ANSWER_BYTES = 64 << 20
-"""The limit of one response in bytes: half of the budget for all unread responses (`unsent_bytes`). The last element may exceed it.
+"""The limit of one response in bytes: half of the budget for all unread responses (`unsent_bytes`). The last element may exceed
+it.
 """
 
 

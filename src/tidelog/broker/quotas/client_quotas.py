@@ -11,7 +11,8 @@
 Nothing is read from a muted connection (`AnswerWriter.mute`). Its response is sent at once, with `throttle_time_ms`, so that
 clients wait by themselves (KIP-219). Other connections are not affected. Followers' fetches and transaction markers are exempt.
 
-Clients can invent any number of client ids. So idle counters are dropped (`SWEEP_MS`), and at `MAX_COUNTERS` the least recently used one is dropped.
+Clients can invent any number of client ids. So idle counters are dropped (`SWEEP_MS`), and at `MAX_COUNTERS` the least recently
+used one is dropped.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ MAX_COUNTERS: Final = 20_000
 """The most counters for each kind of quota. A counter takes at most 3 KiB, so each kind takes at most 60 MiB."""
 
 LONGEST_NAME: Final = 100
-"""The longest user name or client id, in characters, that is used as a key as it is. For longer ones (up to 32,767) a digest is the key."""
+"""The longest user name or client id, in characters, that is used as a key as it is. For longer ones (up to 32,767) a digest is
+the key.
+"""
 
 SWEEP_MS: Final = 10_000
 
@@ -154,7 +157,8 @@ class ClientQuotas:
         return len(self._produced) + len(self._fetched) + len(self._spent) + len(self._mutated)
 
     def throttle(self, who: Counted, response: Any | None) -> None:
-        """Count a request whose response is about to be written, and mute its connection if a quota is exceeded. The response is None if the request gets none, which happens only with Produce.
+        """Count a request whose response is about to be written, and mute its connection if a quota is exceeded. The response is
+        None if the request gets none, which happens only with Produce.
         """
         key = ProduceRequest.API_KEY if response is None else response.API_KEY
         if key == ProduceRequest.API_KEY:
@@ -175,7 +179,8 @@ class ClientQuotas:
         return 0 if limit is None else self._count(self._produced, limit, size_bytes)
 
     def fetched(self, who: Counted, size_bytes: int) -> int:
-        """Count a Fetch response. Return for how many milliseconds its connection must be muted; unless that is 0, the response must be sent without records.
+        """Count a Fetch response. Return for how many milliseconds its connection must be muted; unless that is 0, the response
+        must be sent without records.
         """
         limit = self._fetch_limits.find(who.principal.name, who.client_id or "")
         if limit is None:
@@ -205,7 +210,9 @@ class ClientQuotas:
         return min(self._count(self._spent, limit, time_ns * _PERCENT_A_NS), self._window_ms)
 
     def mutations(self, who: Counted, *, is_strict: bool) -> Mutations:
-        """Return the counter for the partitions that a request creates or deletes. `is_strict` is whether the request's version knows THROTTLING_QUOTA_EXCEEDED."""
+        """Return the counter for the partitions that a request creates or deletes. `is_strict` is whether the request's
+        version knows THROTTLING_QUOTA_EXCEEDED.
+        """
         limit = self._mutation_limits.find(who.principal.name, who.client_id or "")
         if limit is None:
             return _UNLIMITED

@@ -48,7 +48,9 @@ class ConnectionLimits:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether there are more connections than the broker-wide limit. This happens because inter-broker connections are exempt from it."""
+        """Whether there are more connections than the broker-wide limit. This happens because inter-broker connections
+        are exempt from it.
+        """
         return self._open.total() > self._node.config.max_connections
 
     def opened(self, name: str) -> None:

@@ -4,7 +4,7 @@
 |---|---|
 | `max.connection.creation.rate` | the listener accepts no connections for at most one window; the new connection waits, too |
 | `listener.name.<name>.max.connection.creation.rate` | the same, for this listener alone |
-| `connection_creation_rate`, a quota of one or all addresses (KIP-612) | the new connection is closed after a delay, without being read |
+| `connection_creation_rate`, a quota of one or all addresses (KIP-612) | the new connection is closed after a delay, unread |
 
 If there are several listeners, the inter-broker listener is exempt from the broker's rate: see `connection_limits`. Rates are
 computed as for quotas (`quota_rate`), over ``quota.window.num`` windows.
@@ -63,7 +63,9 @@ class ConnectionQuotas:
                 limits.setdefault(address, value)
 
     def wait_ms(self, limits: Iterable[tuple[str | None, int]]) -> int:
-        """Count a connection for each listener name in `rates` (None: the broker), given with its limit. Return for how many ms it must wait."""
+        """Count a connection for each listener name in `rates` (None: the broker), given with its limit. Return for how
+        many ms it must wait.
+        """
         wait = 0
         for name, limit in limits:
             if limit < UNLIMITED:

@@ -75,5 +75,7 @@ class QuotaLimits:
 
 
 def limits_of_addresses(kind: str, quotas: Mapping[QuotaKey, float]) -> dict[str | None, float]:
-    """Return the limits for one kind of quota by address, in the form that sockets use. The key None stands for all other addresses."""
+    """Return the limits for one kind of quota by address, in the form that sockets use. The key None stands for all other
+    addresses.
+    """
     return {entity[0][1]: value for (entity, key), value in quotas.items() if key == kind and entity[0][0] == IP and value > 0}

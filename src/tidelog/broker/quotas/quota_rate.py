@@ -1,6 +1,7 @@
 """Rates over recent windows, and token buckets: Kafka's quota arithmetic (Rate, TokenBucket, QuotaUtils).
 
-A rate is the sum of the last ``quota.window.num`` windows, divided by the time since the oldest of them began. Windows without a sample (at the start or after a pause) count as empty, so after a pause a client may exceed the rate for a while.
+A rate is the sum of the last ``quota.window.num`` windows, divided by the time since the oldest of them began. Windows without a
+sample (at the start or after a pause) count as empty, so after a pause a client may exceed the rate for a while.
 
 Pure: `now_ms` is the time of a monotonic clock. An idle rate or a full bucket behaves like a new one, so it may be dropped.
 """
@@ -13,9 +14,11 @@ from tidelog.config import INT32_MAX
 
 
 class QuotaRate:
-    """A rate over recent windows. A sample has the start of its window, the last time when a value was counted, and the sum of the values.
+    """A rate over recent windows. A sample has the start of its window, the last time when a value was counted, and the sum of
+    the values.
 
-    Samples are in a ring, as in Kafka. An outdated sample is reset at its next use, and its window begins then. So after a pause the rate covers a longer time.
+    Samples are in a ring, as in Kafka. An outdated sample is reset at its next use, and its window begins then. So after a pause
+    the rate covers a longer time.
     """
 
     __slots__ = ("_counted_ms", "_newest", "_samples", "_window_ms", "_windows")

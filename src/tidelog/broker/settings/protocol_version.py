@@ -1,7 +1,7 @@
 """``inter.broker.protocol.version``: the Kafka release whose protocol the brokers of a ZooKeeper cluster use among each other.
 
-In a rolling upgrade new brokers first use the old protocol, then all switch to the new one. So the fetch version of followers,
-the form of the registration, and the way of ISR changes follow this property, not the newest version that both sides support.
+In a rolling upgrade new brokers first use the old protocol, then all switch to the new one. So this property, not the newest
+version that both sides support, decides the followers' fetch version, the format of the registration, and how the ISR is changed.
 
 | from | |
 |---|---|
@@ -33,7 +33,7 @@ _NEWEST = 1 << 15
 """Stands for the last step of a release."""
 
 FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, WRITE_TXN_MARKERS = 1, 2, 23, 27
-"""Keys of the APIs that brokers call each other by."""
+"""The API keys of the requests that brokers send to each other."""
 
 _FETCH = (
     ("3.9-IV0", 17),

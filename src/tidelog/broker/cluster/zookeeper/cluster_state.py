@@ -36,7 +36,7 @@ from tidelog.wire.messages.update_metadata import (
 logger = logging.getLogger("tidelog.broker")
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-"""Security protocols by id: the names of listeners before listeners had their own."""
+"""Security protocols by id. Before listeners had names, the protocol was the listener's name."""
 
 PLAINTEXT_ID = 0
 
