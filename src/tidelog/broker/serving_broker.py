@@ -46,7 +46,7 @@ class ServingBroker:
         self.server = server
         self._ticker = ticker
         self.failure: asyncio.Future[None] | None = None
-        """On a cluster member: a function that waits for, and raises, the error after which the broker cannot continue."""
+        """On a cluster member: a future that raises the error after which the broker cannot continue."""
 
     async def until(self, stop: asyncio.Event) -> None:
         """Wait until `stop` is set. Raises the error after which the broker cannot continue."""

@@ -36,7 +36,7 @@ class _AtListener:
 
 
 class ClusterBrokers:
-    """`Brokers` of a cluster."""
+    """Implements `Brokers` for a cluster member."""
 
     def __init__(self, plane: MetadataPlane) -> None:
         self._plane = plane

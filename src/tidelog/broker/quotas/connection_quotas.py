@@ -63,7 +63,7 @@ class ConnectionQuotas:
                 limits.setdefault(address, value)
 
     def wait_ms(self, limits: Iterable[tuple[str | None, int]]) -> int:
-        """Count a connection for each listener name in `rates` (None: the broker), given with its limit. Return for how
+        """Count a connection for each listener in `limits`, which are pairs of name (None: the broker) and limit. Return for how
         many ms it must wait.
         """
         wait = 0

@@ -128,7 +128,7 @@ class Transactions:
         self._kept_in.setdefault(self.log.partition_of(transactional_id), set()).add(transactional_id)
 
     def _unload(self, partition: int) -> None:
-        """Drop the ids of a partition that another broker coordinates."""
+        """Drop the transactional ids of a partition that another broker coordinates now."""
         for transactional_id in self._kept_in.pop(partition, ()):
             self._cancel(transactional_id)
             self._known.pop(transactional_id, None)

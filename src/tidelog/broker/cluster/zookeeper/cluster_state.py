@@ -190,7 +190,7 @@ def _has_none(topic: TopicImage) -> bool:
 
 
 def _identify(image: MetadataImage, delta: MetadataDelta, topic: TopicImage, topic_id: uuid.UUID) -> None:
-    """Set a topic's id, and mark all its partitions as changed."""
+    """Set the id of a topic that had none, and mark all its partitions as changed."""
     before = topic.topic_id
     del image.topics_by_id[before]
     topic.topic_id = topic_id

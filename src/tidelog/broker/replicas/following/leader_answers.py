@@ -242,8 +242,7 @@ class LeaderAnswers:
             self._followed.delay(one, self._now_s())
 
     def _contradicted(self, one: FollowedPartition, epoch: int, end_offset: int) -> None:
-        """Return whether the leader's epochs contradict records that the leader has sent. The first time, do not truncate, and
-        ask again later.
+        """Handle epochs of the leader that contradict records that it has sent: do not truncate, and ask again later.
 
         Either its epochs are wrong, or it has lost records in the middle of its epoch. If it repeats the response, the log is
         truncated, as in Kafka. If this goes on, the follower truncates and fetches the same records only once per backoff, and
