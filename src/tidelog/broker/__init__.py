@@ -8,8 +8,8 @@
 | `api`, `apis/` | from a decoded request to its response; one file per API: versions, rules, a plain function |
 | `fetch/` | what `apis/fetch` needs: sessions, partitions read, delayed fetches, older formats |
 | `groups/`, `transactions/` | the group and transaction coordinators |
-| `state_log`, `delays` | their base: tables in internal topics, timers on the log's clock |
-| `core`, `node` | the base of all parts: logs, clock, timers; and the parts wired together, for the APIs |
+| `state_log`, `delays` | what coordinators build on: tables in internal topics, timers on the log's clock |
+| `core`, `node` | `core`: what all parts use (logs, clock, timers); `node`: all parts wired together, for the APIs |
 | `topics`, `topic_changes`, `leadership`, `replica_rules` | topics, their changes, and partition leadership |
 | `replicas/` | the replicas of a cluster member: leading, following, in-sync replicas |
 | `cluster/` | a cluster member: connections to other nodes, source of its metadata |
@@ -19,5 +19,5 @@
 | `metrics`, `groups/group_lags` | figures for the operator |
 
 A request's path: socket → frame → `server.dispatcher` decodes it → the API's `handle` → the response, at once or later → socket.
-The requests of a connection are answered one after the other, in order, as in Kafka.
+The requests of one connection are answered one at a time and in order, as in Kafka.
 """

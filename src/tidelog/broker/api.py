@@ -1,14 +1,14 @@
 """An API of the broker: its messages, the served versions, and the handler.
 
-A module of `apis/` defines one, as `API`::
+Each module of `apis/` defines one API, as `API`::
 
     SERVED = Versions(0, 11)
     ACCESS = each(Operation.WRITE, ResourceType.TOPIC, …)
     ...
     API = Api(ProduceRequest, ProduceResponse, SERVED, ACCESS, handle)
 
-`ACCESS` is the access check before the handler runs (`authorization.access`); it is `NOTHING` only for APIs that need no
-authentication.
+`ACCESS` is the access check before the handler runs (`authorization.access`); it is `NOTHING` only for APIs that clients use
+before they authenticate.
 
 `handle(node, message, request)` is called on the loop's thread and must not block. It returns the response, or
 
@@ -25,7 +25,7 @@ A handler that loops over anything is a generator: `tests/broker/test_widest.py`
 A request's record bytes are in the connection's receive buffer: they may be read and changed until `handle` returns. A handler
 that needs them later must copy them.
 
-A handler answers expected errors with Kafka's error codes. If it raises anything else, `Dispatcher` logs that and closes the
+A handler returns Kafka's error codes for expected errors. If it raises anything else, `Dispatcher` logs that and closes the
 connection.
 """
 
@@ -48,19 +48,21 @@ Handler: TypeAlias = "Callable[[Node, Any, Request], Answer | Work]"
 
 
 class Api(NamedTuple):
-    """One row of the table of APIs. The key is the request's."""
+    """One API that the broker can serve. Its API key is that of `request`."""
 
     request: type[Message]
     response: type[Message]
     served: Versions
-    """The table in the messages' module of `wire.messages`, and only there, lists the changes of each version."""
+    """The versions served here. The API's module in `wire.messages` lists the changes of each version."""
     access: Access
     """The operations that the authorizer must allow, if the broker has one."""
     handle: Handler
     answer_usual: UsualHandler | None = None
-    """Answers a request from its bytes, if that is faster; None for all others, which are decoded and handled."""
+    """Answers usual requests directly from their bytes, which is faster. It returns None for a request that must be decoded.
+    None for most APIs.
+    """
 
     @property
     def name(self) -> str:
-        """Kafka's name of the API."""
+        """The API's name in Kafka, such as Produce."""
         return self.request.API_NAME

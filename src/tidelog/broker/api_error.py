@@ -1,6 +1,7 @@
-"""Why a request is refused: raised by a rule, and turned into the response.
+"""The errors with which handlers refuse requests.
 
-A handler's rules raise `ApiError`, or an error of the storage engine, which `api_error_of` converts. Reasons are for people.
+Checks in handlers raise `ApiError`, or an error of the storage engine, which `api_error_of` converts to a code and a reason. The
+reason is a message for people.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ logger = logging.getLogger("tidelog.broker")
 
 
 MAX_REASON = 1000
-"""The most characters of a reason: a string of the protocol has at most 32,767 bytes, and a request may have ten
-thousand errors.
+"""The most characters of an error message in a response: a string of the protocol has at most 32,767 bytes, and a response may
+have ten thousand errors.
 """
 
 
 def shortened(reason: str) -> str:
-    """Return a reason short enough for a response, whatever it repeats of the request."""
+    """Return a reason that is short enough for a response, even if it quotes a long value from the request."""
     return reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]} …"
 
 
 class ApiError(Exception):
-    """An error code for the answer, and why."""
+    """An error code for the response, with a reason."""
 
     def __init__(self, code: ErrorCode, reason: str | None = None) -> None:
         super().__init__(code, reason)
@@ -38,7 +39,7 @@ MAX_CHANGED = 10_000
 
 
 def too_many_changes() -> ApiError:
-    """Return the error for a request that would write more, of which nothing is done."""
+    """Return the error for a request that would write more than that. None of its changes are made."""
     return ApiError(ErrorCode.POLICY_VIOLATION, f"too many changes in one request: at most {MAX_CHANGED}")
 
 
@@ -49,7 +50,7 @@ def check_size(records: int) -> None:
 
 
 def api_error_of(error: Exception) -> ApiError:
-    """Return the code and reason for `error`. An unexpected error is logged, and its text is not sent."""
+    """Return the error code and reason for a response. An unexpected error is logged, and its text is not sent to the client."""
     if isinstance(error, ApiError):
         # Without this, the error's traceback and the handler would form a cycle; the collector frees thousands of them in one
         # pause.

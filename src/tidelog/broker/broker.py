@@ -6,14 +6,14 @@
 | argument | |
 |---|---|
 | `data_dir` | the data folder, created if missing; without it a temporary folder, which is removed at the end |
-| `port` | on 127.0.0.1; 0 means any free port, which is kept over `stop` and `start` |
-| `clock` | the machine's, or a `ManualClock`: `advance` runs everything that has become due before it returns |
+| `port` | a port on 127.0.0.1; 0 means any free port, which stays the same after `stop` and `start` |
+| `clock` | by default the machine's; with a `ManualClock`, `advance` runs everything that has become due before it returns |
 | `tls` | True: a TLS listener with a generated certificate (`server.secured.quick_security`) |
 | `users` | names and passwords: a SASL listener with PLAIN and SCRAM; with `tls` it is SASL_SSL |
-| `read_only` | serves an existing folder without changing a byte of it; requests that would are refused (`read_only`) |
-| all others | broker or topic properties by Kafka's names, `log_retention_ms=1000` or `**{"log.retention.ms": 1000}` |
+| `read_only` | serves an existing folder without changing a byte of it; requests that would change it are refused (`read_only`) |
+| all others | broker or topic properties under Kafka's names: `log_retention_ms=1000` or `**{"log.retention.ms": 1000}` |
 
-Defaults are Kafka's, except `group.initial.rebalance.delay.ms`: 0, so that a group begins at once.
+Defaults are Kafka's, except that `group.initial.rebalance.delay.ms` is 0, so that a group starts at once.
 
 | for tests, without a client | |
 |---|---|
@@ -22,13 +22,13 @@ Defaults are Kafka's, except `group.initial.rebalance.delay.ms`: 0, so that a gr
 | `records("orders")` | the topic's records |
 | `fail("Produce", "NOT_LEADER_OR_FOLLOWER", topic="orders", times=2)` | such requests of clients fail, without any effect |
 
-The broker runs on its own thread with its own event loop, so it serves clients while the program does other work, as far as the
-GIL allows. Methods may be called from any thread.
+The broker runs on its own thread with its own event loop, so it serves clients while the program does other work, although both
+share the GIL. Methods may be called from any thread.
 
-`stop` shuts down cleanly. `kill` leaves the folder as a killed process does, so that a test can see the recovery. `start` starts
-it again after either, on the same folder. `with` starts and stops it. A broker without references is stopped, with a
-ResourceWarning; so is one that still runs when the program ends. A forked process has no broker: it keeps running in the process
-that started it.
+`stop` shuts down cleanly. `kill` leaves the folder as a killed process does, so that a test can see the recovery. After either,
+`start` starts the broker again on the same folder. `with` starts and stops the broker. A running broker that is
+garbage-collected, or that still runs when the program ends, is stopped with a ResourceWarning. After a fork the broker keeps
+running only in the process that started it.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Broker:
     # --- start and stop
 
     def start(self) -> Self:
-        """Start; returns once clients are served. Raises what `LogManager.startup` raises.
+        """Start the broker, and return once it serves clients. Raises what `LogManager.startup` raises.
 
         Raises InvalidArgumentError for a bad address, or if it is already running.
         """
@@ -150,12 +150,13 @@ class Broker:
         if self._security is not None and not self._is_read_only:
             security = self._security
             self.call(lambda running: security.make_users(running.node))
-        # Its thread must not refer to it, or it would never be garbage-collected.
+        # The broker's thread must not refer to this object, which otherwise would never be garbage-collected.
         self._if_dropped = weakref.finalize(self, _dropped, serving, self._temporary, repr(self))
         return self
 
     def stop(self) -> bool:
-        """Shut down: answer pending requests, flush, write the clean-shutdown file; return whether that worked. Idempotent.
+        """Shut down: answer pending requests, flush, and write the clean-shutdown file. Return whether the shutdown was clean.
+        Idempotent.
 
         Raises StorageError if the shutdown makes no progress for `broker_thread.STALLED_S`; it may then be called again. Raises
         InvalidArgumentError on the broker's own thread.
@@ -163,7 +164,7 @@ class Broker:
         return self._end(is_clean=True)
 
     def kill(self) -> None:
-        """Stop at once, and leave the folder as a killed process does: the next start recovers."""
+        """Stop at once, and leave the folder as a killed process does. The next start recovers the logs."""
         self._end(is_clean=False)
 
     @property
@@ -175,7 +176,7 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port`, for clients; of the first listener, if there are several."""
+        """The `host:port` of the first listener, for clients."""
         listener = self._listeners[0]
         return joined(listener.advertised_host, listener.advertised_port)
 
@@ -187,11 +188,11 @@ class Broker:
     def client_config(
         self, client: str = "confluent-kafka", *, user: str | None = None, mechanism: str | None = None
     ) -> dict[str, Any]:
-        """Return the settings with which a client connects to this broker, by the client's own names.
+        """Return the settings with which a client library connects to this broker, under that library's names for them.
 
         `client` is "confluent-kafka", "kafka-python", "aiokafka", "java" (properties) or "tidelog" (for `tidelog.connect`). If
-        the broker has `users`, `user` is one of them, by default the first, and `mechanism` is PLAIN, SCRAM-SHA-256 (the default)
-        or SCRAM-SHA-512. Raises InvalidArgumentError for another client, user or mechanism, and if the broker was given
+        the broker has `users`, `user` is one of them (by default the first), and `mechanism` is PLAIN, SCRAM-SHA-256 (the
+        default) or SCRAM-SHA-512. Raises InvalidArgumentError for another client, user or mechanism, and if the broker was given
         `listeners`.
         """
         if self._security is None and self._listeners[0].protocol != PLAINTEXT:
@@ -202,7 +203,7 @@ class Broker:
     # --- topics and records, without a client
 
     def create_topic(self, name: str, partitions: int = 1, **properties: PropertyValue) -> None:
-        """Create a topic; its properties by Kafka's names, `retention_ms=1000` or `**{"retention.ms": 1000}`.
+        """Create a topic. Properties have Kafka's names: `retention_ms=1000` or `**{"retention.ms": 1000}`.
 
         Raises TopicExistsError, and InvalidArgumentError for a name, number or property that Kafka would refuse.
         """
@@ -247,8 +248,8 @@ class Broker:
         """Append a record and return its offset, or append several as one batch and return their offsets. Text is stored as
         UTF-8.
 
-        By default `partition` follows from the key, by Kafka's hash, or is 0 without a key, and `timestamp_ms` is the time of the
-        broker's clock. A missing topic is created with `num.partitions`. Raises UnknownTopicOrPartitionError,
+        By default the hash of the key chooses the `partition`, as in Kafka's producer (0 without a key), and `timestamp_ms` is
+        the time of the broker's clock. A missing topic is created with `num.partitions`. Raises UnknownTopicOrPartitionError,
         InvalidArgumentError if the broker is read-only, and what an append raises.
         """
         values = [value] if value is None or isinstance(value, bytes | str) else list(value)
@@ -282,7 +283,8 @@ class Broker:
         return first if value is None or isinstance(value, bytes | str) else [first + index for index in range(len(values))]
 
     def records(self, topic: str, partition: int | None = None) -> list[Record]:
-        """Return the records of a topic or of one partition, in order of partition and offset, with isolation read_uncommitted.
+        """Return the records of a topic or of one partition, in order of partition and offset. They include uncommitted
+        transactions (read_uncommitted).
 
         Raises UnknownTopicOrPartitionError.
         """
@@ -299,25 +301,24 @@ class Broker:
         return found
 
     def fail(self, api: str, error: str | int | None, *, topic: str | None = None, times: int | None = 1) -> Fault:
-        """Make the next `times` requests of an API fail; None: all, until `stop` of the returned fault, whose `count` counts
-        them.
+        """Make the next `times` requests of an API fail, or all of them if `times` is None. Return the fault: `stop` ends it, and
+        `count` is how often it occurred.
 
-        `api` and `error` are Kafka's names, "Fetch" and "NOT_LEADER_OR_FOLLOWER" (or 6); if the error is None, the connection is
-        closed. A failed request has no effect. With `topic`, only requests that name the topic fail, and only for it. A restart
-        clears all faults. Raises InvalidArgumentError for an unknown name, and for a topic of an API whose requests fail as a
-        whole.
+        `api` and `error` are Kafka's names, such as "Fetch" and "NOT_LEADER_OR_FOLLOWER" (or 6). If the error is None, the
+        connection is closed. A failed request has no effect. With `topic`, only requests that name this topic fail, and only
+        their part for this topic. A restart clears all faults. Raises InvalidArgumentError for an unknown name, and for a `topic`
+        if requests of that API can only fail as a whole.
         """
         return self.call(lambda running: running.node.faults.add(api, error, topic, times))
 
     def tick(self) -> int:
-        """Run what is due by the clock: retention, compaction, deletions; return how many tasks ran.
-
-        This also happens by itself. With a `ManualClock` each `advance` does it.
+        """Run the tasks that are due by the clock (retention, compaction, deletions), and return how many ran. The broker also
+        does this automatically; with a `ManualClock`, each `advance` does it.
         """
         return self.call(ServingBroker.tick)
 
     def call(self, work: Callable[[ServingBroker], T]) -> T:
-        """Call `work` on the broker's thread and return its result: the broker's state may be read nowhere else."""
+        """Call `work` on the broker's thread and return its result. Only that thread may read the broker's state."""
         if self._serving is None:
             raise InvalidArgumentError("the broker is not running", path=self.data_dir)
         return self._serving.call(work)
@@ -325,8 +326,8 @@ class Broker:
     # --- inside
 
     def _create(self, name: str, steps: Callable[[Node], Steps[Any]]) -> None:
-        """Create a topic as for a client. On the broker's own thread nothing can be waited for, so there it is created in one
-        step.
+        """Create a topic as for a client. On the broker's own thread it is created in one step, because that thread must not
+        wait.
         """
         if self._serving is not None and self._serving.is_here:
             self.call(lambda running: run_steps(steps(running.node), running.node.manager.metadata))
@@ -354,7 +355,7 @@ class Broker:
                     self._if_dropped.detach()
 
     def _forked(self) -> None:
-        """In a forked process, which lacks the broker's thread: stop using the broker, and remove nothing of it."""
+        """Give up the broker in a forked process, which lacks the broker's thread. Its files are left alone."""
         serving, self._serving = self._serving, None
         if serving is not None:
             serving.forked()
@@ -389,8 +390,8 @@ def _records(log: PartitionLog) -> Iterator[Record]:
 
 
 def _dropped(serving: BrokerThread, temporary: tempfile.TemporaryDirectory[str] | None, what: str) -> None:
-    """Stop a broker that was dropped while it ran, then remove its temporary folder, which it needs until then."""
-    if threading.main_thread().is_alive():  # Otherwise the program is ending, which needs no warning.
+    """Stop a broker that was garbage-collected while it ran, then remove its temporary folder."""
+    if threading.main_thread().is_alive():  # If not, the program is ending, and no warning is needed.
         warnings.warn(f"{what} was garbage-collected without stop(): stopping it now", ResourceWarning, stacklevel=2)
     serving.drop(temporary)
 

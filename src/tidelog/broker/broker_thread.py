@@ -1,7 +1,7 @@
 """The thread that runs a `Broker`, with its own event loop.
 
 Other threads use `call`, and stop it with `end`. Neither waits forever: `end` gives up on a disk that does not answer, and `call`
-fails if the broker ends first. Neither holds a lock (`Reply`), so both may be called from a signal handler.
+fails if the broker ends first. Neither holds a lock while it waits (see `Reply`), so both may be called from a signal handler.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tidelog.storage.folder.read_only_view import ReadOnlyView
 T = TypeVar("T")
 
 STALLED_S = 120.0
-"""Longer than all waits of a shutdown except those for the disk."""
+"""Seconds without progress after which a shutdown counts as stalled: longer than all its waits except those for the disk."""
 
 DROP_WAIT_S = 10.0
 """How long the program waits for the shutdown of a dropped broker; the shutdown continues after that."""
@@ -44,10 +44,10 @@ WATCH_S = 1.0
 
 
 class Reply(Generic[T]):
-    """A value or an error from another thread. The first one counts.
+    """A value or an error from another thread. The first `give` or `fail` counts; later ones are ignored.
 
-    A `Future` takes its lock in Python code, so a signal handler may run while the waiting thread holds it. If the handler then
-    waits for the thread that should give the result (one that stops the broker does), both would wait forever.
+    A `Future` takes its lock in Python code, so a signal handler may run while the waiting thread holds it. A handler that stops
+    the broker waits for the thread that should give the result, so both would wait forever.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Reply(Generic[T]):
         self._given.put((None, error))
 
     def get(self) -> T:
-        """Wait, and return the value or raise the error. Once, and from one thread."""
+        """Wait, then return the value or raise the error. Call it once, from one thread."""
         value, error = self._given.get()
         if error is not None:
             raise error
@@ -70,7 +70,9 @@ class Reply(Generic[T]):
 
 
 class BrokerThread:
-    """The thread that runs a broker. `started` has the listeners once clients are served, or the error that prevented it."""
+    """The thread that runs a broker. `started` gets the listeners once clients are served, or the error that prevented the
+    start.
+    """
 
     def __init__(
         self,
@@ -103,7 +105,7 @@ class BrokerThread:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """Whether the thread has ended."""
         return self._ended is not None
 
     def call(self, work: Callable[[ServingBroker], T]) -> T:
@@ -120,7 +122,7 @@ class BrokerThread:
 
         self._here()
         with self._failing_at_end(result):
-            with suppress(RuntimeError):  # The loop is closed.
+            with suppress(RuntimeError):  # The event loop is already closed.
                 self._loop.call_soon_threadsafe(on_loop)
             return result.get()
 
@@ -136,19 +138,19 @@ class BrokerThread:
             self._asked.discard(reply)
 
     def tick_if_running(self) -> None:
-        """Run what is due by the clock, if the broker runs."""
+        """Run the tasks that are due by the clock, if the broker is running."""
         with suppress(InvalidArgumentError):
             self.call(ServingBroker.tick)
 
     def end(self, *, is_clean: bool) -> bool:
-        """Shut down, and wait for it; return whether it was clean. From any other thread, also from several.
+        """Shut down, wait until that is done, and return whether the shutdown was clean. Any number of other threads may call it.
 
-        Raises StorageError if it makes no progress for `STALLED_S`, and the error that ended the broker.
+        Raises StorageError if the shutdown makes no progress for `STALLED_S`, and any error that ended the broker.
         """
         if self.is_here:
             raise InvalidArgumentError("a broker cannot be stopped from its own thread", path=self._data_dir)
         self._moved()
-        with suppress(RuntimeError):  # It has ended by itself: the result says why.
+        with suppress(RuntimeError):  # The broker has already ended, and the result says why.
             self._loop.call_soon_threadsafe(self._begin_end, is_clean)
         self._thread.join(WATCH_S)
         while self._thread.is_alive():
@@ -160,14 +162,16 @@ class BrokerThread:
         return bool(self._ended)
 
     def forked(self) -> None:
-        """In a forked process: close the copies of open sockets, so that the peers of the real broker are not kept waiting."""
+        """Close a forked process's copies of the broker's sockets, so that they do not keep connections open that the
+        broker closes.
+        """
         if self._running is not None:
             self._running.server.close_copies()
 
     def drop(self, temporary: tempfile.TemporaryDirectory[str] | None) -> None:
-        """Shut down cleanly, then have the folder removed. On any thread where garbage is collected, even the broker's."""
+        """Shut down cleanly, then remove the folder. The garbage collector may call this on any thread, even the broker's."""
         self._left_behind = temporary
-        with suppress(RuntimeError):  # It has ended by itself.
+        with suppress(RuntimeError):  # The broker has already ended.
             self._loop.call_soon_threadsafe(self._stop.set)
         if threading.current_thread() is not self._thread:
             self._thread.join(DROP_WAIT_S)

@@ -1,15 +1,15 @@
 """Handlers of the coordinators' APIs, whose responses wait for disks and other replicas.
 
-| a request | is |
+| a request | what happens |
 |---|---|
-| whose coordinator's topic is missing | delayed until the topic is created, then handled again (`StateLog.check_there`) |
-| whose handler has written or read uncommitted records | answered once they are committed |
-| ... which fails: another broker leads, too few replicas, a timeout | answered like a request without a coordinator |
-| ... which the disk refuses | not answered, and its connection is closed: the client must find out the result |
-| ... which fails, and the request is a wide one | the same: its content has been discarded by then (`wide_requests`) |
+| needs a coordinator's topic that is missing | it is handled again once the topic is created (`StateLog.check_there`) |
+| has written or read uncommitted records | it is answered once they are committed |
+| ... and they are not: another broker leads, too few replicas, a timeout | it gets the error for a missing coordinator |
+| ... and the disk fails | its connection is closed without a response: the client must find out the result |
+| ... and they are not, and the request is a wide one | the same, because its content is already discarded (`wide_requests`) |
 
-So no client sees state that another leader might not have. Records are uncommitted until they are flushed, if
-`log.flush.interval.messages` asks for that, and until the in-sync replicas have them.
+So no client sees state that another leader might not have. Records are committed once the in-sync replicas have them and, if
+`log.flush.interval.messages` is set, they are flushed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Call = Callable[[Callable[[], Any]], Any]
 
 
 def by_groups(handle: Handler, *, waits: bool = True) -> Handler:
-    """Wrap a handler that reads or changes groups; `waits` says whether its response must wait for commits."""
+    """Wrap a handler that reads or changes groups. `waits` is whether its response must wait until records are committed."""
     return _Coordinated(lambda node: node.groups.log, handle, waits=waits)
 
 
@@ -72,10 +72,10 @@ class _Coordinated:
         return self._held(node, kept, request, log, answer, log.uncommitted) if log.uncommitted else answer
 
     def _sliced(self, node: Node, message: Any, kept: Any, request: Request, log: StateLog, work: Work, wanted: object) -> Work:
-        """Do the same for a handler in slices, which waits for `wanted`: others may write in between, and the topic may be
-        deleted.
+        """Do the same for a handler that runs in slices and has yielded `wanted`. Between slices others may write, and the topic
+        may be deleted.
 
-        `kept` is the message if it still exists after the work, otherwise None.
+        `kept` is the request's message if the work does not discard it, otherwise None.
         """
         uncommitted = set(log.uncommitted)
         log.uncommitted.clear()
@@ -90,7 +90,7 @@ class _Coordinated:
         return (yield from self._called(node, message, kept, request, log, code))
 
     def _called(self, node: Node, message: Any, kept: Any, request: Request, log: StateLog, code: ErrorCode) -> Work:
-        """Call the handler; unless `code` is NONE, let it answer as without a coordinator, with that code."""
+        """Call the handler. If `code` is not NONE, the handler answers as if there were no coordinator, with that code."""
         call: _Call = _at_once if code is ErrorCode.NONE else partial(log.refusing, code)
         log.uncommitted.clear()
         answer = call(partial(self._handle, node, message, request))
@@ -108,11 +108,11 @@ class _Coordinated:
         answer: Message | Wide | Outcome,
         uncommitted: Collection[int],
     ) -> Message | Wide | Outcome:
-        """Delay the response until the records that the handler has read and written are committed."""
+        """Delay the response until the records that the handler has read or written are committed."""
         partitions = list(uncommitted)
         log.uncommitted.clear()
         if answer is Outcome.LATER or not self._waits:
-            return answer  # The code that sends the response later interprets this.
+            return answer  # The code that sends the response later checks this value.
         left, failed = len(partitions) + 1, ErrorCode.NONE
 
         def committed(code: ErrorCode) -> None:
@@ -140,7 +140,9 @@ def _at_once(step: Callable[[], T]) -> T:
 
 
 def _noting(log: StateLog, work: Work, uncommitted: set[int], call: _Call, step: Callable[[], Any]) -> Work:
-    """Run a work by `call`, from `step` on, and add to `uncommitted` the partitions of which it has seen uncommitted records."""
+    """Run `work`, starting with `step`, each step by `call`. Add to `uncommitted` the partitions whose uncommitted records it
+    has read or written.
+    """
     while True:
         log.uncommitted.clear()
         try:

@@ -1,6 +1,6 @@
-"""The base of a broker's parts: logs, configuration, clock, timers, threads. One for each running broker.
+"""What all parts of a broker use: logs, configuration, clock, timers, threads. Each running broker has one `Core`.
 
-It knows none of the parts that use it. `Node`, which extends it, makes those. Everything here belongs to the loop's thread.
+It does not know the parts that use it. `Node` extends it and creates them. Use everything here only on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Core:
         heavy: Blocking | None = None,
         plane: MetadataPlane | None = None,
     ) -> None:
-        """`heavy` runs CPU-heavy work, so that work that waits for a disk never queues behind it; None: `blocking`.
+        """`heavy` runs CPU-heavy work on a separate thread, so that disk work never queues behind it; None means `blocking`.
 
         `plane` connects a member to its cluster; None for a standalone broker.
         """
@@ -42,7 +42,7 @@ class Core:
         self.node_id = manager.owner.node_id
         self.cluster_id = manager.owner.cluster_id
         self.config = config
-        """The configuration at startup; `dynamic_settings` changes later."""
+        """The configuration in effect: that of the startup, with later changes by `dynamic_settings`."""
         self.plane = plane
         """A member's connection to its cluster; None for a standalone broker."""
         self.peers = None if plane is None else _peers(plane, config)
@@ -57,7 +57,7 @@ class Core:
         self.flushes = Flushes(manager)
         self.metrics = Metrics()
         self.listeners: tuple[Listener, ...] = config.listeners
-        """The addresses it listens at, with the actual ports once it listens."""
+        """The listeners, with the actual ports once the broker listens."""
         self.dynamic_settings = DynamicSettings(manager, config, self._configure)
 
     def _configure(self, config: BrokerConfig) -> None:

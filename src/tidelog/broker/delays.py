@@ -1,9 +1,9 @@
-"""Timers for clients: the end of sessions, rebalance delays, transaction timeouts.
+"""Timers for sessions, rebalance delays and transaction timeouts.
 
 They use the injected clock, so that a test can advance it and see a session end. With the machine's clock they use monotonic time
-(`tidelog.clock.steady`), so that setting the clock ends no session. Nothing here survives a restart.
+(`tidelog.clock.steady`), so that setting the clock ends no session. Timers do not survive a restart.
 
-A client's own wait, such as a fetch's, uses real time instead, whatever the log's clock says (`node.timers`).
+The wait of a single request, such as a delayed fetch, uses real time instead, independent of the log's clock (`node.timers`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from tidelog.broker.timers import Timer, Timers
 
 Delay = ScheduledTask
-"""A scheduled call; `cancel` drops it."""
+"""A scheduled call; `cancel` cancels it."""
 
 
 class Delays:
-    """Timers of the broker, for its clients. Belongs to the loop's thread."""
+    """Schedules calls on the broker's clock. Use only on the event loop's thread."""
 
     def __init__(self, timers: Timers, clock: Clock) -> None:
         self._timers = timers
@@ -33,7 +33,7 @@ class Delays:
         self._is_stopped = False
 
     def now_ms(self) -> int:
-        """Return the time that delays use. Only differences are meaningful: it may count from the machine's start."""
+        """Return the current time in ms. Only differences are meaningful: it may count from the machine's start."""
         return self._clock.now_ms()
 
     def call_later(self, delay_ms: int, callback: Callable[[], object], name: str = "delay") -> Delay:
@@ -43,9 +43,8 @@ class Delays:
         return delay
 
     def call_at_last(self, delay_ms: int, callback: Callable[[], object], name: str = "delay") -> Timer:
-        """The same, but at the latest after so many real milliseconds, even if a manual clock does not advance.
-
-        For waits that only make a start smoother.
+        """Call `callback` like `call_later`, but no later than after that many milliseconds of real time, even if a manual clock
+        does not advance. For short waits that only make a start smoother.
         """
         if isinstance(self._clock, SteadyClock):
             return self.call_later(delay_ms, callback, name)
@@ -58,7 +57,7 @@ class Delays:
         return delay
 
     def tick(self) -> int:
-        """Run what is due; return how many calls. Happens by itself, except with a manual clock."""
+        """Run the calls that are due, and return how many ran. With the machine's clock this happens automatically."""
         return self._tick(is_slice=False)
 
     def stop(self) -> None:
@@ -77,7 +76,7 @@ class Delays:
                 return
             self._timer.cancel()
         self._timer_due_ms = due_ms
-        # One millisecond more: a timer that fires slightly early would find nothing due.
+        # One millisecond more, because a timer that fires slightly early would find nothing due.
         self._timer = self._timers.call_later(max(due_ms - self._clock.now_ms(), 0) + 1, self._wake)
 
     def _wake(self) -> None:
@@ -86,14 +85,14 @@ class Delays:
             self._tick(is_slice=True)
 
     def _tick(self, *, is_slice: bool) -> int:
-        """Run what is due, in slices: ten thousand sessions may end at the same moment."""
+        """Run the calls that are due, in slices: ten thousand sessions may end at the same moment."""
         ran = self._scheduler.tick(is_slice=is_slice)
         self._arm()
         return ran
 
 
 class _Either:
-    """A call by the clock or in real time, whichever comes first."""
+    """A call scheduled both on the clock and in real time; it runs once, at the earlier of the two."""
 
     def __init__(self, delays: Delays, timers: Timers, delay_ms: int, callback: Callable[[], object], name: str) -> None:
         self._callback = callback

@@ -4,7 +4,7 @@ Kafka flushes the log within the append. Here the append requests a flush, and a
 meanwhile share the next flush. As in Kafka, the producer is answered and consumers get the records after the flush. If the disk
 fails, the producer gets KAFKA_STORAGE_ERROR.
 
-`Core` owns one; belongs to the loop's thread.
+`Core` owns one. Use it only on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from tidelog.wire.messages.produce import PartitionProduceResponse, ProduceRespo
 
 
 class Flushes:
-    """Responses that wait for the disk. `pending` counts the appends that are not on disk; at 0 there is nothing to check."""
+    """Responses that wait for the disk. `pending` is the number of appends that are not on disk yet."""
 
     def __init__(self, manager: LogManager) -> None:
         self.pending = 0
         self._manager = manager
 
     def appended(self, log: PartitionLog, flushed: Callable[[PartitionLog, LogOffsetMetadata], None]) -> None:
-        """Call `flushed` with the log and its present end once that is on disk; not if the disk fails."""
+        """Call `flushed` with the log and its current end offset once everything below is on disk. It is not called if
+        the disk fails.
+        """
         self.pending += 1
         log.when_flushed(partial(self._flushed, log, log.log_end_offset_metadata, flushed))
 
@@ -44,7 +46,7 @@ class Flushes:
             flushed(log, end)
 
     def hold(self, request: Request, response: ProduceResponse) -> ProduceResponse | Outcome:
-        """Return the response, or arrange to send it once its records are on disk."""
+        """Return the response if its records are on disk. Otherwise return LATER, and send the response once they are."""
         waiting = _Held(request, response)
         logs = self._manager.logs
         for topic in response.responses:
@@ -56,7 +58,7 @@ class Flushes:
 
 
 class _Held:
-    """A response that waits for some logs."""
+    """A response that waits until certain logs are flushed."""
 
     def __init__(self, request: Request, response: ProduceResponse) -> None:
         self.left = 0
@@ -64,7 +66,7 @@ class _Held:
         self._response = response
 
     def wait_for(self, log: PartitionLog, answer: PartitionProduceResponse) -> None:
-        """Wait for the present content of `log`; `answer` reports if that fails."""
+        """Wait until the current content of `log` is on disk. If that fails, `answer` gets the error."""
         self.left += 1
         log.when_flushed(partial(self._flushed, answer))
 

@@ -2,9 +2,9 @@
 
 | records | are |
 |---|---|
-| one whole non-transactional batch of format v2, in a codec of the request's version | usual: no further check |
+| one whole non-transactional v2 batch, in a codec that the request's version allows | accepted without a further check |
 | without a readable first batch | CORRUPT_MESSAGE for the whole request, as in Kafka |
-| in another format, several batches, zstd in an old version | refused with the error code, in versions that require format v2 |
+| in another format, several batches, zstd in an old version | refused with an error code, in versions that require format v2 |
 | transactional | to be verified with the coordinator, unless the transaction is open in the log |
 
 Pure, except `is_of_open_transaction`, which reads the log's producers.
@@ -23,7 +23,7 @@ from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.error_codes import ErrorCode
 
 FIRST_V2: Final = 3
-"""From this version of Produce on, records are one batch of format v2."""
+"""From this version of Produce on, a partition's records must be a single v2 batch."""
 
 FIRST_ZSTD: Final = 7
 
@@ -31,7 +31,7 @@ _NONE: Final = 0
 _ZSTD: Final = int(Codec.ZSTD)
 
 _read_head = Struct(">8xi4xb5xB").unpack_from
-"""Length, magic, low byte of the attributes: what is checked of a v2 batch before its log sees it."""
+"""The fields of a v2 batch that are checked before the append: length, magic, low byte of the attributes."""
 _read_prefix = Struct(">8xi4xb").unpack_from
 _read_producer = Struct(">43xqhi").unpack_from
 _MAGIC_END: Final = 17
@@ -46,17 +46,16 @@ class HeaderCheck(NamedTuple):
     error_code: int = _NONE
     is_transactional: bool = False
     producer: Producer | None = None
-    """Set for transactional records only."""
+    """The producer id, epoch and sequence; None unless the records are transactional."""
 
 
 USUAL = HeaderCheck()
-"""The result for usual records."""
+"""The result for records that need no further check."""
 
 
 def check_headers_fast(records: Bytes | None, version: int) -> HeaderCheck | None:
-    """Return USUAL for the usual case: one whole non-transactional batch of format v2, in a codec of the version.
-
-    None: `check_headers` must decide.
+    """Return USUAL for the usual case: one whole non-transactional v2 batch, in a codec that the version allows. Return None
+    otherwise; then `check_headers` must decide.
     """
     if records is None:
         return None
@@ -70,8 +69,8 @@ def check_headers_fast(records: Bytes | None, version: int) -> HeaderCheck | Non
 
 
 def is_of_open_transaction(log: PartitionLog | None, records: Bytes | None, version: int) -> bool:
-    """Whether the records are one whole batch of a transaction that is open in their log, so that the coordinator need not verify
-    it.
+    """Whether the records are one whole batch of a transaction that is already open in the log, so that the coordinator need not
+    verify it.
     """
     if log is None or records is None:
         return False
@@ -89,7 +88,7 @@ def is_of_open_transaction(log: PartitionLog | None, records: Bytes | None, vers
 
 
 def check_produced(records: Bytes, version: int) -> HeaderCheck:
-    """Return what `check_headers` returns, faster for usual records."""
+    """Return the same as `check_headers`, but faster for usual records."""
     return check_headers_fast(records, version) or check_headers(records, version)
 
 

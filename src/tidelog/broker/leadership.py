@@ -2,17 +2,17 @@
 
 | | |
 |---|---|
-| `SingleLeadership` | a standalone broker: it leads all its partitions, and appended records are committed |
-| `ClusterLeadership` (`replicas/`) | a cluster member: controllers choose leaders; records on all of the ISR are committed |
+| `SingleLeadership` | a standalone broker: it leads all its partitions; records are committed when they are appended |
+| `ClusterLeadership` (`replicas/`) | a member: controllers choose leaders; records are committed once the ISR has them |
 
-APIs use a `Leadership` and do not know which it is. Everything here belongs to the loop's thread.
+APIs use a `Leadership` and do not know which it is. Use everything here only on the event loop's thread.
 
-By the leader epoch (KIP-101, KIP-320) followers and consumers notice that a log may have been truncated. It is stored in the
-metadata log and never decreases. At a start, a standalone broker writes only changes (`leading`): a partition gets the next epoch
-if the last shutdown was not clean and its log is not empty, or if another broker led it. A new partition has epoch 0.
+The leader epoch (KIP-101, KIP-320) shows followers and consumers that a log may have been truncated. It is stored in the metadata
+log and never decreases. When a standalone broker starts, it writes only changed epochs (`leading`): a partition gets the next
+epoch if the last shutdown was not clean and its log is not empty, or if another broker led it. A new partition has epoch 0.
 
-A topic that is missing from a standalone broker's metadata uses the newest epoch of its log, and the next one after an unclean
-shutdown.
+If a topic is missing from a standalone broker's metadata, its partitions use the newest epoch in their logs, and the next one
+after an unclean shutdown.
 
 In Kafka a new leader stores its epoch in each log at once, at the log end. A standalone broker stores it with the first append,
 so that a start writes nothing; answers about epochs (`end_offset_for_epoch`, `epoch_at_start`) are the same as if it were stored.
@@ -37,50 +37,54 @@ from tidelog.wire.error_codes import ErrorCode
 logger = logging.getLogger("tidelog.broker")
 
 NO_EPOCH = -1
-"""The epoch if a request has none, or if this broker does not lead the partition."""
+"""The epoch of a request without an epoch, and of a partition that this broker does not lead."""
 
 Committed = Callable[[ErrorCode], None]
-"""Called once: with NONE when records are committed, otherwise with the error."""
+"""A function to call once: with NONE when records are committed, or with the error code."""
 
 Deleted = Callable[[ErrorCode, int], None]
-"""Called once: with NONE and the low watermark when all live replicas have moved their log start, otherwise with the error and
--1.
+"""A function to call once: with NONE and the low watermark when all live replicas have moved their log start, or with the error
+code and -1.
 """
 
 Flushed = Callable[[PartitionLog, LogOffsetMetadata], None]
-"""Called with a log and the offset up to which it is on disk."""
+"""A function to call with a log and the offset up to which it is on disk."""
 
 _NONE = ErrorCode.NONE
 
 
 class Leadership(Protocol):
-    """What APIs and coordinators check before and after they read or append."""
+    """The checks that APIs and coordinators make before and after they read or append."""
 
     # --- before the operation
 
     def epoch_of(self, key: TopicPartition) -> int:
-        """Return the epoch in which this broker leads a partition, for batches and responses; NO_EPOCH if it does not lead it."""
+        """Return the leader epoch in which this broker leads a partition, NO_EPOCH if it does not lead it."""
 
     def leader_of(self, key: TopicPartition) -> tuple[int, int]:
         """Return a partition's leader and its epoch, for `current_leader` in responses; (-1, -1) if unknown."""
 
     def refusal(self, key: TopicPartition, current_leader_epoch: int = NO_EPOCH) -> ErrorCode:
-        """Return NONE if this broker leads the partition in the request's epoch, otherwise the error.
+        """Return NONE if this broker leads the partition in the request's epoch, otherwise the error code:
 
         UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, KAFKA_STORAGE_ERROR.
         """
 
     def reading_refusal(self, key: TopicPartition, current_leader_epoch: int = NO_EPOCH) -> ErrorCode:
-        """The same if any replica may answer, even a follower: for consumers since Fetch 11 (KIP-392)."""
+        """Like `refusal`, but a follower may answer, too: for consumers that use Fetch 11 or later (KIP-392)."""
 
     def follower_refusal(self, key: TopicPartition, current_leader_epoch: int, replica_id: int, replica_epoch: int) -> ErrorCode:
-        """The same for a follower's fetch: only the leader answers, and only the partition's replicas."""
+        """Like `refusal`, for a follower's fetch. The follower must be one of the partition's replicas."""
 
     def check_in_sync(self, log: PartitionLog) -> ErrorCode:
-        """Return NOT_ENOUGH_REPLICAS, before an append with acks=all, if fewer than `min.insync.replicas` are in sync."""
+        """Return NOT_ENOUGH_REPLICAS if fewer than `min.insync.replicas` are in sync, NONE otherwise. For appends with
+        acks=all.
+        """
 
     def check_latest_known(self, log: PartitionLog) -> ErrorCode:
-        """Return OFFSET_NOT_AVAILABLE while a new leader's high watermark is below the start of its epoch (KIP-207)."""
+        """Return OFFSET_NOT_AVAILABLE while a new leader's high watermark is below the start of its epoch, NONE otherwise
+        (KIP-207).
+        """
 
     # --- after the operation
 
@@ -105,27 +109,27 @@ class Leadership(Protocol):
     def follower_fetched(
         self, log: PartitionLog, replica_id: int, replica_epoch: int, offset: LogOffsetMetadata, log_start_offset: int
     ) -> None:
-        """Store that a follower has everything below `offset`, and its log start, as its fetch says."""
+        """Store a follower's progress from its fetch: it has everything below `offset`, and its log start."""
 
     def is_held_back(self, log: PartitionLog, replica_id: int) -> bool:
         """Whether a follower gets no records for now, because replication is throttled (KIP-73)."""
 
     def sent_to_follower(self, log: PartitionLog, size_bytes: int) -> None:
-        """Count bytes sent to a follower."""
+        """Count bytes sent to a follower against the replication throttle."""
 
     def preferred_replica(self, key: TopicPartition, client_rack: str, fetch_offset: int, listener: Listener) -> int | None:
-        """Return the broker from which a consumer in a rack should read instead, None for this one (KIP-392)."""
+        """Return the broker from which a consumer in this rack should read, None if it should read from this broker (KIP-392)."""
 
     def on_return(self, log: PartitionLog, has_lost: bool) -> None:
-        """Lead a partition that is online again; `has_lost` if its disk has lost the log's end."""
+        """Handle a partition that is online again. `has_lost` is whether its disk has lost the end of the log."""
 
     # --- epochs
 
     def end_offset_for_epoch(self, log: PartitionLog, epoch: int) -> tuple[int, int] | None:
-        """Return (epoch, end offset) of a log's last epoch at or below `epoch`, None if unknown (spec §14)."""
+        """Return the last epoch at or below `epoch` in a log, with its end offset; None if there is none (spec §14)."""
 
     def epoch_at_start(self, log: PartitionLog, known: int) -> int:
-        """Return the epoch of the log start; `known` is the epoch in the log, -1 if it has none."""
+        """Return the leader epoch at the log start. `known` is the epoch that the log has for it, -1 if none."""
 
 
 class SingleLeadership:
@@ -137,7 +141,7 @@ class SingleLeadership:
         wake_fetches: Callable[[TopicPartition], None],
         when_flushed: Callable[[PartitionLog, Flushed], None],
     ) -> None:
-        """Begin to lead the logs of a started manager. Raises StorageError.
+        """Lead all logs of a manager that has been started. Raises StorageError if the epochs cannot be written.
 
         `wake_fetches` is `DelayedFetches.appended`, `when_flushed` is `Flushes.appended`.
         """
@@ -162,17 +166,19 @@ class SingleLeadership:
     # --- before the operation
 
     def epoch_of(self, key: TopicPartition) -> int:
-        """Return the epoch in which a partition is led, for batches, metadata and responses."""
+        """Return the leader epoch of a partition."""
         topic = self._store.image.topics.get(key.topic)
         partition = None if topic is None else topic.partitions.get(key.partition)
         return self._found.get(key, 0) if partition is None else partition.leader_epoch
 
     def leader_of(self, key: TopicPartition) -> tuple[int, int]:
-        """Return this broker: it leads all partitions."""
+        """Return this broker and the partition's leader epoch."""
         return self._node_id, self.epoch_of(key)
 
     def refusal(self, key: TopicPartition, current_leader_epoch: int = NO_EPOCH) -> ErrorCode:
-        """Return the error if the partition does not exist, its disk has failed, or the epoch differs."""
+        """Return an error code if the partition does not exist, its disk has failed, or the request's epoch differs; NONE
+        otherwise.
+        """
         if key not in self._logs:
             return self._why_missing(key)
         if current_leader_epoch != NO_EPOCH:
@@ -184,23 +190,23 @@ class SingleLeadership:
     reading_refusal = refusal
 
     def follower_refusal(self, key: TopicPartition, current_leader_epoch: int, replica_id: int, replica_epoch: int) -> ErrorCode:
-        """A standalone broker has no followers."""
+        """Never accept a follower: a standalone broker has none."""
         if current_leader_epoch == NO_EPOCH:
             return self.refusal(key) or ErrorCode.NOT_LEADER_OR_FOLLOWER
         return self.refusal(key, current_leader_epoch) or ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def check_in_sync(self, log: PartitionLog) -> ErrorCode:
-        """One replica is enough: Kafka requires no more replicas than a partition has."""
+        """Return NONE: one replica is enough, because Kafka never requires more replicas in sync than a partition has."""
         return _NONE
 
     def check_latest_known(self, log: PartitionLog) -> ErrorCode:
-        """The high watermark is the log end."""
+        """Return NONE: the high watermark is always the log end."""
         return _NONE
 
     # --- after the operation
 
     def appended(self, log: PartitionLog) -> bool:
-        """Make appended records visible to readers, at once or when they are on disk."""
+        """Make appended records visible to readers: at once, or when they are on disk if the log must be flushed."""
         if log.is_flush_awaited:
             self._when_flushed(log, self._flushed)
             return False
@@ -214,20 +220,20 @@ class SingleLeadership:
             self._wake_fetches(log.topic_partition)
 
     def when_committed(self, log: PartitionLog, end_offset: int, timeout_ms: int | None, done: Committed) -> bool:
-        """Wait for the disk if the log must be flushed, without a time limit."""
+        """Return True, or wait for the disk if the log must be flushed. The wait has no time limit."""
         if log.high_watermark >= end_offset:
             return True
         log.when_flushed(lambda has_failed: done(ErrorCode.KAFKA_STORAGE_ERROR if has_failed else _NONE))
         return False
 
     def when_low_watermark(self, log: PartitionLog, offset: int, timeout_ms: int, done: Deleted) -> int | None:
-        """There is no other replica to wait for."""
+        """Return the log start: there are no other replicas to wait for."""
         return log.log_start_offset
 
     def follower_fetched(
         self, log: PartitionLog, replica_id: int, replica_epoch: int, offset: LogOffsetMetadata, log_start_offset: int
     ) -> None:
-        """A standalone broker has no followers."""
+        """Never accept a follower: a standalone broker has none."""
 
     def is_held_back(self, log: PartitionLog, replica_id: int) -> bool:
         """No-op: there are no followers."""
@@ -237,11 +243,13 @@ class SingleLeadership:
         """No-op: there are no followers."""
 
     def preferred_replica(self, key: TopicPartition, client_rack: str, fetch_offset: int, listener: Listener) -> int | None:
-        """There is no other broker."""
+        """Return None: there is no other broker."""
         return None
 
     def on_return(self, log: PartitionLog, has_lost: bool) -> None:
-        """Lead a partition that is online again. If its disk has lost the log's end, a new epoch shows that to consumers."""
+        """Lead a partition that is online again. If its disk has lost the end of the log, begin a new epoch, which shows
+        consumers the truncation.
+        """
         log.update_high_watermark(log.log_end_offset_metadata)
         key = log.topic_partition
         if not has_lost:
@@ -261,7 +269,7 @@ class SingleLeadership:
 
         def flushed(_: object) -> None:
             try:
-                self._store.settle(change)  # It is committed by now, unless others have appended in between.
+                self._store.settle(change)  # The content from before is committed by now, unless others have appended in between.
             except StorageError as error:
                 logger.error("%s", error)
 
@@ -271,19 +279,19 @@ class SingleLeadership:
     # --- epochs
 
     def end_offset_for_epoch(self, log: PartitionLog, epoch: int) -> tuple[int, int] | None:
-        """Return (epoch, end offset) of a log's last epoch at or below `epoch`, None if unknown (spec §14)."""
+        """Return the last epoch at or below `epoch` in a log, with its end offset; None if there is none (spec §14)."""
         if epoch < 0 or log.config.magic < 2:
             return None
         latest, current = log.leader_epochs.latest, self.epoch_of(log.topic_partition)
         if latest is None:
             return (epoch, log.log_end_offset) if epoch <= current else None
         if latest.epoch < epoch <= current:
-            # Nothing was written between the two epochs.
+            # No records were written between the two epochs.
             return (epoch if epoch == current else latest.epoch), log.log_end_offset
         return log.end_offset_for_epoch(epoch)
 
     def epoch_at_start(self, log: PartitionLog, known: int) -> int:
-        """Return the epoch of the log start; `known` is the epoch in the log, -1 if it has none."""
+        """Return the leader epoch at the log start. `known` is the epoch that the log has for it, -1 if none."""
         if known < 0 and log.config.magic > 1 and log.leader_epochs.latest is None and log.log_end_offset <= log.log_start_offset:
             return self.epoch_of(log.topic_partition)
         return known

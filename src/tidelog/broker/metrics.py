@@ -1,4 +1,4 @@
-"""A broker's counters: plain numbers, cheap enough for every request. `prometheus` exports them.
+"""A broker's counters: plain numbers that are cheap to update at every request. `prometheus` exports them.
 
 | | counted by |
 |---|---|
@@ -23,12 +23,12 @@ from __future__ import annotations
 from tidelog.storage.partition.append.append_info import AppendInfo
 
 LATENCY_BUCKETS = 48
-"""2^47 ms are 4,460 years, 2^47 µs four and a half."""
+"""The number of buckets: 2^47 ms are 4,460 years, 2^47 µs are four and a half."""
 _LAST_BUCKET = LATENCY_BUCKETS - 1
 
 
 class Histogram:
-    """Counts values by size, in any unit: see the module's docstring."""
+    """A histogram with a bucket for each power of two (see the module's docstring). The unit is the caller's."""
 
     __slots__ = ("counts", "total")
 
@@ -44,7 +44,7 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many values were recorded."""
+        """The number of recorded values."""
         return sum(self.counts)
 
     def at_most(self, exponent: int) -> int:
@@ -60,7 +60,9 @@ class Histogram:
 
 
 class ApiMetrics:
-    """The numbers of one API. `microseconds`: from the complete request to its response, including a fetch's wait."""
+    """The counters of one API. `microseconds` is the time from the complete request to its response, including the wait of a
+    delayed fetch.
+    """
 
     __slots__ = ("closed", "microseconds", "name", "waited")
 
@@ -68,7 +70,7 @@ class ApiMetrics:
         self.name = name
         self.microseconds = Histogram()
         self.waited = 0
-        """Requests that were answered later."""
+        """Requests that were not answered at once."""
         self.closed = 0
         """Requests that closed their connection: malformed, or an unexpected error."""
 
@@ -80,7 +82,7 @@ class ApiMetrics:
 
 
 class TopicMetrics:
-    """The numbers of one topic. `append_latency_ms`: see the module's docstring."""
+    """The counters of one topic. `append_latency_ms`: see the module's docstring."""
 
     __slots__ = ("ahead", "append_latency_ms", "appends", "received_bytes", "records", "sent_bytes")
 
@@ -102,7 +104,7 @@ class TopicMetrics:
 
 
 class Counters:
-    """The numbers of the whole broker; `connection` changes those of connections."""
+    """The counters of the whole broker. `connection` updates those about connections."""
 
     __slots__ = (
         "connections_accepted",
@@ -137,7 +139,7 @@ class Counters:
         self.partitions_came_back = 0
         self.unsent_bytes = 0
         self.unsent_budget_bytes = 0
-        """The log manager counts both; a snapshot copies them."""
+        """Set only in snapshots: the memory of unread responses in bytes, and its budget."""
         self.received_bytes = 0
         self.sent_bytes = 0
         self.decompressed_batches = 0
@@ -146,7 +148,7 @@ class Counters:
         self.down_converted_batches = 0
         self.group_rebalances = 0
         self.group_sessions_ended = 0
-        """Sessions that timed out."""
+        """Group members whose sessions timed out."""
 
     def copy(self) -> Counters:
         """Return a copy."""
@@ -165,16 +167,17 @@ class Metrics:
         self.topics: dict[str, TopicMetrics] = {}
 
     def api(self, key: int, name: str) -> ApiMetrics:
-        """Return an API's numbers, for the caller to keep and increment."""
+        """Return an API's counters. The caller may keep and increment them."""
         found = self.apis.get(key)
         if found is None:
             found = self.apis[key] = ApiMetrics(name)
         return found
 
     def appended(self, topic: str, info: AppendInfo, now_ms: int, created_ms: int = -1) -> None:
-        """Count an append to one partition; `now_ms` is the clock's time at or after it.
+        """Count an append to one partition. `now_ms` is the clock's time at the append or shortly after.
 
-        `created_ms` is the largest CreateTime of the producer, -1 for none; the value in the log takes precedence.
+        `created_ms` is the largest CreateTime that the producer sent, -1 for none. A CreateTime stored in the log takes
+        precedence.
         """
         if info.is_duplicate or not info.size_bytes:
             return
@@ -194,18 +197,18 @@ class Metrics:
             found.append_latency_ms.record(latency_ms)
 
     def fetched(self, topic: str, size_bytes: int) -> None:
-        """Count the record bytes of one partition in a fetch response."""
+        """Count the record bytes that a fetch response has for one partition."""
         found = self.topics.get(topic)
         if found is None:
             found = self.topics[topic] = TopicMetrics()
         found.sent_bytes += size_bytes
 
     def forget_topic(self, topic: str) -> None:
-        """Drop a deleted topic's numbers."""
+        """Drop the counters of a deleted topic."""
         self.topics.pop(topic, None)
 
     def snapshot(self) -> Metrics:
-        """Return a copy of the current numbers."""
+        """Return a copy of the current counters."""
         new = Metrics()
         new.counters = self.counters.copy()
         new.apis = {key: api.copy() for key, api in self.apis.items()}

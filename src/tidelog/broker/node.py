@@ -1,6 +1,7 @@
-"""A running broker as its APIs see it: the core and the parts, wired together.
+"""A running broker as its APIs see it: the core, and all parts wired together.
 
-Parts do not know the node: each gets the core and the parts that it uses. Everything here belongs to the loop's thread.
+The parts do not know the node; each is given the core and the parts that it uses. Use everything here only on the event loop's
+thread.
 """
 
 from __future__ import annotations
@@ -51,9 +52,7 @@ from tidelog.wire.messages.create_topics import CreatableTopic
 
 
 class Node(Core):
-    """State shared by all APIs. `serving_broker` makes it once the folder is open. Everything in it belongs to the
-    loop's thread.
-    """
+    """State shared by all APIs. `serving_broker` makes it once the folder is open. Use it only on the event loop's thread."""
 
     def __init__(
         self,
@@ -73,16 +72,16 @@ class Node(Core):
         self.fetch_sessions = FetchSessions(clock, config.max_incremental_fetch_session_cache_slots)
         self.fetchers: Fetchers | None = None
         self.replicas: Replicas | None = None
-        """The replicas of a cluster member."""
+        """The replicas of a cluster member; None for a standalone broker."""
         self.leadership: Leadership = self._leadership(manager, plane)
         self.fetch_reader = FetchReader(manager, self.leadership)
         self.topic_changes = TopicChanges(self)
         self.brokers: Brokers
         self.topics: Topics
         self.topic_creation: TopicCreation | None = None
-        """Asks the controller to create topics that clients use; None if topics are created here."""
+        """Requests topics from the controller when clients use them first; None if this broker creates topics itself."""
         self.forwarding: Forwarding | None = None
-        """Forwards requests to the controllers; None if they are answered here."""
+        """Forwards clients' requests to the controllers; None if this broker answers them itself."""
         if plane is None:
             self.brokers = SingleBroker(self.node_id, config.broker_rack)
             self.topics = Topics(self, self.leadership, self.topic_changes)
@@ -92,7 +91,7 @@ class Node(Core):
             self.forwarding = Forwarding(plane, self.heavy)
             self.topic_creation = TopicCreation(plane, self._creatable)
         self.permissions = Permissions.of(config, self.image)
-        """The authorizer's permissions; None without an authorizer, when everything is allowed."""
+        """The authorizer; None if there is none and everything is allowed."""
         self.configs = ConfigEntries(self)
         self.producer_ids: ProducerIdSource = manager.producer_ids if plane is None else ClusterProducerIds(plane)
         self.groups = Groups(self, self._state_log(offsets_topic(config)))
@@ -103,7 +102,7 @@ class Node(Core):
         manager.offline.returned = self._returned
         self.quotas.take_over(self.image.quotas)
         self.served: Mapping[int, Versions] = {}
-        """The APIs answered here and their versions, by key, from the table of `dispatcher`."""
+        """The versions of the APIs that this broker answers itself, by API key."""
         self.faults = Faults()
         """Faults injected by tests of clients."""
 
@@ -140,7 +139,7 @@ class Node(Core):
         return CreatableTopic(name, self.config.num_partitions, self.config.default_replication_factor)
 
     def metadata_changed(self, delta: MetadataDelta) -> None:
-        """Apply changes of the cluster's metadata to what clients see. On a cluster member."""
+        """Apply changes of the cluster's metadata to what clients see. Called on cluster members only."""
         assert isinstance(self.topics, ClusterTopics)
         self.topics.changed(delta)
         if delta.quotas:
@@ -152,7 +151,7 @@ class Node(Core):
 
     @property
     def image(self) -> MetadataImage:
-        """The current metadata image, of the folder or of the cluster."""
+        """The current metadata image: the folder's, or that of the cluster."""
         return self.manager.image if self.plane is None else self.plane.image
 
     def stop_asking(self) -> None:
@@ -167,5 +166,5 @@ class Node(Core):
         return None if found is None else (found.host, found.port, found.rack)
 
     def leader_epoch(self, key: TopicPartition) -> int:
-        """Return the epoch in which this broker leads a partition, -1 if it does not lead it; see `leadership`."""
+        """Return the leader epoch in which this broker leads a partition, -1 if it does not lead it; see `leadership`."""
         return self.leadership.epoch_of(key)

@@ -1,4 +1,4 @@
-"""The APIs of a read-only broker. Requests that would change something are refused, with codes that no client retries.
+"""The APIs of a read-only broker. Requests that would change something are refused, with error codes on which no client retries.
 
 | request | answer |
 |---|---|
@@ -10,8 +10,8 @@
 | OffsetCommit, OffsetDelete, DeleteGroups | GROUP_AUTHORIZATION_FAILED |
 | AddPartitionsToTxn, TxnOffsetCommit, WriteTxnMarkers | not served: they need a successful InitProducerId first |
 
-All other requests are answered as usual, from the folder as it was at startup (`storage.folder.read_only_view`). Clients can join
-groups, which are not stored. Commits are refused rather than lost: consumers must turn `enable.auto.commit` off.
+All other requests are answered as usual, from the state of the folder at startup (`storage.folder.read_only_view`). Clients can
+join groups, but groups are not stored. Offset commits are refused, so consumers must set `enable.auto.commit=false`.
 """
 
 from __future__ import annotations
@@ -233,4 +233,4 @@ READ_ONLY_APIS: tuple[Api, ...] = tuple(
     for api in APIS
     if api.request.API_NAME not in _NOT_SERVED
 )
-"""`dispatch.APIS` with refusing handlers."""
+"""The table of APIs, with handlers that refuse changes."""

@@ -3,8 +3,8 @@
 | request | answer |
 |---|---|
 | a replication factor above 1 | INVALID_REPLICATION_FACTOR |
-| a manual assignment: this broker, once, for every partition from 0 without gaps | accepted |
-| no broker, another broker, a broker twice; a partition missing or named twice | INVALID_REPLICA_ASSIGNMENT |
+| a manual assignment that lists exactly this broker for each partition, numbered from 0 without gaps | accepted |
+| a manual assignment with no broker, another one, a duplicate, or a missing partition | INVALID_REPLICA_ASSIGNMENT |
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def check_replication_factor(replication_factor: int) -> None:
 
 
 def check_replicas(node_id: int, replicas: Sequence[int]) -> None:
-    """Raise ApiError unless `replicas` is just this broker."""
+    """Raise ApiError unless `replicas` contains exactly this broker."""
     if not replicas:
         reason = "a partition without a replica"
     elif any(broker != node_id for broker in replicas):
@@ -38,7 +38,9 @@ def check_replicas(node_id: int, replicas: Sequence[int]) -> None:
 
 
 def check_assignments(node_id: int, assignments: Iterable[tuple[int, Sequence[int]]]) -> int:
-    """Return how many partitions are assigned, given as pairs of partition and replicas, from 0. Raises ApiError."""
+    """Check a manual assignment, given as pairs of partition and replicas, and return its number of partitions. Raises
+    ApiError.
+    """
     seen: set[int] = set()
     for partition, replicas in assignments:
         if partition in seen:

@@ -35,21 +35,21 @@ from tidelog.storage.log_manager import LogManager
 logger = logging.getLogger("tidelog.serve")
 
 GRACE_S = 5.0
-"""How long pending requests may take at shutdown."""
+"""How long, in seconds, a shutdown waits for pending requests."""
 
 
 class ServingBroker:
-    """A running broker. Belongs to its loop's thread."""
+    """A running broker. Use only on the event loop's thread."""
 
     def __init__(self, node: Node, server: BrokerServer, ticker: Ticker) -> None:
         self.node = node
         self.server = server
         self._ticker = ticker
         self.failure: asyncio.Future[None] | None = None
-        """On a cluster member: raises the error that prevents it from running on."""
+        """On a cluster member: a future that raises the error after which the broker cannot continue."""
 
     async def until(self, stop: asyncio.Event) -> None:
-        """Wait until it should stop. Raises the error that prevents it from running on."""
+        """Wait until `stop` is set. Raises the error after which the broker cannot continue."""
         if self.failure is None:
             await stop.wait()
             return
@@ -64,16 +64,18 @@ class ServingBroker:
 
     @property
     def listeners(self) -> tuple[Listener, ...]:
-        """The addresses it listens at, with the actual ports."""
+        """The listeners, with their actual ports."""
         return self.server.listeners
 
     def tick(self) -> int:
-        """Run what is due by the clock; return how many tasks ran. Happens by itself, except with a manual clock."""
+        """Run the tasks that are due by the clock, and return how many ran. With the machine's clock this happens
+        automatically.
+        """
         return self._ticker.tick() + self.node.delays.tick()
 
 
 def log_loaded(manager: LogManager, lasted_s: float) -> None:
-    """Log what was loaded, and what could not be loaded."""
+    """Log how many partitions were loaded, and which could not be loaded."""
     logger.info(
         "node %d of cluster %s: %d partitions loaded in %.2f s%s",
         manager.owner.node_id,
@@ -98,10 +100,11 @@ async def running(
     bound: BoundSockets | None = None,
     before_serving: Callable[[Node], Awaitable[None]] | None = None,
 ) -> AsyncIterator[ServingBroker]:
-    """Serve the logs of a started manager, which remains the caller's. Raises InvalidArgumentError for a bad address.
+    """Serve the logs of a started manager inside the `with` block. The caller must shut the manager down. Raises
+    InvalidArgumentError for a bad address.
 
-    `plane` connects a member to its cluster and also remains the caller's; `bound` are sockets that already listen. Clients are
-    served after `before_serving`.
+    `plane` connects a member to its cluster; the caller must stop it. `bound` are sockets that already listen. Clients are served
+    once `before_serving` has returned.
     """
     loop = asyncio.get_running_loop()
     threads = LoopThreads(loop)
@@ -115,7 +118,7 @@ async def running(
     try:
         # Until then requests about groups get COORDINATOR_LOAD_IN_PROGRESS.
         node.groups.start()
-        if not config.is_read_only:  # Otherwise it would write the missing markers.
+        if not config.is_read_only:  # A read-only broker must not do this: it would write the missing markers.
             manager.settings.note_served(manager.directory, clock.now_ms())
             node.transactions.start()
         if before_serving is not None:

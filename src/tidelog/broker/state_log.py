@@ -1,16 +1,17 @@
-"""A compacted internal topic as a table, in which a coordinator stores its state: ``__consumer_offsets`` for `groups`,
+"""A compacted internal topic in which a coordinator stores its state as a table: ``__consumer_offsets`` for `groups`,
 ``__transaction_state`` for `transactions`.
 
-All records of an id (a group or a transactional id) are in one partition, chosen by the hash of the id as in Kafka. A key's last
-record counts; one without a value deletes the key. As in Kafka, the first request for a coordinator creates the topic. A topic
-found in the folder without a configuration gets Kafka's at the first write, so that it is compacted.
+All records of an id (a group or a transactional id) are in one partition, chosen by the hash of the id as in Kafka. The last
+record of a key counts; a record without a value deletes the key. As in Kafka, the first request for a coordinator creates the
+topic. If the folder has the topic without a configuration, the first write gives it Kafka's, so that it is compacted.
 
-An appended record changes the table at once, but clients see it only when it is committed: on disk, if so configured, and on all
-in-sync replicas (`coordinator_handlers` delays responses until then). If another broker leads now, the table is dropped.
+An appended record changes the table at once, but clients see the change only once the record is committed: flushed, if the
+configuration requires that, and on all in-sync replicas (`coordinator_handlers` delays responses until then). When another broker
+becomes the leader, the table is dropped.
 
 A standalone broker loads all partitions at startup. A cluster member loads each partition that it begins to lead (`lead`), and
-drops it when it stops leading it (`resign`). Loading reads on other threads. A partition that is not loaded has no coordinator,
-and nothing is appended to it. A load that began in an older epoch is ignored.
+drops it when it stops leading it (`resign`). Other threads read the logs. Until a partition is loaded, this broker does not act
+as coordinator for it and appends nothing to it. The result of a load that began in an older leader epoch is ignored.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class TopicMissingError(Exception):
 
 
 class AppendRefusedError(TidelogError):
-    """Records cannot be appended now; `code` is a producer's error code."""
+    """Records cannot be appended now. `code` is the error code that a producer would get."""
 
     def __init__(self, code: ErrorCode) -> None:
         super().__init__(code.name)
@@ -80,27 +81,27 @@ class AppendRefusedError(TidelogError):
 
 
 class InternalTopic(NamedTuple):
-    """A coordinator's topic as the broker is configured to create it."""
+    """How the broker is configured to create a coordinator's topic."""
 
     name: str
     partitions: int
     replication_factor: int
     properties: Mapping[str, PropertyValue]
-    """The topic's own properties."""
+    """The properties that are set on the topic."""
     codec: Codec = Codec.NONE
-    """The codec of its batches."""
+    """The compression codec of the batches written to it."""
     commit_timeout_ms: int = COMMIT_TIMEOUT_MS
-    """How long a response waits for the other replicas."""
+    """How long a response waits until the other replicas have its records, in ms."""
 
     @property
     def creatable(self) -> CreatableTopic:
-        """Return how a controller must create the topic if it is missing."""
+        """Return the CreateTopics entry with which a controller creates the topic."""
         configs = [CreatableTopicConfig(name, str(value)) for name, value in self.properties.items()]
         return CreatableTopic(self.name, self.partitions, self.replication_factor, configs=configs)
 
 
 def chunks(what: Iterable[T], key_bytes: Callable[[T], int]) -> Iterator[list[T]]:
-    """Yield, in pieces, the ids whose tombstones are to be written; `key_bytes` is an upper bound of a key's size."""
+    """Split ids into lists whose tombstones fit into one batch. `key_bytes` returns an upper bound of a key's size."""
     chunk: list[T] = []
     left = TOMBSTONE_BYTES
     for one in what:
@@ -115,7 +116,7 @@ def chunks(what: Iterable[T], key_bytes: Callable[[T], int]) -> Iterator[list[T]
 
 
 class StateLog:
-    """One internal topic of a coordinator. `creation` asks the controllers to create it in a cluster."""
+    """The internal topic of one coordinator. In a cluster, `creation` requests the topic from the controllers."""
 
     def __init__(
         self,
@@ -136,15 +137,15 @@ class StateLog:
         self._creation = creation
         self._retries = RetryLog(logger)
         self._loads: dict[int, object] = {}
-        """The token of each partition's load in progress."""
+        """A token for each partition that is being loaded, which identifies the current load."""
         self._failed: set[int] = set()
         self._epochs: dict[int, int] | None = None if core.plane is None else {}
-        """In a cluster: the partitions led here, and the epochs in which their tables are loaded."""
+        """In a cluster: the partitions that this broker leads, each with the epoch in which its table is loaded."""
         self._begin: Callable[[int, PartitionLog], object] | None = None
         self._drop: Callable[[int], object] = lambda _: None
         self._refused: ErrorCode | None = None
         self.uncommitted: set[int] = set()
-        """Partitions that were read or written and are not fully committed yet; `coordinator_handlers` clears it."""
+        """Partitions with uncommitted records that were read or written. `coordinator_handlers` clears this set."""
 
     # --- asking
 
@@ -165,7 +166,9 @@ class StateLog:
         return self._epochs is None
 
     def epoch_of(self, partition: int) -> int | None:
-        """Return the epoch of a partition's coordinator, which is in its markers; None on a standalone broker."""
+        """Return the coordinator epoch of a partition, which is stored in its transaction markers; None on a standalone
+        broker.
+        """
         return None if self._epochs is None else self._epochs.get(partition, -1)
 
     def partition_of(self, identity: str) -> int:
@@ -206,7 +209,7 @@ class StateLog:
         return bool(self._loads)
 
     def key(self, partition: int) -> TopicPartition:
-        """Return the topic's name with a partition."""
+        """Return the topic's name and a partition as a key."""
         return TopicPartition(self.topic, partition)
 
     # --- writing
@@ -219,7 +222,7 @@ class StateLog:
             raise TopicMissingError
 
     def refusing(self, code: ErrorCode, handle: Callable[[], T]) -> T:
-        """Return what `handle` returns without a coordinator; it changes nothing then."""
+        """Return the result that `handle` has if the coordinator is not available; it changes nothing then."""
         self._refused = code
         try:
             return handle()
@@ -227,9 +230,8 @@ class StateLog:
             self._refused = None
 
     def ensuring(self) -> Generator[Elsewhere | Until | None, Any, ErrorCode]:
-        """Create the topic if it is missing; return NONE, or COORDINATOR_NOT_AVAILABLE if that fails, which is logged.
-
-        In a cluster the controller is asked, without waiting.
+        """Create the topic if it is missing. Return NONE, or COORDINATOR_NOT_AVAILABLE if that fails (logged). In a
+        cluster, request it from the controller without waiting.
         """
         if self.is_there:
             return ErrorCode.NONE
@@ -241,7 +243,7 @@ class StateLog:
         return code
 
     def making(self) -> Steps[ErrorCode]:
-        """Do the same, in slices."""
+        """Do the same as `ensuring`, in slices."""
         if self.is_there:
             return ErrorCode.NONE
         if self.wanted.replication_factor > 1:
@@ -259,7 +261,7 @@ class StateLog:
         return ErrorCode.NONE
 
     def end_offset(self, partition: int) -> int:
-        """Return the offset that the next record gets; the largest possible one if none can be appended."""
+        """Return the offset that the next record will get; the largest possible offset if nothing can be appended."""
         log = self._log(partition)
         return MAX_OFFSET if log is None else log.log_end_offset
 
@@ -281,7 +283,7 @@ class StateLog:
         return self.append_batch(partition, self.build(entries, producer=producer, is_transactional=is_transactional))
 
     def build(self, entries: Sequence[Entry], *, producer: Producer = NO_PRODUCER, is_transactional: bool = False) -> bytearray:
-        """Build a batch of entries, for `append_batch`. On any thread."""
+        """Build a batch of entries for `append_batch`. Any thread may call this."""
         now_ms = self._core.clock.now_ms()
         return build_batch_v2_from_columns(
             array("q", (now_ms,)) * len(entries),
@@ -301,7 +303,7 @@ class StateLog:
         leadership = self._leadership
         log = self._logs.get(key)
         if log is None:
-            log = self._core.manager.log(*key)  # It raises the right error.
+            log = self._core.manager.log(*key)  # This raises the right error.
         epoch = leadership.epoch_of(key)
         if self._epochs is not None and (epoch < 0 or self._epochs.get(partition) != epoch):
             raise AppendRefusedError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -319,7 +321,7 @@ class StateLog:
         return self._epochs is not None or self._core.flushes.pending > 0
 
     def when_committed(self, partition: int, done: Committed) -> None:
-        """Call `done` once a partition's content is committed, perhaps at once; otherwise with the error."""
+        """Call `done` with NONE once a partition's content is committed, perhaps at once, or with the error code."""
         log = self._core.manager.logs.get(self.key(partition))
         if log is None:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -327,7 +329,7 @@ class StateLog:
             done(ErrorCode.NONE)
 
     def _configure(self) -> None:
-        """Give the topic its properties, on another thread; until then nothing of it is compacted or deleted."""
+        """Give the topic its properties, on another thread. Until then none of its records are compacted or deleted."""
         changes = self._changes
         if not changes.is_changing(self.topic):
             changes.begin(Job(self.topic, self._topics.configuration(self.topic, self.wanted.properties)), self._configured)
@@ -344,11 +346,11 @@ class StateLog:
         install: Callable[[int, T], object],
         drop: Callable[[int], object] = lambda _: None,
     ) -> None:
-        """Load partitions: `read` processes a partition's batches on another thread, `install` takes the result, `drop` removes
+        """Set how partitions are loaded: another thread calls `read` with the batches, `install` takes the result, `drop` removes
         it.
 
-        Called once, before anything is appended. A standalone broker begins at once with all partitions that hold records. A
-        partition that cannot be read has no coordinator; that is logged.
+        Call it once, before anything is appended. A standalone broker then starts to load all partitions that have records. If a
+        partition cannot be read, this is logged, and its groups or transactional ids have no coordinator.
         """
         self._begin = lambda partition, log: self._load(partition, log, read, install)
         self._drop = drop
@@ -357,12 +359,12 @@ class StateLog:
         for key in self._core.manager.partitions_of(self.topic):
             log = self._core.manager.logs.get(key)
             if log is None:
-                self._failed.add(key.partition)  # It is offline: its table must be read when it is back.
+                self._failed.add(key.partition)  # The partition is offline. Its table must be loaded when it is back.
             elif log.log_start_offset < log.log_end_offset:
                 self._load(key.partition, log, read, install)
 
     def lead(self, log: PartitionLog, epoch: int) -> None:
-        """Load a partition that this broker now leads, in that epoch; no-op for another topic."""
+        """Load a partition that this broker begins to lead in the given leader epoch. No-op for another topic."""
         key = log.topic_partition
         if key.topic == self.topic and self._epochs is not None and self._begin is not None:
             self.resign(key)
@@ -371,14 +373,14 @@ class StateLog:
             self._begin(key.partition, log)
 
     def resign(self, key: TopicPartition) -> None:
-        """Drop a partition's table, because another broker or none leads it now. No-op for another topic."""
+        """Drop a partition's table, because this broker no longer leads the partition. No-op for another topic."""
         if key.topic == self.topic and self._epochs is not None and self._epochs.pop(key.partition, None) is not None:
             self._loads.pop(key.partition, None)
             self._failed.discard(key.partition)
             self._drop(key.partition)
 
     def on_return(self, log: PartitionLog) -> None:
-        """Load a partition that was offline while the others were loaded, or could not be read."""
+        """Load a partition that could not be loaded before, because it was offline or unreadable."""
         key = log.topic_partition
         if key.topic == self.topic and key.partition in self._failed and self._begin is not None:
             self._failed.discard(key.partition)
@@ -410,23 +412,23 @@ class StateLog:
         self._core.blocking.run(lambda: read(read_batches(log, start, end)), done)
 
     def _log(self, partition: int) -> PartitionLog | None:
-        # A pair is as good as a TopicPartition and faster to make: each request of a group passes here.
+        # A plain tuple equals a TopicPartition and is faster to make.
         log = self._logs.get((self.topic, partition))  # type: ignore[call-overload]
         return None if log is None or log.is_offline else log
 
 
 def refusal(error: TidelogError) -> ErrorCode:
-    """Return the client's error after `StateLog.append` raised: clients need not know about the log."""
+    """Return the error code that a client gets after `StateLog.append` raised an error."""
     return refusal_of(code_of(error))
 
 
 def refusal_of(code: ErrorCode) -> ErrorCode:
-    """Return the client's error if the log refuses records, or they are not committed."""
+    """Return the error code that a client gets if the log refuses records with `code`, or does not commit them."""
     return _REFUSAL_CODES.get(code, code)
 
 
 def code_of(error: TidelogError) -> ErrorCode:
-    """Return the error code for what `StateLog.append` raised."""
+    """Return the error code for an error that `StateLog.append` raised."""
     return error.code if isinstance(error, AppendRefusedError) else error_code_of(error)
 
 

@@ -1,4 +1,6 @@
-"""A node's interface to its loop: delayed calls, and other threads. `server.event_loop` has asyncio's."""
+"""What a broker needs from its event loop: delayed calls, and work on other threads. `server.event_loop` implements it with
+asyncio.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ class Timer(Protocol):
     """A scheduled call."""
 
     def cancel(self) -> None:
-        """Drop it."""
+        """Cancel the call."""
 
 
 class Timers(Protocol):
-    """Delayed calls in real time: how long a client waits does not depend on the log's clock. See also `delays`."""
+    """Delayed calls in real time, for waits of requests, which must not depend on the log's clock. See also `delays`."""
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
         """Call `callback` on the loop's thread after a delay."""

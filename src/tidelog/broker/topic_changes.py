@@ -1,23 +1,23 @@
-"""Changes of topics, run in steps on the loop: many at once, sharing flushes of the metadata.
+"""Runs changes of topics in steps on the loop. Many run side by side, and share flushes of the metadata log.
 
 A change is a generator (`storage.steps`) that waits for disks: until metadata records are on disk, until folders are created. A
 handler runs the changes of its request side by side, and answers when all are done::
 
     results = yield from node.topic_changes.side_by_side([Job(name, steps), ...])      # a work of `slices`
 
-| rule | |
+| rule | details |
 |---|---|
 | changes of one topic run one after the other | the next one begins when the previous one is over, and sees its result |
 | names that differ only in dots and underscores count as one | so that the second of two colliding names is refused |
 | clients see a topic once it is complete | all partitions at the same time, after its folders are synced |
-| clients do not see a topic that is being deleted | from the first step on; its name is free when it is gone |
+| clients do not see a topic that is being deleted | from the first step on; the name can be reused once the deletion is over |
 | all changes that wait for the metadata's disk share a flush | one is under way at a time |
 | each request has one call at a time on another thread | so that requests take turns there |
 | changes are finished even if the client disconnects | |
 | a deletion that the disk refuses is retried | automatically, until it is finished |
 | a shutdown waits for changes as for any request | then abandons them: the next start completes or undoes them |
 
-`Node` owns one; belongs to the loop's thread.
+`Node` owns one. Use it only on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tidelog.broker.core import Core
 
 CALL_S = 0.005
-"""How long a thread works on one request's folders before those of another request have their turn."""
+"""How long, in seconds, a thread works on one request's folders before it switches to another request."""
 
 FIRST_WAIT_MS = 500
 LONGEST_WAIT_MS = 5_000
@@ -65,7 +65,7 @@ class TopicChanges:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._next: dict[str, deque[_Task]] = {}
-        """Tasks that wait for a topic that is being changed, by its name."""
+        """Tasks that wait until another change of the topic is over, by topic name."""
         self._runs: set[_Run] = set()
         self._unflushed: list[tuple[Change, _Task]] = []
         self._is_flushing = False
@@ -78,7 +78,9 @@ class TopicChanges:
         return _look_alike(name) in self._next
 
     def side_by_side(self, jobs: Iterable[Job]) -> Generator[Elsewhere | Until | None, Any, list[Any]]:
-        """Run all changes; return their results, in order. When all are over, raises the first error."""
+        """Run all changes and return their results, in the order of the jobs. If any failed, raise the first error once
+        all are over.
+        """
         run = _Run(self, self._core)
         self._runs.add(run)
         try:
@@ -96,11 +98,11 @@ class TopicChanges:
                     yield None
             yield from discarded(None, run.tasks)
         finally:
-            run.tasks.clear()  # They refer to the run: this cycle must not wait for the garbage collector.
+            run.tasks.clear()  # The tasks refer to the run. Break this cycle, so that it need not wait for the garbage collector.
         return values
 
     def begin(self, job: Job, done: Callable[[Any], None]) -> None:
-        """Run a change that no client requested; `done` is called once, with its result or error."""
+        """Run a change that no client requested. `done` is called once, with the result or the error."""
 
         def work() -> Work:
             try:
@@ -117,7 +119,7 @@ class TopicChanges:
     def finish_later(self, finishing: Callable[[str], Steps[None]]) -> None:
         """Retry unfinished deletions after a while, until none are left.
 
-        `finishing` gives the steps for a topic: `Topics.finishing`.
+        `finishing` returns the steps for a topic; it is `Topics.finishing`.
         """
         if not self._wait_ms:
             self._wait_ms = FIRST_WAIT_MS
@@ -151,7 +153,7 @@ class TopicChanges:
     # --- called by runs
 
     def enter(self, task: _Task) -> bool:
-        """Whether a task may begin; otherwise it is made ready later."""
+        """Return whether a task may begin now. Otherwise it becomes ready when the other change is over."""
         queue = self._next.get(task.key)
         if queue is None:
             self._next[task.key] = deque()
@@ -173,7 +175,7 @@ class TopicChanges:
         del self._next[task.key]
 
     def note(self, change: Change, task: _Task) -> None:
-        """Make a task ready once its change is on disk or refused: after the next `flush`."""
+        """Make a task ready once its metadata change is on disk or has failed, which is after the next `flush`."""
         self._unflushed.append((change, task))
 
     def flush(self) -> None:
@@ -199,7 +201,7 @@ class TopicChanges:
 
 
 class _Task:
-    """One job of a run. `value` and `error` are the input of its next step, at its end its result."""
+    """One job of a run. `value` and `error` are the input of its next step, and its result once it is over."""
 
     __slots__ = ("error", "has_turn", "is_over", "key", "run", "steps", "value")
 
@@ -214,7 +216,7 @@ class _Task:
 
 
 class _Run:
-    """The jobs of one request."""
+    """The jobs of one request, run side by side."""
 
     def __init__(self, changes: TopicChanges, core: Core) -> None:
         self.tasks: list[_Task] = []
@@ -296,13 +298,13 @@ class _Run:
         if self._calls and not self._is_calling:
             self._is_calling = True
             calls, self._calls = self._calls, {}
-            with suppress(OSError):  # Only this thread can release descriptors. If there are none left, the call fails with that.
+            with suppress(OSError):  # Only this thread can release descriptors. If none are left, the call fails.
                 ensure_spare()
             self._core.blocking.run(partial(_called, list(calls)), partial(self._came, calls))
 
     def _came(self, calls: Made, results: list[Any] | BaseException) -> None:
         self._is_calling = False
-        # For a wide request: the objects made here stay, and must not be traversed by the collector at the end.
+        # For a wide request: the new objects survive it, so a garbage collection afterwards need not traverse them.
         if not gc.isenabled():
             gc.collect(1)
         others, self._calls = self._calls, {}
@@ -327,14 +329,16 @@ class _Nobody:
     busy_ns = 0
 
     def respond(self, response: object, *, is_wide: bool = False) -> None:
-        """Do nothing: the result has been handed over."""
+        """Do nothing: the result has already been passed to `done`."""
 
 
 _NOBODY = _Nobody()
 
 
 def _called(functions: list[Callable[[], Any]]) -> list[Any]:
-    """Call functions in order, for a limited time; return the results or errors of those that were called. On any thread."""
+    """Call functions in order, for a limited time. Return the results or errors of those that were called. Any thread may use
+    this.
+    """
     results = []
     until = perf_counter() + CALL_S
     for function in functions:

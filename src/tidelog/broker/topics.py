@@ -7,8 +7,8 @@
 | had an I/O error, but can be read | this broker, which refuses produce requests (KAFKA_STORAGE_ERROR) | | this broker |
 | could not be loaded | none (-1) | LEADER_NOT_AVAILABLE | this broker |
 
-Topics without a configuration (a backup, a folder from Kafka) are treated like all others. If a topic's partitions have no id, as
-before Kafka 2.8, its id is all zeros.
+A topic may lack a configuration, e.g. in a restored backup or a folder from Kafka; it is treated like all others. If its
+partitions have no topic id, as before Kafka 2.8, its id is all zeros.
 
 Views are cached until the manager reports a change, so asking for one costs a look-up.
 """
@@ -51,7 +51,7 @@ class PartitionView(NamedTuple):
 
 
 class TopicView:
-    """A topic, and its partitions in order. Immutable: a changed topic gets a new view."""
+    """A topic with its partitions, ordered by number. Immutable: a changed topic gets a new view."""
 
     __slots__ = ("is_internal", "metadata", "name", "partitions", "topic_id")
 
@@ -61,16 +61,16 @@ class TopicView:
         self.partitions = partitions
         self.is_internal = name in INTERNAL_TOPICS
         self.metadata: object = None
-        """Its encoded part of Metadata responses, built once."""
+        """The topic's part of Metadata responses, built once for each format."""
 
     def __repr__(self) -> str:
         return f"TopicView({self.name!r}, {len(self.partitions)} partitions)"
 
 
 class Topics:
-    """The topics of a standalone broker: look-up, creation, more partitions, deletion.
+    """The topics of a standalone broker: looks them up, creates, enlarges and deletes them.
 
-    Changes run in steps, one after the other for each topic: see `topic_changes`.
+    Changes run in steps; changes of the same topic run one after the other: see `topic_changes`.
     """
 
     def __init__(self, core: Core, leadership: Leadership, changes: TopicChanges) -> None:
@@ -116,7 +116,9 @@ class Topics:
         return min(self._look_alikes.get(_look_alike(name), ()), default=None)
 
     def properties(self, name: str) -> dict[str, str]:
-        """Return a topic's own properties; for a topic found without a configuration, those that keep everything."""
+        """Return the properties that are set on a topic. For a topic without a configuration, return properties that
+        prevent any deletion of records.
+        """
         topic = self._core.manager.topic(name)
         if topic is None:
             return {key: str(value) for key, value in KEEP_EVERYTHING.items()}
@@ -127,7 +129,7 @@ class Topics:
         return self._core.node_id
 
     def described(self, view: TopicView, listener: Listener, version: int) -> MetadataResponseTopic:
-        """Return Metadata's description of a topic, built once because many clients ask for it repeatedly."""
+        """Return a topic's part of a Metadata response. It is cached, because clients ask for it repeatedly."""
         described = view.metadata
         if not isinstance(described, MetadataResponseTopic):
             described = view.metadata = MetadataResponseTopic(
@@ -164,7 +166,7 @@ class Topics:
         return view
 
     def enlargement(self, name: str, partitions: int) -> Steps[Topic]:
-        """Increase a topic's partitions to `partitions`. Raises UnknownTopicOrPartitionError, InvalidArgumentError,
+        """Increase a topic's number of partitions to `partitions`. Raises UnknownTopicOrPartitionError, InvalidArgumentError,
         StorageError.
         """
         return self._core.manager.steps.enlargement(name, partitions)
@@ -181,7 +183,7 @@ class Topics:
     def deletion(self, view: TopicView) -> Steps[None]:
         """Delete a topic and the groups' committed offsets for it; requests that wait for its records are woken.
 
-        Clients no longer see it from the first step on. If the deletion fails, they see what is left of it again. Raises
+        From the first step on, clients no longer see the topic. If the deletion fails, they see again what is left of it. Raises
         UnknownTopicOrPartitionError, StorageError.
         """
         name = view.name
@@ -202,7 +204,7 @@ class Topics:
                 self._core.delayed_fetches.appended(TopicPartition(name, one.partition))
 
     def finishing(self, name: str) -> Steps[None]:
-        """Retry a topic's unfinished deletion, unless it is over. Raises StorageError."""
+        """Retry the unfinished deletion of a topic; do nothing if it has finished meanwhile. Raises StorageError."""
         if name in self._core.manager.unfinished_deletions():
             yield from self.deletion(self.get(name) or TopicView(name, NO_TOPIC_ID, []))
 
@@ -250,7 +252,7 @@ class Topics:
         return TopicView(name, topic_id, partitions)
 
     def _partitions(self, keys: Sequence[TopicPartition]) -> list[PartitionView]:
-        """Return the views of a topic's partitions. There may be thousands, so they share equal parts."""
+        """Return the views of a topic's partitions. There may be thousands, so equal values are shared between them."""
         logs, epoch_of, node_id = self._core.manager.logs, self._leadership.epoch_of, self._core.node_id
         own: list[int] = [node_id]
         none: list[int] = []

@@ -1,1 +1,1 @@
-"""The APIs that are served, one module each. `server.dispatcher` collects them, and ApiVersions is derived from its table."""
+"""The served APIs, one module for each. `server.dispatcher` collects them in a table, from which ApiVersions is answered."""

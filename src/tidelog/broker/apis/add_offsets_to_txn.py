@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 4)
-"""Changes by version: the table of `tidelog.wire.messages.add_offsets_to_txn`."""
+"""The versions served here. `tidelog.wire.messages.add_offsets_to_txn` lists the changes of each version."""
 
 ACCESS = whole(
     Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"),

@@ -1,7 +1,7 @@
 """AddPartitionsToTxn (24): adds the partitions that a transaction is about to write to (KIP-98).
 
-Either all partitions of a transaction are added or none: if some are unknown, the others get OPERATION_NOT_ATTEMPTED. Clients,
-which use versions up to 3, may not add internal topics.
+The partitions of a transaction are added all or not at all: if one is unknown or forbidden, the others get
+OPERATION_NOT_ATTEMPTED. Clients use versions up to 3; they may not add internal topics.
 """
 
 from __future__ import annotations
@@ -36,14 +36,16 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 5)
-"""Changes by version: the table of `tidelog.wire.messages.add_partitions_to_txn`."""
+"""The versions served here. `tidelog.wire.messages.add_partitions_to_txn` lists the changes of each version."""
 
 _FIRST_TOLD_OF_FENCING = 2
 _FIRST_BATCHED = 4
 
 
 def _gate(asker: Asker, message: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse | None:
-    """Check what applies to the whole request. The handler checks the topics, because one refused topic fails the others."""
+    """Check the rights that apply to the whole request. The handler checks the topics, because one refused topic fails all
+    others of the transaction.
+    """
     if asker.request.api_version >= _FIRST_BATCHED:
         if asker.may_cluster(Operation.CLUSTER_ACTION):
             return None
@@ -99,7 +101,7 @@ def handle(node: Node, message: AddPartitionsToTxnRequest, request: Request) -> 
 
 
 def _denied(node: Node, request: Request, topics: Iterable[AddPartitionsToTxnTopic]) -> Collection[str]:
-    """Return the topics that a client may not write to."""
+    """Return the topics to which the client may not write."""
     permissions = node.permissions
     if permissions is None:
         return INTERNAL_TOPICS
@@ -114,7 +116,7 @@ def _denied(node: Node, request: Request, topics: Iterable[AddPartitionsToTxnTop
 
 
 def _keys(topics: Iterable[AddPartitionsToTxnTopic]) -> Generator[None, None, list[TopicPartition]]:
-    """Return the partitions in their order, without duplicates."""
+    """Return the request's partitions in order of first appearance, without duplicates."""
     keys: dict[TopicPartition, None] = {}
     for count, (topic, partition) in enumerate(elements(topics)):
         keys[TopicPartition(topic.name, partition)] = None
@@ -126,7 +128,7 @@ def _keys(topics: Iterable[AddPartitionsToTxnTopic]) -> Generator[None, None, li
 def _unknown(
     node: Node, keys: Collection[TopicPartition], forbidden: Mapping[TopicPartition, ErrorCode] = MappingProxyType({})
 ) -> Generator[None, None, dict[TopicPartition, ErrorCode]]:
-    """Return each partition's error code if some partitions are unknown or forbidden; an empty dict otherwise."""
+    """Return an error code for each partition if any partition is unknown or forbidden, an empty dict otherwise."""
     wrong = {**(yield from unknown_partitions(node, keys)), **forbidden}
     return dict.fromkeys(keys, ErrorCode.OPERATION_NOT_ATTEMPTED) | wrong if wrong else {}
 

@@ -1,14 +1,14 @@
 """AlterClientQuotas (49): sets and removes client quotas (KIP-546). A standalone broker stores them in its metadata log.
 
 In a cluster the request is forwarded to the controllers (`cluster.forwarded_apis`). The checks and their order are those of
-Kafka's ClientQuotaControlManager. Each refusal is an INVALID_REQUEST for its entity only:
+Kafka's ClientQuotaControlManager. A refused entity gets INVALID_REQUEST; other entities are not affected:
 
 | refused | |
 |---|---|
-| an entity | without a part, with an unknown type, with an empty name; an address together with a user or a client id |
-| an ip entity | that is neither an address nor a resolvable host name |
+| an entity | without any component, with an unknown type, with an empty name; an address together with a user or a client id |
+| an `ip` entity | that is neither an address nor a resolvable host name |
 | a quota | that does not apply to its entity, is set twice, is not above 0, is too large, or must be a whole number and is not |
-| an entity that was refused or changed already | |
+| an entity | that the same request has named before |
 
 A request with more than 10,000 changes is refused as a whole with POLICY_VIOLATION.
 """
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 1)
-"""Changes by version: the table of `tidelog.wire.messages.alter_client_quotas`."""
+"""The versions served here. `tidelog.wire.messages.alter_client_quotas` lists the changes of each version."""
 
 ACCESS = whole(
     cluster(Operation.ALTER_CONFIGS),
@@ -82,7 +82,7 @@ _Entity = frozenset[tuple[str, str | None]]
 
 
 class _Checked(NamedTuple):
-    """An entry of the request, and why it is refused."""
+    """An entry of the request, and the reason for refusing it, if any."""
 
     entry: EntryData
     entity: _Entity
@@ -126,7 +126,7 @@ def _work(node: Node, message: AlterClientQuotasRequest) -> Work:
 
 
 def _change(node: Node, checked: list[_Checked]) -> Steps[ApiError | None]:
-    """Write the accepted changes together; return why they could not be written."""
+    """Write all accepted changes together. Return the reason if they could not be written."""
     now = node.image.quotas
     before: dict[_Entity, dict[str, float]] = {}
     for count, ((parts, key), value) in enumerate(list(now.items())):

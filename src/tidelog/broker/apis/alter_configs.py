@@ -1,6 +1,6 @@
 """AlterConfigs (33): replaces all properties of a resource (KIP-133).
 
-Superseded by IncrementalAlterConfigs. Resources are handled independently of each other. See `config_changes`.
+IncrementalAlterConfigs supersedes it. Each resource succeeds or fails on its own. See `config_changes`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 2)
-"""Changes by version: the table of `tidelog.wire.messages.alter_configs`."""
+"""The versions served here. `tidelog.wire.messages.alter_configs` lists the changes of each version."""
 
 ACCESS = of_configs(
     Operation.ALTER_CONFIGS, refused=AlterConfigsResourceResponse, response=AlterConfigsResponse, into="responses"

@@ -6,7 +6,7 @@ A standalone broker holds every replica, so nothing can move:
 |---|---|
 | this broker | no error, nothing changes |
 | any other broker, several, none, or a duplicate | INVALID_REPLICA_ASSIGNMENT |
-| null, which cancels a move | NO_REASSIGNMENT_IN_PROGRESS |
+| null (cancel a reassignment) | NO_REASSIGNMENT_IN_PROGRESS |
 | any, for an unknown partition | UNKNOWN_TOPIC_OR_PARTITION |
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 1)
-"""Changes by version: the table of `tidelog.wire.messages.alter_partition_reassignments`."""
+"""The versions served here. `tidelog.wire.messages.alter_partition_reassignments` lists the changes of each version."""
 
 ACCESS = whole(
     cluster(Operation.ALTER),

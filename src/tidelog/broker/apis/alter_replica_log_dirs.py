@@ -1,10 +1,10 @@
 """AlterReplicaLogDirs (34): moves replicas to another folder of the broker (KIP-113).
 
-There is one folder, and all replicas are in it.
+This broker has one data folder, which holds all replicas.
 
-| the folder named | gets |
+| requested folder | answer |
 |---|---|
-| this one | nothing to do; UNKNOWN_TOPIC_OR_PARTITION for a partition that there is not |
+| the data folder | no error, nothing changes; UNKNOWN_TOPIC_OR_PARTITION for an unknown partition |
 | any other | LOG_DIR_NOT_FOUND |
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 2)
-"""Changes by version: the table of `tidelog.wire.messages.alter_replica_log_dirs`."""
+"""The versions served here. `tidelog.wire.messages.alter_replica_log_dirs` lists the changes of each version."""
 
 
 def _refused(message: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplicaLogDirsResponse:

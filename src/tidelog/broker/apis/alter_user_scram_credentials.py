@@ -10,7 +10,7 @@ password nor allow a client to authenticate. In a cluster the request is forward
 | an unknown mechanism | UNSUPPORTED_SASL_MECHANISM |
 | a user that is named more than once in the request | DUPLICATE_RESOURCE |
 | a deletion of an unknown credential | RESOURCE_NOT_FOUND |
-| a folder of a release before 3.5 (metadata.version) | UNSUPPORTED_VERSION |
+| any change, if the folder's metadata.version is below 3.5 | UNSUPPORTED_VERSION |
 | the whole request, if it has more than 10,000 users | POLICY_VIOLATION |
 
 The checks and their order are those of Kafka's ScramControlManager. One refused user does not affect the others.
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 0)
-"""Changes by version: the table of `tidelog.wire.messages.alter_user_scram_credentials`."""
+"""The versions served here. `tidelog.wire.messages.alter_user_scram_credentials` lists the changes of each version."""
 
 ACCESS = whole(
     cluster(Operation.ALTER),
@@ -105,9 +105,9 @@ def _work(node: Node, message: AlterUserScramCredentialsRequest) -> Work:
 
 
 def _change(node: Node, wanted: dict[str, _Alteration], refused: dict[str, ApiError]) -> Steps[ApiError | None]:
-    """Write the accepted changes together; return why they could not be written.
+    """Write all accepted changes together. Return the reason if they could not be written.
 
-    A user that another request has deleted meanwhile is refused here.
+    A deletion is refused here if another request has deleted the credential meanwhile.
     """
     if len(wanted) > MAX_CHANGED:  # Kafka's controller has no limit for users only.
         return too_many_changes()

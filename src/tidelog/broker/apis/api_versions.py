@@ -1,8 +1,8 @@
 """ApiVersions (18): the served APIs and their versions, derived from the table in `dispatcher`.
 
-An unsupported version is answered with UNSUPPORTED_VERSION in version 0, with the supported versions of ApiVersions, so that the
-client can retry. The response header always has version 0: a client must be able to read it before it knows the broker's
-versions.
+A request in an unsupported version gets UNSUPPORTED_VERSION, in a version 0 response that lists the supported versions of
+ApiVersions, so that the client can retry. The response header always has version 0: a client must be able to read it before it
+knows the broker's versions.
 
 The response lists the APIs, versions and features that Kafka 3.9.1 lists, because clients infer the broker's release from them:
 
@@ -10,10 +10,10 @@ The response lists the APIs, versions and features that Kafka 3.9.1 lists, becau
 |---|---|---|
 | standalone | those of a KRaft broker | `FEATURES_3_9` |
 | member of a KRaft cluster | the same; forwarded APIs only in versions that the controllers support | the same |
-| ... whose ``metadata.version`` is newer than 3.9's | all served ones, because newer brokers need them | all that it knows |
+| ... whose ``metadata.version`` is newer than 3.9's | all served versions, because newer brokers need them | all known features |
 | member of a ZooKeeper cluster | those of a ZooKeeper broker | none |
 
-Later versions of some APIs are served, too, to clients that send no ApiVersions request.
+Some APIs are also served in later versions than those listed, for clients that send no ApiVersions request.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from tidelog.wire.messages.update_features import UpdateFeaturesRequest
 from tidelog.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 
 SERVED = Versions(0, 4)
-"""Changes by version: the table of `tidelog.wire.messages.api_versions`."""
+"""The versions served here. `tidelog.wire.messages.api_versions` lists the changes of each version."""
 
 ACCESS = NOTHING
 
@@ -77,7 +77,7 @@ LAST_OF_3_9: Final[Mapping[int, int]] = {
     DescribeClusterRequest.API_KEY: 1,
     AddRaftVoterRequest.API_KEY: 0,
 }
-"""The last versions that Kafka 3.9.1 lists, for APIs that are served in later versions, too."""
+"""The highest version that Kafka 3.9.1 lists, for APIs that this broker also serves in later versions."""
 
 _ONLY_KRAFT: Final = frozenset(
     request.API_KEY
@@ -98,7 +98,7 @@ _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(node: Node, message: ApiVersionsRequest, request: Request) -> ApiVersionsResponse:
-    """Answer with all APIs of the node."""
+    """Return the served APIs with their versions, and the features."""
     if request.api_version >= 3 and not (
         _NAME.fullmatch(message.client_software_name) and _NAME.fullmatch(message.client_software_version)
     ):
@@ -143,13 +143,15 @@ def _all_served(node: Node, plane: MetadataPlane) -> Iterable[tuple[int, Version
 
 
 def _listed(served: Iterable[tuple[int, Versions]], *, is_later: bool = False) -> list[ApiVersion]:
-    """Return the listed APIs with their versions, sorted by key. `is_later` lists all served versions."""
+    """Return the APIs to list, with their versions, sorted by API key. With `is_later`, list all served versions."""
     last = {} if is_later else LAST_OF_3_9
     return [ApiVersion(key, first, min(end, last.get(key, end))) for key, (first, end) in sorted(served)]
 
 
 def _both_sides(keys: list[ApiVersion], plane: MetadataPlane) -> list[ApiVersion]:
-    """Limit forwarded APIs to the versions that the controllers support, or change nothing if there is no connection to them."""
+    """Limit the forwarded APIs to the versions that the controllers support. Without a connection to a controller, change
+    nothing.
+    """
     offered = plane.controller_versions
     if offered is not None:
         forwarded = forwarded_with(plane)
@@ -164,7 +166,7 @@ def _common(ours: ApiVersion, theirs: tuple[int, int] | None) -> ApiVersion:
 
 
 def unsupported_version() -> ApiVersionsResponse:
-    """Return the response to an unsupported version. It must be sent in version 0."""
+    """Return the response to a request in an unsupported version. It must be sent in version 0."""
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_versions(ApiVersionsRequest.API_KEY, SERVED)])
 
 

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe (69): groups of the new protocol (KIP-848). It is off, as it is in Kafka 3.9 by default.
+"""ConsumerGroupDescribe (69): describes groups of the new protocol (KIP-848), which is off here, as in Kafka 3.9 by default.
 
 Admin clients then ask for the same group with DescribeGroups.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 0)
-"""Changes by version: the table of `tidelog.wire.messages.consumer_group_describe`."""
+"""The versions served here. `tidelog.wire.messages.consumer_group_describe` lists the changes of each version."""
 
 ACCESS = within("nothing: it is off for everybody")
 

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (68): members of groups of the new protocol (KIP-848). It is off, as it is in Kafka 3.9 by default."""
+"""ConsumerGroupHeartbeat (68): heartbeats of the new group protocol (KIP-848), which is off here, as in Kafka 3.9 by default."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 0)
-"""Changes by version: the table of `tidelog.wire.messages.consumer_group_heartbeat`."""
+"""The versions served here. `tidelog.wire.messages.consumer_group_heartbeat` lists the changes of each version."""
 
 ACCESS = within("nothing: it is off for everybody")
 

@@ -1,8 +1,8 @@
 """CreateAcls (30): adds access control entries (KIP-140). Entries that already exist stay unchanged.
 
-Entries are handled independently: an invalid one does not affect the others. A standalone broker stores them in its metadata log
-and answers once they are on disk. A cluster member forwards the request to the controllers. Without an authorizer the answer is
-SECURITY_DISABLED.
+Each entry is handled independently: an invalid entry does not affect the others. A standalone broker stores them in its metadata
+log and answers once they are on disk. A cluster member forwards the request to the controllers. Without an authorizer the answer
+is SECURITY_DISABLED.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 3)
-"""Changes by version: the table of `tidelog.wire.messages.create_acls`."""
+"""The versions served here. `tidelog.wire.messages.create_acls` lists the changes of each version."""
 
 ACCESS = whole(
     cluster(Operation.ALTER),

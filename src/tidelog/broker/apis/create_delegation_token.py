@@ -1,6 +1,6 @@
-"""CreateDelegationToken (38): a token that stands for a principal (KIP-48).
+"""CreateDelegationToken (38): creates a token with which a client can authenticate as a principal (KIP-48).
 
-Tokens are off, as in Kafka without `delegation.token.secret.key`.
+Delegation tokens are off, as in Kafka without `delegation.token.secret.key`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 3)
-"""Changes by version: the table of `tidelog.wire.messages.create_delegation_token`."""
+"""The versions served here. `tidelog.wire.messages.create_delegation_token` lists the changes of each version."""
 
 ACCESS = within("nothing: they are off for everybody")
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 3)
-"""Changes by version: the table of `tidelog.wire.messages.create_partitions`."""
+"""The versions served here. `tidelog.wire.messages.create_partitions` lists the changes of each version."""
 
 ACCESS = each(
     Operation.ALTER,

@@ -2,10 +2,10 @@
 
 In every version -1 means the broker's default number of partitions or replicas, as in Kafka 3.9.
 
-Topics are handled independently: an error in one does not prevent the others. A topic that the request names twice is refused in
-any case. The checks run in Kafka's order, which decides the error if several apply: the name, a topic that exists or collides,
-the configuration, then partitions and replicas. A request with more topics, partitions and properties than Kafka's controller
-could write at once is refused as a whole.
+Topics are handled independently: an error in one does not prevent the others. A topic that the request names twice is always
+refused. The checks run in Kafka's order, so if several checks fail, the client gets the same error as from Kafka: the name, an
+existing or colliding topic, the configuration, then partitions and replicas. A request with more topics, partitions and
+properties than Kafka's controller could write at once is refused as a whole.
 
 On a standalone broker a topic has one replica.
 """
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from tidelog.wire.codec import Message
 
 SERVED = Versions(0, 7)
-"""Changes by version: the table of `tidelog.wire.messages.create_topics`."""
+"""The versions served here. `tidelog.wire.messages.create_topics` lists the changes of each version."""
 
 REPLICATION_FACTOR = 1
 
 MAX_SIZE = 10_000
-"""The most topics, partitions and properties of one request together."""
+"""The most topics, partitions and properties, in total, that one request may create."""
 
 AT_ONCE = 256
 
@@ -57,7 +57,7 @@ FIRST_STRICT = 6
 """From this version on clients understand THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 WIDE = 16
-"""A response with this many topics is encoded on another thread: each has forty properties."""
+"""A response with this many topics is encoded on another thread, because each topic has forty properties."""
 
 
 _CREATION = unless_cluster(

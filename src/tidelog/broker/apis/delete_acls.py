@@ -1,6 +1,6 @@
 """DeleteAcls (31): removes the access control entries that match filters (KIP-140).
 
-Filters are those of DescribeAcls. The response lists the removed entries for each filter. An entry that matches several filters
+The filters work as in DescribeAcls. The response lists the removed entries for each filter. An entry that matches several filters
 is listed for each of them, as in Kafka.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 3)
-"""Changes by version: the table of `tidelog.wire.messages.delete_acls`."""
+"""The versions served here. `tidelog.wire.messages.delete_acls` lists the changes of each version."""
 
 ACCESS = whole(
     cluster(Operation.ALTER),

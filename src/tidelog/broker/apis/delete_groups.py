@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 2)
-"""Changes by version: the table of `tidelog.wire.messages.delete_groups`."""
+"""The versions served here. `tidelog.wire.messages.delete_groups` lists the changes of each version."""
 
 ACCESS = each(
     Operation.DELETE,

@@ -7,11 +7,11 @@
 | below the log start | nothing changes; the response has the current log start |
 | any other | OFFSET_OUT_OF_RANGE |
 
-The response waits until all live replicas have moved their log start, up to `timeout_ms` (REQUEST_TIMED_OUT), and reports the
-lowest log start among them. A standalone broker does not wait.
+The response is sent once all live replicas have moved their log start, and reports the lowest log start among them. After
+`timeout_ms` it is REQUEST_TIMED_OUT. A standalone broker does not wait.
 
-A topic with cleanup.policy=compact only gets POLICY_VIOLATION, an internal topic INVALID_TOPIC_EXCEPTION. If a request names a
-partition twice, the last offset counts. The next retention check deletes the files.
+A topic whose cleanup.policy is only `compact` gets POLICY_VIOLATION, an internal topic INVALID_TOPIC_EXCEPTION. If a request
+names a partition twice, the last offset counts. The next retention check deletes the files.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 2)
-"""Changes by version: the table of `tidelog.wire.messages.delete_records`."""
+"""The versions served here. `tidelog.wire.messages.delete_records` lists the changes of each version."""
 
 ACCESS = each(
     Operation.DELETE,
@@ -87,11 +87,11 @@ class _Waiting:
         self._over: Callable[[object], None] | None = None
 
     def begin(self, over: Callable[[object], None]) -> None:
-        """Begin to wait; `over` is called when no partition is left."""
+        """Begin to wait. `over` is called once all replicas of all partitions have moved their log start, or failed to."""
         self._over = over
 
     def done(self, answer: DeleteRecordsPartitionResult, code: ErrorCode, low_watermark: int) -> None:
-        """Complete a partition's answer."""
+        """Fill in a partition's result, which is now known."""
         answer.error_code, answer.low_watermark = code, low_watermark
         self.left -= 1
         if not self.left and self._over is not None:

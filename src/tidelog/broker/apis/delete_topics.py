@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 6)
-"""Changes by version: the table of `tidelog.wire.messages.delete_topics`."""
+"""The versions served here. `tidelog.wire.messages.delete_topics` lists the changes of each version."""
 
 AT_ONCE = 256
 
@@ -47,7 +47,7 @@ def _gate(asker: Asker, message: DeleteTopicsRequest) -> DeleteTopicsResponse | 
     answers: list[DeletableTopicResult] = []
 
     def is_left(name: str | None, topic_id: uuid.UUID) -> bool:
-        """Whether the handler must look at the topic: the client may delete it, or the request for it is invalid."""
+        """Whether the handler must process the topic: the client may delete it, or the handler will return an error for it."""
         if (name is None) == (topic_id == NO_TOPIC_ID) or (times[name] if name is not None else ids[topic_id]) > 1:
             return True
         view = None if name is not None else topics.by_id(topic_id)
@@ -60,7 +60,7 @@ def _gate(asker: Asker, message: DeleteTopicsRequest) -> DeleteTopicsResponse | 
         if may and (can_see or view is not None):
             return True
         if may or not can_see or view is not None or topics.get(known) is not None:
-            # An id must not reveal a name that the client may not see. If it may see it, it also learns whether the topic exists.
+            # An id must not reveal the name of a topic that the client may not describe.
             shown = known if can_see or view is None else None
             code = asker.code(ResourceType.TOPIC)
             answers.append(_response(shown, topic_id, code, why(code)))

@@ -1,12 +1,12 @@
-"""DescribeAcls (29): the access control entries that match a filter (KIP-140).
+"""DescribeAcls (29): returns the access control entries that match a filter (KIP-140).
 
 Without an authorizer the answer is SECURITY_DISABLED, as in Kafka, even if the cluster's metadata has entries.
 
 | filter | matches |
 |---|---|
 | any (1) of types, operations, permissions; null of principals, hosts | all |
-| a name, of pattern type any (1), literal or prefixed | patterns of that name |
-| a name, of pattern type match (2) | all patterns that match a resource of that name: literal, `*`, prefixes |
+| a name with pattern type any (1), literal or prefixed | patterns with exactly that name |
+| a name with pattern type match (2) | all patterns that apply to a resource of that name: literal, `*`, prefixes |
 | unknown (0) in any field | INVALID_REQUEST |
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 3)
-"""Changes by version: the table of `tidelog.wire.messages.describe_acls`."""
+"""The versions served here. `tidelog.wire.messages.describe_acls` lists the changes of each version."""
 
 ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(DescribeAclsResponse))
 

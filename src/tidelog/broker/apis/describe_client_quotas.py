@@ -1,7 +1,7 @@
 """DescribeClientQuotas (48): the quotas that match a filter, read from the metadata (KIP-546).
 
-A filter has a component for each entity type: the entity of a name (0), the default entity (1), or any (2). `strict` leaves out
-entities that have further types.
+A filter has one component for each entity type. The component matches the entity with a given name (0), the default entity (1),
+or any entity (2). `strict` excludes entities that also have a type that the filter lacks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 1)
-"""Changes by version: the table of `tidelog.wire.messages.describe_client_quotas`."""
+"""The versions served here. `tidelog.wire.messages.describe_client_quotas` lists the changes of each version."""
 
 ACCESS = whole(
     cluster(Operation.DESCRIBE_CONFIGS),
@@ -72,7 +72,7 @@ def _work(node: Node, message: DescribeClientQuotasRequest) -> Work:
 
 
 def _filter(components: list[ComponentData]) -> tuple[dict[str, ComponentData], _Refused | None]:
-    """Return the components by entity type, and the error if the filter is invalid."""
+    """Return the filter's components by entity type, and an error if the filter is invalid."""
     wanted: dict[str, ComponentData] = {}
     for one in components:
         name = one.entity_type

@@ -1,6 +1,7 @@
-"""DescribeCluster (60): the cluster's id, its brokers, its controller (KIP-700).
+"""DescribeCluster (60): returns the cluster's id, brokers and controller (KIP-700).
 
-Endpoint type 1 means brokers, 2 controllers, which only controllers answer in Kafka. Fenced brokers are included on request.
+Endpoint type 1 asks for brokers. Type 2 asks for controllers; in Kafka only controllers answer it. Fenced brokers are included on
+request.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 2)
-"""Changes by version: the table of `tidelog.wire.messages.describe_cluster`."""
+"""The versions served here. `tidelog.wire.messages.describe_cluster` lists the changes of each version."""
 
 ACCESS = within("DESCRIBE on CLUSTER for its authorized operations")
 

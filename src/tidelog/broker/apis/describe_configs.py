@@ -2,13 +2,14 @@
 
 | resource | name | returns |
 |---|---|---|
-| topic (2) | a topic | all its properties; Tidelog's own begin with ``tidelog.`` |
-| broker (4) | its id | the properties that it uses |
+| topic (2) | a topic's name | all properties of the topic; Tidelog's own begin with ``tidelog.`` |
+| broker (4) | this broker's id | the properties that this broker uses |
 | broker (4) | empty | the cluster-wide dynamic defaults of all brokers |
-| broker's loggers (8) | its id | loggers and their levels |
+| broker's loggers (8) | this broker's id | loggers and their levels |
 | client metrics (16) | a subscription | nothing, because there are no subscriptions |
 
-`configuration_keys` selects properties; null or an empty list selects all. See `config_entries` for the rest.
+`configuration_keys` selects properties; null or an empty list selects all. `config_entries` describes values, sources and
+synonyms.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 4)
-"""Changes by version: the table of `tidelog.wire.messages.describe_configs`."""
+"""The versions served here. `tidelog.wire.messages.describe_configs` lists the changes of each version."""
 
 ACCESS = of_configs(Operation.DESCRIBE_CONFIGS, refused=DescribeConfigsResult, response=DescribeConfigsResponse, into="results")
 
@@ -60,7 +61,7 @@ UNCOUNTED = 64
 """Up to this many resources are answered without an estimate of the response's size."""
 
 UNKNOWN = 0
-"""Kafka's type UNKNOWN of a property."""
+"""Kafka's property type UNKNOWN."""
 
 
 def handle(node: Node, message: DescribeConfigsRequest, request: Request) -> Work:
@@ -94,7 +95,7 @@ def handle(node: Node, message: DescribeConfigsRequest, request: Request) -> Wor
             if is_counted:
                 size = sum(map(_size, result.configs))
                 if not wanted:
-                    described[key] = result, size  # A resource that is named again reuses the answer.
+                    described[key] = result, size  # If the request names a resource again, the first answer is reused.
         results.append(result)
         room.use(size)
         if count % 4 == 3:

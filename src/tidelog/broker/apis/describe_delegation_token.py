@@ -1,6 +1,6 @@
-"""DescribeDelegationToken (41): tokens and who may renew them (KIP-48).
+"""DescribeDelegationToken (41): lists tokens, and the principals that may renew them (KIP-48).
 
-Tokens are off, as in Kafka without `delegation.token.secret.key`.
+Delegation tokens are off, as in Kafka without `delegation.token.secret.key`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 3)
-"""Changes by version: the table of `tidelog.wire.messages.describe_delegation_token`."""
+"""The versions served here. `tidelog.wire.messages.describe_delegation_token` lists the changes of each version."""
 
 ACCESS = within("nothing: they are off for everybody")
 

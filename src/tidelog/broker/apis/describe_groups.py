@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 5)
-"""Changes by version: the table of `tidelog.wire.messages.describe_groups`."""
+"""The versions served here. `tidelog.wire.messages.describe_groups` lists the changes of each version."""
 
 ACCESS = each(
     Operation.DESCRIBE,
@@ -44,11 +44,11 @@ ACCESS = each(
 
 
 MEMBER_BYTES = 100
-"""The size of a member without its long strings: client, host."""
+"""The size in bytes of a member's fields other than the long strings."""
 
 
 def handle(node: Node, message: DescribeGroupsRequest, request: Request) -> Work:
-    """Describe each group as often as it is named, until the response is full."""
+    """Describe each group as often as the request names it, until the response is full."""
     return _work(node, message, request)
 
 
@@ -93,7 +93,7 @@ def _described(node: Node, group_id: str, operations: int) -> DescribedGroup:
 
 
 def _size(member: DescribedGroupMember) -> int:
-    """Return the approximate size of a member in bytes. Only some of its strings can be long."""
+    """Return the approximate size of a member in bytes. Only the strings that can be long are measured."""
     return len(member.member_id) + len(member.member_metadata) + len(member.member_assignment) + MEMBER_BYTES
 
 

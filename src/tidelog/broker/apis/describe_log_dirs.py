@@ -1,7 +1,7 @@
-"""DescribeLogDirs (35): the size of each partition, and the space on its folder's disk (KIP-113).
+"""DescribeLogDirs (35): returns the size of each partition, and the space on the data folder's disk (KIP-113).
 
-Null asks for all partitions; partitions that are not on this broker are left out. There is one data folder. A partition's size is
-the size of its log segments, without indexes. A partition that could not be loaded has no size.
+If `topics` is null, all partitions are returned. Partitions that are not on this broker are left out. This broker has one data
+folder. A partition's size is the size of its log segments, without indexes. A partition that could not be loaded has no size.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 4)
-"""Changes by version: the table of `tidelog.wire.messages.describe_log_dirs`."""
+"""The versions served here. `tidelog.wire.messages.describe_log_dirs` lists the changes of each version."""
 
 ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(DescribeLogDirsResponse))
 
@@ -43,7 +43,7 @@ def handle(node: Node, message: DescribeLogDirsRequest, request: Request) -> Des
 def _described(node: Node, message: DescribeLogDirsRequest) -> Work:
     logs = node.manager.logs
     if message.topics is None:
-        yield None  # A small request can cause much work: if very many arrive together, this one waits.
+        yield None  # A small request can cause much work. If very many requests arrive together, this one waits.
         keys = sorted(logs)
     else:
         asked: set[TopicPartition] = set()  # Only partitions that exist here are sorted, however many were requested.

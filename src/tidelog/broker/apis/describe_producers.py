@@ -1,4 +1,4 @@
-"""DescribeProducers (61): the producers that logs know, with their open transactions (KIP-664)."""
+"""DescribeProducers (61): returns the active producers of partitions, with their open transactions (KIP-664)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 0)
-"""Changes by version: the table of `tidelog.wire.messages.describe_producers`."""
+"""The versions served here. `tidelog.wire.messages.describe_producers` lists the changes of each version."""
 
 ACCESS = each(
     Operation.READ,
@@ -45,11 +45,11 @@ ACCESS = each(
 
 
 PRODUCER_BYTES = 200
-"""Size of a producer in memory, in bytes; it is 40 on the wire."""
+"""The memory that a producer's entry takes, in bytes. On the wire it takes 40."""
 
 
 def handle(node: Node, message: DescribeProducersRequest, request: Request) -> Work:
-    """Describe each partition's producers."""
+    """Return the producers of each partition."""
     return _work(node, message)
 
 
@@ -88,7 +88,7 @@ def _described(node: Node, topic: str, partition: int) -> Generator[None, None, 
     if refusal:
         return PartitionResponse(partition, refusal)
     log = node.manager.log(*key)
-    producers = list(log.producer_state.active_producers.values())  # There may be one for every client of the last day.
+    producers = list(log.producer_state.active_producers.values())  # There may be a producer for every client of the last day.
     described = (
         ProducerState(
             one.producer_id,

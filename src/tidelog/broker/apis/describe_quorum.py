@@ -1,7 +1,7 @@
-"""DescribeQuorum (55): the voters and observers of the cluster's metadata (KIP-595).
+"""DescribeQuorum (55): returns the voters and observers of the metadata quorum (KIP-595).
 
-A standalone broker is the only voter and has no observers, like a combined broker and controller of Kafka. Any partition but the
-metadata's gets UNKNOWN_TOPIC_OR_PARTITION.
+A standalone broker is the only voter and has no observers, like a single Kafka node that is both broker and controller. Any
+partition other than that of the metadata log gets UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 2)
-"""Changes by version: the table of `tidelog.wire.messages.describe_quorum`."""
+"""The versions served here. `tidelog.wire.messages.describe_quorum` lists the changes of each version."""
 
 ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(DescribeQuorumResponse))
 

@@ -1,14 +1,14 @@
-"""DescribeTopicPartitions (75): topics and their partitions, page by page (KIP-966).
+"""DescribeTopicPartitions (75): describes topics and their partitions, page by page (KIP-966).
 
-Topics are sorted by name and their partitions by number. A response has as many partitions as requested, at most
-`MAX_PARTITIONS`; if more are left, `next_cursor` names the next one. A partition without a leader has no error, as in Kafka: its
-leader is -1.
+Topics are sorted by name and their partitions by number. A response has at most as many partitions as the request allows, and at
+most `MAX_PARTITIONS`. If partitions are left, `next_cursor` names the next one. A partition without a leader has no error, as in
+Kafka: its leader is -1.
 
 | requested | answer |
 |---|---|
 | no topics | all topics, from the cursor on |
 | an unknown topic | UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION if the name is invalid |
-| a cursor whose topic is not named | that topic is included |
+| a cursor for a topic that the request does not name | that topic is included |
 | a cursor with a negative partition | INVALID_REQUEST for every topic |
 """
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 0)
-"""Changes by version: the table of `tidelog.wire.messages.describe_topic_partitions`."""
+"""The versions served here. `tidelog.wire.messages.describe_topic_partitions` lists the changes of each version."""
 
 ACCESS = within("DESCRIBE on each TOPIC: a request for all omits the others")
 
@@ -46,7 +46,7 @@ MAX_PARTITIONS = 2000
 """Kafka's `max.request.partition.size.limit`."""
 
 _METADATA_VERSION = 12
-"""The version of Metadata that this API uses internally."""
+"""The version of Metadata whose topic descriptions this API reuses."""
 
 
 def handle(node: Node, message: DescribeTopicPartitionsRequest, request: Request) -> Work:

@@ -1,4 +1,4 @@
-"""DescribeTransactions (65): the state of transactions, by transactional id (KIP-664)."""
+"""DescribeTransactions (65): returns the state of transactions, by transactional id (KIP-664)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 0)
-"""Changes by version: the table of `tidelog.wire.messages.describe_transactions`."""
+"""The versions served here. `tidelog.wire.messages.describe_transactions` lists the changes of each version."""
 
 ACCESS = each(
     Operation.DESCRIBE,
@@ -37,7 +37,7 @@ ACCESS = each(
 
 
 def handle(node: Node, message: DescribeTransactionsRequest, request: Request) -> Work:
-    """Describe each id as often as it is named, until the response is full."""
+    """Describe each transactional id as often as the request names it, until the response is full."""
     room = AnswerRoom()
 
     def described(transactional_id: str) -> TransactionState:

@@ -1,6 +1,7 @@
-"""DescribeUserScramCredentials (50): users and their SCRAM mechanisms, read from the metadata (KIP-554).
+"""DescribeUserScramCredentials (50): returns users and their SCRAM mechanisms, from the metadata (KIP-554).
 
-No users means all. A user that is named twice is refused (DUPLICATE_RESOURCE); one without a credential gets RESOURCE_NOT_FOUND.
+A request without users asks for all. A user that is named twice gets DUPLICATE_RESOURCE; a user without a credential gets
+RESOURCE_NOT_FOUND.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 0)
-"""Changes by version: the table of `tidelog.wire.messages.describe_user_scram_credentials`."""
+"""The versions served here. `tidelog.wire.messages.describe_user_scram_credentials` lists the changes of each version."""
 
 ACCESS = whole(
     cluster(Operation.DESCRIBE),

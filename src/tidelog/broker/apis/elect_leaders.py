@@ -1,4 +1,4 @@
-"""ElectLeaders (43): makes the preferred replica, or any live one, the leader (KIP-183, KIP-460).
+"""ElectLeaders (43): elects the preferred replica as leader, or any live replica (unclean election) (KIP-183, KIP-460).
 
 A standalone broker leads every partition that it could load:
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 2)
-"""Changes by version: the table of `tidelog.wire.messages.elect_leaders`."""
+"""The versions served here. `tidelog.wire.messages.elect_leaders` lists the changes of each version."""
 
 ACCESS = whole(
     cluster(Operation.ALTER),

@@ -1,6 +1,6 @@
 """EndTxn (26): commits or aborts a transaction (KIP-98).
 
-The response means that the outcome is decided and stored. The markers may follow later: a producer that begins its next
+When the response is sent, the outcome is decided and stored. The markers may be written later: a producer that begins its next
 transaction before then gets CONCURRENT_TRANSACTIONS. On a standalone broker the markers are usually written before the response,
 unless the transaction has many partitions.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 5)
-"""Changes by version: the table of `tidelog.wire.messages.end_txn`."""
+"""The versions served here. `tidelog.wire.messages.end_txn` lists the changes of each version."""
 
 ACCESS = whole(Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"), refused=at_top(EndTxnResponse))
 

@@ -1,6 +1,6 @@
-"""ExpireDelegationToken (40): a token expires sooner, or now (KIP-48).
+"""ExpireDelegationToken (40): makes a token expire earlier, or at once (KIP-48).
 
-Tokens are off, as in Kafka without `delegation.token.secret.key`.
+Delegation tokens are off, as in Kafka without `delegation.token.secret.key`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 2)
-"""Changes by version: the table of `tidelog.wire.messages.expire_delegation_token`."""
+"""The versions served here. `tidelog.wire.messages.expire_delegation_token` lists the changes of each version."""
 
 ACCESS = within("nothing: they are off for everybody")
 

@@ -1,7 +1,7 @@
-"""Fetch (1): records from logs, at once or as soon as enough are available.
+"""Fetch (1): returns records, at once or as soon as enough are available.
 
-Older versions get records in older formats: see `down_conversion`. Tiered storage is not supported. When and how a fetch is
-answered: see `fetch`; how one partition is read: `fetch_reader`.
+Older versions get records in older message formats: see `down_conversion`. Tiered storage is not supported. `fetch` decides when
+a fetch is answered; `fetch_reader` reads one partition.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tidelog.wire.messages.fetch import (
 )
 
 SERVED = Versions(0, 18)
-"""Changes by version: the table of `tidelog.wire.messages.fetch`."""
+"""The versions served here. `tidelog.wire.messages.fetch` lists the changes of each version."""
 
 ACCESS = within("READ on each TOPIC; from a follower CLUSTER_ACTION on CLUSTER")
 
@@ -66,10 +66,10 @@ def _work(node: Node, message: FetchRequest, request: Request) -> Work:
         if isinstance(found, ErrorCode):
             return FetchResponse(error_code=found)
         session = found
-        # This comes first: a second request that arrives while the session is being changed is out of order.
+        # Advance the epoch first: a second request that arrives while the session is being changed is then out of order.
         node.fetch_sessions.touch(session)
         if len(session.partitions) > FEW:
-            yield None  # A small request can cause much work: if very many arrive together, this one waits.
+            yield None  # A small request can cause much work. If very many requests arrive together, this one waits.
         yield from _update(node, session, message, version)
         if session.partitions:
             node.fetch_sessions.count(session)
@@ -84,7 +84,7 @@ def _work(node: Node, message: FetchRequest, request: Request) -> Work:
 
 
 def _named(node: Node, message: FetchRequest, version: int) -> Generator[Elsewhere | None, None, list[FetchedPartition]]:
-    """Return the partitions of a request without a session."""
+    """Return the partitions that a full (not incremental) request names."""
     by_name = yield from _partitions(node, message.topics, version)
     wanted = list(by_name.values())
     if len(wanted) > AT_ONCE:
@@ -93,7 +93,7 @@ def _named(node: Node, message: FetchRequest, version: int) -> Generator[Elsewhe
 
 
 def _refused(message: FetchRequest, version: int) -> FetchResponse:
-    """Answer a request with an unknown isolation level."""
+    """Return the response to a request with an unknown isolation level."""
     code = ErrorCode.UNKNOWN_SERVER_ERROR
     response = FetchResponse(error_code=code, session_id=message.session_id)
     if version < TOPIC_ID_VERSION:
@@ -109,7 +109,9 @@ def _refused(message: FetchRequest, version: int) -> FetchResponse:
 def _partitions(
     node: Node, topics: list[FetchTopic], version: int
 ) -> Generator[None, None, dict[PartitionName, FetchedPartition]]:
-    """Return the requested partitions. If one is named twice, its last entry counts, at the position of the first."""
+    """Return the requested partitions in order. If the request names a partition twice, the last entry counts, in the
+    position of the first.
+    """
     wanted: dict[PartitionName, FetchedPartition] = {}
     by_id = version >= TOPIC_ID_VERSION
     logs = node.manager.logs
@@ -131,7 +133,9 @@ def _partitions(
 
 
 def _topic(node: Node, topic: FetchTopic | ForgottenTopic, by_id: bool) -> tuple[str | None, uuid.UUID, str | uuid.UUID]:
-    """Return a topic's name if it is known, its id if the request has it, and the one by which the request names the topic."""
+    """Return a topic's name (None if unknown), its id (if the request has one), and whichever of the two the request's
+    version uses.
+    """
     if not by_id:
         return topic.topic, NO_ID, topic.topic
     view = node.topics.by_id(topic.topic_id)

@@ -1,10 +1,10 @@
-"""FindCoordinator (10): the coordinator of a group or transactional id.
+"""FindCoordinator (10): returns the coordinator of a group or transactional id.
 
-Share groups get COORDINATOR_NOT_AVAILABLE, as in Kafka 3.9 while they are not configured.
+Share groups get COORDINATOR_NOT_AVAILABLE, as in Kafka 3.9 without share groups enabled.
 
-A standalone broker coordinates everything. The first request creates the internal topic, which exists at once. In a cluster the
-leader of the group's or id's partition is its coordinator. COORDINATOR_NOT_AVAILABLE is returned while the partition has no
-leader, and until the controller has created the topic.
+A standalone broker is the coordinator of all groups and transactional ids. The first request creates the internal topic before it
+is answered. In a cluster the coordinator is the leader of the internal topic's partition that stores the group or transactional
+id. COORDINATOR_NOT_AVAILABLE is returned while the partition has no leader, and until the controller has created the topic.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tidelog.broker.state_log import StateLog
 
 SERVED = Versions(0, 6)
-"""Changes by version: the table of `tidelog.wire.messages.find_coordinator`."""
+"""The versions served here. `tidelog.wire.messages.find_coordinator` lists the changes of each version."""
 
 GROUP = 0
 TRANSACTION = 1
@@ -65,7 +65,7 @@ ACCESS = Access(
 
 
 def handle(node: Node, message: FindCoordinatorRequest, request: Request) -> Work:
-    """Name the coordinator, or say why there is none yet."""
+    """Return the coordinator, or the reason why there is none yet."""
     code, reason, log = ErrorCode.NONE, "", None
     if message.key_type == GROUP:
         log = node.groups.log

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 4)
-"""Changes by version: the table of `tidelog.wire.messages.heartbeat`."""
+"""The versions served here. `tidelog.wire.messages.heartbeat` lists the changes of each version."""
 
 ACCESS = whole(Right(Operation.READ, ResourceType.GROUP, "group_id"), refused=at_top(HeartbeatResponse))
 

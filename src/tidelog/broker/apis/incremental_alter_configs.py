@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs (44): changes properties one by one (KIP-339).
 
-Resources are handled independently; the changes of one resource are made all or not at all. See `config_changes`.
+Each resource succeeds or fails on its own. The changes of one resource are made all or not at all. See `config_changes`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 1)
-"""Changes by version: the table of `tidelog.wire.messages.incremental_alter_configs`."""
+"""The versions served here. `tidelog.wire.messages.incremental_alter_configs` lists the changes of each version."""
 
 ACCESS = of_configs(
     Operation.ALTER_CONFIGS, refused=AlterConfigsResourceResponse, response=IncrementalAlterConfigsResponse, into="responses"

@@ -1,4 +1,4 @@
-"""InitProducerId (22): an id and an epoch for an idempotent or transactional producer (KIP-98).
+"""InitProducerId (22): assigns a producer id and epoch to an idempotent or transactional producer (KIP-98).
 
 An idempotent producer gets a new id with epoch 0 each time, even if it had one. A transactional producer gets the id and epoch
 described in `transactions.transaction`, which fences other producers with the same transactional id.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tidelog.wire.codec import Message
 
 SERVED = Versions(0, 5)
-"""Changes by version: the table of `tidelog.wire.messages.init_producer_id`."""
+"""The versions served here. `tidelog.wire.messages.init_producer_id` lists the changes of each version."""
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -38,7 +38,7 @@ _NO_EPOCH = -1
 _FIRST_TOLD_OF_FENCING = 4
 
 IDS_OF_A_REQUEST = 2
-"""The most ids that a request uses: one for a new transactional id, one more if its epochs are used up."""
+"""The most producer ids that one request uses: one for a new transactional id, and one more if that id's epochs are used up."""
 
 NO_TOPIC = " producer ids"
 """The job name under which id reservations run one at a time. It is not a valid topic name."""
@@ -63,7 +63,9 @@ ACCESS = Access(
 
 
 def handle(node: Node, message: InitProducerIdRequest, request: Request) -> Message | Wide | Outcome | Work:
-    """Return an id, or an error. If a new block of ids is needed, the answer waits until the block is on disk."""
+    """Return a producer id and epoch, or an error. If a new block of ids is needed, the response waits until the block is on
+    disk.
+    """
     if node.producer_ids.has(IDS_OF_A_REQUEST):
         return _answer(node, message, request)
     return _reserved_first(node, message, request)

@@ -1,7 +1,8 @@
-"""JoinGroup (11): joins a group, or rejoins it for the next generation.
+"""JoinGroup (11): adds a member to a group, or takes an existing member into the next generation.
 
-`groups.joining` has the rules, and says which requests wait. Only the leader gets the members and their metadata. More than
-`MAX_PROTOCOLS` protocols get INCONSISTENT_GROUP_PROTOCOL, because each new generation compares the protocols of all members.
+`groups.joining` has the rules, and says which requests wait. Only the leader's response contains the members and their metadata.
+More than `MAX_PROTOCOLS` protocols get INCONSISTENT_GROUP_PROTOCOL, because each new generation compares the protocols of all
+members.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 9)
-"""Changes by version: the table of `tidelog.wire.messages.join_group`."""
+"""The versions served here. `tidelog.wire.messages.join_group` lists the changes of each version."""
 
 MAX_PROTOCOLS = 100
-"""The most protocols of a member. Clients send one for each assignor, seldom more than three."""
+"""The most protocols that a member may list. Clients send one for each assignor, rarely more than three."""
 
 _FIRST_WITH_MEMBER_ID = 4
 _FIRST_WITH_NO_PROTOCOL = 7
@@ -46,7 +47,7 @@ ACCESS = Access("READ on GROUP (group_id)", _gate)
 
 
 def handle(node: Node, message: JoinGroupRequest, request: Request) -> JoinGroupResponse | Outcome:
-    """Join, and answer once the generation is complete."""
+    """Add the member to the group, and answer once the generation is complete."""
     version = request.api_version
     code = node.groups.code_for(message.group_id) if message.group_id else ErrorCode.INVALID_GROUP_ID
     if code:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 5)
-"""Changes by version: the table of `tidelog.wire.messages.leave_group`."""
+"""The versions served here. `tidelog.wire.messages.leave_group` lists the changes of each version."""
 
 ACCESS = whole(Right(Operation.READ, ResourceType.GROUP, "group_id"), refused=at_top(LeaveGroupResponse))
 
@@ -28,7 +28,7 @@ _FIRST_BATCHED = 3
 
 
 def handle(node: Node, message: LeaveGroupRequest, request: Request) -> Work:
-    """Remove the members, one after the other."""
+    """Remove each member that the request names."""
     code = node.groups.code_for(message.group_id) if message.group_id else ErrorCode.INVALID_GROUP_ID
     if code:
         return LeaveGroupResponse(error_code=code)

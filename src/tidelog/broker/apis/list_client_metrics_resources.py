@@ -1,4 +1,4 @@
-"""ListClientMetricsResources (74): names of client metrics subscriptions (KIP-1000). There are none."""
+"""ListClientMetricsResources (74): lists client metrics subscriptions (KIP-1000). This broker has none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 0)
-"""Changes by version: the table of `tidelog.wire.messages.list_client_metrics_resources`."""
+"""The versions served here. `tidelog.wire.messages.list_client_metrics_resources` lists the changes of each version."""
 
 ACCESS = whole(cluster(Operation.DESCRIBE_CONFIGS), refused=at_top(ListClientMetricsResourcesResponse))
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 5)
-"""Changes by version: the table of `tidelog.wire.messages.list_groups`."""
+"""The versions served here. `tidelog.wire.messages.list_groups` lists the changes of each version."""
 
 ACCESS = within("DESCRIBE on CLUSTER for all groups, else on each GROUP: others are left out")
 

@@ -1,4 +1,4 @@
-"""ListOffsets (2): the offset for a timestamp.
+"""ListOffsets (2): returns the offset for a timestamp.
 
 Tiered storage is not supported. While the high watermark of a new leader is below the start of its epoch, consumers that request
 LATEST, or whose result is not below the high watermark, get OFFSET_NOT_AVAILABLE, before version 5 LEADER_NOT_AVAILABLE
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from tidelog.storage.partition.partition_log import PartitionLog
 
 SERVED = Versions(0, 11)
-"""Changes by version: the table of `tidelog.wire.messages.list_offsets`."""
+"""The versions served here. `tidelog.wire.messages.list_offsets` lists the changes of each version."""
 
 ACCESS = each(
     Operation.DESCRIBE,
@@ -92,21 +92,21 @@ DEBUGGER = -2
 _FIRST_WITH_EPOCHS = 4
 _FIRST_WITH_NOT_AVAILABLE = 5
 OFFSET_BYTES = 40
-"""Size in memory of an offset in version 0's lists, in bytes."""
+"""The memory that one offset in a version 0 response takes, in bytes."""
 
 _SOON_SEEN = 1024
 """Up to this many partitions are checked for duplicates in one step."""
 
 
 def handle(node: Node, message: ListOffsetsRequest, request: Request) -> ListOffsetsResponse | Outcome:
-    """Look the offsets up."""
+    """Return the offset for each partition's timestamp."""
     answer = node.slices.answer(request, _Lookups(node, message, request.api_version).work())
     assert isinstance(answer, ListOffsetsResponse | Outcome)
     return answer
 
 
 class _Lookups:
-    """The look-ups of one request, and how many of them are complete."""
+    """The offset look-ups of one request, and how many of them are complete."""
 
     def __init__(self, node: Node, message: ListOffsetsRequest, version: int) -> None:
         self._node = node
@@ -151,7 +151,9 @@ class _Lookups:
         return ListOffsetsResponse(0, done)
 
     def _names_each_once(self) -> bool:
-        """Whether no partition is named twice, if that can be seen quickly; otherwise `_find_what_is_named_twice` must check."""
+        """Whether the request is so small that a quick check shows that no partition is named twice. Otherwise
+        `_find_what_is_named_twice` must check.
+        """
         topics = self._message.topics
         if len(topics) != 1:
             return not topics
@@ -189,7 +191,7 @@ class _Lookups:
             answer.error_code = ErrorCode.UNSUPPORTED_VERSION
         else:
             try:
-                # Unlike in Fetch, only -1 means no epoch: any other epoch that is too small is fenced.
+                # Unlike in Fetch, only -1 means no epoch: any other epoch that is too small gets FENCED_LEADER_EPOCH.
                 refusal = self._refusal(key, wanted.current_leader_epoch)
                 if refusal:
                     answer.error_code = refusal
@@ -213,7 +215,7 @@ class _Lookups:
         return answer
 
     def _look_up(self, log: PartitionLog, timestamp: int, answer: ListOffsetsPartitionResponse) -> int:
-        """Fill in an answer; return an error code, 0 for success."""
+        """Look up an offset and write it into the partition's response. Return an error code, 0 for success."""
         if timestamp == EARLIEST_PENDING_UPLOAD:
             timestamp = LATEST_TIERED  # There is neither.
         found = log.fetch_offset_for_timestamp(timestamp, self._isolation)

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (46): ongoing moves of replicas (KIP-455). A standalone broker never has any."""
+"""ListPartitionReassignments (46): lists ongoing reassignments (KIP-455). A standalone broker never has any."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 0)
-"""Changes by version: the table of `tidelog.wire.messages.list_partition_reassignments`."""
+"""The versions served here. `tidelog.wire.messages.list_partition_reassignments` lists the changes of each version."""
 
 ACCESS = whole(cluster(Operation.DESCRIBE), refused=at_top(ListPartitionReassignmentsResponse))
 
 
 def handle(node: Node, message: ListPartitionReassignmentsRequest, request: Request) -> Work:
-    """Answer with an empty list: only partitions that are being moved would be listed."""
+    """Return an empty list: no partition is being reassigned."""
     return _work(message)
 
 

@@ -1,4 +1,4 @@
-"""ListTransactions (66): the transactional ids that this broker coordinates (KIP-664).
+"""ListTransactions (66): lists the transactional ids that this broker coordinates (KIP-664).
 
 An id that was never in a transaction has start time -1, one millisecond before the epoch, so it matches every duration filter, as
 in Kafka.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 1)
-"""Changes by version: the table of `tidelog.wire.messages.list_transactions`."""
+"""The versions served here. `tidelog.wire.messages.list_transactions` lists the changes of each version."""
 
 ACCESS = within("DESCRIBE on each TRANSACTIONAL_ID: others are left out")
 

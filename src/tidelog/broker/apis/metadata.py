@@ -1,10 +1,10 @@
-"""Metadata (3): brokers, topics, and the leaders of partitions.
+"""Metadata (3): returns brokers, topics, and the leaders of partitions.
 
-If one topic is requested by id, names are not checked. `topics` (on a standalone broker) or `cluster.cluster_topics` answers for
-each topic.
+If any topic is requested by id, names are ignored. `topics` (on a standalone broker) or `cluster.cluster_topics` describes each
+topic.
 
-A missing topic that may be created (auto.create.topics.enable) gets UNKNOWN_TOPIC_OR_PARTITION, as in Kafka before its controller
-has acted. It exists when the client retries.
+If a topic is missing and may be created (auto.create.topics.enable), the broker creates it and returns
+UNKNOWN_TOPIC_OR_PARTITION, as Kafka does until its controller has created the topic. The topic exists when the client retries.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tidelog.broker.topics import TopicView
 
 SERVED = Versions(0, 12)
-"""Changes by version: the table of `tidelog.wire.messages.metadata`."""
+"""The versions served here. `tidelog.wire.messages.metadata` lists the changes of each version."""
 
 ACCESS = within(
     "DESCRIBE on each TOPIC: a request for all omits the others; CREATE on CLUSTER or the TOPIC to create it; "
@@ -49,7 +49,7 @@ ACCESS = within(
 logger = logging.getLogger("tidelog.broker")
 
 NOT_ASKED_FOR = -(2**31)
-"""The value of authorized operations that were not requested."""
+"""The value of the authorized operations field if the client did not request it."""
 
 WIDE = 1000
 """A response with this many topics and partitions is encoded on another thread."""
@@ -106,19 +106,19 @@ def handle(node: Node, message: MetadataRequest, request: Request) -> Work:
         topics=topics,
         cluster_authorized_operations=operations,
     )
-    # With very many topics their number alone decides: counting their partitions would take too long.
+    # With very many topics only the topics are counted: counting their partitions would take too long.
     size = len(topics)
     if size <= WIDE:
         for described in topics:
             size += len(described.partitions)
     if asked is not None and len(asked) > AT_ONCE:
         yield from discarded(message, names, ids)
-    # Topics are cached with their views and shared by many responses.
+    # The topics' descriptions are cached with their views, and many responses share them.
     return Wide(response, True, size > WIDE)
 
 
 def _seen(node: Node, request: Request) -> Generator[None, None, list[TopicView]]:
-    """Return the topics that the client may see, which may be none of very many."""
+    """Return all topics that the client may describe. Runs in slices, because it may check very many topics and find none."""
     seen = []
     for count, view in enumerate(node.topics.all()):
         if _may_see(node, request, view.name, log_denied=False):
@@ -187,7 +187,7 @@ def _topic_of_id(node: Node, topic_id: uuid.UUID, request: Request) -> MetadataR
     if view is None:
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
     if not _may_see(node, request, view.name):
-        # An id may be shown, a name may not.
+        # The response may contain the id, but not the name.
         return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=topic_id)
     return node.topics.described(view, request.listener, request.api_version)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 9)
-"""Changes by version: the table of `tidelog.wire.messages.offset_commit`."""
+"""The versions served here. `tidelog.wire.messages.offset_commit` lists the changes of each version."""
 
 
 def _refused(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitResponseTopic:

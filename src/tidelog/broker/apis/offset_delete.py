@@ -3,12 +3,12 @@
 | the group | a partition |
 |---|---|
 | has no members | its offset is deleted |
-| has consumers | GROUP_SUBSCRIBED_TO_TOPIC if they may subscribe to its topic; otherwise as above |
-| has members of another kind | NON_EMPTY_GROUP for the whole request |
+| has consumers | GROUP_SUBSCRIBED_TO_TOPIC if they are, or may be, subscribed to its topic; otherwise its offset is deleted |
+| has members that are not consumers | NON_EMPTY_GROUP for the whole request |
 | does not exist | GROUP_ID_NOT_FOUND for the whole request |
 
-A partition without an offset is not an error; an unknown partition gets UNKNOWN_TOPIC_OR_PARTITION. An empty group is deleted
-with its last offset.
+Deleting a missing offset is not an error; an unknown partition gets UNKNOWN_TOPIC_OR_PARTITION. An empty group is deleted
+together with its last offset.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 0)
-"""Changes by version: the table of `tidelog.wire.messages.offset_delete`."""
+"""The versions served here. `tidelog.wire.messages.offset_delete` lists the changes of each version."""
 
 ACCESS = first(
     whole(
@@ -59,7 +59,7 @@ ACCESS = first(
         ),
         response=OffsetDeleteResponse,
         into="topics",
-        asks_for_none=True,  # As in Kafka, an unknown group is the answer, whatever topics are named.
+        asks_for_none=True,  # As in Kafka, the error for an unknown group comes before any error for a topic.
     ),
 )
 

@@ -1,9 +1,9 @@
-"""OffsetFetch (9): the committed offsets of groups.
+"""OffsetFetch (9): returns the committed offsets of groups.
 
 Version 0 gets UNSUPPORTED_VERSION, because it reads offsets from ZooKeeper.
 
-A partition without an offset, or an unknown one, has offset -1 and no error. Any client may ask, not only members. A topic of
-which no partitions are requested is left out.
+A partition that is unknown or has no committed offset gets offset -1 and no error. The client need not be a member of the group.
+A topic for which the request lists no partitions is left out.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 9)
-"""Changes by version: the table of `tidelog.wire.messages.offset_fetch`."""
+"""The versions served here. `tidelog.wire.messages.offset_fetch` lists the changes of each version."""
 
 NO_OFFSET: Final = CommittedOffset(-1, NO_LEADER_EPOCH, "", -1)
 
 OFFSET_BYTES: Final = 100
-"""Size of an offset in memory, without its metadata, in bytes."""
+"""The memory that an offset takes without its metadata, in bytes."""
 
 _FIRST_WITH_GROUP_ERROR: Final = 2
 _FIRST_WITH_GROUPS: Final = 8
 
 _FIRST = (OffsetFetchResponseTopic, OffsetFetchResponsePartition)
 _LATER = (OffsetFetchResponseTopics, OffsetFetchResponsePartitions)
-"""The two forms of a response: for one group, and for several."""
+"""The message classes of the two response formats: for one group, and for several (version 8 and later)."""
 
 _Wanted: TypeAlias = "list[tuple[str, Iterable[int]]] | None"
-"""The requested partitions, by topic; None for all of the group's."""
+"""The requested partitions, by topic; None if all of the group's offsets are requested."""
 
 
 def _gate(asker: Asker, message: OffsetFetchRequest) -> OffsetFetchResponse | Amend | None:
@@ -95,10 +95,11 @@ def _amending(
     *,
     of: str = "",
 ) -> Amend:
-    """Return a function that removes topics that the client may not see, and adds refused ones, by group.
+    """Return a function that amends a response: for each group it removes topics that the client may not describe, and adds the
+    errors for refused topics.
 
-    `whole` are the groups of which all offsets were requested; for the others the topics were checked before. `of` is the group
-    of a request for one group.
+    `whole` are the groups of which all offsets were requested; the topics of other groups were checked before. `of` is the
+    group's id if the request is for one group.
     """
 
     def amended(group_id: str, topics: Iterable[Any]) -> list[Any]:
@@ -124,7 +125,9 @@ def _amending(
 
 
 def _seen(asker: Asker, topics: Any, form: tuple[Any, Any]) -> tuple[Any, list[Any]]:
-    """Return the requested topics that the client may describe, and the answers for the others; None stays None."""
+    """Return the requested topics that the client may describe, and the error responses for all others. If `topics` is None
+    (all topics), return None and no errors.
+    """
     if topics is None:
         return None, []
     denied = refusals(asker, Operation.DESCRIBE, ResourceType.TOPIC, Counter(one.name for one in topics))
@@ -163,7 +166,7 @@ def handle(node: Node, message: OffsetFetchRequest, request: Request) -> Work:
             code, group = (no_room().code, None) if room.is_used_up else _group(node, one.group_id)
             found = [] if code else (yield from _found(group, _wanted(one.topics), is_stable, code, _LATER))
             groups.append(OffsetFetchResponseGroup(one.group_id, found, code))
-            if len(message.groups) > 1:  # A response for one group has no duplicates.
+            if len(message.groups) > 1:  # A single group's response repeats nothing, so it needs no limit.
                 for count, topic in enumerate(found):
                     room.use(len(topic.name) + sum(len(each.metadata) + OFFSET_BYTES for each in topic.partitions))
                     if count % 64 == 63:

@@ -1,6 +1,7 @@
-"""OffsetForLeaderEpoch (23): the end offset of a leader epoch, by which followers and consumers detect truncation.
+"""OffsetForLeaderEpoch (23): returns the end offset of a leader epoch, with which followers and consumers detect truncation.
 
-If the log does not know the epoch, because it is newer or the log has no epochs, then epoch and offset are -1, without an error.
+If the requested epoch is newer than the log's last one, or the log has no epochs, the response has epoch -1 and offset -1,
+without an error.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tidelog.wire.messages.offset_for_leader_epoch import (
 )
 
 SERVED = Versions(0, 4)
-"""Changes by version: the table of `tidelog.wire.messages.offset_for_leader_epoch`."""
+"""The versions served here. `tidelog.wire.messages.offset_for_leader_epoch` lists the changes of each version."""
 
 ACCESS = unless_cluster(
     Operation.CLUSTER_ACTION,
@@ -42,7 +43,7 @@ ACCESS = unless_cluster(
 
 
 def handle(node: Node, message: OffsetForLeaderEpochRequest, request: Request) -> Work:
-    """Look up the end offsets."""
+    """Return the end offset of each partition's requested epoch."""
     return _work(node, message)
 
 

@@ -3,18 +3,18 @@
 Records are stored in the topic's message format, whatever format the client sends (`records.validation`). A request with acks=1
 is answered once the records are in the log, or on disk if `flush.messages` asks for that (`flushes`). With acks=-1 it is answered
 once they are committed (`replicas.delayed_produce`), which is the same on a standalone broker. With acks=0 there is no response;
-after an error the connection is closed, because such a producer can notice nothing else.
+after an error the connection is closed, because that is the only sign that the producer can notice.
 
-The checks run in Kafka's order. Records without a readable first batch fail the whole request. Then, for each partition: it is
-unknown; the version does not allow the records; acks is invalid; another broker leads it; too few replicas are in sync (acks=-1);
-the log refuses the records (`tidelog.errors`). An error has these fields besides its code:
+The checks run in Kafka's order. If any partition's records have no readable first batch, the whole request fails. Then a
+partition is refused if it is unknown; the version does not allow the records; acks is invalid; another broker leads it; too few
+replicas are in sync (acks=-1); the log refuses the records (`tidelog.errors`). An error has these fields besides its code:
 
 | refused | log start offset | message, record errors |
 |---|---|---|
-| before the log sees the records; for size or checksum; by the disk | -1 | |
+| before the append; because of size or checksum; because of a disk error | -1 | |
 | because another broker leads | -1 | from version 10 on the leader and its address |
-| record by record | the log's | which records, and why |
-| for anything else | the log's | |
+| because of single records | the log's | the refused records, and why |
+| for any other reason | the log's | |
 
 Transactional records are accepted if the coordinator confirms that the transaction has the partition (KIP-890;
 ``transaction.partition.verification.enable=false`` skips this check, as in Kafka). The check is also skipped if the transaction
@@ -23,10 +23,10 @@ The coordinator's errors become these codes for clients:
 
 | the coordinator | clients |
 |---|---|
-| cannot say yet: it is loading, or the previous transaction is ending | NOT_ENOUGH_REPLICAS, on which all clients retry |
-| knows that the partition was not added | INVALID_TXN_STATE; from version 11 on TRANSACTION_ABORTABLE |
+| is loading, or the previous transaction is ending | NOT_ENOUGH_REPLICAS, on which all clients retry |
+| finds that the partition was not added | INVALID_TXN_STATE; from version 11 on TRANSACTION_ABORTABLE |
 | should add the partition (version 12 and later), but the previous transaction is ending | CONCURRENT_TRANSACTIONS |
-| knows another producer | INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH |
+| has another producer id or epoch for the transactional id | INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH |
 """
 
 from __future__ import annotations
@@ -75,17 +75,17 @@ from tidelog.wire.messages.produce import (
 from tidelog.wire.usual_produce import FIRST_READ, LAST_READ, read_usual_fast, write_usual_fast
 
 SERVED = Versions(0, 12)
-"""Changes by version: the table of `tidelog.wire.messages.produce`."""
+"""The versions served here. `tidelog.wire.messages.produce` lists the changes of each version."""
 
 ACCESS = PRODUCE_ACCESS
 
 logger = logging.getLogger("tidelog.broker")
 
 ADMIN_CLIENT_ID: Final = "__admin_client"
-"""A client with this client id may write to internal topics: Kafka's tools use it."""
+"""A client with this client id may write to internal topics. Kafka's tools use it."""
 
 MAX_PREPARATIONS: Final = 20
-"""Attempts to prepare records for an exact offset before giving up, because other appends may take that offset each time."""
+"""How often records are prepared for an exact offset before giving up: another append may take the offset each time."""
 
 _NONE: Final = 0
 _V2: Final = 2
@@ -109,7 +109,7 @@ _NOT_KNOWN_YET: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""Coordinator errors that do not say whether the partition is part of the transaction."""
+"""Coordinator errors that leave open whether the partition is part of the transaction."""
 
 
 def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResponse | Outcome:
@@ -143,7 +143,9 @@ def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResp
 def answer_usual(
     node: Node, request: Request, data: memoryview, position: int, end: int
 ) -> bytes | ProduceResponse | Outcome | None:
-    """Answer the request in `data[position:end]` if it has the usual form; None, without any effect, if it must be decoded."""
+    """Answer the request in `data[position:end]` if it has the usual form. Otherwise return None without any effect: the
+    request must be decoded.
+    """
     version = request.api_version
     if not FIRST_READ <= version <= LAST_READ:
         return None
@@ -171,9 +173,9 @@ def answer_usual(
 
 
 def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
-    """Handle any number of partitions, and records of any form.
+    """Handle a decoded request: any number of partitions, records of any form.
 
-    Partitions are appended one after the other. What is appended stays, whatever happens to the rest.
+    Partitions are appended one after the other. Appended records stay, even if a later partition fails.
     """
     began = perf_counter()
     acks = message.acks
@@ -186,7 +188,7 @@ def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
             sent[topic.name, data.index] = data.records or b""
             if len(sent) % AT_ONCE == 0:
                 yield None
-    # Wide requests have their own memory.
+    # The records of a wide request are in separate memory, which is not reused.
     is_kept = len(sent) >= AT_ONCE
     try:
         if is_kept:
@@ -219,7 +221,7 @@ def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
     if producers and (is_verified or is_adding):
         unknown = to_ask(node, dict(zip(sent, looks, strict=True)), is_adding=is_adding)
         if unknown is not None:
-            if not is_kept:  # The coordinator may be another broker: other requests will be read into this memory meanwhile.
+            if not is_kept:  # The coordinator may be another broker. While it answers, other requests are read into this memory.
                 is_kept = True
                 _keep(sent, next(iter(sent)))
             asked = yield from ask_coordinator(node, message.transactional_id or "", unknown, is_adding=is_adding)
@@ -246,7 +248,7 @@ def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
                 except Exception as error:
                     answer = _refused_by_log(key, log, error)
                     break
-        if answer is None:  # Another client's records took the offset each time.
+        if answer is None:  # Each time another client's records took the offset.
             answer = PartitionProduceResponse(key[1], ErrorCode.REQUEST_TIMED_OUT, -1)
         is_refused |= answer.error_code != _NONE
         answers.setdefault(key[0], []).append(answer)
@@ -280,7 +282,7 @@ def _held(
 
 
 def _keep(sent: dict[_Key, Bytes], first: _Key) -> None:
-    """Copy the records of `first` and all later ones, because their memory will be reused."""
+    """Copy the records of partition `first` and all later partitions, because their memory will be reused."""
     is_due = False
     for key, records in sent.items():
         is_due |= key == first
@@ -299,7 +301,7 @@ def _append_verified(
     uncommitted: list[Uncommitted],
     asked: Asked | None,
 ) -> PartitionProduceResponse:
-    """Append transactional records if the coordinator confirms the partition; `asked` is what it has already answered."""
+    """Append transactional records if the coordinator confirms the partition. `asked` has its results so far."""
     log = node.manager.logs.get(key)  # type: ignore[call-overload]
     producer = look.producer
     assert producer is not None
@@ -311,7 +313,7 @@ def _append_verified(
     if entry is not None and entry.has_open_transaction and producer.producer_epoch <= entry.producer_epoch:
         return append(node, key, records, look, message.acks, request.client_id, prepared, uncommitted)
     if asked is None and (node.peers is not None or is_adding):
-        # This broker did not lead it when the other partitions were verified.
+        # This broker did not lead it when the others were verified.
         return PartitionProduceResponse(
             key[1], node.leadership.refusal(log.topic_partition) or ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
         )
@@ -328,7 +330,7 @@ def _append_verified(
             return PartitionProduceResponse(key[1], ErrorCode.INVALID_TXN_STATE, -1, error_message=_ENDED)
     if code is ErrorCode.NONE:
         answer = append(node, key, records, look, message.acks, request.client_id, prepared, uncommitted)
-        if not answer.error_code:  # This also applies to duplicates, which the log does not write again.
+        if not answer.error_code:  # Duplicates wait as well, although the log does not write them again.
             state.clear_verification(producer.producer_id)
         return answer
     # As in Kafka, self-explanatory codes have no message.
@@ -352,9 +354,9 @@ def append(
     prepared: Prepared | None,
     uncommitted: list[Uncommitted],
 ) -> PartitionProduceResponse:
-    """Append one partition's records, or return the error. Raises TooMuchAtOnceError if they must be prepared on another thread.
+    """Append one partition's records, or return an error. Raises TooMuchAtOnceError if another thread must prepare them.
 
-    With acks=-1, records that must be committed before the response are added to `uncommitted`.
+    With acks=-1, records that are not committed yet are added to `uncommitted`; the response must wait for them.
     """
     log = node.manager.logs.get(key)  # type: ignore[call-overload]  # a pair is as good as a TopicPartition, and sooner made
     if log is None or look is not USUAL or not -1 <= acks <= 1 or key[0] in INTERNAL_TOPICS:
@@ -369,7 +371,7 @@ def append(
         if code:
             return PartitionProduceResponse(key[1], code, -1)
     try:
-        # A LogAppendTime topic overwrites it.
+        # A LogAppendTime topic overwrites the timestamps.
         is_v2 = len(records) > HEADER_BYTES and records[_MAGIC_END - 1] == _V2
         created_ms = _read_max_timestamp(records)[0] if is_v2 else NO_TIMESTAMP
         info = log.append_as_leader(records, epoch, is_hurried=True, prepared=prepared)
@@ -397,7 +399,7 @@ def _count(counters: Counters, work: AppendWork) -> None:
 
 
 def _refusal(node: Node, key: _Key, log: PartitionLog | None, look: HeaderCheck, acks: int, client_id: str | None) -> int | None:
-    """Return why a partition's records are refused before the log sees them; None if they are not."""
+    """Return the error response if a partition's records must be refused before the append, None otherwise."""
     refusal = node.leadership.refusal(TopicPartition(*key)) if log is None else ErrorCode.NONE
     if refusal is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return refusal

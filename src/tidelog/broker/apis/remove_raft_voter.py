@@ -1,6 +1,6 @@
-"""RemoveRaftVoter (81): one voter less of the controllers' quorum (KIP-853).
+"""RemoveRaftVoter (81): removes a voter from the controllers' quorum (KIP-853).
 
-A broker that is alone refuses it, as Kafka does where ``kraft.version`` is 0 and the voters are fixed.
+A standalone broker refuses it, as Kafka does if ``kraft.version`` is 0 and the voters are therefore fixed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 0)
-"""Changes by version: the table of `tidelog.wire.messages.remove_raft_voter`."""
+"""The versions served here. `tidelog.wire.messages.remove_raft_voter` lists the changes of each version."""
 
 ACCESS = whole(cluster(Operation.ALTER), refused=at_top(RemoveRaftVoterResponse))
 

@@ -1,6 +1,6 @@
-"""RenewDelegationToken (39): a token expires later (KIP-48).
+"""RenewDelegationToken (39): makes a token expire later (KIP-48).
 
-Tokens are off, as in Kafka without `delegation.token.secret.key`.
+Delegation tokens are off, as in Kafka without `delegation.token.secret.key`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 2)
-"""Changes by version: the table of `tidelog.wire.messages.renew_delegation_token`."""
+"""The versions served here. `tidelog.wire.messages.renew_delegation_token` lists the changes of each version."""
 
 ACCESS = within("nothing: they are off for everybody")
 

@@ -1,4 +1,6 @@
-"""SaslAuthenticate (36): an error if no authentication is needed or it is complete; `server.secured` handles all others."""
+"""SaslAuthenticate (36), if the listener does not use SASL or the client has already authenticated: an error. `server.secured`
+handles all other SaslAuthenticate requests.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,13 @@ from tidelog.wire.fields import Versions
 from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 SERVED = Versions(0, 2)
-"""Changes by version: the table of `tidelog.wire.messages.sasl_authenticate`."""
+"""The versions served here. `tidelog.wire.messages.sasl_authenticate` lists the changes of each version."""
 
 ACCESS = NOTHING
 
 
 def handle(node: Node, message: SaslAuthenticateRequest, request: Request) -> SaslAuthenticateResponse:
-    """Answer with an error: the request is out of place."""
+    """Return an error: no authentication is in progress."""
     why = "SaslAuthenticate request received after successful authentication"
     return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=why)
 

@@ -1,4 +1,6 @@
-"""SaslHandshake (17): an error if no authentication is needed or it is complete; `server.secured` handles all others."""
+"""SaslHandshake (17), if the listener does not use SASL or the client has already authenticated: an error. `server.secured`
+handles all other SaslHandshake requests.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,13 @@ from tidelog.wire.fields import Versions
 from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 SERVED = Versions(0, 1)
-"""Changes by version: the table of `tidelog.wire.messages.sasl_handshake`."""
+"""The versions served here. `tidelog.wire.messages.sasl_handshake` lists the changes of each version."""
 
 ACCESS = NOTHING
 
 
 def handle(node: Node, message: SaslHandshakeRequest, request: Request) -> SaslHandshakeResponse:
-    """Answer with an error: the request is out of place."""
+    """Return an error: the client need not, or may not, authenticate now."""
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 

@@ -1,8 +1,7 @@
-"""SyncGroup (14): the leader sends the assignment of the generation, and each member receives its part.
+"""SyncGroup (14): the leader sends the generation's assignments, and each member receives its own.
 
-Protocol type and name, in versions that have them, must be those of the generation. Followers wait for the leader's assignment,
-which is stored before any response is sent. A member that asks while groups are being loaded gets REBALANCE_IN_PROGRESS, and
-rejoins.
+If the request has a protocol type and name, they must be those of the generation. Followers wait for the leader's assignments,
+which are stored before any response is sent. While groups are being loaded, members get REBALANCE_IN_PROGRESS, and rejoin.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 5)
-"""Changes by version: the table of `tidelog.wire.messages.sync_group`."""
+"""The versions served here. `tidelog.wire.messages.sync_group` lists the changes of each version."""
 
 ACCESS = whole(Right(Operation.READ, ResourceType.GROUP, "group_id"), refused=at_top(SyncGroupResponse))
 
@@ -35,7 +34,7 @@ _FIRST_WITH_PROTOCOL = 5
 
 
 def handle(node: Node, message: SyncGroupRequest, request: Request) -> SyncGroupResponse | Outcome | Work:
-    """Answer with the member's assignment, once the leader has sent it."""
+    """Return the member's assignment once the leader has sent it."""
     if len(message.assignments) > AT_ONCE:
         return _slowly(node, message, request)
     return _handle(node, message, request, {one.member_id: one.assignment for one in message.assignments})

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit (28): offsets that a group commits as part of a transaction (KIP-98).
+"""TxnOffsetCommit (28): commits a group's offsets as part of a transaction (KIP-98).
 
 COORDINATOR_LOAD_IN_PROGRESS is returned from version 2 on: older clients treat it as fatal.
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 5)
-"""Changes by version: the table of `tidelog.wire.messages.txn_offset_commit`."""
+"""The versions served here. `tidelog.wire.messages.txn_offset_commit` lists the changes of each version."""
 
 
 def _refused(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCommitResponseTopic:
@@ -100,7 +100,7 @@ def handle(node: Node, message: TxnOffsetCommitRequest, request: Request) -> Wor
 
 
 def _reported(code: ErrorCode, version: int) -> ErrorCode:
-    """Return the error code as clients of a version know it."""
+    """Return the error code, replaced by an older one if clients of that version do not know it."""
     if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _FIRST_TOLD_OF_LOADING:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < _FIRST_TOLD_TO_ABORT:

@@ -1,4 +1,6 @@
-"""UnregisterBroker (64): the cluster forgets a broker (KIP-631). Of a broker that is alone, it is the only one, and it stays."""
+"""UnregisterBroker (64): removes a broker's registration from the cluster (KIP-631). A standalone broker refuses it, because it
+is the only broker.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 0)
-"""Changes by version: the table of `tidelog.wire.messages.unregister_broker`."""
+"""The versions served here. `tidelog.wire.messages.unregister_broker` lists the changes of each version."""
 
 ACCESS = whole(cluster(Operation.ALTER), refused=at_top(UnregisterBrokerResponse))
 

@@ -1,9 +1,10 @@
-"""UpdateFeatures (57): finalized levels of features (KIP-584). On a standalone broker they are fixed: see `FEATURES_3_9`.
+"""UpdateFeatures (57): changes the finalized levels of features (KIP-584). On a standalone broker the levels are fixed: see
+`FEATURES_3_9`.
 
 | an update to | result |
 |---|---|
-| the level that the feature has | no error |
-| another level, or of another feature | INVALID_UPDATE_VERSION, as in Kafka for an impossible update |
+| the feature's current level | no error |
+| another level, or an unknown feature | INVALID_UPDATE_VERSION, as in Kafka for an impossible update |
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 1)
-"""Changes by version: the table of `tidelog.wire.messages.update_features`."""
+"""The versions served here. `tidelog.wire.messages.update_features` lists the changes of each version."""
 
 ACCESS = whole(cluster(Operation.ALTER), refused=at_top(UpdateFeaturesResponse))
 

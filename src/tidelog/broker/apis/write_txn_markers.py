@@ -1,7 +1,7 @@
 """WriteTxnMarkers (27): writes a transaction's markers to logs (KIP-98). The response is sent once the markers are committed.
 
-A coordinator sends it to other brokers; it writes to its own broker's logs directly. An administrator may also send it:
-``kafka-transactions abort`` ends a hanging transaction that no coordinator knows (KIP-664).
+A coordinator sends this request to other brokers; it writes to the logs of its own broker directly. An administrator may also
+send it: ``kafka-transactions abort`` ends a hanging transaction that no coordinator knows (KIP-664).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 2)
-"""Changes by version: the table of `tidelog.wire.messages.write_txn_markers`."""
+"""The versions served here. `tidelog.wire.messages.write_txn_markers` lists the changes of each version."""
 
 
 def _refused(message: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:
@@ -61,7 +61,7 @@ ACCESS = unless_cluster(
 
 def handle(node: Node, message: WriteTxnMarkersRequest, request: Request) -> Work:
     """Write the markers."""
-    # By producer, by topic: a producer that is named twice gets one answer.
+    # Results by producer, then by topic: a producer that the request names twice gets one result.
     codes: dict[int, dict[TopicPartition, ErrorCode]] = {}
     for marker in message.markers:
         of_producer = codes.setdefault(marker.producer_id, {})
@@ -85,7 +85,7 @@ def handle(node: Node, message: WriteTxnMarkersRequest, request: Request) -> Wor
 
 
 def _committed(node: Node, codes: dict[int, dict[TopicPartition, ErrorCode]]) -> Generator[Elsewhere | Until | None, Any, None]:
-    """Wait until the markers are committed; report the error if that fails."""
+    """Wait until the markers are committed. If that fails, put the error into their results."""
     every = yield from slowly((each for of_producer in codes.values() for each in of_producer.items()), 256)
     left: set[TopicPartition] = set()
     refused: dict[TopicPartition, ErrorCode] = {}

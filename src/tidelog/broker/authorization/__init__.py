@@ -2,9 +2,9 @@
 
 | file | |
 |---|---|
-| `access` | the access check of an API, as each file of `apis/` declares it, in its usual forms |
+| `access` | how each file of `apis/` declares the access check of its API |
 | `config_access`, `produce_access`, `fetch_access` | the checks of the configuration APIs, Produce and Fetch |
-| `authorized_handler` | runs the check before a handler, which does not see refused elements |
+| `authorized_handler` | runs the check before the handler, and removes refused elements from the request |
 | `faults`, `faulty_handler` | requests that fail on demand, for tests of clients |
 | `permissions` | the broker's authorizer, with ACLs from the metadata, and the log of its decisions |
 | `acl_changes` | creation and deletion of ACLs on a standalone broker |

@@ -5,14 +5,14 @@
 | form | the handler |
 |---|---|
 | `NOTHING` | is called for every client |
-| `whole` | is called if the client has all of some rights; otherwise the request is refused |
+| `whole` | is called if the client has all of the listed rights; otherwise the request is refused |
 | `each` | gets the permitted elements of an array; the others are refused in the same response |
 | `within` | checks by itself, element by element, and leaves out what the client may not see |
 | `Access(…, gate)` | any other check |
 
-A gate gets an `Asker` and the decoded request. It returns None if everything is allowed; otherwise the response, or a function
-that amends the handler's response. It may remove elements from the request. It runs on any thread, changes nothing else, and does
-not block.
+A gate gets an `Asker` and the decoded request. It returns None if everything is allowed. Otherwise it returns the response to
+send, or a function that amends the handler's response. It may remove elements from the request. It runs on any thread, changes
+nothing else, and does not block.
 """
 
 from __future__ import annotations
@@ -45,12 +45,14 @@ _WHY = {
 
 
 def why(code: ErrorCode) -> str:
-    """Return the message for a missing right, as Kafka writes it; for any other code, of a fault, the code's name."""
+    """Return Kafka's error message for a missing right. For any other code, which an injected fault may have, return the
+    code's name.
+    """
     return _WHY.get(code, code.name)
 
 
 class Asker:
-    """A request whose rights are checked, with its node."""
+    """A request whose access is checked, with the node that got it."""
 
     __slots__ = ("node", "permissions", "request")
 
@@ -69,32 +71,36 @@ class Asker:
         log_allowed: bool = True,
         count: int = 1,
     ) -> bool:
-        """Whether the request may do an operation on the resource of a name, which it names `count` times."""
+        """Whether the request's sender may do an operation on the resource with this name. `count` is how often the
+        request names it, for the log.
+        """
         return self.permissions.may(
             self.request, operation, kind, name, log_denied=log_denied, log_allowed=log_allowed, count=count
         )
 
     def may_cluster(self, operation: Operation, *, log_denied: bool = True) -> bool:
-        """The same for the cluster as a whole."""
+        """Whether the request's sender may do an operation on the cluster."""
         return self.permissions.may_cluster(self.request, operation, log_denied=log_denied)
 
     def may_any(self, operation: Operation, kind: ResourceType) -> bool:
-        """Whether there can be a resource of a kind on which the request may do an operation."""
+        """Whether the request's sender may do an operation on at least one possible resource of this type."""
         return self.permissions.may_any(self.request, operation, kind)
 
     def code(self, kind: ResourceType) -> ErrorCode:
-        """Return the error code for a missing right on a kind of resource."""
+        """Return the error code for a missing right on this type of resource."""
         return _FAILED[kind]
 
 
 Amend: TypeAlias = "Callable[[Any], Message | Outcome]"
-"""Amends a handler's response, or its outcome except LATER."""
+"""A function that amends a handler's response. It also gets an `Outcome` instead of a response, except LATER."""
 
 Gate: TypeAlias = "Callable[[Asker, Any], Message | Outcome | Amend | None]"
 
 
 class Access(NamedTuple):
-    """The check of an API: its description and its function. Without a gate nothing is checked, or the handler checks."""
+    """The access check of an API: a description, and the function that checks. If `gate` is None, nothing is checked before
+    the handler.
+    """
 
     what: str
     gate: Gate | None = None
@@ -105,12 +111,12 @@ NOTHING = Access("nothing")
 
 
 def within(what: str) -> Access:
-    """Return the access of a handler that checks by itself."""
+    """Return the `Access` of an API whose handler does the checks itself; `what` describes them."""
     return Access(what)
 
 
 class Right(NamedTuple):
-    """An operation, the kind of resource, and where the request has its name; None for the cluster."""
+    """A right to do an operation on a resource. `name` is the request's field with the resource's name, None for the cluster."""
 
     operation: Operation
     kind: ResourceType
@@ -122,12 +128,14 @@ class Right(NamedTuple):
 
 
 def cluster(operation: Operation) -> Right:
-    """Return a right on the cluster."""
+    """Return the right to do an operation on the cluster."""
     return Right(operation, ResourceType.CLUSTER)
 
 
 def whole(*rights: Right, refused: Callable[[Any, ErrorCode], Message]) -> Access:
-    """Return an access that needs all of some rights; `refused` makes the response from the request and the error code."""
+    """Return an `Access` that requires all of these rights. `refused` makes the error response from the request and the error
+    code.
+    """
 
     def gate(asker: Asker, message: Any) -> Message | None:
         for operation, kind, name in rights:
@@ -139,7 +147,7 @@ def whole(*rights: Right, refused: Callable[[Any, ErrorCode], Message]) -> Acces
 
 
 def at_top(response: Callable[..., Message]) -> Callable[[Any, ErrorCode], Message]:
-    """Return a function that refuses a request by the error code at the top of its response."""
+    """Return a function for `whole` that makes an error response with the code in its top-level `error_code`."""
     return lambda message, code: response(error_code=code)
 
 
@@ -155,11 +163,13 @@ def each(
     unless: Callable[[Counter[str], str], bool] | None = None,
     asks_for_none: bool = False,
 ) -> Access:
-    """Return an access that checks each element of the request's array `of`, or its field `name`.
+    """Return an `Access` that checks each element of the request's array `of`. The resource's name is the element, or its field
+    `name`.
 
-    `refused` makes the element of the response's array `into`. If all elements are refused, the handler is not called, unless
-    `asks_for_none`: then an error of the whole request that it finds replaces the refusals. `unless` gets the count of each name
-    and the name, and exempts elements that the handler refuses anyway.
+    `refused` makes the result of a refused element, which goes into the response's array `into`. If all elements are refused, the
+    handler is not called. With `asks_for_none` it is called, and if it fails the whole request, that error replaces the refusals.
+    `unless` gets the counts of all names and one name; it returns True for a name that need not be checked, because the handler
+    refuses it anyway.
     """
 
     def gate(asker: Asker, message: Any) -> Message | Amend | None:
@@ -184,23 +194,25 @@ def each(
 
 
 def named_twice(names: Counter[str], name: str) -> bool:
-    """Whether the request names it more than once: for `each`."""
+    """Whether the request names it more than once. For the `unless` of `each`."""
     return names[name] > 1
 
 
 def refusals(asker: Asker, operation: Operation, kind: ResourceType, names: Mapping[str, int]) -> set[str]:
-    """Return the names, out of names with their counts, on which an operation is denied."""
+    """Return those of `names` on which the operation is denied. `names` maps each name to how often the request names it."""
     return {name for name, count in names.items() if not asker.may(operation, kind, name, count=count)}
 
 
 def operations_of(node: Node, request: Request, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
-    """Return a bit for each operation that a request may do on a resource: all without an authorizer."""
+    """Return a bit field of the operations that a request's sender may do on a resource; all operations without an authorizer."""
     permissions = node.permissions
     return ALL_OPERATIONS[kind] if permissions is None else permissions.operations(request, kind, name)
 
 
 def appending(into: str, answers: list[Any], *, unless_failed: bool = False) -> Amend:
-    """Return a function that adds to an array of the response, unless the response has an error code at the top."""
+    """Return a function that adds `answers` to the array `into` of a response. With `unless_failed`, a response with a
+    top-level error is left unchanged.
+    """
 
     def amend(response: Any) -> Message | Outcome:
         if not isinstance(response, Outcome) and not (unless_failed and response.error_code):
@@ -211,7 +223,7 @@ def appending(into: str, answers: list[Any], *, unless_failed: bool = False) -> 
 
 
 def first(*accesses: Access) -> Access:
-    """Return an access that runs several in order; only the last one may amend."""
+    """Return an `Access` that runs several checks in order. Only the last one may amend the response."""
     gates = [one.gate for one in accesses if one.gate is not None]
 
     def gate(asker: Asker, message: Any) -> Message | Outcome | Amend | None:
@@ -225,7 +237,7 @@ def first(*accesses: Access) -> Access:
 
 
 def unless_cluster(operation: Operation, access: Access) -> Access:
-    """Return an access that is skipped if the request has a right on the cluster."""
+    """Return an `Access` that is skipped if the request's sender may do `operation` on the cluster."""
     inner = access.gate
     assert inner is not None
 
@@ -236,7 +248,7 @@ def unless_cluster(operation: Operation, access: Access) -> Access:
 
 
 def amended(amend: Amend, answer: Answer) -> Answer:
-    """Return an amended response as it is sent; LATER stays LATER."""
+    """Return a handler's result with its response amended. LATER and CLOSE are returned unchanged."""
     if answer is Outcome.LATER or answer is Outcome.CLOSE:
         return answer
     if isinstance(answer, Wide):

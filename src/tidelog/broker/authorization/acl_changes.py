@@ -45,7 +45,7 @@ def why_invalid(acl: Acl) -> tuple[ErrorCode, str | None]:
 
 
 def creation(store: MetadataStore, permissions: Permissions, wanted: Collection[Acl]) -> Steps[None]:
-    """Add those of the entries that do not exist. Raises ApiError, StorageError."""
+    """Add the entries that do not exist yet. Raises ApiError, StorageError."""
     authorizer = permissions.authorizer
     new: dict[uuid.UUID, Acl] = {}
     seen: set[Acl] = set()

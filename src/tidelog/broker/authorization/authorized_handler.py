@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Checked:
-    """A request that was already checked, by another thread, and the result."""
+    """A request that another thread has already checked, with the result of the check."""
 
     __slots__ = ("message", "verdict")
 
@@ -39,16 +39,16 @@ class AuthorizedHandler:
 
     @classmethod
     def of(cls, api: Api, permissions: Permissions | None) -> Handler:
-        """Return the handler of an API's requests: the bare one if nothing is checked before."""
+        """Return an `AuthorizedHandler`, or `handle` itself if the API has no check."""
         gate = api.access.gate
         return api.handle if permissions is None or gate is None else cls(api.handle, gate, permissions)
 
     def check(self, node: Node, message: Message, request: Request) -> Checked:
-        """Check a request, on any thread. It must then be handled."""
+        """Check a request, on any thread. The returned `Checked` must then be handled in place of the request."""
         return Checked(message, self._gate(Asker(node, self._permissions, request), message))
 
     def __call__(self, node: Node, message: Any, request: Request) -> Answer | Work:
-        """Handle a request, checked or not."""
+        """Handle a request. Check it first, unless that was done before."""
         if type(message) is Checked:
             verdict, message = message.verdict, message.message
         else:
@@ -61,7 +61,7 @@ class AuthorizedHandler:
 
 
 def amending(handle: Handler, node: Node, message: Any, request: Request, amend: Amend) -> Answer | Work:
-    """Return the handler's response, amended, now or later."""
+    """Call the handler and amend its response, whether it returns the response or sends it later."""
     answer = handle(node, message, cast("Request", AmendedRequest(request, amend)))
     if isinstance(answer, GeneratorType):
         return _amended_work(answer, amend)
@@ -73,7 +73,7 @@ def _amended_work(work: Work, amend: Amend) -> Work:
 
 
 class AmendedRequest:
-    """A request whose response is amended, whenever it is sent. Otherwise it behaves like the request."""
+    """A request that amends its response before sending it. Otherwise it behaves like the wrapped request."""
 
     def __init__(self, request: Request, amend: Amend) -> None:
         self._request = request
@@ -86,5 +86,5 @@ class AmendedRequest:
         return str(self._request)
 
     def respond(self, response: Message | Wide | Outcome, *, is_wide: bool = False) -> None:
-        """Send a delayed response, amended."""
+        """Amend a delayed response and send it."""
         self._request.respond(amended(self._amend, response), is_wide=is_wide)

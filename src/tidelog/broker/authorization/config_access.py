@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
 TOPIC = 2
 _OF_CLUSTER = (4, 8, 16, 32)
-"""Brokers, their loggers, client metrics subscriptions, groups."""
+"""Resource types that need the right to the cluster: brokers, their loggers, client metrics subscriptions, groups."""
 
 
 def of_configs(operation: Operation, *, refused: Callable[..., Any], response: Callable[..., Message], into: str) -> Access:
-    """Return an access that checks each of the request's `resources`; `refused` makes an element of the response's `into`."""
+    """Return an `Access` that checks each of the request's `resources`. `refused` makes the result of a refused one, which
+    goes into the response's array `into`.
+    """
 
     def gate(asker: Asker, message: Any) -> Message | Amend | None:
         answers, left = [], []

@@ -1,7 +1,7 @@
-"""Requests that fail on demand, for tests of clients: `tidelog.Broker.fail` says which, and how often.
+"""Requests that fail on demand, for tests of clients: `tidelog.Broker.fail` sets which requests fail, and how often.
 
-A fault refuses what a missing right would refuse, with any of Kafka's error codes and without any effect. Everything else is
-answered as usual. `faulty_handler` applies it.
+A fault refuses a request, or the part of it about one topic, like a missing right, but with any of Kafka's error codes. What is
+refused has no effect; everything else is answered as usual. `faulty_handler` applies it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from tidelog.wire.error_codes import ErrorCode
 
 
 class Fault:
-    """A fault. `count` says how often it occurred; `stop` ends it. On any thread."""
+    """A fault. `count` says how often it has occurred; `stop` ends it. Any thread may use it."""
 
     def __init__(self, api: str, code: ErrorCode | None, topic: str | None, times: int | None, ended: Callable[[], None]) -> None:
         self.api = api
         self.code = code
-        """None: the connection is closed without a response."""
+        """The error code of the response; None closes the connection without a response."""
         self.topic = topic
-        """None: any topic."""
+        """The topic whose requests fail; None for all requests."""
         self.count = 0
         self._left = times
         self._ended = ended
@@ -32,15 +32,15 @@ class Fault:
 
     @property
     def is_over(self) -> bool:
-        """Whether it no longer occurs."""
+        """Whether the fault has occurred as often as it should, or was stopped."""
         return self._left == 0
 
     def concerns(self, topic: str | None) -> bool:
-        """Whether it applies to a topic of a request."""
+        """Whether the fault applies to requests for this topic."""
         return self._left != 0 and (self.topic is None or topic == self.topic)
 
     def happened(self) -> None:
-        """Count a failed request."""
+        """Count a request that failed because of this fault."""
         self.count += 1
         if self._left is not None and self._left > 1:
             self._left -= 1
@@ -54,7 +54,7 @@ class Fault:
 
 
 class Faults:
-    """The faults, by API. Belongs to the loop's thread, except `Fault.stop`, which empties the dispatcher's table."""
+    """The current faults, by API. Use only on the event loop's thread; only `Fault.stop` may be called on any thread."""
 
     def __init__(self) -> None:
         self._by_api: dict[str, tuple[Fault, ...]] = {}
@@ -62,7 +62,9 @@ class Faults:
         self._changed: Callable[[], None] = dict[str, str]().clear
 
     def serve(self, with_topics: Mapping[str, bool], changed: Callable[[], None]) -> None:
-        """Set the served APIs, and whether they can fail for one topic; `changed` is called at each change."""
+        """Set the served APIs, each with whether it can fail for a single topic. `changed` is called when a fault is
+        added or ends.
+        """
         self._with_topics, self._changed = with_topics, changed
 
     def of(self, api: str) -> tuple[Fault, ...]:

@@ -1,11 +1,11 @@
-"""Applies faults before a handler: they refuse requests like a missing right, with their own codes.
+"""Applies injected faults before a handler: they refuse requests like a missing right, but with the fault's error code.
 
 | API | how it fails |
 |---|---|
-| with a gate (`access`) | its gate gets an asker without rights |
-| Metadata, DescribeTopicPartitions | the topics in the answer get the code, and lose their partitions |
-| Fetch | partition by partition (`fetch_access`): a session has more of them than a request names |
-| all others | by the code at the top of the response, or in each of its elements if it has none there |
+| with an access check (`access`) | the check fails, as if the client had no right |
+| Metadata, DescribeTopicPartitions | topics in the response get the error code and no partitions |
+| Fetch | partition by partition, including those of the session (`fetch_access`) |
+| all others | the response gets the error code at the top level, or in each element if there is no top-level code |
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _BY_ANSWER = frozenset({"Metadata", "DescribeTopicPartitions"})
 _BY_ITSELF = "Fetch"
 _WHOLE = frozenset({"AddPartitionsToTxn", "OffsetDelete", "OffsetFetch"})
-"""Their answers about topics depend on more than each topic."""
+"""APIs whose results for one topic depend on other topics or on the whole request, so they cannot fail for one topic alone."""
 
 
 def fails_by_topic(api: Api) -> bool:
@@ -49,7 +49,7 @@ class FaultyHandler:
 
     @classmethod
     def of(cls, api: Api, handle: Handler, faults: tuple[Fault, ...]) -> Handler:
-        """Return the handler of an API's requests: the bare one if there are no faults."""
+        """Return a `FaultyHandler`, or `handle` itself if there are no faults or the API handles them itself (Fetch)."""
         return cls(api, handle, faults) if faults and api.name != _BY_ITSELF else handle
 
     def __call__(self, node: Node, message: Any, request: Request) -> Answer | Work:
@@ -66,7 +66,7 @@ class FaultyHandler:
         return self._handle(node, message, request)
 
     def _verdict(self, fault: Fault, node: Node, message: Any, request: Request) -> Any:
-        """Return the response, or a function that amends it; None if no fault applies."""
+        """Return the error response, or a function that amends the handler's response; None if the fault does not apply."""
         gate = self._api.access.gate
         if gate is None:
             code = fault.code or ErrorCode.NONE
@@ -79,7 +79,7 @@ class FaultyHandler:
 
 
 class _FaultyAsker(Asker):
-    """An asker to which a fault denies what it applies to."""
+    """An `Asker` that denies access to everything to which the fault applies."""
 
     def __init__(self, fault: Fault, node: Node, request: Request) -> None:
         super().__init__(node, node.permissions, request)  # type: ignore[arg-type]
@@ -87,18 +87,18 @@ class _FaultyAsker(Asker):
         self.has_denied = False
 
     def may(self, operation: Operation, kind: ResourceType, name: str, **_: Any) -> bool:
-        """Whether the fault does not apply."""
+        """Return False if the fault applies to the resource."""
         is_concerned = self._fault.topic is None or (kind is kind.TOPIC and self._fault.concerns(name))
         self.has_denied |= is_concerned
         return not is_concerned
 
     def may_cluster(self, operation: Operation, *, log_denied: bool = True) -> bool:
-        """Always False, so that topics are checked one by one. That alone is no fault."""
+        """Return False, so that topics are checked one by one. It counts as a denial only if the fault applies to all topics."""
         self.has_denied |= self._fault.topic is None
         return False
 
     def may_any(self, operation: Operation, kind: ResourceType) -> bool:
-        """Whether a fault for one topic lets others pass."""
+        """Return True if the fault is for one topic, because other topics are then allowed."""
         return self._fault.topic is not None
 
     def code(self, kind: ResourceType) -> ErrorCode:
@@ -107,7 +107,7 @@ class _FaultyAsker(Asker):
 
 
 def _with_code(code: ErrorCode, response: Any) -> Any:
-    """Give each element of a response's arrays a code: for responses without one at the top."""
+    """Set the error code of each element in a response that has no top-level error code."""
     for field in response.FIELDS:
         for one in getattr(response, field.name) if field.kind == "array" else ():
             one.error_code = code
@@ -115,7 +115,7 @@ def _with_code(code: ErrorCode, response: Any) -> Any:
 
 
 def _by_answer(faults: Iterable[Fault]) -> Amend:
-    """Return a function that gives topics in a response their errors."""
+    """Return a function that gives the topics in a response the error code of the fault that applies to them."""
 
     def amend(response: Any) -> Any:
         if isinstance(response, Outcome):
@@ -127,7 +127,7 @@ def _by_answer(faults: Iterable[Fault]) -> Amend:
                 if fault.code is None:
                     return Outcome.CLOSE
                 code = fault.code
-                # The response's topics may be cached for the next one, so they are replaced, not changed.
+                # The topics may be cached for later responses, so they are replaced, not changed.
                 response.topics = [
                     type(one)(error_code=code, name=one.name, topic_id=one.topic_id) if id(one) in found else one
                     for one in response.topics

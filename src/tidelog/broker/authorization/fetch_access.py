@@ -1,4 +1,6 @@
-"""The access check of Fetch, for all partitions of its session: for consumers topic by topic, for followers all or nothing."""
+"""The access check of Fetch, for all partitions of the request's session. A consumer needs the right to each topic, a follower
+the right to the cluster.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 def readable(
     permissions: Permissions, request: Request, wanted: list[FetchedPartition], params: FetchParams
 ) -> Generator[None, None, tuple[list[FetchedPartition], Sequence[tuple[FetchedPartition, PartitionRead]]]]:
-    """Return the partitions that a fetcher may read, and the results for the others. Topics without a name are skipped."""
+    """Return the partitions that the client may read, and the error results for all others. Partitions of unknown topic ids
+    are in neither list.
+    """
     if params.is_follower and permissions.may_cluster(request, Operation.CLUSTER_ACTION):
         return wanted, ()
     allowed: list[FetchedPartition] = []
@@ -51,7 +55,9 @@ def readable(
 def failing(
     faults: Iterable[Fault], wanted: list[FetchedPartition]
 ) -> tuple[list[FetchedPartition], list[tuple[FetchedPartition, PartitionRead]] | None]:
-    """Return the partitions to be read, and the results for those that must fail; None: the connection is closed."""
+    """Apply faults: return the partitions to read, and the error results for those that must fail. None in place of the
+    results means that the connection must be closed.
+    """
     for fault in faults:
         failed = [one for one in wanted if fault.concerns(None if one.key is None else one.key.topic)]
         if failed:

@@ -1,7 +1,7 @@
-"""The broker's authorizer, with the ACLs of the metadata, and the log of its decisions.
+"""The broker's authorizer: it decides by the ACLs in the metadata, and logs its decisions.
 
-The log has the form of Kafka's StandardAuthorizer, under the logger ``tidelog.authorizer``: denials at INFO, permissions at
-DEBUG. Checks that only filter a response or list operations are not logged.
+Log lines have the format of Kafka's StandardAuthorizer and go to the logger ``tidelog.authorizer``: denials at INFO, permissions
+at DEBUG. Checks that only filter a response or list operations are not logged.
 """
 
 from __future__ import annotations
@@ -30,14 +30,16 @@ _LONGEST_NAME: Final = 1000
 
 
 class Permissions:
-    """Decides whether a request may do something. Any thread may ask; the loop's thread changes the entries."""
+    """Decides whether a request may do something. Any thread may ask; only the loop's thread may change the ACLs."""
 
     def __init__(self, authorizer: StandardAuthorizer) -> None:
         self.authorizer = authorizer
 
     @classmethod
     def of(cls, config: BrokerConfig, image: MetadataImage) -> Permissions | None:
-        """Return the authorizer that the properties ask for, with the ACLs of the metadata; None without an authorizer."""
+        """Return the authorizer that the broker's properties configure, with the ACLs of the metadata; None if they
+        configure none.
+        """
         if not config.authorizer_class_name:
             return None
         made = cls(
@@ -74,7 +76,9 @@ class Permissions:
         log_allowed: bool = True,
         count: int = 1,
     ) -> bool:
-        """Whether the sender of a request may do an operation on the resource of a name, which it names `count` times."""
+        """Whether a request's sender may do an operation on the resource with this name. `count` is how often the request
+        names it, for the log.
+        """
         decision = self.authorizer.decide(request.principal, _host(request), operation, kind, name)
         if decision.is_allowed:
             if log_allowed and logger.isEnabledFor(logging.DEBUG):
@@ -84,17 +88,17 @@ class Permissions:
         return decision.is_allowed
 
     def may_cluster(self, request: Request, operation: Operation, *, log_denied: bool = True) -> bool:
-        """The same for the cluster as a whole."""
+        """Whether a request's sender may do an operation on the cluster."""
         return self.may(request, operation, ResourceType.CLUSTER, CLUSTER_NAME, log_denied=log_denied)
 
     def may_any(self, request: Request, operation: Operation, kind: ResourceType) -> bool:
-        """Whether there can be a resource of a kind on which it may do the operation."""
+        """Whether a request's sender may do an operation on at least one possible resource of this type."""
         return self.may(request, operation, kind, NOWHERE, log_denied=False, count=0) or self.authorizer.may_any(
             request.principal, _host(request), operation, kind
         )
 
     def operations(self, request: Request, kind: ResourceType, name: str) -> int:
-        """Return a bit for each operation that it may do on a resource."""
+        """Return a bit field of the operations that a request's sender may do on a resource."""
         return self.authorizer.operations(request.principal, _host(request), kind, name)
 
 
@@ -104,7 +108,7 @@ def _host(request: Request) -> str:
 
 
 def acl_of(record: AccessControlEntryRecord) -> Acl:
-    """Return the ACL in a metadata record."""
+    """Return the ACL that a metadata record contains."""
     return Acl(
         record.resource_type,
         record.resource_name,

@@ -1,5 +1,5 @@
-"""The access check of Produce: topic by topic, and the transactional id of transactional records. Only the first batch of records
-is checked.
+"""The access check of Produce: the client needs the right to each topic and, for transactional records, to the transactional id.
+Records count as transactional if their first batch is.
 """
 
 from __future__ import annotations

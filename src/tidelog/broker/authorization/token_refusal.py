@@ -1,4 +1,4 @@
-"""What the APIs of delegation tokens answer where these are off (KIP-48): Kafka's error codes, in its order."""
+"""The error codes of the delegation token APIs, which are off (KIP-48). The codes and the order of the checks are Kafka's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def token_refusal(request: Request) -> ErrorCode:
-    """Return the error code: a client that nobody has authenticated may not ask for tokens at all."""
+    """Return the error code: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED for an unauthenticated client or a PLAINTEXT listener,
+    DELEGATION_TOKEN_AUTH_DISABLED otherwise.
+    """
     if request.listener.protocol == PLAINTEXT or request.principal == ANONYMOUS:
         return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED

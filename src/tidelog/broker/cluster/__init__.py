@@ -4,7 +4,7 @@
 |---|---|
 | `metadata_plane` | the cluster as the broker sees it: a protocol |
 | `startup` | the kind of broker that a configuration describes |
-| `brokers`, `cluster_brokers`, `cluster_topics` | brokers and topics as clients see them |
+| `brokers`, `cluster_brokers`, `cluster_topics` | the brokers and topics that clients see |
 | `topic_creation` | topics that are created on first use |
 | `forwarding`, `forwarded_apis` | clients' requests that the controllers answer |
 | `channel`, `peer_connection` | requests to another broker, or to a controller |

@@ -35,7 +35,7 @@ class Brokers(Protocol):
         """Return the brokers that serve a listener's clients, by id: they are not fenced and have a listener of that name."""
 
     def registered(self, listener: Listener) -> Sequence[BrokerView]:
-        """Return the same, including fenced brokers."""
+        """Return the same brokers as `alive`, plus the fenced ones."""
 
     def find(self, broker_id: int, listener: Listener) -> BrokerView | None:
         """Return a live broker by its id, None if no live broker has it."""
@@ -63,7 +63,7 @@ class SingleBroker:
     registered = alive
 
     def find(self, broker_id: int, listener: Listener) -> BrokerView | None:
-        """Return this broker if the id is its own."""
+        """Return this broker if the id matches, None otherwise."""
         return self.alive(listener)[0] if broker_id == self._node_id else None
 
     def controller_id(self, listener: Listener) -> int:

@@ -36,7 +36,7 @@ class _AtListener:
 
 
 class ClusterBrokers:
-    """`Brokers` of a cluster."""
+    """Implements `Brokers` for a cluster member."""
 
     def __init__(self, plane: MetadataPlane) -> None:
         self._plane = plane
@@ -56,7 +56,7 @@ class ClusterBrokers:
         return self._at(listener.name).alive
 
     def registered(self, listener: Listener) -> Sequence[BrokerView]:
-        """Return the same, including fenced brokers."""
+        """Return the same brokers as `alive`, plus the fenced ones."""
         return self._at(listener.name).registered
 
     def find(self, broker_id: int, listener: Listener) -> BrokerView | None:

@@ -81,7 +81,7 @@ class TopicCreation:
     # --- inside
 
     def _not_asked(self, names: Iterable[str]) -> list[str]:
-        """Return those not requested yet, up to the limit, and mark them as requested."""
+        """Return the topics that are not requested yet, up to the limit, and mark them as requested."""
         new = [name for name in names if name not in self._asked][: MAX_ASKED - len(self._asked)]
         self._asked.update(new)
         return new

@@ -1,1 +1,1 @@
-"""A fetch from its request to its response: sessions, reading partitions, waiting for records, older message formats."""
+"""Everything that `apis/fetch` needs: sessions, reading partitions, waiting for records, conversion to older message formats."""

@@ -1,4 +1,4 @@
-"""A fetch response for older clients: an error, or records in a message format that they know. See `down_conversion`."""
+"""Converts fetch responses for older clients to a message format that they know, or to an error. See `down_conversion`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 INLINE_CONVERSION_BYTES = 4096
-"""More bytes than this are converted on another thread."""
+"""Responses with more bytes than this are converted on another thread."""
 
 TURN_S = 0.02
-"""How long one response may be converted there, in seconds, before others get a turn. A single batch may take longer."""
+"""How long, in seconds, that thread works on one response before others get a turn. A single batch may take longer."""
 
 
 def as_known(node: Node, version: int, wanted: FetchedPartition, read: PartitionRead) -> PartitionRead:
-    """Refuse what a client of this version cannot read, whatever the log holds: zstd, or newer formats if conversion is off."""
+    """Replace results that a client of this version cannot read by errors, without looking at the records: zstd topics, and
+    newer message formats if conversion is off.
+    """
     log = node.manager.logs.get(wanted.key) if wanted.key is not None else None
     if log is None:
         return read
@@ -58,14 +60,14 @@ def converted(node: Node, version: int, answered: list[tuple[FetchedPartition, P
 
 
 def _refused(wanted: FetchedPartition, code: int) -> PartitionRead:
-    """Return a partition's response with an error, and null instead of its records."""
+    """Return a partition's result with an error, and null instead of records."""
     answer = error_answer(wanted, code)
     answer.records = None
     return PartitionRead(answer, 0, None, None)
 
 
 def _some(conversion: Generator[None, None, Converted]) -> Converted | ErrorCode | None:
-    """Convert for up to one turn, because others wait for the thread. Return None if there is more to do."""
+    """Convert for one turn at most, because others wait for the thread. Return None if there is more to convert."""
     until = perf_counter() + TURN_S
     try:
         while True:

@@ -1,9 +1,9 @@
-"""Delayed fetches (long polls): each is woken when its partitions may have more records.
+"""Delayed fetches (long polls). Each is woken when one of its partitions may have more records.
 
 | | |
 |---|---|
-| `appended(key)` | call it when a log's end, high watermark or start moves, or the log is removed; it costs one look-up |
-| `watch(keys, callback, at_end)` | calls `callback(key)` each time, until `cancel` |
+| `appended(key)` | to be called when a log's end, high watermark or start moves, or the log is removed; costs one look-up |
+| `watch(keys, callback, at_end)` | calls `callback(key)` after each `appended` of one of the keys, until `cancel` |
 | `end()` | calls each watch's `at_end` when the broker shuts down |
 
 Callbacks run in the next round of the loop, not inside `appended`. So the producer gets its response first, and a request that
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """A wait for some partitions, until it is cancelled."""
+    """One fetch's watch over its partitions; it lasts until it is cancelled."""
 
     __slots__ = ("_delayed_fetches", "_keys", "at_end", "callback")
 
@@ -61,12 +61,12 @@ class DelayedFetches:
         self._watches: dict[TopicPartition, dict[Watch, None]] = {}
         self._woken: dict[TopicPartition, None] = {}
         self._due: deque[tuple[TopicPartition, deque[Watch]]] = deque()
-        """The watches to call next, with the key to call them for."""
+        """The watches to call in the next round of the loop, each with the key that was appended to."""
         self._left: deque[tuple[Watch, tuple[TopicPartition, ...]]] = deque()
         """Cancelled watches that are still registered under their keys."""
 
     def appended(self, key: TopicPartition) -> None:
-        """Note that `key` may have more, or fewer, records to read than before."""
+        """Wake the fetches that watch `key`: it may have more, or fewer, records to read than before."""
         if key in self._watches:
             if not self._woken:
                 self._timers.call_later(0, self._wake)
@@ -93,7 +93,7 @@ class DelayedFetches:
         return watch
 
     def end(self) -> None:
-        """Tell all watches that the broker shuts down: no more records will arrive."""
+        """Call `at_end` of all watches: the broker shuts down, and no more records will arrive."""
         for watch in dict.fromkeys(watch for of_key in tuple(self._watches.values()) for watch in tuple(of_key)):
             if watch.callback is not None and watch.at_end is not None:
                 watch.at_end()

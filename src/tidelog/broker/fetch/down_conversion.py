@@ -6,16 +6,16 @@
 | 2, 3 | v1 |
 | from 4 on | v2 |
 
-The size of the response is fixed before the conversion: the number of bytes read from the log, or the size of the first
-converted batch if that is larger. Batches are converted until that size is reached. If they end before, the rest is filled with
-the beginning of a batch that is larger than the rest, because clients ignore an incomplete batch at the end. The same filler
-replaces a batch that cannot be converted (zstd), unless it is the first.
+The size of the converted records is fixed in advance: the number of bytes read from the log, or the size of the first converted
+batch if that is larger. Batches are converted until that size is reached. If they take less, the rest is filled with the
+beginning of a larger batch, because clients ignore an incomplete batch at the end. If a batch cannot be converted (zstd), the
+filler begins there, unless it is the first batch.
 
-Records are sent unconverted if the topic's configured format is one that the client knows and none of them is newer. (Kafka
+Records are sent unconverted if the client knows the topic's configured format and no batch has a newer format. (Kafka
 checks the configuration only: after a topic's format is lowered, it sends old clients batches that they cannot read.)
 
-These are pure functions, partly in the kernel. Long conversions run on another thread than the loop's. A megabyte of batches may
-hold a gigabyte of records, so the conversion goes batch by batch, and that thread serves others in between.
+These are pure functions, partly in the kernel. Long conversions run on another thread. A megabyte of batches may hold a gigabyte
+of records, so that thread can switch to another response after each batch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tidelog.records.compression import Bytes
 from tidelog.records.conversion import down_convert
 
 _CHUNK_BYTES = 128 * 1024
-"""The longest filler batch."""
+"""The size of the largest filler."""
 
 _FILLER = Struct(">qi")
 
@@ -83,7 +83,7 @@ def down_converting(data: Bytes, configured_magic: int, magic: int, fetch_offset
         if len(converted) >= size:
             return Converted(memoryview(converted)[:size], batches)
     if not converted:
-        # No record is left: the filler at least tells the client that it is not at the log's end.
+        # No record is left. The filler shows the client that it is not at the log's end.
         size = LOG_OVERHEAD if position else 0
     while (left := size - len(converted)) > 0:
         filler = bytearray(max(LOG_OVERHEAD, min(left + 1, _CHUNK_BYTES)))

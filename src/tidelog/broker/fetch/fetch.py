@@ -1,19 +1,18 @@
 """One fetch request in progress: read, wait, read again, convert, respond.
 
-| it is answered at once if | |
+| condition for an immediate response | |
 |---|---|
 | it has `min_bytes`, or `max_wait_ms` is 0 | |
-| none of its partitions exists | if some exist, the fetch waits for those |
+| none of its partitions exists | if at least one exists, the fetch waits |
 | a read met an error, a log divergence, or a preferred replica | |
 
 Otherwise it waits (`delayed_fetches`) until `min_bytes` are available. It also stops waiting if one of its offsets is now in an
-older segment or after the log's end, or if a log is removed or may no longer be read. After `max_wait_ms` it gets the records
-that exist. In all cases it then reads everything again.
+older segment than the log's end, or above that end, or if a log is removed or may no longer be read. After `max_wait_ms` it gets
+the records that exist. In all cases it then reads everything again.
 
-Another thread reads bytes that are not in memory and converts large numbers of records. Many partitions are read in slices. So
-no other connection has to wait. See `slices`.
-
-`apis.fetch` creates these. Everything runs on the loop's thread.
+Another thread reads bytes that are not in memory and converts large numbers of records. If there are many partitions, they are
+read in slices (see `slices`). So no other connection has to wait. `apis.fetch` creates one `Fetch` per request. Everything runs
+on the loop's thread.
 """
 
 from __future__ import annotations
@@ -142,7 +141,7 @@ class Fetch:
         self._begin()
 
     def work(self) -> Work:
-        """Answer now, or arrange for a later response."""
+        """Return the response, or LATER if the fetch must wait."""
         if self._node.permissions is not None:
             wanted = self._partitions
             self._partitions, denied = yield from readable(self._node.permissions, self._request, wanted, self._params)
@@ -192,7 +191,7 @@ class Fetch:
         self._min_one_message = self._params.version > 2
 
     def _going_on(self) -> Work:
-        """Read. Return the response, or LATER if the fetch must wait for records."""
+        """Read all partitions. Return the response, or LATER if the fetch must wait for records."""
         is_over = True
         try:
             if len(self._partitions) > FEW:
@@ -209,7 +208,7 @@ class Fetch:
                 self._give_back()
 
     def _give_back(self) -> None:
-        """Stop counting the bytes read: they are now counted by the connection, or dropped."""
+        """Stop counting the bytes that were read: the connection counts them now, or they were dropped."""
         self._node.unsent.add(-self._held_bytes)
         self._held_bytes = 0
 
@@ -233,7 +232,7 @@ class Fetch:
             while read is None:
                 try:
                     room_bytes = self._left_bytes
-                    if params.version > 2 or self._held_bytes:  # Before version 3 the first batch may be cut off.
+                    if params.version > 2 or self._held_bytes:  # Before version 3 the first batch may be incomplete.
                         room_bytes = min(room_bytes, unsent.room_bytes)
                     read = read_partition(wanted, params, room_bytes, self._min_one_message)
                 except NotCachedError as missing:
@@ -252,7 +251,9 @@ class Fetch:
                     unsent.add(size)
 
     def _note_follower(self, wanted: FetchedPartition, read: PartitionRead) -> None:
-        """Note a follower's position from its request, but not at the second read, because the log may have more by then."""
+        """Note a follower's position from its request. Do so only at the first read, because the log may have grown by
+        the second.
+        """
         log, place = read.log, read.place
         if not self._is_final and log is not None and place is not None and read.answer.diverging_epoch.end_offset < 0:
             params = self._params
@@ -273,7 +274,7 @@ class Fetch:
     # --- waiting
 
     def _wait(self) -> None:
-        self._since_ns -= perf_counter_ns()  # Waiting does not keep the loop busy.
+        self._since_ns -= perf_counter_ns()  # The wait itself takes no time on the loop.
         available = self._available
         for index, (wanted, read) in enumerate(zip(self._partitions, self._reads, strict=True)):
             key = wanted.key
@@ -295,7 +296,7 @@ class Fetch:
         self._on_time()
 
     def _available_bytes(self, key: TopicPartition, index: int) -> int | None:
-        """Return how many bytes a partition has for the fetch, None if it must not wait any longer."""
+        """Return how many bytes of a partition the fetch could read now, None if the fetch must stop waiting."""
         read = self._reads[index]
         log, place = read.log, read.place
         if log is None or place is None or self._node.manager.logs.get(key) is not log:
@@ -318,7 +319,7 @@ class Fetch:
         return min(end.relative_position - place.relative_position, self._partitions[index].max_bytes)
 
     def _on_time(self) -> None:
-        """Answer with the records that exist now."""
+        """Answer with the records that exist now, because `max_wait_ms` has passed."""
         self._stop_waiting()
         self._since_ns += perf_counter_ns()
         self._is_final = True
@@ -327,7 +328,7 @@ class Fetch:
 
     def _again(self) -> Work:
         if len(self._partitions) > FEW:
-            yield None  # A separate turn, in which the objects of the last read are freed, too.
+            yield None  # This takes a separate turn, because it also frees the objects of the last read.
         self._begin()
         return (yield from self._going_on())
 

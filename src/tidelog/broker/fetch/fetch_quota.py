@@ -1,4 +1,6 @@
-"""Client quotas for fetches: above its quota a fetch gets no records, and its session does not change (KIP-219)."""
+"""Client quotas for fetches (KIP-219): if the client is above its quota, the response has no records and the session does not
+change.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,11 @@ if TYPE_CHECKING:
 
 ANSWER_BYTES: Final = 16
 PARTITION_BYTES: Final = 48
-"""The size of a response for quotas: its records, plus an estimate for the rest."""
+"""For quotas, a response counts as the bytes of its records plus these estimates for the rest."""
 
 
 def size_of(answered: Sequence[tuple[FetchedPartition, PartitionRead]]) -> Generator[None, None, int]:
-    """Return how many bytes a response counts against a quota."""
+    """Return a response's size in bytes, as counted against the quota."""
     size = ANSWER_BYTES + PARTITION_BYTES * len(answered)
     for count, (_, read) in enumerate(answered):
         size += read.size_bytes
@@ -37,7 +39,7 @@ def throttled(
     session: FetchSession | None,
     session_epoch: int,
 ) -> FetchResponse | None:
-    """Count a response of `size` bytes. Return the response to send instead, None if it may be sent."""
+    """Count a response of `size` bytes. Return None if it may be sent, otherwise the response to send instead."""
     waited_ms = quotas.spent(request, busy_ns) if quotas.counts_time else 0
     throttle_ms = quotas.fetched(request, size)
     if waited_ms and not throttle_ms:

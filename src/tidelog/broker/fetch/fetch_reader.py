@@ -2,13 +2,13 @@
 
 | check, in this order | result |
 |---|---|
-| no such partition, topic or id | UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; a fetch can still wait for its other partitions |
+| the partition, topic or topic id is unknown | UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; the fetch may wait for others |
 | the topic of that name now has another id | INCONSISTENT_TOPIC_ID |
 | the client has an older or a newer leader epoch | FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH |
 | this broker does not lead it, and the client is a follower or a consumer before version 11 | NOT_LEADER_OR_FOLLOWER |
-| a follower that is not one of the partition's replicas | UNKNOWN_LEADER_EPOCH, or NOT_LEADER_OR_FOLLOWER without an epoch |
+| the client is a follower that is not a replica | UNKNOWN_LEADER_EPOCH, or NOT_LEADER_OR_FOLLOWER without an epoch |
 | a follower's log diverges from this one | the diverging epoch and its end offset, and no records |
-| below the log start, above the log end | OFFSET_OUT_OF_RANGE |
+| the offset is below the log start or above the log end | OFFSET_OUT_OF_RANGE |
 | the partition is offline, or its disk fails | KAFKA_STORAGE_ERROR |
 
 Reads do not wait for a disk: bytes that are not in memory raise `NotCachedError`, see `formats.non_blocking_read`. Large reads
@@ -40,7 +40,7 @@ logger = logging.getLogger("tidelog.broker")
 MAX_MAPPED_FILES = 256
 
 NOTHING_NEW = PartitionData()
-"""A placeholder for a session's partition without news. It is never sent."""
+"""A placeholder result for a partition of a session that has nothing new. It is never sent."""
 
 _NO_ERROR = 0
 
@@ -59,26 +59,26 @@ class FetchParams(NamedTuple):
     max_wait_ms: int
     replica_id: int = -1
     replica_epoch: int = -1
-    """A follower's broker epoch, -1 if the request has none."""
+    """The broker epoch of a follower, -1 if the request has none."""
     rack: str = ""
-    """A consumer's rack, "" if the request has none."""
+    """The consumer's rack, "" if the request has none."""
     listener: Listener | None = None
     """The listener that received the request."""
 
 
 class PartitionRead(NamedTuple):
-    """A partition's response, and what a waiting fetch needs to know about it."""
+    """A partition's result, and the values that a delayed fetch compares later."""
 
     answer: PartitionData
     """`NOTHING_NEW` if an incremental response can leave the partition out."""
     size_bytes: int
     place: LogOffsetMetadata | None
-    """The position of the fetch offset, None after an error."""
+    """The segment and file position of the fetch offset; None after an error."""
     log: PartitionLog | None
 
 
 class FetchReader:
-    """Reads for all fetches of a node, on the loop's thread."""
+    """Reads partitions for all fetches of a node. Use only on the event loop's thread."""
 
     def __init__(self, manager: LogManager, leadership: Leadership) -> None:
         self._manager = manager
@@ -86,7 +86,7 @@ class FetchReader:
         self._mapped: dict[LogFile, None] = {}
 
     def unknown(self, wanted: FetchedPartition) -> PartitionRead | None:
-        """Return the response for an unknown partition, None if it is known."""
+        """Return the error result for an unknown partition, None if the partition is known."""
         key = wanted.key
         if key is None:
             return _nothing(wanted, ErrorCode.UNKNOWN_TOPIC_ID, is_read=False)
@@ -96,9 +96,8 @@ class FetchReader:
         return None
 
     def idle(self, wanted: FetchedPartition, params: FetchParams) -> PartitionRead | None:
-        """Return an empty result if a session's partition has no news, None if it must be read.
-
-        In each request nearly all of a session's partitions are without news.
+        """Return an empty result if a partition of a session has nothing new, None if it must be read. In most requests nearly
+        all partitions of a session have nothing new.
         """
         log = self._manager.logs.get(wanted.key)  # type: ignore[arg-type]
         if log is None:
@@ -124,7 +123,7 @@ class FetchReader:
             and wanted.last_high_watermark == marks.high_watermark
             and wanted.last_log_start_offset == marks.log_start_offset
             and latest is not None
-            # Nothing was written since its last record's epoch, so the logs do not diverge.
+            # No newer epoch was written after the follower's last one, so the logs do not diverge.
             and (wanted.last_fetched_epoch == latest.epoch or latest.start_offset == end.message_offset)
             and wanted.last_fetched_epoch in (latest.epoch, log.leader_epochs.previous_epoch)
             and not self.refusal(wanted, params, log)
@@ -133,7 +132,9 @@ class FetchReader:
         return None
 
     def read(self, wanted: FetchedPartition, params: FetchParams, max_bytes: int, min_one_message: bool) -> PartitionRead:
-        """Read up to `max_bytes` of a partition. Raise NotCachedError within `non_blocking`, and nothing else."""
+        """Read up to `max_bytes` of a partition. Errors become part of the result. Raise only NotCachedError, and only
+        within `non_blocking`.
+        """
         key = wanted.key
         assert key is not None
         log = self._manager.logs.get(key)
@@ -162,7 +163,7 @@ class FetchReader:
             return _nothing(wanted, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def refusal(self, wanted: FetchedPartition, params: FetchParams, log: PartitionLog) -> int:
-        """Return the error code for a client that may not read there, 0 if it may."""
+        """Return the error code if the client may not read the partition here, 0 if it may."""
         topic_id = wanted.topic_id
         if topic_id is not NO_ID and log.topic_id is not None and log.topic_id != topic_id and topic_id != NO_ID:
             return ErrorCode.INCONSISTENT_TOPIC_ID
@@ -206,8 +207,8 @@ class FetchReader:
         return PartitionRead(answer, length, found.metadata, log)
 
     def _where_it_parts(self, log: PartitionLog, wanted: FetchedPartition) -> EpochEndOffset | None:
-        """Return where a follower's log diverges from this one, None if it does not. Raise OffsetOutOfRangeError if that is
-        unknown.
+        """Return the epoch and end offset at which a follower's log diverges from this one, None if it does not diverge. Raise
+        OffsetOutOfRangeError if this cannot be determined.
         """
         end = self._leadership.end_offset_for_epoch(log, wanted.last_fetched_epoch)
         if end is None or wanted.fetch_offset < log.log_start_offset:
@@ -230,14 +231,14 @@ class FetchReader:
 
 
 def error_answer(wanted: FetchedPartition, code: int) -> PartitionData:
-    """Return a response with only an error code, and no aborted transactions."""
+    """Return a partition's result that has only an error code."""
     answer = PartitionData(wanted.name[1], code, -1)
     answer.records = b""
     return answer
 
 
 def _read_elsewhere(wanted: FetchedPartition, log: PartitionLog, broker_id: int) -> PartitionRead:
-    """Return a response that sends a consumer to another replica, without records."""
+    """Return a partition's result without records, which sends the consumer to another replica."""
     answer = PartitionData(wanted.name[1], _NO_ERROR, log.high_watermark, log.watermarks.last_stable_offset, log.log_start_offset)
     answer.aborted_transactions = None
     answer.records = b""
@@ -255,7 +256,7 @@ def _nothing(wanted: FetchedPartition, code: int, *, is_read: bool = True) -> Pa
 def by_topic(
     answered: list[tuple[FetchedPartition, PartitionRead]],
 ) -> Generator[None, None, list[FetchableTopicResponse]]:
-    """Group consecutive partitions of the same topic, and keep their order."""
+    """Group consecutive partitions of the same topic. The order is unchanged, so a topic may occur more than once."""
     topics: list[FetchableTopicResponse] = []
     last: object = None
     for count, (wanted, read) in enumerate(answered):

@@ -2,17 +2,18 @@
 
 | session id and epoch of a request | meaning |
 |---|---|
-| any, 0 | forget that session; the request has all partitions, and creates a session if there is room |
-| any, -1 | forget that session; the request has all partitions, and creates none. The same for versions before 7 |
-| n, the next epoch | all partitions of session n, with the request's changes |
-| n, another epoch, or an unknown n | the response is only an error |
+| any id, epoch 0 | a full request with all partitions; drop that session, and create a new one if there is room |
+| any id, epoch -1 | a full request with all partitions; drop that session, and create none. The same before version 7 |
+| n, the next epoch | an incremental request: all partitions of session n, with the request's changes |
+| n, another epoch, or an unknown n | refused: the response has only an error code |
 
 A session's response contains a partition only if it has records, an error, or a changed high watermark or log start offset.
-A partition that returned records moves to the end of the order, so that all get their turn.
+A partition that returned records moves to the end of the session's order, so that no partition is starved.
 
-If the cache is full, a session unused for two minutes is evicted. If there is none, the smallest session older than two minutes
-is evicted, provided that the new one has more partitions. The cache has room for `max.incremental.fetch.session.cache.slots`
-sessions. Unlike in Kafka, the total number of partitions is limited, too: a client without a session is served as well.
+If the cache is full, a session unused for two minutes is evicted. If there is none, the smallest session created more than two
+minutes ago is evicted, provided that the new one has more partitions. The cache has room for
+`max.incremental.fetch.session.cache.slots` sessions. Unlike in Kafka, the total number of partitions in sessions is limited, too.
+A client that gets no session is still served, by full requests.
 
 Everything runs on the loop's thread. The rules are Kafka 3.9's, except that Kafka divides the sessions into eight shards.
 """
@@ -36,16 +37,16 @@ MAX_EPOCH = 2**31 - 1
 EVICTION_MS = 120_000
 MAX_CACHED_PARTITIONS = 1_000_000
 TOPIC_ID_VERSION = 13
-"""From this version on requests name topics by id."""
+"""From this version on, requests identify topics by id."""
 
 NO_ID = uuid.UUID(int=0)
 
 PartitionName: TypeAlias = tuple[str | uuid.UUID, int]
-"""A partition's name as the request's version gives it."""
+"""A partition as a request identifies it: by topic name or topic id, with the partition number."""
 
 
 class FetchedPartition:
-    """The fetch parameters of one partition, and what the client last received for it."""
+    """The fetch parameters of one partition, and the values that the client last received for it."""
 
     __slots__ = (
         "fetch_offset",
@@ -63,7 +64,7 @@ class FetchedPartition:
     def __init__(self, name: PartitionName, key: TopicPartition | None, topic_id: uuid.UUID, wanted: FetchPartition) -> None:
         self.name = name
         self.key = key
-        """None while no topic with that id is known."""
+        """The topic's name and the partition; None while no topic with the requested id is known."""
         self.topic_id = topic_id
         self.last_high_watermark = -1
         self.last_log_start_offset = -1
@@ -74,7 +75,7 @@ class FetchedPartition:
         self.last_fetched_epoch = wanted.last_fetched_epoch
 
     def take_over(self, other: FetchedPartition) -> None:
-        """Take the fetch parameters of a later request for the same partition."""
+        """Adopt the fetch parameters of a later request for the same partition."""
         self.max_bytes = other.max_bytes
         self.fetch_offset = other.fetch_offset
         self.log_start_offset = other.log_start_offset
@@ -96,7 +97,7 @@ class FetchedPartition:
             is_news = True
             self.last_log_start_offset = answer.log_start_offset
         if answer.error_code:
-            # So that the partition is sent again once the error is gone.
+            # After an error the partition must be sent again once the error is gone.
             self.last_high_watermark = -1
             is_news = True
         if answer.preferred_read_replica >= 0:
@@ -105,7 +106,7 @@ class FetchedPartition:
 
 
 class FetchSession:
-    """One client's partitions, in the order in which they are served."""
+    """One client's fetch session: its partitions, in the order in which they are read."""
 
     __slots__ = ("created_ms", "epoch", "id", "is_privileged", "last_used_ms", "partitions", "size", "uses_topic_ids")
 
@@ -128,7 +129,7 @@ class FetchSession:
 
 
 class FetchSessions:
-    """The sessions of all clients, the least recently used first."""
+    """The sessions of all clients, ordered by last use, the least recently used first."""
 
     def __init__(self, clock: Clock, max_sessions: int, *, max_partitions: int = MAX_CACHED_PARTITIONS) -> None:
         self._clock = clock
@@ -159,7 +160,7 @@ class FetchSessions:
         self._sessions[session.id] = self._sessions.pop(session.id)
 
     def count(self, session: FetchSession) -> None:
-        """Update the session's number of partitions, if it still exists."""
+        """Update the stored number of the session's partitions, if the session still exists."""
         if self._sessions.get(session.id) is not session:
             return
         size = len(session.partitions)
@@ -171,17 +172,17 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.cached_partitions -= session.size
-            self._removed.append(list(session.partitions.values()))  # Another request may still use its partitions.
+            self._removed.append(list(session.partitions.values()))  # Another request may still use them.
 
     def take_removed(self) -> list[list[FetchedPartition]]:
-        """Return the partitions of removed sessions since the last call; the caller frees them in slices, because that may take
-        long.
+        """Return the partitions of the sessions that were removed since the last call. The caller frees them in slices, because
+        that may take long.
         """
         removed, self._removed = self._removed, []
         return removed
 
     def create(self, by_name: dict[PartitionName, FetchedPartition], *, is_privileged: bool, uses_topic_ids: bool) -> int:
-        """Create a session from partitions that were just answered; return its id, 0 if there is no room."""
+        """Create a session from the partitions of a full request that was just answered. Return its id, 0 if there is no room."""
         now_ms = self._clock.now_ms()
         if len(self._sessions) >= self._max_sessions and not self._evict(is_privileged, len(by_name), now_ms):
             return NO_SESSION
@@ -214,7 +215,7 @@ class FetchSessions:
 
 
 def next_epoch(epoch: int) -> int:
-    """Return the epoch that follows `epoch`: it never becomes 0 again."""
+    """Return the epoch after `epoch`: 1 after the largest one, `FINAL_EPOCH` after a negative one."""
     if epoch < 0:
         return FINAL_EPOCH
     return 1 if epoch == MAX_EPOCH else epoch + 1

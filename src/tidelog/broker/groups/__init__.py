@@ -4,13 +4,13 @@
 |---|---|
 | `group` | a group and its members: data, states, results of joining and syncing |
 | `joining`, `delayed_response` | requests of members, and responses that wait |
-| `rebalance` | how a group reaches its next generation; sessions |
+| `rebalance` | how a group reaches its next generation; session timeouts of members |
 | `membership` | members added, replaced, removed; protocols, the leader |
 | `groups` | all groups: look-up, creation, storage in ``__consumer_offsets``, loading, expiry, removal |
 | `offset_commits` | who may commit offsets, and how they get into the log |
 | `subscriptions` | the topics that members subscribe to |
 | `group_lags` | the lag of groups, for metrics |
-| `group_records` | groups to and from Kafka's records; `tidelog.groups` does this for offsets |
+| `group_records` | converts groups to and from Kafka's records; `tidelog.groups` does this for offsets |
 
 The APIs are in `apis/`, one file each.
 """

@@ -1,7 +1,7 @@
-"""A request that is answered after other members have acted: JoinGroup, SyncGroup.
+"""Delayed responses to JoinGroup and SyncGroup, which wait for other members.
 
-One change of a group can complete a thousand of them, so they are sent in slices. If the client disconnects meanwhile, its member
-stays until its session ends, as in Kafka; the response is lost.
+One change of a group can complete a thousand responses, so they are sent in slices. If the client disconnects meanwhile, its
+member stays until its session ends, as in Kafka; the response is lost.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ class _Result(Protocol):
 
 
 class DelayedResponse(Generic[R]):
-    """A request, and the function that makes a response of its result; `refused` makes an error response.
+    """A request that waits for its result. A function makes the response from the result; `refused` makes an error response from
+    a code.
 
-    The group's records are committed first. If they are never committed, another broker is the coordinator.
+    The response is sent once the group's records are committed. If they cannot be committed, the client gets an error, because
+    another broker is then the coordinator.
     """
 
     __slots__ = ("_group_id", "_is_answered", "_log", "_refused", "_request", "_response_of", "_slices")
@@ -55,7 +57,7 @@ class DelayedResponse(Generic[R]):
         self._is_answered = False
 
     def answer(self, result: R) -> None:
-        """Send the response. Raises nothing, because the other members must get theirs."""
+        """Send the response. This never raises an error, because other members must still get their responses."""
         self._is_answered = True
         try:
             response = self._response_of(result)
@@ -86,11 +88,11 @@ class DelayedResponse(Generic[R]):
             self._request.respond(self._failed())
 
     def later(self) -> Outcome:
-        """Return what the handler returns: a delayed response, or the response if it is already complete."""
+        """Return the response if it is already complete, otherwise LATER. The handler returns this."""
         if not self._is_answered:
             self._request.when_gone(_abandon)
         return Outcome.LATER
 
 
 def _abandon() -> None:
-    """Stop waiting; the session continues."""
+    """Stop waiting, because the client has disconnected. The member's session continues."""

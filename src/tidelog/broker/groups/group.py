@@ -1,9 +1,9 @@
-"""A consumer group and its members, as data. State changes: `TRANSITIONS`.
+"""The data of a consumer group and its members. `TRANSITIONS` lists the state changes.
 
 | state | members | waits for |
 |---|---|---|
-| EMPTY | none; it may have committed offsets | a member to join |
-| PREPARING_REBALANCE | are joining or rejoining | the known members, or their rebalance timeout |
+| EMPTY | none; the group may have committed offsets | a member to join |
+| PREPARING_REBALANCE | are joining or rejoining | all known members to rejoin, or the rebalance timeout |
 | COMPLETING_REBALANCE | know the generation, not yet their assignment | the leader's assignment |
 | STABLE | have their assignment | |
 | DEAD | none; final | |
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NO_GENERATION = -1
 
 UNKNOWN_MEMBER = ""
-"""The id of a member that has no id yet."""
+"""The member id in requests of a member that has no id yet."""
 
 
 class GroupState(enum.Enum):
@@ -67,7 +67,7 @@ TRANSITIONS: Final[Transitions[GroupState | None]] = {
 
 
 class JoinResult(NamedTuple):
-    """The answer to a JoinGroup. Only the leader gets `members`, each with its metadata for `protocol_name`."""
+    """The result of a JoinGroup. Only the leader gets `members`, each with its metadata for `protocol_name`."""
 
     member_id: str
     error_code: ErrorCode = ErrorCode.NONE
@@ -80,7 +80,7 @@ class JoinResult(NamedTuple):
 
 
 class SyncResult(NamedTuple):
-    """The answer to a SyncGroup: the member's assignment."""
+    """The result of a SyncGroup: the member's assignment."""
 
     error_code: ErrorCode = ErrorCode.NONE
     assignment: bytes = b""
@@ -131,15 +131,19 @@ class Member:
         self.protocols = protocols
         self.assignment = b""
         self.is_new = False
-        """Whether it waits for its first generation. It cannot send heartbeats then, so its join itself may time out."""
+        """Whether it waits for its first generation. It cannot send heartbeats then, so a separate timeout applies to its
+        join.
+        """
         self.answer_join: Callable[[JoinResult], None] | None = None
-        """Answers its pending JoinGroup; None if there is none."""
+        """The function that answers its pending JoinGroup; None if there is none."""
         self.answer_sync: Callable[[SyncResult], None] | None = None
-        """Answers its pending SyncGroup; None if there is none."""
+        """The function that answers its pending SyncGroup; None if there is none."""
         self.deadline_ms = 0
-        """When its session ends, in the time of `node.delays`."""
+        """When its session ends, in ms on the clock of `node.delays`."""
         self.delay: Delay | None = None
-        """The timer that checks for the end of the session. It runs at `looks_at_ms`, however often the deadline moves."""
+        """The timer that checks whether the session has ended. It fires at `looks_at_ms`; it is not moved each time the
+        deadline moves.
+        """
         self.looks_at_ms = 0
 
     @property
@@ -149,7 +153,7 @@ class Member:
 
 
 class Group:
-    """A group. Belongs to the loop's thread."""
+    """A consumer group. Use only on the event loop's thread."""
 
     __slots__ = (
         "_state",
@@ -190,17 +194,19 @@ class Group:
         self.rebalance: Timer | None = None
         """The timer that ends the joining phase."""
         self.reason = ""
-        """Why it rebalances, for the log."""
+        """The reason for its current rebalance, for the log."""
         self.waits_for_more = False
-        """Whether this is the first rebalance of an empty group, which waits for further members even if all have joined."""
+        """Whether this is the first rebalance of an empty group, which waits for further members although all known ones
+        have joined.
+        """
         self.is_joined_by_more = False
-        """Whether further members joined during that wait."""
+        """Whether further members have joined during that wait."""
         self.awaiting_join = 0
         """The number of members with a pending join."""
         self.pending_syncs: set[str] = set()
-        """Members that know the generation and have not yet asked for their assignment."""
+        """Ids of members that know the generation but have not sent SyncGroup yet."""
         self.sync_timeout: Delay | None = None
-        """The timer that removes members that do not ask for their assignment."""
+        """The timer after which members that have not sent SyncGroup are removed."""
         self.protocol_counts: dict[str, int] | None = None
         """The number of members that support each protocol; None until it is needed (`membership`)."""
         self.offsets = GroupOffsets()
@@ -211,7 +217,9 @@ class Group:
         return self._state
 
     def move(self, state: GroupState, now_ms: int) -> None:
-        """Bring the group into another state, at `now_ms` (epoch ms). Raises IllegalStateError: see `TRANSITIONS`."""
+        """Change the group's state at `now_ms` (epoch ms). Raises IllegalStateError if `TRANSITIONS` does not allow the
+        change.
+        """
         checked(TRANSITIONS, self._state, state, f"group {self.group_id!r}")
         self._state = state
         self.state_timestamp_ms = now_ms

@@ -1,17 +1,17 @@
 """The lag of each group, for metrics: computed from this broker's own logs by the rules of `tidelog.groups.lag`.
 
-The metrics thread computes it. `call` runs a function on the loop's thread and returns its result, so state of the loop is read
-there, a little at a time.
+The metrics thread computes it. It reads the broker's state through `call`, which runs a function on the loop's thread and returns
+its result, for a few partitions at a time.
 
-| fact | how | cost |
+| value | how it is obtained | cost |
 |---|---|---|
 | committed offsets, log ends | from memory, `AT_ONCE` partitions per call | a microsecond each |
-| the next record | kept between scrapes while it stays the next one; else read, `READS_AT_ONCE` per call | a small read each |
+| the next record | kept between scrapes while it remains the next; otherwise read, `READS_AT_ONCE` per call | a small read each |
 | bytes not in the page cache | read on the metrics thread first, see `tidelog.formats.non_blocking_read` | |
 | rates | from the scrapes of the last ten minutes | `MAX_SAMPLES` samples per partition |
 
 All groups are treated as read_committed. For compacted topics nothing is kept between scrapes, because the next record may have
-been removed. At most `MAX_PARTITIONS` partitions are checked, in the order of the groups; the number left out is reported.
+been removed. At most `MAX_PARTITIONS` partitions are checked, group by group; a metric reports how many are left out.
 """
 
 from __future__ import annotations
@@ -74,16 +74,16 @@ class GroupPartition(NamedTuple):
 
 
 class Scraped(NamedTuple):
-    """The group figures of one scrape."""
+    """The values for all groups in one scrape."""
 
     members: dict[str, int]
     lags: list[tuple[str, PartitionLag]]
     left_out: int
-    """The number of partitions over the limit."""
+    """The number of partitions left out because of `MAX_PARTITIONS`."""
 
 
 class _Facts(NamedTuple):
-    """The loop thread's figures for a group's partition. `log` belongs to that thread as well."""
+    """The values for a group's partition, as read on the loop's thread. Use `log` only on that thread."""
 
     key: GroupPartition
     committed_offset: int
@@ -95,7 +95,7 @@ class _Facts(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """A search's result: no record in `[position, record)`, or none in `[position, end_offset)`."""
+    """The result of a search from `position`: the next record, or None if `[position, end_offset)` has no record."""
 
     log: PartitionLog
     position: int
@@ -110,8 +110,8 @@ class _Sample(NamedTuple):
 
 
 class GroupLags:
-    """Computes the lag of all groups, scrape by scrape. `call` runs a function on the loop's thread; everything else runs on one
-    metrics thread at a time.
+    """Computes the lag of all groups for each scrape. `call` runs a function on the loop's thread; everything else runs on the
+    metrics thread, one scrape at a time.
     """
 
     def __init__(self, node: Node, call: OnLoop) -> None:
@@ -151,7 +151,9 @@ class GroupLags:
                 return members, facts, left_out
 
     def _each(self, names: list[str], members: dict[str, int]) -> Iterator[_Facts | None]:
-        """On the loop's thread: yield the facts of each group's partitions, and None between groups."""
+        """Yield the values for each group's partitions, and None between groups and for partitions without a log. Runs on
+        the loop's thread.
+        """
         groups, logs = self._node.groups, self._node.manager.logs
         for name in names:
             yield None
@@ -223,7 +225,7 @@ class GroupLags:
             log_start_offset=facts.log_start_offset,
             end_offset=facts.end_offset,
             high_watermark=facts.high_watermark,
-            # A search that did not finish does not prove that there is no record.
+            # An unfinished search does not prove that there is no record.
             next_record=NextRecord(facts.committed_offset, -1) if known is None else known.record,
             group_per_second=group_rate,
             topic_per_second=topic_rate,
@@ -240,7 +242,7 @@ class GroupLags:
         samples = self._samples.setdefault(facts.key, deque())
         now = _Sample(now_ms, facts.committed_offset, facts.high_watermark)
         if samples and (now_ms < samples[-1].time_ms or now.committed_offset < samples[-1].committed_offset):
-            samples.clear()  # The clock or the group's offsets were set back: earlier samples are useless.
+            samples.clear()  # The clock or the group's offsets were set back, so earlier samples are useless.
         while len(samples) > 1 and now_ms - samples[1].time_ms >= WINDOW_MS:
             samples.popleft()
         if not samples or now_ms - samples[-1].time_ms >= _SAMPLE_MS:
@@ -256,13 +258,13 @@ class GroupLags:
 
 
 def _some(waiting: Iterator[_Facts | None]) -> tuple[bool, list[_Facts]]:
-    """On the loop's thread: take the next facts; return whether there may be more."""
+    """Return whether there may be more values, and the next ones from the iterator. Runs on the loop's thread."""
     taken = list(islice(waiting, AT_ONCE))
     return len(taken) == AT_ONCE, [one for one in taken if one is not None]
 
 
 class _Search:
-    """The search for one partition's next record, step by step, each on the loop's thread."""
+    """The search for one partition's next record. Each step runs on the loop's thread."""
 
     def __init__(self, facts: _Facts) -> None:
         self.facts = facts
@@ -271,7 +273,7 @@ class _Search:
         self._start = self._at = max(facts.committed_offset, facts.log_start_offset)
 
     def step(self) -> NotCachedError | None:
-        """Read one piece; return what must be loaded into memory first, if it is not there."""
+        """Read one piece of the log. If its bytes are not in memory, return the error that names them."""
         facts = self.facts
         if self._at >= facts.end_offset:
             self._end(None)
@@ -284,7 +286,7 @@ class _Search:
         except NotCachedError as missing:
             return missing
         except TidelogError:
-            self.is_done = True  # Deleted meanwhile, or damaged, which is reported elsewhere.
+            self.is_done = True  # The log was deleted meanwhile, or is damaged, which is reported elsewhere.
             return None
         if found is not None or position <= self._at:
             self._end(found)
@@ -302,7 +304,9 @@ def _steps(pieces: Iterable[_Search]) -> list[NotCachedError]:
 
 
 class _Segments(NamedTuple):
-    """Retention's inputs: each segment's base, the largest timestamp up to its end, and the bytes after it."""
+    """What retention depends on: for each segment its base offset, the largest timestamp up to its end, and the bytes after
+    it.
+    """
 
     bases: list[int]
     largest: list[int]
@@ -313,7 +317,9 @@ class _Segments(NamedTuple):
     retention_bytes: int
 
     def retention_of(self, record: NextRecord, now_ms: int, bytes_per_second: float | None) -> Retention:
-        """Return when retention deletes the record's segment; by size, if the log continues to grow at its current rate."""
+        """Return when retention will delete the record's segment. For retention by size, assume that the log continues to
+        grow at its current rate.
+        """
         at = bisect.bisect_right(self.bases, record.offset) - 1
         if not self.is_deleted:
             return NEVER_TAKEN
@@ -334,7 +340,7 @@ class _Segments(NamedTuple):
 
 
 def _all_segments(logs: Iterable[PartitionLog]) -> dict[PartitionLog, _Segments | None]:
-    """Return the segments, on the loop's thread; None if nothing can be said."""
+    """Return the segments, or None if they cannot be read. Runs on the loop's thread."""
     return {log: _segments(log) for log in logs}
 
 

@@ -1,4 +1,4 @@
-"""Groups as they are stored in ``__consumer_offsets``: a group's own record, and groups as loaded."""
+"""Converts groups to and from records of ``__consumer_offsets``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from tidelog.wire.coordinator.versioned import encode_versioned
 
 logger = logging.getLogger("tidelog.groups")
 _noted: set[bool] = set()
-"""Not empty once it was logged that groups are not coordinated here: each partition of the log may have some."""
+"""Not empty once it was logged that groups of newer protocols are skipped. It is logged only once, because every partition may
+have some.
+"""
 
 _FIRST_WITH_INSTANCES = 3
 """Older versions of the record have no field for static members, which become dynamic when the coordinator restarts, as in
@@ -23,7 +25,9 @@ Kafka.
 
 
 def group_entry(group: Group, version: int = GROUP_VALUE_VERSION) -> Entry:
-    """Return a group's own record in a version: its generation, and its members with their assignments."""
+    """Return the record of a group's metadata, in value version `version`: its generation, and its members with their
+    assignments.
+    """
     protocol = group.protocol_name
     value = GroupMetadataValue(
         protocol_type=group.protocol_type or "",
@@ -57,8 +61,8 @@ def least_bytes(group: Group) -> int:
 def read_groups(batches: Iterable[StateBatch], now_ms: int) -> dict[str, Group]:
     """Return the groups of a partition of the log, by id, with their offsets and members. On any thread.
 
-    A group with offsets but without a record of its own never had members, or lost its record, so it is empty. Raises
-    ProtocolError if a key or value that counts is malformed or too new.
+    A group that has offsets but no group metadata record is loaded as empty. Raises ProtocolError if a key or value that is
+    needed is malformed or too new.
     """
     table = GroupTable()
     table.read(batches)
@@ -99,7 +103,7 @@ def _members(value: GroupMetadataValue) -> Iterator[Member]:
             group_instance_id=one.group_instance_id,
             client_id=one.client_id,
             client_host=one.client_host,
-            # Version 0 of the record has no rebalance timeout: the session timeout applies.
+            # Version 0 of the record has no rebalance timeout, so the session timeout applies.
             rebalance_timeout_ms=one.rebalance_timeout if one.rebalance_timeout >= 0 else one.session_timeout,
             session_timeout_ms=one.session_timeout,
             protocol_type=value.protocol_type,

@@ -1,8 +1,8 @@
 """All groups that this broker coordinates, in memory and in ``__consumer_offsets``. A standalone broker coordinates all groups.
 
-A change is written first and then made in memory, so a record that could not be written changes nothing. A group exists in memory
-from its first request on. It is removed with its last offset once it is empty, or by DeleteGroups. A group that never had a
-generation has stored nothing but its offsets.
+A change is written to the log before it is made in memory, so a failed write changes nothing. A group exists in memory from its
+first request on. An empty group is removed with its last offset, or by DeleteGroups. A group that never had a generation has only
+its offsets in the log.
 
 Partitions are loaded one by one on other threads. If a transaction ends while its partition is loading, the end is applied once
 the partition is loaded.
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 Removal: TypeAlias = Generator[None, None, ErrorCode]
-"""A piece of work that lets other work run at each `yield`."""
+"""A generator that lets other work run at each `yield`."""
 
 
 def offsets_topic(config: BrokerConfig) -> InternalTopic:
-    """Return ``__consumer_offsets`` as a broker creates it."""
+    """Return the topic ``__consumer_offsets``, with the properties that a broker gives it when it creates it."""
     return InternalTopic(
         OFFSETS_TOPIC,
         config.offsets_topic_num_partitions,
@@ -60,17 +60,17 @@ def offsets_topic(config: BrokerConfig) -> InternalTopic:
 
 
 class Groups:
-    """The group coordinator. `log` is that of `offsets_topic`."""
+    """The group coordinator. `log` stores its state in ``__consumer_offsets``."""
 
     def __init__(self, core: Core, log: StateLog) -> None:
         self.log = log
         self.retries = RetryLog(logger)
-        """For what clients try again."""
+        """Limits the log lines about failures that clients cause repeatedly, because they retry."""
         cluster = core.config.cluster
         protocol = None if cluster is None or cluster.zookeeper is None else cluster.zookeeper.protocol
         self.group_version = GROUP_VALUE_VERSION if protocol is None else protocol.group_value
         self.offset_version = OFFSET_VALUE_VERSION if protocol is None else protocol.offset_value
-        """The value versions that all brokers of the cluster can read."""
+        """The versions of the record values to write: all brokers of the cluster can read them."""
         self.rebalance = Rebalance(core, self.store)
         self._core = core
         self._groups: dict[str, Group] = {}
@@ -80,7 +80,7 @@ class Groups:
         self._ended_while_loading: dict[int, list[tuple[int, bool]]] = {}
 
     def start(self) -> None:
-        """Load the groups in the folder, and begin to check for expired offsets."""
+        """Load the groups from the data folder, and start the periodic check for expired offsets."""
         now_ms = self._core.clock.now_ms()
 
         def read(batches: Iterator[StateBatch]) -> dict[str, Group]:
@@ -92,7 +92,7 @@ class Groups:
     def _install(self, partition: int, loaded: dict[str, Group]) -> None:
         for group_id, group in loaded.items():
             if group_id in self._groups:
-                # The topic has more partitions than before: the latest records are in the partition that the group maps to now.
+                # The topic has more partitions than before. The latest records are in the partition to which the group maps now.
                 logger.warning("group %r is in two partitions of %s: its own partition is used", group_id, OFFSETS_TOPIC)
                 if self.log.partition_of(group_id) != partition:
                     continue
@@ -109,7 +109,7 @@ class Groups:
     # --- asking
 
     def code_for(self, group_id: str) -> ErrorCode:
-        """Return NONE if this broker coordinates the group and is ready, otherwise the error for its requests.
+        """Return NONE if this broker is the group's coordinator and ready, otherwise the error code for requests about the group.
 
         Raises TopicMissingError if the topic must be created first.
         """
@@ -120,7 +120,7 @@ class Groups:
         return self._groups.get(group_id)
 
     def get_or_create(self, group_id: str) -> Group:
-        """Return a group, created if it is unknown."""
+        """Return a group. Create it if it is unknown."""
         group = self._groups.get(group_id)
         if group is None:
             group = self._groups[group_id] = Group(group_id, self._core.clock.now_ms())
@@ -134,19 +134,19 @@ class Groups:
     # --- writing
 
     def store(self, group: Group) -> ErrorCode:
-        """Write the group's generation, members and assignments to the log; return NONE, or the error for its members."""
+        """Write the group's generation, members and assignments to the log. Return NONE, or the error code for its members."""
         return self._append(
             group.group_id, map(partial(group_entry, version=self.group_version), [group]), at_least_bytes=least_bytes(group)
         )
 
     def note_pending(self, producer_id: int, group: Group, key: TopicPartition, committed: CommittedOffset) -> None:
-        """Note an offset that a producer's open transaction has written."""
+        """Note an offset that a producer has committed in a transaction that is still open."""
         group.offsets.put_pending(producer_id, key, committed)
         self._open.setdefault(producer_id, set()).add(group.group_id)
 
     def complete_transaction(self, partition: int, producer_id: int, is_commit: bool) -> None:
-        """Apply the end of a producer's transaction, whose marker is in a partition of the log, to the groups that the partition
-        stores.
+        """Apply the end of a producer's transaction to all groups of the partition of ``__consumer_offsets`` that contains its
+        marker.
         """
         if self.log.readiness(partition) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             self._ended_while_loading.setdefault(partition, []).append((producer_id, is_commit))
@@ -161,7 +161,7 @@ class Groups:
             self._open.pop(producer_id, None)
 
     def existing(self, group_id: str) -> Group | ErrorCode:
-        """Return an existing group, or an error: that of `code_for`, or GROUP_ID_NOT_FOUND."""
+        """Return a group, or an error code: that of `code_for`, or GROUP_ID_NOT_FOUND."""
         code = self.code_for(group_id)
         if code:
             return code
@@ -169,16 +169,16 @@ class Groups:
         return ErrorCode.GROUP_ID_NOT_FOUND if group is None or group.state is GroupState.DEAD else group
 
     def remove(self, group: Group) -> Removal:
-        """Delete a group and its offsets, in the log as well, in slices; the group is DEAD then. Return NONE, or why it stays.
+        """Delete a group and its offsets in memory and in the log; the group is then DEAD. Return NONE, or the error code if it
+        was not deleted. Runs in slices.
 
-        If the group is joined or commits between two slices, it stays, with what it then has.
+        If a member joins or commits between two slices, the group is kept, with what is left of it.
         """
         return self.remove_offsets(group, group.offsets.partitions())
 
     def remove_offsets(self, group: Group, keys: Iterable[TopicPartition]) -> Removal:
-        """Delete a group's offsets for some partitions, and an empty group with its last offset; return NONE, or an error.
-
-        As for `remove`, changes between two slices count.
+        """Delete a group's offsets for the given partitions. An empty group is deleted with its last offset. Return NONE or an
+        error code. Runs in slices; as in `remove`, changes between two slices are kept.
         """
         partition = self.log.partition_of(group.group_id)
         end_offset = self.log.end_offset(partition)
@@ -223,7 +223,7 @@ class Groups:
                 yield from self.remove_offsets(group, chain([first], keys))
 
     def _unload(self, partition: int) -> None:
-        """Drop the groups of a partition that is gone or belongs to another broker."""
+        """Drop the groups of a partition that was deleted or that another broker leads now."""
         self._ended_while_loading.pop(partition, None)
         for group_id in self._kept_in.pop(partition, ()):
             group = self._groups.pop(group_id, None)
@@ -251,7 +251,7 @@ class Groups:
         return ErrorCode.NONE
 
     def _open_producer(self, group_id: str, producer_id: int) -> Producer | None:
-        """Return the producer whose transaction is open in the group's partition."""
+        """Return a producer's id and epoch if its transaction is open in the group's partition, None otherwise."""
         log = self._core.manager.logs.get(self.log.key(self.log.partition_of(group_id)))
         entry = None if log is None else log.producer_state.last_entry(producer_id)
         return Producer(producer_id, entry.producer_epoch, 0) if entry is not None and entry.has_open_transaction else None
@@ -271,12 +271,14 @@ class Groups:
     # --- expiry
 
     def expire(self) -> None:
-        """Expire offsets, and empty groups without offsets (KIP-211): some now, the others in slices.
+        """Remove expired offsets, and empty groups without offsets (KIP-211). The first groups are handled now, the rest in
+        slices.
 
-        In a folder written elsewhere nothing expires until the first commit, as nothing else is deleted there.
+        In a folder that another broker has written, nothing expires until the first commit here. Other data there is not deleted
+        either.
         """
         if self._core.manager.is_configuration_known(OFFSETS_TOPIC):
-            group_ids = [group.group_id for group in reversed(self.all())]  # The newest first, as `in_turns`.
+            group_ids = [group.group_id for group in reversed(self.all())]  # The last element first, as in `in_turns`.
             step_by_step(self._core.blocking, chain.from_iterable(map(self._expire, group_ids)))
 
     def _expire(self, group_id: str) -> Iterator[None]:
@@ -294,7 +296,9 @@ class Groups:
             self._core.heavy.run(partial(topics_in, metadata), partial(self._subscribed, group, metadata))
 
     def _subscribed(self, group: Group, metadata: list[bytes], topics: frozenset[str] | BaseException | None) -> None:
-        """Continue once the group's subscription is known, unless it has changed meanwhile."""
+        """Remove expired offsets of topics to which the group does not subscribe, unless the group has changed since
+        `metadata` was read.
+        """
         if self.get(group.group_id) is group and group.state is GroupState.STABLE and subscriptions(group) == metadata:
             keys = _expired(group, self._core.clock.now_ms(), self._core.config.offsets_retention_minutes * 60_000)
             removing = self._remove_unread(group, keys, None if isinstance(topics, BaseException) else topics)
@@ -314,15 +318,15 @@ class Groups:
 
 
 def _expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-    """Return the partitions whose offsets expire, by the table in `group_offsets`; those of a stable group include partitions
-    that it reads.
+    """Return the partitions whose offsets have expired, by the rules in `group_offsets`. For a stable group they may include
+    partitions that it still reads.
     """
     offsets = group.offsets
     if group.protocol_type is None:
         return offsets.expired(now_ms, retention_ms, since_ms=_commit_time)
     if group.state is GroupState.EMPTY:
         since_ms = group.state_timestamp_ms
-        if since_ms < 0:  # Its record is from before Kafka 2.1, which did not store it.
+        if since_ms < 0:  # Records from before Kafka 2.1 do not contain it.
             return offsets.expired(now_ms, retention_ms, since_ms=_commit_time)
         return offsets.expired(now_ms, retention_ms, since_ms=lambda committed: since_ms)
     if group.state is GroupState.STABLE and group.protocol_type == PROTOCOL_TYPE:

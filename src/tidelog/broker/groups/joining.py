@@ -1,21 +1,20 @@
-"""A member's requests to its group: join, sync, heartbeat, leave. The rules are those of Kafka's
-classic protocol.
+"""Handles the requests of members: join, sync, heartbeat, leave. The rules are those of Kafka's classic protocol.
 
 JoinGroup is answered when the next generation begins, or at once:
 
 | state | member | |
 |---|---|---|
-| any | new, and must rejoin with an id first (KIP-394) | MEMBER_ID_REQUIRED with the id, which is then expected |
-| any | new, or with an id that it was given | waits; the group rebalances |
+| any | new, and must rejoin with a member id (KIP-394) | at once: MEMBER_ID_REQUIRED, with an id to rejoin with |
+| any | new, or rejoining with the id from MEMBER_ID_REQUIRED | waits; the group rebalances |
 | STABLE | static, returning without its member id; same protocol | at once: it keeps its assignment; no rebalance |
 | STABLE | known, not the leader, unchanged | at once: the current generation |
 | STABLE | the leader, or a member whose metadata has changed | waits; the group rebalances |
-| COMPLETING_REBALANCE | known, unchanged | at once: the generation; its first response may be lost |
+| COMPLETING_REBALANCE | known, unchanged | at once: the current generation, because the first response may be lost |
 | COMPLETING_REBALANCE | any other | waits; the group rebalances, and pending SyncGroups are answered |
 | PREPARING_REBALANCE | | waits |
 
-A member that leaves or times out also causes a rebalance. Before version 9, a static leader that returns gets its old member id
-as the leader's, so that it sends no assignment: a stable group would ignore it (KIP-345, KIP-814).
+A member that leaves or times out also causes a rebalance. A static leader that returns must not send assignments, which a stable
+group would ignore. So before version 9 its response names its old member id as the leader's (KIP-345, KIP-814).
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class Joining(NamedTuple):
-    """A JoinGroup. Timeouts in ms; `protocols` maps names to metadata, in the member's order of preference."""
+    """A JoinGroup request. Timeouts in ms; `protocols` maps names to metadata, in the member's order of preference."""
 
     member_id: str
     group_instance_id: str | None
@@ -64,11 +63,11 @@ class Joining(NamedTuple):
     can_skip_assignment: bool
     """Whether a returning leader understands that it need not send assignments (KIP-814)."""
     answer: Callable[[JoinResult], None]
-    """Sends the response, if it has to wait."""
+    """The function that sends the response if it has to wait."""
 
 
 class Syncing(NamedTuple):
-    """A SyncGroup; `assignments` by member id, from the leader."""
+    """A SyncGroup request. Only the leader sends `assignments`, by member id."""
 
     member_id: str
     group_instance_id: str | None
@@ -80,7 +79,7 @@ class Syncing(NamedTuple):
 
 
 class Leaving(NamedTuple):
-    """A member to remove: by its member id, its group instance id, or both."""
+    """A member to remove, identified by its member id, its group instance id, or both."""
 
     member_id: str
     group_instance_id: str | None
@@ -91,7 +90,9 @@ class Leaving(NamedTuple):
 
 
 def join(node: Node, group_id: str, joining: Joining) -> JoinResult | None:
-    """Let a member join; None if `joining.answer` is called with the result, now or later. The coordinator must be ready."""
+    """Let a member join. Return the result, or None if `joining.answer` is called with it, now or later. The coordinator must
+    be ready.
+    """
     config = node.config
     if not config.group_min_session_timeout_ms <= joining.session_timeout_ms <= config.group_max_session_timeout_ms:
         return JoinResult(joining.member_id, ErrorCode.INVALID_SESSION_TIMEOUT)
@@ -120,7 +121,7 @@ def _has_room(group: Group, member_id: str, max_size: int) -> bool:
         return True
     member = group.members.get(member_id)
     if group.state is GroupState.PREPARING_REBALANCE:
-        # If there are too many members, as after a restart with a smaller limit, the first to join stay.
+        # If there are too many members, e.g. after a restart with a smaller limit, those that join first stay.
         return (member is not None and member.answer_join is not None) or group.awaiting_join < max_size
     return member is not None or len(group.members) < max_size
 
@@ -143,7 +144,7 @@ def _join_known(node: Node, group: Group, joining: Joining) -> JoinResult | None
     member_id = joining.member_id
     if member_id in group.pending_members:
         if joining.group_instance_id is not None:
-            # Only dynamic members must rejoin with an id.
+            # Only dynamic members must rejoin with a member id.
             return JoinResult(UNKNOWN_MEMBER, ErrorCode.UNKNOWN_SERVER_ERROR)
         _add(node, group, member_id, joining)
         return None
@@ -185,7 +186,7 @@ def _add(node: Node, group: Group, member_id: str, joining: Joining) -> None:
 
 
 def _join_again_static(node: Node, group: Group, member: Member, member_id: str, joining: Joining) -> JoinResult | None:
-    """Let a static member that returns without its member id replace its former self."""
+    """Give a new member id to a static member that rejoins without its old one."""
     old_member_id, old_leader_id = member.member_id, group.leader_id
     old = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
     replace_static(group, member, member_id)
@@ -208,7 +209,7 @@ def _join_again_static(node: Node, group: Group, member: Member, member_id: str,
     if group.state is GroupState.STABLE:
         node.groups.rebalance.may_prepare(group, f"a static member is back, and changes the protocol: {joining.reason}")
     elif group.state is GroupState.COMPLETING_REBALANCE:
-        # The leader may already know the old id, and would assign partitions to it.
+        # The leader may already have the old id, and would assign partitions to it.
         node.groups.rebalance.prepare(group, f"a static member is back: {joining.reason}")
     return None
 
@@ -217,7 +218,9 @@ def _join_again_static(node: Node, group: Group, member: Member, member_id: str,
 
 
 def sync(node: Node, group: Group, syncing: Syncing) -> SyncResult | None:
-    """Return a member's assignment, or take all assignments from the leader; None if `syncing.answer` is called, now or later."""
+    """Return a member's assignment; a leader's request sets all assignments. Return None if `syncing.answer` is called with
+    the result, now or later.
+    """
     code = _check_sync(group, syncing)
     if code:
         return SyncResult(code)
@@ -247,7 +250,7 @@ def _check_sync(group: Group, syncing: Syncing) -> ErrorCode:
 
 
 def check_generation(group: Group, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
-    """Return NONE if the request comes from a member of the current generation, otherwise the error."""
+    """Return NONE if the request comes from a member of the current generation, otherwise the error code."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     code = check_member(group, member_id, group_instance_id)
@@ -260,7 +263,9 @@ def check_generation(group: Group, member_id: str, group_instance_id: str | None
 
 
 def heartbeat(node: Node, group: Group, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
-    """Restart the session timeout; REBALANCE_IN_PROGRESS tells the member to rejoin."""
+    """Restart the member's session timeout. Return NONE or an error code; REBALANCE_IN_PROGRESS means that the member must
+    rejoin.
+    """
     code = check_generation(group, member_id, group_instance_id, generation_id)
     if code:
         return code
@@ -272,7 +277,7 @@ def heartbeat(node: Node, group: Group, member_id: str, group_instance_id: str |
 
 
 def leave(node: Node, group: Group, leaving: Leaving) -> ErrorCode:
-    """Remove a member; a static one may be named by its instance id alone. The group is not DEAD."""
+    """Remove a member. A static member may be identified by its instance id alone. The group must not be DEAD."""
     member_id = leaving.member_id
     if member_id == UNKNOWN_MEMBER:
         current = None if leaving.group_instance_id is None else group.static_members.get(leaving.group_instance_id)

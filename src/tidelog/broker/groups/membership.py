@@ -1,10 +1,10 @@
-"""A group's members, and what they agree on. Only data: no timers, no requests.
+"""A group's members, their common protocol and their leader. Only data: no timers, no requests.
 
 | | |
 |---|---|
-| protocol | one that all members support; of several, the one that most members prefer; of equals, the first one voted for |
-| leader | the first member to join, while it joins each generation; then any member that has joined |
-| static member | identified by its instance id; a join with that and no member id replaces the previous owner (KIP-345) |
+| protocol | one that all members support; if several, the one that most members prefer; on a tie, the first to get a vote |
+| leader | the first member to join; if it does not join a generation, any member that has joined |
+| static member | identified by its instance id; a join with an instance id and no member id replaces its owner (KIP-345) |
 
 A request names a member by its id, and perhaps by its instance id. The instance id is checked first:
 
@@ -26,8 +26,8 @@ from tidelog.broker.groups.group import Group, GroupState, JoinResult, Member, S
 from tidelog.wire.error_codes import ErrorCode
 
 MAX_PREFIX = 249
-"""The most characters of a client id that go into a member id. Other members get that id, a string of the protocol has at most
-32,767 bytes, and a client id may be as long.
+"""How many characters of the client id are used in a member id. Responses contain the member id, whose limit is 32,767 bytes, and
+the client id may already be that long.
 """
 
 
@@ -37,7 +37,7 @@ def new_member_id(client_id: str, group_instance_id: str | None) -> str:
 
 
 def check_member(group: Group, member_id: str, group_instance_id: str | None) -> ErrorCode:
-    """Return NONE if a request names a member, otherwise the error of the table above."""
+    """Return NONE if a request's ids identify a member, otherwise the error code from the module's table."""
     if group_instance_id is not None:
         current = group.static_members.get(group_instance_id)
         if current is None:
@@ -56,7 +56,7 @@ def rebalance_timeout_ms(group: Group) -> int:
 
 
 def supports(group: Group, protocol_type: str, protocols: Iterable[str]) -> bool:
-    """Whether the group would still have a common protocol with a member that supports these."""
+    """Whether the group would still have a common protocol if a member with these protocols joined."""
     if group.state is GroupState.EMPTY:
         return bool(protocol_type) and any(True for _ in protocols)
     if protocol_type != group.protocol_type:
@@ -76,7 +76,7 @@ def choose_protocol(group: Group) -> str:
 
 
 def has_protocols(member: Member, protocols: dict[str, bytes]) -> bool:
-    """Whether a member has these protocols, in this order, with this metadata."""
+    """Whether a member's protocols are the same, in the same order and with the same metadata."""
     return member.protocols == protocols and list(member.protocols) == list(protocols)
 
 
@@ -116,7 +116,9 @@ def add(group: Group, member: Member) -> None:
 
 
 def remove(group: Group, member_id: str) -> None:
-    """Remove a member without pending requests, or an id that has not joined yet; nothing happens for any other id."""
+    """Remove a member, or a member id that was handed out and has not joined yet. The member must not have pending requests.
+    An unknown id is ignored.
+    """
     member = group.members.pop(member_id, None)
     if member is not None:
         _count(group, member, -1)
@@ -148,7 +150,7 @@ def change(group: Group, member: Member, protocols: dict[str, bytes], rebalance_
 
 
 def replace_static(group: Group, member: Member, new_member_id: str) -> None:
-    """Give a static member another id; pending requests under the old id are answered FENCED_INSTANCE_ID."""
+    """Give a static member a new member id. Pending requests with the old id get FENCED_INSTANCE_ID."""
     old_member_id = member.member_id
     answer_join(group, member, JoinResult(old_member_id, ErrorCode.FENCED_INSTANCE_ID))
     answer_sync(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
@@ -165,7 +167,7 @@ def replace_static(group: Group, member: Member, new_member_id: str) -> None:
 
 
 def elect_leader(group: Group) -> bool:
-    """Make a member that has joined the leader; False if none has."""
+    """Ensure that the leader is a member that has joined. Return False if no member has joined."""
     if group.leader_id is None:
         return False
     if group.members[group.leader_id].answer_join is None:
@@ -200,7 +202,7 @@ def has_joined(group: Group) -> bool:
 
 
 def await_join(group: Group, member: Member, answer: Callable[[JoinResult], None]) -> None:
-    """Have a member wait for its generation. An earlier pending join is not answered: its client has given it up."""
+    """Set a member's pending join. An earlier pending join is never answered: its client has given it up."""
     if member.answer_join is None:
         group.awaiting_join += 1
     member.answer_join = answer

@@ -2,17 +2,17 @@
 
 | the group | the committer | OffsetCommit | TxnOffsetCommit |
 |---|---|---|---|
-| is unknown | no member: no generation | the group is created | the group is created |
-| | a member | ILLEGAL_GENERATION | as for an empty group |
-| is empty | no member | committed | committed |
+| is unknown | not a member (no generation) | the group is created | the group is created |
+| | claims to be a member | ILLEGAL_GENERATION | as for an empty group |
+| is empty | not a member | committed | committed |
 | | claims to be a member | UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID | the same |
-| has members | no member | UNKNOWN_MEMBER_ID | committed: older clients do not name the member |
+| has members | not a member | UNKNOWN_MEMBER_ID | committed: older clients do not send a member id |
 | | a member of another generation | ILLEGAL_GENERATION | the same |
 | | a member | committed; its session timeout restarts | committed |
-| ... and waits for the assignment | a member | REBALANCE_IN_PROGRESS | committed |
+| ... and waits for the leader's assignment | a member | REBALANCE_IN_PROGRESS | committed |
 
-All offsets of a request form one batch in the log, so either all are stored or none. Metadata longer than
-`offset.metadata.max.bytes` fails its own offset only.
+All offsets of a request form one batch in the log, so either all are stored or none. An offset with metadata longer than
+`offset.metadata.max.bytes` gets an error; the others are committed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ AT_ONCE: Final = 256
 """From this many offsets on, a commit is checked in slices, and its batch is built on another thread."""
 
 _TXN_SEQUENCE: Final = 0
-"""The sequence of every batch that a coordinator writes for a producer. It is not checked."""
+"""The base sequence of each batch that a coordinator writes for a producer. Sequences are not checked there."""
 
 _COMMIT_CODES: Final = {
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -60,11 +60,13 @@ _COMMIT_CODES: Final = {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
-"""The code that a client gets for an error of the log or of the transaction coordinator."""
+"""Maps errors of the log and of the transaction coordinator to the error codes that clients get."""
 
 
 class Committer(NamedTuple):
-    """The committer, as the request names it. A negative generation means none."""
+    """The group, member and generation that a commit request names. A negative generation means that the client is not a
+    member.
+    """
 
     group_id: str
     generation_id: int
@@ -73,7 +75,9 @@ class Committer(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """The offsets whose metadata is not too long, and their batch, or why there is none; None without any offsets."""
+    """The offsets whose metadata is not too long. `batch` is their batch, or the error that prevented it, or None if there
+    are no offsets.
+    """
 
     offsets: dict[TopicPartition, CommittedOffset]
     batch: bytearray | TidelogError | None
@@ -88,7 +92,7 @@ class Transaction(NamedTuple):
 
 
 def commit(node: Node, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset]) -> Committing:
-    """Commit offsets for a group; return each one's result. Runs in slices."""
+    """Commit offsets for a group. Return an error code for each partition. Runs in slices."""
     code = node.groups.code_for(committer.group_id)
     kept = yield from _kept(node, committer.group_id, offsets, None)
     if len(offsets) >= AT_ONCE:
@@ -120,9 +124,9 @@ def commit_in_transaction(
     *,
     is_adding: bool = False,
 ) -> Committing:
-    """Commit offsets for a group as part of a transaction; return each one's result. Runs in slices.
+    """Commit offsets for a group as part of a transaction. Return an error code for each partition. Runs in slices.
 
-    `is_adding`: the group need not have been added to the transaction before.
+    With `is_adding`, the group need not have been added to the transaction before.
     """
     groups = node.groups
     code = groups.code_for(committer.group_id) if committer.group_id else ErrorCode.INVALID_GROUP_ID
@@ -144,8 +148,8 @@ def commit_in_transaction(
 def _verified(node: Node, group_id: str, transaction: Transaction, *, is_adding: bool) -> Generator[Until, Any, ErrorCode]:
     """Check that the group was added to the transaction (AddOffsetsToTxn, KIP-890).
 
-    If the transaction is already open in the log, the check is skipped: nothing is written there before it passes. A marker that
-    arrives before the answer ends the transaction.
+    If the transaction is already open in the log, the check is skipped, because it must have passed before the first record was
+    written. If a marker arrives before the coordinator answers, the transaction has ended.
     """
     if not (node.config.transaction_partition_verification_enable or is_adding):
         return ErrorCode.NONE
@@ -170,7 +174,7 @@ def _verified(node: Node, group_id: str, transaction: Transaction, *, is_adding:
 
 
 def _refusal(group: Group, committer: Committer, *, is_transactional: bool) -> ErrorCode:
-    """Return NONE if the committer may commit, otherwise the error of the module's table."""
+    """Return NONE if the committer may commit, otherwise the error code from the module's table."""
     generation_id, member_id, instance_id = committer.generation_id, committer.member_id, committer.group_instance_id
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -189,7 +193,7 @@ def _refusal(group: Group, committer: Committer, *, is_transactional: bool) -> E
 def _kept(
     node: Node, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], transaction: Transaction | None
 ) -> Generator[Elsewhere | None, Any, _Kept]:
-    """Return the offsets to store, and their batch, which is built on another thread if they are many."""
+    """Return the offsets to store, with their batch. A batch of many offsets is built on another thread."""
     longest = node.config.offset_metadata_max_bytes
     kept: dict[TopicPartition, CommittedOffset] = {}
     for count, (key, one) in enumerate(offsets.items()):
@@ -206,7 +210,9 @@ def _kept(
 def _build(
     node: Node, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], transaction: Transaction | None
 ) -> bytearray | TidelogError:
-    """Return the batch of offsets; or the error, which `_store` returns unless the group or the transaction refuses first."""
+    """Return the batch of offsets, or the error that prevents it. Errors of the group or the transaction take precedence over
+    this one.
+    """
     entries = offset_entries(group_id, offsets.items(), node.groups.offset_version)
     try:
         if transaction is None:
@@ -229,7 +235,7 @@ def _codes(
 
 
 def _store(node: Node, group: Group, prepared: _Kept, transaction: Transaction | None) -> ErrorCode:
-    """Write offsets to the log, then store them in memory: all of them, or none."""
+    """Write offsets to the log, then to memory: either all of them or none."""
     code = ErrorCode.NONE
     kept, batch = prepared
     if batch is not None:
@@ -262,7 +268,7 @@ def _java_length(text: str) -> int:
 
 
 def unknown_partitions(node: Node, keys: Iterable[TopicPartition]) -> Generator[None, None, Codes]:
-    """Return the unknown ones among `keys`, each with UNKNOWN_TOPIC_OR_PARTITION. Runs in slices."""
+    """Return those of `keys` that are unknown partitions, each with UNKNOWN_TOPIC_OR_PARTITION. Runs in slices."""
     codes: Codes = {}
     for count, key in enumerate(keys):
         if not _is_known(node, key):
@@ -303,7 +309,7 @@ def _is_known(node: Node, key: TopicPartition) -> bool:
 def by_topic(
     codes: Mapping[TopicPartition, ErrorCode], of_topic: Callable[..., Any], of_partition: Callable[[int, ErrorCode], Any]
 ) -> Generator[None, None, list[Any]]:
-    """Return the partitions' results by topic, as the response has them. Runs in slices."""
+    """Return the response's array of topics with the results of their partitions. Runs in slices."""
     topics: dict[str, Any] = {}
     for count, ((name, partition), code) in enumerate(codes.items()):
         topic = topics.get(name)

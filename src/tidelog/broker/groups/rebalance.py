@@ -1,24 +1,24 @@
-"""How a group reaches its next generation, and what ends a member's session.
+"""Rebalances: how a group reaches its next generation. Also ends members' sessions.
 
     EMPTY ──────── first member ────────► PREPARING ── all joined, or time is up ──► COMPLETING ── leader's assignment ──► STABLE
       ▲                                     │  ▲                                        │                                    │
       └────────── nobody joined ────────────┘  └── a member joins, leaves or changes ───┴────────────────────────────────────┘
 
-| it waits for | at most for | then |
+| the group waits for | at most for | after that time it |
 |---|---|---|
-| more members, if the group was empty (1) | group.initial.rebalance.delay.ms | continues with those that have joined |
-| the known members, and ids that were handed out | the longest rebalance timeout | continues without the missing ones (2) |
-| each member to ask for its assignment | the longest rebalance timeout | removes those that have not, and rebalances |
+| more members, if it was empty (1) | group.initial.rebalance.delay.ms | continues with those that have joined |
+| known members and handed-out member ids to join | the longest rebalance timeout | continues without the missing ones (2) |
+| each member to send SyncGroup | the longest rebalance timeout | removes those that have not, and rebalances |
 | a member's next heartbeat (3) | its session timeout | removes it, and rebalances |
-| a new member's first generation | five minutes: its client may be gone | answers its join with UNKNOWN_MEMBER_ID |
-| a join with an id that was handed out (KIP-394) | the session timeout in the first join | forgets the id |
+| a new member's first generation | five minutes, because its client may be gone | answers its join with UNKNOWN_MEMBER_ID |
+| a join with a handed-out member id (KIP-394) | the session timeout in the first join | forgets the id |
 
-(1) If a member joins during this wait and the group never had a generation, the wait repeats, in total no longer than the first
-member's rebalance timeout. (2) Static members stay; if only static members are left and none has joined, the group waits again.
-(3) Not while one of its requests is pending.
+(1) If a member joins during this wait and the group never had a generation, the wait is repeated, but all waits together last at
+most the first member's rebalance timeout. (2) Static members stay; if only static members are left and none has joined, the group
+waits again. (3) The session cannot end while one of the member's requests is pending.
 
-A lost connection does not remove a member: only its session counts. Heartbeats move the member's deadline; its single timer
-checks the deadline when it fires.
+A lost connection does not remove a member; only the end of its session does. Heartbeats move the member's deadline; its single
+timer checks the deadline when it fires.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Rebalance:
     # --- joining phase
 
     def may_prepare(self, group: Group, reason: str) -> None:
-        """Begin a rebalance, unless one is under way."""
+        """Begin a rebalance if the group's state allows it (none is in progress)."""
         if group.state in _CAN_REBALANCE:
             self.prepare(group, reason)
 
@@ -94,7 +94,7 @@ class Rebalance:
         group.waits_for_more = True
         look = partial(self._look_for_more, group, delay_ms, left_ms)
         if not delay_ms:
-            # It ends in the next turn of the loop, so that requests that arrived together with the first one are included.
+            # End the wait in the next turn of the loop, so that requests that arrived together with the first one are included.
             group.rebalance = self._core.timers.call_later(0, look)
             return
         # The delay only lets members that start together share a generation: a clock that does not advance must not block them.
@@ -130,7 +130,7 @@ class Rebalance:
             logger.info("group %r: generation %d is empty (%s)", group.group_id, group.generation_id, group.reason)
             code = self._store(group)
             if code:
-                # After a restart the previous generation is loaded, and ends with its members' sessions.
+                # If storing fails, a restart loads the previous generation, which ends with its members' sessions.
                 logger.warning("group %r: its empty generation could not be stored: %s", group.group_id, code.name)
             return
         logger.info(
@@ -149,8 +149,8 @@ class Rebalance:
     # --- assignments
 
     def assign(self, group: Group, assignments: dict[str, bytes]) -> None:
-        """Give each member its assignment from the leader, or an empty one, and answer pending syncs. If storing fails, no member
-        gets one.
+        """Give each member its assignment from the leader (an empty one if the leader sent none), and answer pending syncs. If
+        storing fails, no member gets an assignment.
         """
         missing = 0
         for member in group.members.values():
@@ -175,7 +175,7 @@ class Rebalance:
             self._send_assignment(group, member, SyncResult(code))
 
     def _send_assignment(self, group: Group, member: Member, result: SyncResult) -> None:
-        # A deadline that passed meanwhile was ignored, and no timer is left to check it.
+        # If the deadline passed meanwhile, its timer was ignored, and no timer is left to check it.
         if answer_sync(member, result):
             self.touch(group, member)
 
@@ -191,7 +191,7 @@ class Rebalance:
     # --- sessions
 
     def touch(self, group: Group, member: Member, timeout_ms: int | None = None) -> None:
-        """Restart a member's timer: its session, or whatever `timeout_ms` is for, ends this long from now."""
+        """Restart a member's timer, which fires after `timeout_ms`: usually the session timeout."""
         wait_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
         member.deadline_ms = deadline_ms = self._core.delays.now_ms() + wait_ms
         delay = member.delay
@@ -218,7 +218,7 @@ class Rebalance:
             self.remove_member(group, member, "a session has ended")
 
     def await_pending(self, group: Group, member_id: str, timeout_ms: int) -> None:
-        """Expect a member to join with an id that was handed out; a rebalance waits for it."""
+        """Expect a member to join with a handed-out member id. A rebalance waits for it."""
 
         def forget() -> None:
             forget_pending(group, member_id)
@@ -227,7 +227,7 @@ class Rebalance:
         group.pending_members[member_id] = self._core.delays.call_later(timeout_ms, forget, "member id")
 
     def remove_member(self, group: Group, member: Member, reason: str) -> None:
-        """Remove a member, and rebalance the others; its pending requests are answered UNKNOWN_MEMBER_ID."""
+        """Remove a member, and rebalance the others. Its pending requests get UNKNOWN_MEMBER_ID."""
         answer_join(group, member, JoinResult(UNKNOWN_MEMBER, ErrorCode.UNKNOWN_MEMBER_ID))
         answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
         remove(group, member.member_id)
@@ -237,7 +237,7 @@ class Rebalance:
             self.prepare(group, reason)
 
     def resume(self, group: Group) -> None:
-        """Resume a loaded group: restart its members' session timeouts."""
+        """Resume a group that was just loaded: restart its members' session timeouts."""
         if len(group.members) > self._core.config.group_max_size:
             self.prepare(group, "it has more than group.max.size members")
         for member in list(group.members.values()):
@@ -245,7 +245,7 @@ class Rebalance:
 
 
 def generation_of(group: Group, member: Member, members: tuple[Member, ...] = (), skip_assignment: bool = False) -> JoinResult:
-    """Return a member's JoinGroup answer for the group's generation."""
+    """Return the JoinGroup result of a member for the group's current generation."""
     assert group.leader_id is not None
     return JoinResult(
         member.member_id,
@@ -260,7 +260,7 @@ def generation_of(group: Group, member: Member, members: tuple[Member, ...] = ()
 
 
 def forget_pending_sync(group: Group, member_id: str) -> None:
-    """Note that a member has asked for its assignment."""
+    """Note that a member has sent SyncGroup."""
     group.pending_syncs.discard(member_id)
     if not group.pending_syncs:
         _stop_awaiting_syncs(group)

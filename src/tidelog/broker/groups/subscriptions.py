@@ -1,7 +1,7 @@
 """The topics that a consumer group subscribes to, read from its members' metadata.
 
-Only the members understand their metadata, but in all versions consumers' metadata begins with the topics. So Kafka reads it as
-version 0, whatever its version.
+Members may put anything into their metadata, but in all versions of the consumer protocol it begins with the topics. So it is
+read as version 0, as in Kafka, even if its version is higher.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 _VERSION_BYTES: Final = 2
 
 _SHORT_BYTES: Final = 8192
-"""A member's metadata may have a megabyte: 300,000 topics, which take the thread for heavy work 0.2 s."""
+"""The most bytes of metadata, of all members together, that are read on the loop. A member's metadata may have a megabyte:
+300,000 topics, which take 0.2 s on the thread for heavy work.
+"""
 
 
 def subscriptions(group: Group) -> list[bytes] | None:
-    """Return the metadata of all members; None if their subscription is unknown, because they are not consumers or have no
-    protocol yet.
+    """Return the metadata of all members. Return None if they are not consumers or the group has no protocol yet, so that the
+    subscription is unknown.
     """
     if group.protocol_type != PROTOCOL_TYPE or not group.members or group.protocol_name is None:
         return None
@@ -37,7 +39,9 @@ def is_short(metadata: list[bytes]) -> bool:
 
 
 def topics_in(metadata: list[bytes]) -> frozenset[str] | None:
-    """Return all topics that members subscribe to; None if some metadata is not a consumer's. On any thread."""
+    """Return all topics to which members subscribe. Return None if any member's metadata is not a consumer's. Any thread may
+    call this.
+    """
     topics: set[str] = set()
     read = decoder(ConsumerProtocolSubscription, 0, exact=False)
     for one in metadata:

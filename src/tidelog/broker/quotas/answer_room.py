@@ -1,10 +1,11 @@
-"""Limits responses whose elements are larger than the request's: otherwise a client could make them arbitrarily large.
+"""Limits the size of responses whose elements are much larger than those of the request. Without a limit, a small request could
+cause an arbitrarily large response.
 
-A request needs ten bytes to name a topic, and the topic's properties are 4 KB: naming it a million times would cause a response
-of gigabytes. Kafka sends it, whatever memory that takes. Here elements are answered while there is room, and the rest get
+A request needs ten bytes to name a topic, but the topic's properties take 4 KB, so a request that names it a million times would
+cause a response of gigabytes. Kafka has no limit for that. Here elements are answered while there is room, and the rest get
 POLICY_VIOLATION. The first element is always answered.
 
-| API | grows with |
+| API | its response grows with |
 |---|---|
 | DescribeConfigs | properties, their synonyms and documentation |
 | DescribeGroups | members, their metadata and assignments |
@@ -22,13 +23,13 @@ from tidelog.broker.api_error import ApiError
 from tidelog.wire.error_codes import ErrorCode
 
 MAX_ANSWER_BYTES = 64 << 20
-"""The limit in bytes, which one element may exceed: half of the limit for all responses that clients have not read
-(`unsent_bytes`).
+"""The limit of one response in bytes: half of the budget for all unread responses (`unsent_bytes`). The last element may exceed
+it.
 """
 
 
 class AnswerRoom:
-    """The room of one response."""
+    """The room that is left in one response."""
 
     __slots__ = ("left_bytes",)
 

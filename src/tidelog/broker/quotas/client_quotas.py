@@ -1,6 +1,6 @@
 """Counts the usage of clients against their quotas, and throttles them. One per broker; without quotas it does nothing.
 
-| quota | counts | above it |
+| quota | counts | if exceeded, the client is |
 |---|---|---|
 | `producer_byte_rate` | bytes of Produce requests | answered, then muted until the rate is down |
 | `consumer_byte_rate` | bytes of Fetch responses | answered without records, then muted |
@@ -11,8 +11,8 @@
 Nothing is read from a muted connection (`AnswerWriter.mute`). Its response is sent at once, with `throttle_time_ms`, so that
 clients wait by themselves (KIP-219). Other connections are not affected. Followers' fetches and transaction markers are exempt.
 
-Clients choose their client ids. So idle counters are dropped (`SWEEP_MS`), and there are at most `MAX_COUNTERS`: the least
-recently used one is dropped.
+Clients can invent any number of client ids. So idle counters are dropped (`SWEEP_MS`), and at `MAX_COUNTERS` the least recently
+used one is dropped.
 """
 
 from __future__ import annotations
@@ -44,10 +44,12 @@ REQUEST_PERCENTAGE: Final = "request_percentage"
 CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
 
 MAX_COUNTERS: Final = 20_000
-"""A counter takes at most 3 KiB, so each kind takes at most 60 MiB."""
+"""The most counters for each kind of quota. A counter takes at most 3 KiB, so each kind takes at most 60 MiB."""
 
 LONGEST_NAME: Final = 100
-"""The most characters of a name by which a counter is found. A client id may have 32,767: of a longer one a digest is used."""
+"""The longest user name or client id, in characters, that is used as a key as it is. For longer ones (up to 32,767) a digest is
+the key.
+"""
 
 SWEEP_MS: Final = 10_000
 
@@ -55,11 +57,11 @@ _PERCENT_A_NS: Final = 100 / 1e9
 
 
 _EXEMPT: Final = frozenset({FetchRequest.API_KEY, WriteTxnMarkersRequest.API_KEY})
-"""APIs whose time `throttle` does not count: fetches count it themselves (`fetch.fetch`), brokers' requests have no quota."""
+"""APIs whose time `throttle` does not count: `fetch.fetch` counts the time of fetches, and brokers' requests have no quota."""
 
 
 class Counted(Protocol):
-    """The request to be counted."""
+    """The parts of a request that quotas need."""
 
     principal: Principal
     client_id: str | None
@@ -70,14 +72,14 @@ class Counted(Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it is answered later."""
+        """Whether the response is sent later."""
 
     def mute(self, throttle_ms: int) -> None:
-        """Read nothing more from the client for a while."""
+        """Stop reading from the client's connection for `throttle_ms`."""
 
 
 class _Counters(Generic[T]):
-    """The counters of one kind of quota, in order of last use."""
+    """The counters for one kind of quota, the least recently used first."""
 
     def __init__(self, make: Callable[[], T], is_new: Callable[[T, float, int], bool]) -> None:
         self._make = make
@@ -100,7 +102,7 @@ class _Counters(Generic[T]):
         return counter
 
     def _sweep(self, now_ms: int) -> None:
-        """Drop idle counters, the least recently used first."""
+        """Drop idle counters from the least recently used on, until one is still needed."""
         self._swept_ms = now_ms
         found = self._found
         while found:
@@ -115,7 +117,7 @@ def _short(name: str) -> str | bytes:
 
 
 class ClientQuotas:
-    """The quotas of users and client ids, and their usage. Belongs to the loop's thread."""
+    """The quotas of users and client ids, and their usage. Use only on the event loop's thread."""
 
     def __init__(self, config: BrokerConfig, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -129,14 +131,14 @@ class ClientQuotas:
         self._produced, self._fetched, self._spent = rates(), rates(), rates()
         self._mutated = _Counters(lambda: TokenBucket(*of_controllers), TokenBucket.is_full)
         self.is_active = False
-        """Whether any quota exists. Quotas cost nothing while this is false."""
+        """Whether any quota is set. If none is, requests are not counted."""
         self.counts_time = False
-        """Whether any quota of time exists."""
+        """Whether any `request_percentage` quota is set, so that time must be measured."""
         self._on_change: list[Callable[[Mapping[QuotaKey, float]], None]] = []
         self.take_over({})
 
     def on_change(self, call: Callable[[Mapping[QuotaKey, float]], None]) -> None:
-        """Call `call` at each change of the quotas."""
+        """Call `call` whenever the quotas change."""
         self._on_change.append(call)
 
     def take_over(self, quotas: Mapping[QuotaKey, float]) -> None:
@@ -155,14 +157,13 @@ class ClientQuotas:
         return len(self._produced) + len(self._fetched) + len(self._spent) + len(self._mutated)
 
     def throttle(self, who: Counted, response: Any | None) -> None:
-        """Count a request whose response is about to be written, and mute its connection if it is over a quota.
-
-        None: the request gets no response, which happens only with Produce.
+        """Count a request whose response is about to be written, and mute its connection if a quota is exceeded. The response is
+        None if the request gets none, which happens only with Produce.
         """
         key = ProduceRequest.API_KEY if response is None else response.API_KEY
         if key == ProduceRequest.API_KEY:
             throttle_ms = self.produced(who, who.request_bytes)
-        else:  # The result of its handler.
+        else:  # Set by the handler.
             throttle_ms = getattr(response, "throttle_time_ms", 0)
         if self.counts_time and response is not None and key not in _EXEMPT:
             busy_ns = who.busy_ns if who.is_waiting else perf_counter_ns() - who.started_ns
@@ -173,13 +174,13 @@ class ClientQuotas:
             who.mute(throttle_ms)
 
     def produced(self, who: Counted, size_bytes: int) -> int:
-        """Count a Produce request; return for how many milliseconds its connection must be muted."""
+        """Count a Produce request. Return for how many milliseconds its connection must be muted."""
         limit = self._produce_limits.find(who.principal.name, who.client_id or "")
         return 0 if limit is None else self._count(self._produced, limit, size_bytes)
 
     def fetched(self, who: Counted, size_bytes: int) -> int:
-        """Count a Fetch response; return for how many milliseconds its connection must be muted: if not 0, it is sent without
-        records.
+        """Count a Fetch response. Return for how many milliseconds its connection must be muted; unless that is 0, the response
+        must be sent without records.
         """
         limit = self._fetch_limits.find(who.principal.name, who.client_id or "")
         if limit is None:
@@ -190,26 +191,28 @@ class ClientQuotas:
         return throttle_ms
 
     def not_fetched(self, who: Counted, size_bytes: int) -> None:
-        """Undo `fetched` for a response that is not sent."""
+        """Undo `fetched`, because the response is sent without its records."""
         limit = self._fetch_limits.find(who.principal.name, who.client_id or "")
         if limit is not None:
             now_ms = self._now_ms()
             self._fetched.find(limit, now_ms).record(-size_bytes, now_ms)
 
     def most_fetched(self, who: Counted) -> float:
-        """Return how many bytes can be fetched at once, after a pause, without being throttled."""
+        """Return the most bytes that one fetch can return without being throttled, if the client fetched nothing recently."""
         limit = self._fetch_limits.find(who.principal.name, who.client_id or "")
         return float("inf") if limit is None else limit.value * self._windows_s
 
     def spent(self, who: Counted, time_ns: int) -> int:
-        """Count time on the loop; return for how many milliseconds the connection must be muted."""
+        """Count a request's time on the loop. Return for how many milliseconds its connection must be muted."""
         limit = self._time_limits.find(who.principal.name, who.client_id or "")
         if limit is None:
             return 0
         return min(self._count(self._spent, limit, time_ns * _PERCENT_A_NS), self._window_ms)
 
     def mutations(self, who: Counted, *, is_strict: bool) -> Mutations:
-        """Return the counter for partitions that a request creates or deletes. `is_strict`: its version knows the error."""
+        """Return the counter for the partitions that a request creates or deletes. `is_strict` is whether the request's
+        version knows THROTTLING_QUOTA_EXCEEDED.
+        """
         limit = self._mutation_limits.find(who.principal.name, who.client_id or "")
         if limit is None:
             return _UNLIMITED
@@ -223,7 +226,7 @@ class ClientQuotas:
 
 
 class Mutations:
-    """The partitions that a request creates or deletes, against `controller_mutation_rate` (KIP-599)."""
+    """Counts the partitions that one request creates or deletes against `controller_mutation_rate` (KIP-599)."""
 
     def __init__(self, limit: float, bucket: TokenBucket | None, now_ms: Callable[[], int], *, is_strict: bool) -> None:
         self._limit = limit
@@ -231,7 +234,7 @@ class Mutations:
         self._now_ms = now_ms
         self._is_strict = is_strict
         self.throttle_ms = 0
-        """How long the client must wait."""
+        """How long the client must wait, in ms."""
 
     def record(self, partitions: int) -> None:
         """Count partitions before they are created or deleted. Raises ApiError if the rate is exceeded."""

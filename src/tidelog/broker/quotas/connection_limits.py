@@ -1,11 +1,11 @@
 """Limits of the number and rate of connections, for the broker and each listener (KIP-402, KIP-612).
 
-| property | |
+| property | limits |
 |---|---|
-| `max.connections` | of all listeners together |
-| `listener.name.<name>.max.connections` | of one |
-| `max.connection.creation.rate`, `listener.name.<name>.max.connection.creation.rate` | a second, of all, and of one |
-| the quota `connection_creation_rate` | a second, of one address: `quotas.connection_quotas` |
+| `max.connections` | connections of all listeners together |
+| `listener.name.<name>.max.connections` | connections of one listener |
+| `max.connection.creation.rate`, `listener.name.<name>.max.connection.creation.rate` | new connections per second, likewise |
+| the quota `connection_creation_rate` | new connections per second of one address: see `connection_quotas` |
 
 As in Kafka, the inter-broker listener is exempt from the broker-wide limits, unless it is the only listener: clients must not be
 able to lock out brokers.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ConnectionLimits:
-    """Counts the connections of one broker. Belongs to the loop's thread."""
+    """Counts the connections of one broker. Use only on the event loop's thread."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -48,7 +48,9 @@ class ConnectionLimits:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether there are more connections than the broker-wide limit, because inter-broker connections came on top."""
+        """Whether there are more connections than the broker-wide limit. This happens because inter-broker connections
+        are exempt from it.
+        """
         return self._open.total() > self._node.config.max_connections
 
     def opened(self, name: str) -> None:
@@ -60,7 +62,7 @@ class ConnectionLimits:
         self._open[name] -= 1
 
     def wait_ms(self, listener: Listener) -> int:
-        """Count a new connection; return how long it and later ones must wait."""
+        """Count a new connection of a listener. Return for how many ms this one and later ones must wait."""
         name = listener.name
         rates: list[tuple[str | None, int]] = [(name, self._rates.get(name, UNLIMITED))]
         if name != self._protected:
@@ -68,7 +70,7 @@ class ConnectionLimits:
         return self._quotas.wait_ms(rates)
 
     def wait_of_address_ms(self, host: str) -> int:
-        """Count a new connection of an address; return after how long to close it, 0 if it may stay."""
+        """Count a new connection from an address. Return after how many ms to close it, 0 if it may stay open."""
         return self._quotas.wait_of_address_ms(host)
 
 

@@ -1,12 +1,12 @@
-"""The rate of new connections: of the broker, a listener, an address. Used by `server.broker_server`.
+"""Limits the rate of new connections for the broker, each listener and each address. Used by `server.broker_server`.
 
-| limit | above it |
+| limit | if exceeded |
 |---|---|
-| `max.connection.creation.rate` | the listener accepts no connection for a while, at most one window; the new one waits |
+| `max.connection.creation.rate` | the listener accepts no connections for at most one window; the new connection waits, too |
 | `listener.name.<name>.max.connection.creation.rate` | the same, for this listener alone |
-| `connection_creation_rate`, a quota of an address or of all (KIP-612) | the new connection is closed after a while, unread |
+| `connection_creation_rate`, a quota of one or all addresses (KIP-612) | the new connection is closed after a delay, unread |
 
-The inter-broker listener does not count for the broker's rate if there are other listeners: see `connection_limits`. Rates are
+If there are several listeners, the inter-broker listener is exempt from the broker's rate: see `connection_limits`. Rates are
 computed as for quotas (`quota_rate`), over ``quota.window.num`` windows.
 """
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 
 MAX_ADDRESSES: Final = 20_000
-"""The most addresses with a known rate; the one that has not connected for longest is dropped first."""
+"""The most addresses whose rates are kept. The address whose last connection is oldest is dropped first."""
 
 
 class ConnectionQuotas:
-    """Counts new connections. Belongs to the loop's thread."""
+    """Counts new connections. Use only on the event loop's thread."""
 
     def __init__(self, config: BrokerConfig, now_ms: Callable[[], int], blocking: Blocking) -> None:
         self._now_ms = now_ms
@@ -43,12 +43,12 @@ class ConnectionQuotas:
         windows, self._window_ms = config.quota_window_num, config.quota_window_size_seconds * 1000
         self._make = partial(QuotaRate, windows, self._window_ms)
         self._rates: dict[str | None, QuotaRate] = {}
-        """Rates by listener name; None: the broker's."""
+        """Rates by listener name; the key None has the broker's rate."""
         self._addresses: OrderedDict[str, QuotaRate] = OrderedDict()
         self._limits: dict[str | None, float] = {}
 
     def take_over(self, quotas: Mapping[QuotaKey, float]) -> None:
-        """Apply the quotas of addresses. Host names are resolved on another thread."""
+        """Apply the quotas for addresses. Host names are resolved on another thread."""
         self._limits = limits = {}
         for name, value in limits_of_addresses(CONNECTION_CREATION_RATE, quotas).items():
             address = None if name is None else as_address(name)
@@ -63,7 +63,9 @@ class ConnectionQuotas:
                 limits.setdefault(address, value)
 
     def wait_ms(self, limits: Iterable[tuple[str | None, int]]) -> int:
-        """Count a connection for listeners and the broker (None), with their rates; return how long it must wait."""
+        """Count a connection for each listener in `limits`, which are pairs of name (None: the broker) and limit. Return for how
+        many ms it must wait.
+        """
         wait = 0
         for name, limit in limits:
             if limit < UNLIMITED:
@@ -76,7 +78,7 @@ class ConnectionQuotas:
         return wait
 
     def wait_of_address_ms(self, host: str) -> int:
-        """Count a connection of an address; return after how long to close it, 0 if it may stay."""
+        """Count a connection from an address. Return after how many ms to close it, 0 if it may stay open."""
         limits = self._limits
         if not limits:
             return 0

@@ -1,4 +1,4 @@
-"""Which limit applies to a client. The first that exists counts, as in Kafka's DefaultQuotaCallback:
+"""Finds the limit that applies to a client. The first row with an existing quota counts, as in Kafka's DefaultQuotaCallback:
 
 | | user | client id | shared by |
 |---|---|---|---|
@@ -26,7 +26,7 @@ IP: Final = "ip"
 
 
 class Part(Enum):
-    """Stands for the default entity in place of a name."""
+    """Stands for the default entity where a name is expected."""
 
     ABSENT = 0
     DEFAULT = 1
@@ -36,7 +36,7 @@ Name: TypeAlias = str | Part
 
 
 class Limit(NamedTuple):
-    """A limit and its sharers: a user, a client id, or both; "" for what does not matter."""
+    """A limit, and the user, client id, or both that share it. "" means that this part does not matter."""
 
     value: float
     user: str
@@ -44,7 +44,7 @@ class Limit(NamedTuple):
 
 
 class QuotaLimits:
-    """The limits of one kind, by user and client id."""
+    """All limits for one kind of quota, by user and client id."""
 
     def __init__(self, kind: str, quotas: Mapping[QuotaKey, float]) -> None:
         self._limits: dict[tuple[Name, Name], float] = {}
@@ -75,5 +75,7 @@ class QuotaLimits:
 
 
 def limits_of_addresses(kind: str, quotas: Mapping[QuotaKey, float]) -> dict[str | None, float]:
-    """Return the limits of one kind by address, in the sockets' form; None stands for all other addresses."""
+    """Return the limits for one kind of quota by address, in the form that sockets use. The key None stands for all other
+    addresses.
+    """
     return {entity[0][1]: value for (entity, key), value in quotas.items() if key == kind and entity[0][0] == IP and value > 0}

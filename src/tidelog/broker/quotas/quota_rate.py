@@ -1,9 +1,9 @@
 """Rates over recent windows, and token buckets: Kafka's quota arithmetic (Rate, TokenBucket, QuotaUtils).
 
-A rate is the sum of the last ``quota.window.num`` windows, divided by the time since the oldest of them began. Missing windows,
-at the start and after a pause, count as empty, so a client may use what it did not use in the last ten seconds.
+A rate is the sum of the last ``quota.window.num`` windows, divided by the time since the oldest of them began. Windows without a
+sample (at the start or after a pause) count as empty, so after a pause a client may exceed the rate for a while.
 
-Pure: `now_ms` is of a monotonic clock. A counter that is idle or full equals a new one, so it may be dropped.
+Pure: `now_ms` is the time of a monotonic clock. An idle rate or a full bucket behaves like a new one, so it may be dropped.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from tidelog.config import INT32_MAX
 
 
 class QuotaRate:
-    """Recent use. A sample has the begin of its window, the last time something was counted, and the amount.
+    """A rate over recent windows. A sample has the start of its window, the last time when a value was counted, and the sum of
+    the values.
 
-    Samples are in a ring, as in Kafka: an outdated one is reset, and its window begins then. So after a pause the rate covers a
-    longer time.
+    Samples are in a ring, as in Kafka. An outdated sample is reset at its next use, and its window begins then. So after a pause
+    the rate covers a longer time.
     """
 
     __slots__ = ("_counted_ms", "_newest", "_samples", "_window_ms", "_windows")
@@ -30,7 +31,7 @@ class QuotaRate:
         self._counted_ms = 0
 
     def record(self, value: float, now_ms: int) -> None:
-        """Count a value; a negative one undoes a count."""
+        """Count a value; a negative value undoes an earlier one."""
         samples = self._samples
         if not samples:
             samples.append([now_ms, now_ms, 0.0])
@@ -48,7 +49,7 @@ class QuotaRate:
         return sum(sample[2] for sample in self._samples) / (window_ms / 1000)
 
     def window_ms(self, now_ms: int) -> float:
-        """Return the time that the rate covers."""
+        """Return the length of time that the rate covers, in ms."""
         since_ms = oldest_ms = now_ms
         oldest_ms -= self._windows * self._window_ms
         for sample in self._samples:
@@ -61,7 +62,7 @@ class QuotaRate:
         return max(elapsed_ms + max(missing, 0) * self._window_ms, 1)
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """Return how long to wait until the rate is back at the limit; 0 if it is not above."""
+        """Return how many ms to wait until the rate is back at the limit, 0 if it is not above it."""
         rate = self.rate(now_ms)
         if not rate > limit:
             return 0
@@ -70,7 +71,7 @@ class QuotaRate:
         return floor((rate - limit) / limit * self.window_ms(now_ms) + 0.5)
 
     def is_idle(self, now_ms: int) -> bool:
-        """Whether nothing counted is still relevant."""
+        """Whether all samples are outdated."""
         return now_ms - self._counted_ms >= self._windows * self._window_ms
 
 
@@ -98,10 +99,10 @@ class TokenBucket:
         return self._tokens
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """Return how long to wait until the balance is not negative."""
+        """Return how many ms to wait until the balance is not negative."""
         tokens = self.tokens(limit, now_ms)
         return 0 if tokens >= 0 else floor(-tokens * 1000 / limit + 0.5)
 
     def is_full(self, limit: float, now_ms: int) -> bool:
-        """Whether it equals a new one."""
+        """Whether it has as many tokens as a new bucket."""
         return self.tokens(limit, now_ms) >= limit * self._seconds

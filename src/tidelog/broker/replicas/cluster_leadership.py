@@ -1,8 +1,8 @@
 """`Leadership` of a cluster member, from the metadata and the followers' progress (`Replicas`).
 
-| a partition | requests for its leader | requests for any replica |
+| the partition | requests to the leader only | requests to any replica |
 |---|---|---|
-| is led here, and the epoch is the request's | served | served |
+| is led here, in the request's epoch | served | served |
 | is followed here | NOT_LEADER_OR_FOLLOWER | served |
 | … in an older or newer epoch than the request's | UNKNOWN_LEADER_EPOCH or FENCED_LEADER_EPOCH | the same |
 | is offline here | KAFKA_STORAGE_ERROR | the same |
@@ -10,7 +10,7 @@
 | is not in the metadata | UNKNOWN_TOPIC_OR_PARTITION | the same |
 
 As in Kafka, the epoch is checked first. A fetch from a follower whose broker has restarted since its last fetch gets
-NOT_LEADER_OR_FOLLOWER (KIP-903): its log may have become shorter. Belongs to the loop's thread.
+NOT_LEADER_OR_FOLLOWER (KIP-903): its log may have become shorter. Use only on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _NONE = ErrorCode.NONE
 
 
 class ClusterLeadership:
-    """The leadership of a cluster member. `quota` is the leader's replication throttle; `has_selector` whether consumers are sent
-    to replicas in their racks.
+    """The leadership of a cluster member. `quota` is the leader's replication throttle. `has_selector` is whether consumers are
+    sent to replicas in their racks.
 
-    The callables come from the node's parts.
+    The node passes methods of its parts as callables.
     """
 
     def __init__(
@@ -70,7 +70,9 @@ class ClusterLeadership:
         return partition.leader_epoch if partition is not None and partition.is_leader else NO_EPOCH
 
     def leader_of(self, key: TopicPartition) -> tuple[int, int]:
-        """Return a partition's leader and epoch, from this broker's replica if it has one, otherwise from the metadata."""
+        """Return a partition's leader and leader epoch: from the replica on this broker if there is one, otherwise from
+        the metadata.
+        """
         partition = self._get(key)
         if partition is not None and partition.log is not None:
             return partition.leader_id, partition.leader_epoch
@@ -78,19 +80,19 @@ class ClusterLeadership:
         return (NO_LEADER, NO_EPOCH) if record is None else (record.leader, record.leader_epoch)
 
     def refusal(self, key: TopicPartition, current_leader_epoch: int = NO_EPOCH) -> ErrorCode:
-        """Return NONE if this broker leads a partition in that epoch, otherwise the error."""
+        """Return NONE if this broker leads a partition in that epoch, otherwise the error code."""
         partition = self._get(key)
         return self._why_missing(key) if partition is None else partition.refusal(current_leader_epoch)
 
     def reading_refusal(self, key: TopicPartition, current_leader_epoch: int = NO_EPOCH) -> ErrorCode:
-        """Return NONE if this broker has a replica of a partition in that epoch, otherwise the error."""
+        """Return NONE if this broker has a replica of the partition in that epoch, otherwise the error code."""
         partition = self._get(key)
         if partition is None:
             return self._why_missing(key)
         return partition.refusal(current_leader_epoch, by_any_replica=True)
 
     def follower_refusal(self, key: TopicPartition, current_leader_epoch: int, replica_id: int, replica_epoch: int) -> ErrorCode:
-        """Return the error for a broker's fetch as a follower, NONE if it may fetch."""
+        """Return NONE if a broker may fetch as a follower, otherwise the error code."""
         partition = self._get(key)
         if partition is None:
             return self._why_missing(key)
@@ -98,7 +100,7 @@ class ClusterLeadership:
         if code:
             return code
         if replica_id not in partition.followers:
-            # It may be a new replica that this broker does not know yet.
+            # The follower may be a new replica that this broker does not know yet.
             return ErrorCode.NOT_LEADER_OR_FOLLOWER if current_leader_epoch == NO_EPOCH else ErrorCode.UNKNOWN_LEADER_EPOCH
         if replica_epoch != NO_EPOCH and self._plane.is_alive(replica_id):
             registered = self._plane.image.broker_epoch(replica_id)
@@ -135,7 +137,9 @@ class ClusterLeadership:
         return self._quota.is_throttled(log.topic_partition, log.config.leader_replication_throttled_replicas)
 
     def preferred_replica(self, key: TopicPartition, client_rack: str, fetch_offset: int, listener: Listener) -> int | None:
-        """Return an in-sync follower in the consumer's rack that has the offset; None if there is none, or none is wanted."""
+        """Return an in-sync follower in the consumer's rack that has the offset. Return None if there is none, or if no
+        replica selector is configured.
+        """
         partition = self._get(key)
         if not self._has_selector or partition is None or not partition.is_leader:
             return None
@@ -153,7 +157,9 @@ class ClusterLeadership:
     # --- after the operation
 
     def appended(self, log: PartitionLog) -> bool:
-        """Handle an append: waiting followers get the records, which may already be committed."""
+        """Handle an append: wake followers' delayed fetches, and advance the high watermark if possible. Return whether
+        the whole log is committed.
+        """
         partition = self._get(log.topic_partition)
         if log.is_flush_awaited:
             self._when_flushed(log, self._flushed)
@@ -168,7 +174,7 @@ class ClusterLeadership:
             self._replicas.advance(partition)
 
     def when_committed(self, log: PartitionLog, end_offset: int, timeout_ms: int | None, done: Committed) -> bool:
-        """Wait until all in-sync replicas have everything below `end_offset`."""
+        """Return True if all in-sync replicas have everything below `end_offset`; otherwise call `done` later."""
         partition, code = self._led(log)
         if partition is None:
             done(code)
@@ -188,7 +194,7 @@ class ClusterLeadership:
             self._replicas.committed.end(key, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def when_low_watermark(self, log: PartitionLog, offset: int, timeout_ms: int, done: Deleted) -> int | None:
-        """Wait until the logs of all live replicas start at `offset` or later."""
+        """Return the low watermark if the logs of all live replicas start at `offset` or later; otherwise call `done` later."""
         partition, code = self._led(log)
         if partition is None:
             done(code, -1)
@@ -200,7 +206,7 @@ class ClusterLeadership:
         return None
 
     def _led(self, log: PartitionLog) -> tuple[Partition | None, ErrorCode]:
-        """Return the partition of a log if this broker leads it, otherwise the error."""
+        """Return the partition of a log if this broker leads it, otherwise an error code."""
         partition = self._get(log.topic_partition)
         if partition is None or partition.log is not log:
             return None, self._why_missing(log.topic_partition)
@@ -220,11 +226,11 @@ class ClusterLeadership:
     # --- epochs
 
     def end_offset_for_epoch(self, log: PartitionLog, epoch: int) -> tuple[int, int] | None:
-        """Return (epoch, end offset) of a log's last epoch at or below `epoch`. A leader's log also has its current epoch."""
+        """Return the last epoch at or below `epoch` in a log, with its end offset. A leader's log contains its current epoch."""
         return None if epoch < 0 else log.end_offset_for_epoch(epoch)
 
     def epoch_at_start(self, log: PartitionLog, known: int) -> int:
-        """Return the epoch in the log: a leader stores its epoch when it begins to lead."""
+        """Return `known`, the epoch in the log: a leader stores its epoch there when it begins to lead."""
         return known
 
     # --- inside

@@ -1,15 +1,15 @@
 """acks=all: a response that waits until its records are committed (Kafka's DelayedProduce), partition by partition.
 
-| a partition | its result |
+| a partition | its error code |
 |---|---|
-| is committed up to its last record | unchanged |
+| is committed up to its last record | none |
 | … but fewer replicas are in sync than `min.insync.replicas` | NOT_ENOUGH_REPLICAS_AFTER_APPEND |
 | is meanwhile led by another broker, or deleted | NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION |
 | has waited for the request's `timeout_ms` | REQUEST_TIMED_OUT |
 | had a disk error | KAFKA_STORAGE_ERROR |
 
-As in Kafka, a failed partition's result keeps its base offset, except after a disk error: its records are in the log, and may be
-committed later. Belongs to the loop's thread.
+As in Kafka, the result of a failed partition keeps its base offset (except after a disk error), because the records are in the
+log and may be committed later. Use only on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FIRST_WITH_LEADERS = 10
 
 
 class Uncommitted(NamedTuple):
-    """A partition's result whose records end at `end_offset` of `log`, and are not committed yet."""
+    """A partition's result that waits until its records, which end at `end_offset` of `log`, are committed."""
 
     answer: PartitionProduceResponse
     log: PartitionLog
@@ -40,7 +40,7 @@ class Uncommitted(NamedTuple):
 
 
 class DelayedProduce:
-    """One waiting response."""
+    """One delayed Produce response."""
 
     def __init__(self, node: Node, request: Request, response: ProduceResponse) -> None:
         self._node = node
@@ -49,7 +49,7 @@ class DelayedProduce:
         self._left = 1
 
     def wait_for(self, uncommitted: Iterable[Uncommitted], timeout_ms: int) -> ProduceResponse | Outcome:
-        """Return the response if everything is committed; otherwise LATER, and send the response later."""
+        """Return the response if everything is committed. Otherwise return LATER, and send the response later."""
         when_committed = self._node.leadership.when_committed
         for one in uncommitted:
             self._left += 1
@@ -77,7 +77,7 @@ class DelayedProduce:
 
 
 def name_leaders(node: Node, request: Request, response: ProduceResponse) -> None:
-    """Add the leader and its address to results that say that another broker leads."""
+    """Add the current leader and its address to results with NOT_LEADER_OR_FOLLOWER."""
     leaders = set()
     for topic in response.responses:
         for answer in topic.partition_responses:

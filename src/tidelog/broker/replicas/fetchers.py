@@ -3,7 +3,7 @@
 Each leader has ``num.replica.fetchers`` connections (default 1); a partition always uses the same one. A fetcher starts with its
 first partition and stops with its last.
 
-Belongs to the loop's thread.
+Use only on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 __all__ = ["Fetchers", "Followed"]
 
 LINES = 20
-"""Of what goes wrong with single partitions, in a minute."""
+"""The most log lines per minute about failures of single partitions."""
 
 
 class Fetchers:
-    """Follows leaders on request. `quota` is the follower's throttle."""
+    """All fetchers of a broker. `quota` is the follower's replication throttle."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Fetchers:
         """Bytes appended by fetchers that have stopped."""
 
     def follow(self, leader_id: int, partitions: Iterable[Followed]) -> None:
-        """Follow partitions from a leader, whatever leader they were followed from; no-op if nothing changes."""
+        """Follow partitions from this leader, and no longer from an earlier one. No-op if nothing changes."""
         for followed in partitions:
             where = leader_id, self._index(followed.key)
             before = self._leaders.get(followed.key)
@@ -105,7 +105,7 @@ class Fetchers:
             fetcher.start()
 
     async def stop(self) -> None:
-        """Stop: nothing more is appended."""
+        """Stop all fetchers. Nothing more is appended."""
         self._leaders.clear()
         fetchers, self._fetchers = self._fetchers, {}
         await asyncio.gather(*(fetcher.stop() for fetcher in fetchers.values()), *self._stopping)

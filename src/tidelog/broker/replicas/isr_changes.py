@@ -1,9 +1,10 @@
 """Sends ISR changes to the controller: AlterPartition (KIP-497; broker epochs, KIP-903).
 
-One request is in flight at a time, with all proposals since the last one, one per partition. A request that fails as a whole is
-retried until it succeeds, without proposals that were dropped meanwhile. Each partition gets its result.
+One request is in flight at a time. It contains all proposals made since the last request, at most one per partition. If a request
+fails as a whole, it is retried until it succeeds, without proposals that were dropped in the meantime. The result of each
+partition is passed to that partition.
 
-Belongs to the loop's thread. Kafka's AlterPartitionManager.
+Use only on the event loop's thread. Kafka's AlterPartitionManager.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 RETRY_S = 0.05
-"""The wait after a request that failed as a whole, or a proposal that must be retried."""
+"""The wait, in seconds, after a request that failed as a whole or a proposal that must be retried."""
 
 AT_ONCE = 1000
 """The most proposals in one request."""
@@ -45,7 +46,9 @@ _RECOVERED = 0
 
 
 class IsrChanges:
-    """Sends proposals. `answered` is called with each partition that got a result, and whether its high watermark moved."""
+    """Sends ISR proposals. `answered` is called with each partition that got a result, and with whether its high watermark
+    moved.
+    """
 
     def __init__(self, plane: MetadataPlane, answered: Callable[[Partition, bool], None]) -> None:
         self._plane = plane
@@ -57,7 +60,7 @@ class IsrChanges:
         self._refusals = RetryLog(logger)
 
     def propose(self, partition: Partition, change: IsrChange, topic_id: uuid.UUID) -> None:
-        """Send a proposal soon; it replaces an unsent one of that partition."""
+        """Queue a proposal. It replaces an unsent proposal of the same partition."""
         if self._is_stopped:
             return
         self._unsent[change.key] = partition, change, topic_id
@@ -84,7 +87,7 @@ class IsrChanges:
         self._task = None
 
     async def _send(self, sent: dict[TopicPartition, tuple[Partition, IsrChange, uuid.UUID]]) -> bool:
-        """Send proposals together; False if something must be retried."""
+        """Send proposals in one request. Return False if any must be retried."""
         try:
             response: AlterPartitionResponse = await self._plane.call(self._request(sent))
             code, why = known_code(response.error_code), ""

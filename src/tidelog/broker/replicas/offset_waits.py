@@ -1,9 +1,9 @@
 """Operations that wait until a partition's high watermark (acks=all) or low watermark (DeleteRecords) reaches an offset.
 
-Each wait ends once: its offset is reached, its timeout passes, or this broker no longer leads the partition. Waits that end
-together are called in slices of the loop: a lost leadership may end thousands.
+A wait ends when its offset is reached, its timeout passes, or this broker no longer leads the partition. If many waits end
+together (a lost leadership may end thousands), their callbacks run in slices of the loop.
 
-Belongs to the loop's thread.
+Use only on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Wait:
 
 
 class OffsetWaits:
-    """Waits by partition. `soon` makes a call in one of the loop's next turns (`Slices.soon`)."""
+    """The waits of all partitions. `soon` schedules a call for one of the loop's next turns (`Slices.soon`)."""
 
     def __init__(self, timers: Timers, soon: Callable[[Callable[[], None]], None]) -> None:
         self._timers = timers
@@ -56,7 +56,7 @@ class OffsetWaits:
             wait.timer = self._timers.call_later(max(timeout_ms, 0), lambda: self._timed_out(key, wait))
 
     def reached(self, key: TopicPartition, offset: int, code: ErrorCode = ErrorCode.NONE) -> None:
-        """End the waits for `offset` or less, with `code`."""
+        """End the waits for `offset` or a lower offset: call their `done` with `code`."""
         waits = self._waits.get(key)
         if waits is None or waits[0].offset > offset:
             return
@@ -68,7 +68,7 @@ class OffsetWaits:
         self._end(ended, code)
 
     def end(self, key: TopicPartition, code: ErrorCode) -> None:
-        """End all waits of a partition, with `code`."""
+        """End all waits of a partition: call their `done` with `code`."""
         self._end(self._waits.pop(key, ()), code)
 
     def _end(self, ended: list[_Wait] | tuple[()], code: ErrorCode) -> None:

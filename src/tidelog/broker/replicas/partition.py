@@ -1,7 +1,8 @@
 """One replica of a partition on this broker, and a leader's state of the others (Kafka's Partition; KIP-497, KIP-841).
 
-The controller decides on leader and ISR, by records with two epochs. A record with a lower partition or leader epoch is stale and
-ignored. One with a higher leader epoch makes the replica a leader or follower. All others change replicas and ISR.
+The controller decides on the leader and the ISR. Its metadata records have a partition epoch and a leader epoch. A record with a
+lower partition or leader epoch is stale and ignored. A record with a higher leader epoch makes the replica a leader or follower.
+Any other record changes only the replicas and the ISR.
 
 | a leader | when |
 |---|---|
@@ -88,7 +89,7 @@ class LogSettings(Protocol):
 
 
 class ReplicaLog(Protocol):
-    """The part of its log that a partition needs. `PartitionLog` is one."""
+    """The part of a log's interface that a partition needs. `PartitionLog` implements it."""
 
     @property
     def config(self) -> LogSettings: ...
@@ -119,14 +120,14 @@ class Brokers(Protocol):
 
 
 class IsrChange(NamedTuple):
-    """A proposal to the controller: a new ISR, each replica with the broker epoch of its last fetch (-1: unknown)."""
+    """A proposal to the controller: a new ISR, with the broker epoch of each replica's last fetch (-1 if unknown)."""
 
     key: TopicPartition
     leader_epoch: int
     partition_epoch: int
     isr: tuple[tuple[int, int], ...]
     added: int | None
-    """The follower that it adds, None if it removes some."""
+    """The follower that the proposal adds; None if it removes followers."""
 
 
 class CommittedIsr(NamedTuple):
@@ -141,7 +142,7 @@ class Applied(NamedTuple):
     """The changes made by a record."""
 
     is_new_epoch: bool
-    """Whether the leader epoch is a new one."""
+    """Whether the record began a new leader epoch."""
     has_advanced: bool
     """Whether the high watermark moved."""
 
@@ -160,7 +161,7 @@ _AWAITS_METADATA = frozenset(
 
 
 class Partition:
-    """A replica. `propose` is called with each ISR proposal; the controller's answers go to `isr_answered`."""
+    """A replica on this broker. It calls `propose` with each ISR proposal; pass the controller's results to `isr_answered`."""
 
     def __init__(
         self,
@@ -206,7 +207,7 @@ class Partition:
 
     @property
     def maximal_isr(self) -> Collection[int]:
-        """The in-sync replicas, and the one that may have joined them by now."""
+        """The committed ISR, plus the replica that a pending proposal adds."""
         pending = self.pending
         return self.isr if pending is None or pending.added is None else (*self.isr, pending.added)
 
@@ -233,9 +234,8 @@ class Partition:
         return min((self.log.log_start_offset, *starts))
 
     def refusal(self, current_leader_epoch: int = NO_EPOCH, *, by_any_replica: bool = False) -> ErrorCode:
-        """Return NONE if this replica may answer a request with this leader epoch (-1: none), otherwise the error.
-
-        `by_any_replica`: followers may answer as well.
+        """Return NONE if this replica may answer a request with this leader epoch (-1 if the request has none), otherwise the
+        error code. With `by_any_replica`, followers may answer as well.
         """
         if self.log is None:
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -249,7 +249,9 @@ class Partition:
     # --- changes by the controller
 
     def apply(self, record: PartitionRecord, log: ReplicaLog, now_s: float) -> Applied | None:
-        """Apply a metadata record; None if it changes nothing. Raises what storing an epoch in the log raises."""
+        """Apply a metadata record and return the changes, None if there are none. Raises what storing an epoch in the log
+        raises.
+        """
         if record.partition_epoch < self.partition_epoch or record.leader_epoch < self.leader_epoch:
             return None
         was_led, before = self._state is ReplicaState.LEADER, self.leader_epoch
@@ -289,16 +291,16 @@ class Partition:
                 self.followers[broker_id] = known.get(broker_id) or RemoteReplica(broker_id)
 
     def go_offline(self) -> None:
-        """Continue without a log, because it can no longer be read or written. Idempotent.
+        """Continue without the log, which can no longer be read or written. Idempotent.
 
-        A pending proposal stays: the log may be back before the controller answers, and must not commit without the replica that
-        the controller adds.
+        A pending proposal stays pending: the log may be back before the controller answers, and until then records need the
+        replica that the proposal adds to be committed.
         """
         if self._state is not ReplicaState.OFFLINE:
             self._leave(ReplicaState.OFFLINE)
 
     def delete(self) -> None:
-        """Forget it: this broker no longer has a replica of the partition."""
+        """Give up the replica: this broker no longer has one of this partition."""
         self._leave(None)
         self.pending = None
 
@@ -313,7 +315,7 @@ class Partition:
     # --- the high watermark
 
     def advance(self, now_s: float) -> bool:
-        """Advance a leader's high watermark as far as possible; return whether it moved."""
+        """Advance a leader's high watermark as far as possible. Return whether it moved."""
         log = self.log
         assert log is not None
         if len(self.isr) < log.config.min_insync_replicas and self.is_under_min_isr:
@@ -353,7 +355,7 @@ class Partition:
         leader_end_offset: int,
         now_s: float,
     ) -> bool:
-        """Process a follower's fetch from `end` on; return whether the high watermark moved.
+        """Process a follower's fetch at offset `end`. Return whether the high watermark moved.
 
         `leader_end_offset` is this log's end when the fetch arrived. Brokers without a replica are ignored.
         """
@@ -374,7 +376,7 @@ class Partition:
             self._change_isr((*self.isr, replica.broker_id), added=replica.broker_id)
 
     def maybe_shrink(self, now_s: float) -> None:
-        """Propose to remove followers that were not caught up for too long; called periodically."""
+        """Propose to remove followers from the ISR that were not caught up for too long. Call it periodically."""
         if self._state is not ReplicaState.LEADER or self.pending is not None:
             return
         late = self.late_replicas(now_s)
@@ -403,9 +405,9 @@ class Partition:
         self._propose(self, self.pending)
 
     def isr_answered(self, change: IsrChange, answer: CommittedIsr | ErrorCode, now_s: float) -> bool:
-        """Process the controller's answer to a proposal; return whether the high watermark moved.
+        """Process the controller's result for a proposal. Return whether the high watermark moved.
 
-        An answer to any other than the pending proposal is too late, and is ignored.
+        A result for a proposal that is no longer pending is ignored.
         """
         if self.pending is not change:
             return False

@@ -2,8 +2,8 @@
 
 | | changes with |
 |---|---|
-| `end` | each fetch: the follower has everything below the requested offset |
-| `last_caught_up_s` | a fetch from the leader's log end, now or at the time of the previous fetch |
+| `end` | each fetch, because the follower has everything below the fetch offset |
+| `last_caught_up_s` | a fetch at the leader's current log end, or at the log end at the time of the previous fetch |
 
 The previous fetch counts so that a follower stays in sync although it is always a few records behind ongoing appends.
 
@@ -26,10 +26,10 @@ class RemoteReplica:
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
         self.end = UNKNOWN_END
-        """Its log end, as an offset of the leader's log."""
+        """The follower's log end, as a position in the leader's log."""
         self.log_start_offset = -1
         self.broker_epoch: int | None = None
-        """The broker epoch in its last fetch: -1 if the fetch has none."""
+        """The broker epoch in the follower's last fetch, -1 if the fetch had none."""
         self.last_caught_up_s = NEVER_S
         self._last_fetch_s = NEVER_S
         self._leader_end = 0
@@ -40,7 +40,7 @@ class RemoteReplica:
     def fetched(
         self, end: LogOffsetMetadata, log_start_offset: int, broker_epoch: int, leader_end_offset: int, now_s: float
     ) -> None:
-        """Process a fetch from `end` on that arrived when the leader's log ended at `leader_end_offset`."""
+        """Process a fetch at offset `end` that arrived when the leader's log ended at `leader_end_offset`."""
         if end.message_offset >= leader_end_offset:
             self.last_caught_up_s = max(self.last_caught_up_s, now_s)
         elif end.message_offset >= self._leader_end:
@@ -52,13 +52,12 @@ class RemoteReplica:
         self._last_fetch_s = now_s
 
     def is_caught_up(self, leader_end_offset: int, now_s: float, max_lag_s: float) -> bool:
-        """Whether it has everything, or had everything at most `max_lag_s` ago."""
+        """Whether the follower has all of the leader's records, or had all of them at most `max_lag_s` ago."""
         return self.end.message_offset == leader_end_offset or now_s - self.last_caught_up_s <= max_lag_s
 
     def begin_epoch(self, leader_end_offset: int, now_s: float, *, is_in_sync: bool, is_new_leader: bool) -> None:
-        """Start over in a new leader epoch; a leader that continues to lead keeps the known offsets.
-
-        An in-sync follower counts as caught up now.
+        """Begin a new leader epoch. If the same broker continues to lead, the known offsets are kept. An in-sync follower counts
+        as caught up now.
         """
         self.last_caught_up_s = now_s if is_in_sync else NEVER_S
         if is_new_leader:

@@ -31,7 +31,7 @@ class ReplicaNumbers:
 
 
 def counted(partitions: Iterable[Partition], fetchers: Fetchers) -> Iterator[ReplicaNumbers]:
-    """Yield the numbers, complete at the end; each step counts some partitions."""
+    """Count the partitions, some per step. Each step yields the same numbers, which are complete after the last step."""
     numbers = ReplicaNumbers(copied_bytes=fetchers.appended_bytes)
     for count, partition in enumerate(tuple(partitions), start=1):
         if partition.is_leader:

@@ -40,7 +40,7 @@ def preferred_replica(
 ) -> int | None:
     """Return the broker that a consumer should read from, None if that is the leader.
 
-    `in_sync` are the live followers in the ISR, each with the leader's state of it.
+    `in_sync` are the live followers in the ISR, as the leader sees them.
     """
     if not client_rack or client_rack == leader_rack:
         return None

@@ -13,7 +13,7 @@
 Changes are applied one after the other, in slices of the loop. If the disk fails for a replica, it goes offline and the reason is
 logged; other replicas are not affected.
 
-Belongs to the loop's thread.
+Use only on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Replicas:
         self.on_not_leading: list[Callable[[TopicPartition], object]] = []
         """Called with a partition that this broker no longer leads."""
         self.on_placed: Callable[[uuid.UUID, PartitionRecord], object] = lambda topic_id, record: None
-        """Called with each replica whose log is open, when its record has changed or its log has come back."""
+        """Called with each replica whose log is open, after its metadata record has changed or its log is online again."""
         self.isr_changes = IsrChanges(plane, self._isr_changed)
         self._core = core
         self._manager = core.manager
@@ -113,7 +113,7 @@ class Replicas:
     def unwritable(self, is_led: bool) -> TopicPartition | None:
         """Return a partition that this broker cannot write and that has other replicas; None if there is none.
 
-        `is_led`: only one that this broker leads and that another in-sync replica could lead.
+        With `is_led`, return only a partition that this broker leads and that another in-sync replica could lead.
         """
         for key, partition in self._partitions.items():
             log = None if partition.log is None else self._manager.logs.get(key)
@@ -150,14 +150,16 @@ class Replicas:
     # --- the metadata changes
 
     async def published(self, delta: MetadataDelta) -> None:
-        """Apply a change, and return when it is done; changes run one after the other. Does not raise errors of a single
-        replica's disk.
+        """Apply a metadata change, and return when it is done. Changes run one after the other. Disk errors of a single replica
+        are not raised.
         """
         async with self._turn:
             await _driven(self.apply(delta))
 
     async def stopped(self, keys: Iterable[TopicPartition], *, deleting: bool) -> None:
-        """Stop following partitions, or delete them, as a controller under ZooKeeper requests. Raises as `published`."""
+        """Stop following partitions, or delete them, as the controller of a ZooKeeper cluster requests. Raises what
+        `published` raises.
+        """
         async with self._turn:
             mine = [key for key in keys if key in self._partitions or key in self._manager.logs]
             self._fetchers.leave(mine)
@@ -165,7 +167,7 @@ class Replicas:
                 await _driven(self._delete(mine))
 
     def apply(self, delta: MetadataDelta) -> Changing:
-        """Do the same as a generator that runs in `slices`."""
+        """Do the same as `published`, as a generator that runs in `slices`."""
         gone, staying = [], []
         me = self.plane.node_id
         if delta.deleted_topics:
@@ -282,7 +284,7 @@ class Replicas:
             self._resigned(partition.key, was_led=was_led)
 
     def _resigned(self, key: TopicPartition, *, was_led: bool) -> None:
-        """End requests that wait for this broker to lead a partition."""
+        """End the waits of requests that need this broker to be the leader of a partition."""
         record = self.record(key)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if record is None else ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.committed.end(key, code)
@@ -310,7 +312,7 @@ class Replicas:
                 yield None
 
     def _off_the_loop(self, steps: Steps[T]) -> Generator[Until | None, Any, T]:
-        """Run steps, and their blocking parts on another thread."""
+        """Run steps on the loop, and their blocking parts on another thread."""
         blocking = self._core.blocking
         result: Any = None
         error: Exception | None = None
@@ -332,9 +334,7 @@ class Replicas:
     # --- partition events
 
     def advance(self, partition: Partition) -> bool:
-        """Advance a partition's high watermark as far as possible, and end the requests that wait for it; return whether it
-        moved.
-        """
+        """Advance a partition's high watermark as far as possible, and end the waits that are over. Return whether it moved."""
         has_advanced = partition.advance(monotonic())
         if has_advanced:
             self._advanced(partition)
@@ -412,7 +412,7 @@ def _cut(whole: list[T]) -> Iterator[list[T]]:
 
 
 async def _driven(work: Changing) -> None:
-    """Run work that no client requested. Raises what it raises."""
+    """Run `work`, which no client requested, in slices. Raises what it raises."""
     loop = asyncio.get_running_loop()
     value: Any = None
     while True:
@@ -425,6 +425,6 @@ async def _driven(work: Changing) -> None:
             value = None
         else:
             came: asyncio.Future[Any] = loop.create_future()
-            # It may arrive after the wait has ended.
+            # The result may arrive after the wait has ended.
             wanted.begin(lambda result, came=came: came.done() or came.set_result(result))  # type: ignore[misc]
             value = await came

@@ -12,8 +12,8 @@ All bytes of throttled partitions count, including those of exempt replicas, so 
 is never throttled, because it would leave the ISR.
 
 The rate is the bytes of the last ``replication.quota.window.num`` windows of ``replication.quota.window.size.seconds``, including
-a partly covered one, divided by the time since the oldest window began, at least one window. Kafka's ReplicationQuotaManager,
-SimpleRate. Pure: `now_s` is of a monotonic clock.
+the oldest one, which is only partly covered, divided by the time since the oldest window began (at least one window). Kafka's
+ReplicationQuotaManager, SimpleRate. Pure: `now_s` is of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tidelog.config import INT64_MAX
 from tidelog.model import TopicPartition
 
 ALL = "*"
-"""Every replica of a topic is throttled."""
+"""The value for which every replica of a topic is throttled."""
 
 NO_LIMIT = INT64_MAX
 """The default rate."""
 
 
 class ReplicationQuota:
-    """The recently copied bytes. `bytes_per_second` returns the limit, which may change."""
+    """Counts recently replicated bytes against a limit. `bytes_per_second` returns the limit, which may change."""
 
     def __init__(
         self, node_id: int, bytes_per_second: Callable[[], int] = lambda: NO_LIMIT, *, windows: int = 11, window_s: float = 1
@@ -44,7 +44,7 @@ class ReplicationQuota:
         self._windows = windows
         self._window_s = window_s
         self._samples: deque[list[float]] = deque()
-        """For each window: its begin, the last time something was counted, the amount."""
+        """For each window: its start, the time when bytes were last counted, and the number of bytes."""
 
     @classmethod
     def of(cls, config: ClusterConfig, bytes_per_second: Callable[[], int]) -> ReplicationQuota:

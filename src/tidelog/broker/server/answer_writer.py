@@ -76,7 +76,7 @@ class AnswerWriter:
         self.served: ServedApi | None = None
         self.started_ns = 0
         self.busy_ns = 0
-        """The loop time that a delayed response has cost, measured if a request quota needs it (`quotas`)."""
+        """How long the delayed response has kept the loop busy, in ns; measured only if a request quota needs it (`quotas`)."""
         self.active_at = monotonic()
         self.fd = sock.fileno()
         self._server = server
@@ -92,7 +92,7 @@ class AnswerWriter:
         self._held_bytes = 0
         self._gone: Callable[[], None] | None = None
         self._is_closed = False
-        # What keeps the connection from being read.
+        # Reasons why the connection is not read.
         self._is_held = False
         self._is_muted = False
         self._mute: Timer | None = None
@@ -103,21 +103,21 @@ class AnswerWriter:
         raise NotImplementedError
 
     def _go_on(self) -> None:
-        """Read on: everything owed to the peer is sent."""
+        """Continue reading, because all responses are sent."""
         raise NotImplementedError
 
     def _stop_reading(self) -> None:
         raise NotImplementedError
 
     def _resume(self) -> None:
-        """Handle what has arrived meanwhile, and read on."""
+        """Handle the bytes that have arrived meanwhile, and continue reading."""
         raise NotImplementedError
 
     # --- what a handler sees
 
     @property
     def api_name(self) -> str:
-        """Kafka's name of the current request's API."""
+        """The name of the current request's API in Kafka."""
         return "nothing" if self.served is None else self.served.metrics.name
 
     def respond(self, response: Message | Wide | Outcome, *, is_wide: bool = False) -> None:
@@ -217,7 +217,7 @@ class AnswerWriter:
 
     @property
     def held_bytes(self) -> int:
-        """The memory that its unsent responses take, in bytes."""
+        """The memory that the connection's unsent responses take, in bytes."""
         return self._held_bytes
 
     @property

@@ -20,7 +20,7 @@ class BoundSockets:
         self.listeners = tuple(listener for _, listener in sockets)
 
     def take(self) -> list[tuple[socket.socket, Listener]]:
-        """Return the sockets; the caller must close them."""
+        """Return the sockets. The caller must then close them."""
         sockets, self._sockets = self._sockets, []
         return sockets
 

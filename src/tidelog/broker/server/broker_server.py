@@ -127,9 +127,11 @@ class BrokerServer:
         self._sockets: list[tuple[socket.socket, Listener]] = []
         self._accepting: set[socket.socket] = set()
         self._waiting: dict[socket.socket, socket.socket] = {}
-        """Listening socket → the connection that exceeded its creation rate. It waits, and so do those behind it."""
+        """For each listening socket that pauses: the accepted connection that exceeded its creation rate. It waits, and
+        later ones stay in the accept queue.
+        """
         self._throttled: set[socket.socket] = set()
-        """Connections of addresses that exceed their creation rate; they are closed after a delay."""
+        """Connections from addresses that exceed their creation rate. They are closed after a delay."""
         idle_ms = config.connections_max_idle_ms
         self._sweep_s = SWEEP_S if idle_ms < 0 else min(SWEEP_S, max(idle_ms / 4000, 0.01))
         self._sweep: asyncio.TimerHandle | None = None
@@ -363,7 +365,9 @@ class BrokerServer:
                 break
 
     def close_slow_senders(self, since: float) -> None:
-        """Close connections that have sent nothing of a large request since `since`, if others wait for that memory."""
+        """Close connections that have sent no more of a large request since `since`, if other connections wait for that
+        memory.
+        """
         if self.buffers.is_waited_for:
             for connection in tuple(self.connections.values()):
                 if connection.is_within_large_request and connection.active_at <= since:

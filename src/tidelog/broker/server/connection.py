@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from tidelog.wire.codec import Bytes
 
 FLUSH_BYTES = 64 * 1024
-"""Responses of one turn are collected into one write up to this many bytes."""
+"""Up to this many bytes, the responses of one turn are sent in one write."""
 
 RECEIVED_AT_ONCE = 2 * 1024 * 1024
 """The most bytes of a large request that one turn receives: a millisecond or two if the memory is new."""
@@ -57,13 +57,13 @@ REQUESTS_A_TURN = 32
 """The most requests that one turn answers; then other connections go first."""
 
 TURN_NS = 2_000_000
-"""The same limit for requests that take longer."""
+"""The most requests that one turn answers if they are slow."""
 
 _SIZE = struct.Struct(">i")
 
 
 class Connection(AnswerWriter):
-    """One connection. It belongs to its server, and runs on the loop's thread."""
+    """One client connection of a server. Use only on the event loop's thread."""
 
     __slots__ = (
         "_buffers",
@@ -388,7 +388,9 @@ class Connection(AnswerWriter):
         self._turns.wait(self._have_turn)
 
     def _have_room(self) -> None:
-        """Queue for a turn, because there may be room. Connections take the room in the order in which they waited for it."""
+        """Queue for a turn, because there may be room for a large request now. Connections get room in the order in which
+        they asked for it.
+        """
         self._turns.wait(self._have_turn)
 
     def _have_turn(self) -> None:
@@ -397,7 +399,7 @@ class Connection(AnswerWriter):
             self._wait_for_turn()  # Do not wait until the loop reports the socket: it reports sockets in its own order.
 
     def _go_on(self) -> None:
-        """Handle what the peer has sent meanwhile, or close: everything owed to it is sent."""
+        """All responses are sent: handle the bytes that the peer has sent meanwhile, or close."""
         if self._is_ending:
             self._leave()
         elif self._is_muted:
@@ -427,7 +429,7 @@ class Connection(AnswerWriter):
             self._loop.add_reader(self.fd, self._on_readable)
 
     def _not_now(self) -> None:
-        """Stop reading: the peer sends more before it has its response. Close if it has left."""
+        """Stop reading, because the peer sends more before it has its response. Close the connection if the peer has left."""
         try:
             gone = not self._socket.recv(1, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):

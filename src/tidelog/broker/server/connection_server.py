@@ -33,4 +33,4 @@ class ConnectionServer(Protocol):
         """Forget a closed connection."""
 
     def budget_used_up(self) -> None:
-        """Act on it: unsent responses have used up their budget."""
+        """Handle the fact that unsent responses have used up their budget."""

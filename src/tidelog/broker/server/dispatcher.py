@@ -1,6 +1,6 @@
 """Answers a frame: find the API and version, decode, handle, encode. It holds the table of all served APIs.
 
-| a frame that | result |
+| a frame that | gets this result |
 |---|---|
 | asks for an unknown API or version | its connection is closed |
 | is ApiVersions of an unknown version | UNSUPPORTED_VERSION in version 0, with the known versions (KIP-511) |
@@ -11,7 +11,7 @@
 | has many elements | another thread decodes it, and encodes its response: see `slices`, `wide_requests` |
 | is not among the smallest, in a full round of the loop | decoded in a later round, in turn |
 
-Kafka does the same, except if a handler raises: then it answers UNKNOWN_SERVER_ERROR if the response has an error field.
+Kafka does the same, except that it answers UNKNOWN_SERVER_ERROR if a handler raises an error and the response has an error field.
 """
 
 from __future__ import annotations
@@ -173,11 +173,11 @@ APIS: tuple[Api, ...] = (
 
 
 _HEADER = Struct(">iih")
-"""API and version as one number, correlation id, length of the client id."""
+"""The first fields of a request header: API key and version as one number, correlation id, length of the client id."""
 
 
 class Dispatcher:
-    """Answers frames on behalf of `node`, with `apis`. It belongs to the loop's thread."""
+    """Answers frames on behalf of `node`, with `apis`. Use it only on the event loop's thread."""
 
     def __init__(self, node: Node, limited_log: RateLimitedLog, apis: Iterable[Api] = APIS) -> None:
         self._node = node
@@ -268,7 +268,7 @@ class Dispatcher:
 
     def _read_in_turn(self, connection: FramedRequest, served: ServedApi, frame: memoryview) -> None:
         """Decode and answer a request later, because the round of the loop is full and the request is not among the smallest."""
-        connection.started_ns = perf_counter_ns()  # Time from here: the wait itself kept nothing busy.
+        connection.started_ns = perf_counter_ns()  # Measure the time from here: the wait did not keep the loop busy.
         message: Message | BaseException
         try:
             message = served.decode(frame, 0, len(frame), AT_ONCE)
@@ -282,7 +282,7 @@ class Dispatcher:
         self._node.slices.note((perf_counter_ns() - connection.started_ns) / 1e9)
 
     def _read_elsewhere(self, connection: FramedRequest, served: ServedApi, frame: memoryview) -> Outcome:
-        """Have another thread decode a request of many elements, then answer it."""
+        """Let another thread decode a request with many elements, then answer it."""
 
         def go_on(result: Message | Checked | BaseException) -> None:
             def left(_: object) -> None:

@@ -1,4 +1,4 @@
-"""A node's use of asyncio: delayed calls, work on other threads, and the log's background work in between.
+"""Everything for which a broker uses asyncio: delayed calls, work on other threads, and the log's background work.
 
 | | |
 |---|---|
@@ -125,7 +125,7 @@ class Ticker:
         self._is_ticking = False
         self._thread = threading.get_ident()
         self._clients_until = 0.0
-        """The loop is reserved for clients until then, in the loop's own time."""
+        """Until this time of the loop, background work is paused in favour of clients."""
 
     def start(self) -> None:
         """Start the background work."""
@@ -153,7 +153,7 @@ class Ticker:
         return ran
 
     def _wake(self) -> None:
-        """Look again, because a task may be due sooner. Call it on any thread."""
+        """Check again for due tasks, because one may be due sooner. Any thread may call this."""
         if threading.get_ident() != self._thread:
             with suppress(RuntimeError):  # The loop has closed meanwhile.
                 self._loop.call_soon_threadsafe(self._wake)

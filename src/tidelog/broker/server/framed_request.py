@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class FramedRequest(Request, Protocol):
-    """A request with its frame, and with what the connection remembers of the last request's header."""
+    """A request with its frame, and with the fields that the connection remembers from the last request's header."""
 
     served: ServedApi | None
     """The API and version of the last request; None until the first one is served."""

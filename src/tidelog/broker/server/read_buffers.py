@@ -42,7 +42,7 @@ class ReadBuffers:
         self.shared = memoryview(bytearray(SHARED_BYTES))
         self.max_bytes = max_bytes if max_bytes > 0 else DEFAULT_MAX_BYTES
         self.used_bytes = 0
-        """Received bytes of large requests."""
+        """The number of received bytes of unfinished large requests."""
         self.beyond: object | None = None
         """Connections that may continue although the limit is reached."""
         self._free: dict[int, list[memoryview]] = {}
@@ -79,14 +79,14 @@ class ReadBuffers:
         return memoryview(mmap.mmap(-1, size))
 
     def give_back(self, buffer: memoryview) -> None:
-        """Take a buffer back from its user, who must not read it any more."""
+        """Take back a buffer that `take` returned. The caller must no longer use it."""
         size = len(buffer)
         if self._kept_bytes + size <= KEPT_BYTES:
             self._kept_bytes += size
             self._free.setdefault(size, []).append(buffer)
 
     def discount(self, size: int, who: object = None) -> None:
-        """Release `size` bytes of `who`, whose request is finished."""
+        """Release `size` bytes that were counted for `who`."""
         self.used_bytes -= size
         if self.beyond is who and who is not None:
             self.beyond = None
@@ -96,8 +96,8 @@ class ReadBuffers:
                 callback()
 
     def when_room(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once there may be room. That reserves no room: the callback must ask again, because others may be
-        first.
+        """Call `callback` once there may be room. This does not reserve room: the callback must check again, because others may
+        have taken it.
         """
         self._waiting.append(callback)
 

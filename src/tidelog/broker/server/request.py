@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(enum.Enum):
-    """A handler's result if the request has no response, or none yet."""
+    """A handler's result if there is no response, or not yet."""
 
     LATER = enum.auto()
     NOTHING = enum.auto()
@@ -25,30 +25,32 @@ class Wide(NamedTuple):
 
     response: Message
     is_shared: bool = False
-    """Whether others share parts of it: then only its first level of arrays is freed here, however long it took to build."""
+    """Whether other responses share parts of it. If so, only its first level of arrays is freed in slices."""
     is_long: bool = True
     """Whether another thread encodes it, even if the handler finished in its first slice."""
 
 
 class Request(Protocol):
-    """A request in progress, as a handler sees it: its origin, and the way to send its response."""
+    """A request in progress, as a handler sees it: where it came from, and how to send its response."""
 
     api_version: int
     correlation_id: int
     client_id: str | None
     connection_id: int
-    """The connection's number, never used twice."""
+    """The number of the connection. Numbers are never reused."""
     peer_host: str
     listener: Listener
-    """The listener of the connection: Metadata returns the addresses advertised for it."""
+    """The listener that accepted the connection. Metadata returns the addresses advertised for this listener."""
     principal: Principal
     """The authenticated principal, ANONYMOUS if no authentication is required. Authorization uses it."""
     request_bytes: int
-    """Its size in bytes, header included."""
+    """The request's size in bytes, including the header."""
     started_ns: int
-    """When it began, in nanoseconds of `perf_counter_ns`."""
+    """When the request began, as a value of `perf_counter_ns`."""
     busy_ns: int
-    """How long it has kept the loop busy, measured if it is answered later and a quota needs it (`quotas.client_quotas`)."""
+    """How long the request has kept the loop busy, in ns. Measured only if it is answered later and a quota needs it
+    (`quotas.client_quotas`).
+    """
 
     @property
     def is_waiting(self) -> bool:
@@ -59,7 +61,7 @@ class Request(Protocol):
 
     @property
     def api_name(self) -> str:
-        """Kafka's name of the API."""
+        """The API's name in Kafka."""
 
     def respond(self, response: Message | Wide | Outcome, *, is_wide: bool = False) -> None:
         """Send a delayed response. Call it once; it does nothing if the connection is closed.

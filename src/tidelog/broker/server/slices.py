@@ -49,21 +49,22 @@ logger = logging.getLogger("tidelog.broker")
 
 SLICE_S = 0.004
 SHORT_SLICE_S = 0.0005
-"""The length of a work's first slice if other works are waiting."""
+"""The length in seconds of a request's first slice if other requests are waiting for their turn."""
 
 NOTED_NS = 50_000
-"""A faster request does not count towards a full round: there are too many of them."""
+"""Requests that take less than this are not counted towards a full round, because there are too many of them."""
 
 SMALL_SLICES = 2
-"""The result of a work with at most this many slices is small, and is encoded on the loop. A busy machine may split one slice in
-two.
+"""If a request took at most this many slices, its response counts as small and is encoded on the loop. It is 2 because a busy
+machine may split one slice in two.
 """
 
 COLLECTED_S = 0.02
 """After this much noted work, in seconds, a dedicated broker process collects young garbage."""
 
 MAX_PREFETCHES = 64
-"""After this many attempts in a row that found bytes not in memory, memory is short, and the work does wait for the disk.
+"""After this many attempts in a row whose bytes were not in memory, memory is short, and the read may wait for the disk on the
+loop.
 
 Errors that are `is_progress` do not count.
 """
@@ -73,13 +74,15 @@ T = TypeVar("T")
 
 
 class Until(NamedTuple):
-    """A condition that a work waits for: `begin` gets a function, and calls it once with the value to send to the work."""
+    """Yielded to wait for an event. `begin` gets a function, which it must call once, with the value to send to the generator."""
 
     begin: Callable[[Callable[[object], None]], None]
 
 
 class Elsewhere(NamedTuple):
-    """A call to run on the thread for heavy work. Its result is sent to the work, or its exception is raised in it."""
+    """Yielded to run a call on the thread for heavy work. Its result is sent to the generator, or its exception is raised
+    there.
+    """
 
     work: Callable[[], Any]
 
@@ -147,7 +150,7 @@ class Slices:
         self._uncollected_s = 0.0
         self._mode: ReadMode | None = None
         self.when_over: Callable[[], None] | None = None
-        """Called when the next work that does not finish at once has ended."""
+        """Called when the next request that does not finish at once has ended."""
         self.counts_time: Callable[[], bool] = lambda: False
         """Whether the time that requests keep the loop busy is measured, because a request quota needs it."""
         self.collect: Callable[[], None] = _nothing
@@ -157,7 +160,7 @@ class Slices:
 
     @property
     def waiting(self) -> int:
-        """The number of works that wait for their turn."""
+        """The number of requests that wait for their turn."""
         return len(self._ready)
 
     @property
@@ -168,7 +171,8 @@ class Slices:
     def answer(self, request: Request, work: Work) -> Message | Wide | Outcome:
         """Start `work`. Return its result if it ends at once, otherwise LATER: then the request is answered when it ends.
 
-        Its exceptions are raised here, or close the connection later. The caller must call `note` with the time taken.
+        Exceptions of `work` are raised here if it ends at once; otherwise they close the connection. The caller must call `note`
+        with the time taken.
         """
         try:
             wanted = self.first_step(work)
@@ -191,7 +195,9 @@ class Slices:
         return Outcome.LATER
 
     def first_step(self, work: Work) -> Elsewhere | Until | NotCachedError | None:
-        """Start `work` without waiting for a disk; return what it yields first. Raise StopIteration if it ends at once."""
+        """Start `work` without waiting for a disk, and return the first value that it yields. Raise StopIteration if it
+        ends at once.
+        """
         mode = self._mode
         if mode is None:
             mode = self._mode = read_mode()
@@ -246,7 +252,7 @@ class Slices:
             self._timers.call_later(0, self._turn)
 
     def _turn(self) -> None:
-        """Run a slice of the work that has waited longest."""
+        """Run a slice of the request that has waited longest."""
         sliced = self._ready.popleft()
         began = perf_counter()
         try:
@@ -280,7 +286,7 @@ def _nothing() -> None:
 
 
 class _Sliced:
-    """An unfinished work. It waits for its turn, or for a result from elsewhere."""
+    """A request that did not finish at once. It waits for its turn, or for the result of a `yield`."""
 
     __slots__ = ("_error", "_is_alone", "_prefetches", "_request", "_slices", "_turns", "_value", "_when_over", "_work")
 
@@ -296,14 +302,14 @@ class _Sliced:
         self._when_over, slices.when_over = slices.when_over, None
 
     def over(self) -> None:
-        """Note that the work has ended or failed. The heavy thread may still be encoding its response."""
+        """Note that the request's work has ended or failed. The heavy thread may still be encoding its response."""
         when_over, self._when_over = self._when_over, None
         if when_over is not None:
             self._slices._heavy.run(_nothing, lambda _: when_over())
 
     def run(self, until: float) -> bool:
-        """Run until the time `until`. Return whether it may continue in its next turn, or must wait. Raise StopIteration at its
-        end.
+        """Run until the time `until`. Return True if it may continue in its next turn, False if it must wait for something. Raise
+        StopIteration at its end.
         """
         while True:
             value, self._value = self._value, None
@@ -320,7 +326,7 @@ class _Sliced:
                 return True
 
     def wants(self, wanted: Elsewhere | Until | NotCachedError | None) -> bool:
-        """Start what the work has yielded. Return whether the work may continue at once."""
+        """Start the wait or call that the generator has yielded. Return whether the generator may continue at once."""
         if wanted is None:
             return True
         if isinstance(wanted, Elsewhere):
@@ -334,7 +340,7 @@ class _Sliced:
         return False
 
     def turn(self, until: float) -> None:
-        """Run a slice, and answer the request if that was the last one."""
+        """Run a slice, and answer the request if that was its last slice."""
         self._turns += 1
         began = perf_counter()
         try:
@@ -364,7 +370,7 @@ class _Sliced:
 
 
 def in_turns(blocking: Blocking, left: list[T], do: Callable[[T], object]) -> None:
-    """Call `do` with each element, last to first, in the way of `step_by_step`. An element may be obsolete by then."""
+    """Call `do` with each element, last to first, in slices as in `step_by_step`. An element may be obsolete by then."""
     step_by_step(blocking, (do(left.pop()) for _ in range(len(left))))
 
 

@@ -37,7 +37,7 @@ class UnsentBytes:
 
     @property
     def room_bytes(self) -> int:
-        """The bytes that are left in the budget."""
+        """The number of bytes that are left in the budget."""
         return max(0, self.max_bytes - self.used_bytes)
 
     def add(self, size: int) -> None:

@@ -81,7 +81,9 @@ class WideRequests:
 
 
 def discarded(message: Message | None, *containers: list[Any] | dict[Any, Any] | set[Any]) -> Generator[Elsewhere, None, None]:
-    """Empty a wide request, and what was made of it, on another thread: the last step of a work (use with `yield from`)."""
+    """Empty a wide request, and objects that were built from it, on another thread. Use it with `yield from` as the last step
+    of a handler.
+    """
     if max(map(len, containers), default=0) > AT_ONCE or (message is not None and _elements(message) > AT_ONCE):
         yield Elsewhere(partial(_discard_all, message, containers))
 

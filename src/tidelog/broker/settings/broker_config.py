@@ -97,7 +97,7 @@ class BrokerConfig:
     listeners: tuple[Listener, ...] = (loopback(),)
     log_dir: Path | None = None
     cluster: ClusterConfig | None = None
-    """None: a standalone broker."""
+    """The properties of a cluster member; None for a standalone broker."""
     broker_rack: str | None = text("broker.rack")
     socket_request_max_bytes: int = integer("socket.request.max.bytes", 104_857_600, 1)
     socket_send_buffer_bytes: int = integer("socket.send.buffer.bytes", -1, -1)
@@ -148,7 +148,7 @@ class BrokerConfig:
     transaction_state_log_segment_bytes: int = integer("transaction.state.log.segment.bytes", 104_857_600, 1)
     transaction_state_log_min_isr: int = integer("transaction.state.log.min.isr", 1, 1)
     given: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
-    """All properties that the broker was started with, as text, used or not."""
+    """All properties that the broker was started with, as text, including those without an effect."""
     is_read_only: bool = False
     """Whether the folder is served read-only (`read_only`); not a property."""
     transaction_partition_verification_enable: bool = flag("transaction.partition.verification.enable", True)
@@ -165,7 +165,7 @@ class BrokerConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, PropertyValue]) -> BrokerConfig:
-        """Build from a broker's properties; names that are not in the table are ignored.
+        """Return the configuration for a broker's properties. Names that are not in the table are ignored.
 
         Raises InvalidArgumentError for a bad value.
         """

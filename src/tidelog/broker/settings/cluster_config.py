@@ -90,13 +90,13 @@ class ClusterConfig:
     bootstrap_servers: tuple[tuple[str, int], ...] = ()
     controller_listener_names: tuple[str, ...] = ()
     inter_broker_listener_name: str = PLAINTEXT
-    """One of the broker's own listeners, in capitals."""
+    """The name of the inter-broker listener, in capitals. It is one of the broker's listeners."""
     inter_broker_access: ClientConfig = IN_PLAIN_TEXT
     """How this broker connects to other brokers' inter-broker listener; its secrets are never shown."""
     controller_access: ClientConfig = IN_PLAIN_TEXT
     replica_selector: ReplicaSelector = ReplicaSelector.LEADER
     zookeeper: ZookeeperConfig | None = None
-    """None: a KRaft cluster."""
+    """The properties for a ZooKeeper cluster; None for a KRaft cluster."""
     controller_quorum_request_timeout_ms: int = integer("controller.quorum.request.timeout.ms", 2_000, _MIN_INT32)
     controller_quorum_fetch_timeout_ms: int = integer("controller.quorum.fetch.timeout.ms", 2_000, _MIN_INT32)
     controller_quorum_retry_backoff_ms: int = integer("controller.quorum.retry.backoff.ms", 20, _MIN_INT32)
@@ -122,12 +122,14 @@ class ClusterConfig:
 
     @property
     def connect_timeouts_s(self) -> tuple[float, float]:
-        """How long an attempt to connect to another node may take: the first one, and one after many that failed (KIP-601)."""
+        """How long an attempt to connect to another node may take, in seconds: at first, and after many failed attempts
+        (KIP-601).
+        """
         return self.socket_connection_setup_timeout_ms / 1000, self.socket_connection_setup_timeout_max_ms / 1000
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, PropertyValue], listeners: tuple[Listener, ...]) -> ClusterConfig | None:
-        """Build from a broker's properties and its `listeners`; None for a standalone broker.
+        """Return the configuration for a broker's properties and its `listeners`, None for a standalone broker.
 
         Raises InvalidArgumentError for a bad or missing value, and for conflicting properties.
         """

@@ -10,11 +10,11 @@
 | operation | a topic's property |
 |---|---|
 | set (0) | gets the value |
-| delete (1) | goes back to the broker's default |
+| delete (1) | is reset to the broker's default |
 | append (2), subtract (3) | for lists: existing values are not added again, missing ones are not an error |
 
-The checks run in Kafka's order. A topic found without a configuration gets one with the first change: it still keeps everything,
-except as the change says.
+The checks run in Kafka's order. A topic without a configuration gets one at the first change. Properties that the change does not
+set then prevent any deletion of records.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ LOG_LEVELS = {
 
 
 class Operation(IntEnum):
-    """The operation on a property."""
+    """What an incremental change does with a property."""
 
     SET = 0
     DELETE = 1
@@ -100,7 +100,7 @@ class Changed(NamedTuple):
 def change_all(
     node: Node, resources: Sequence[Resource], *, incremental: bool, validate_only: bool
 ) -> Generator[Elsewhere | Until | None, Any, list[Changed]]:
-    """Change each resource, or only validate the changes; a resource that is named twice is not changed."""
+    """Change each resource, or only validate the changes. A resource that the request names twice is not changed."""
     times: Counter[tuple[int, str]] = Counter()
     for number, resource in enumerate(resources):
         times[resource.resource_type, resource.name] += 1
@@ -124,7 +124,7 @@ def change_all(
 
 
 def answers(outcomes: Iterable[Changed]) -> Iterator[AlterConfigsResourceResponse]:
-    """Yield the result of each resource, for either request."""
+    """Yield the response's element for each resource, for AlterConfigs or IncrementalAlterConfigs."""
     for resource, code, reason in outcomes:
         yield AlterConfigsResourceResponse(
             error_code=code, error_message=reason, resource_type=resource.resource_type, resource_name=resource.name
@@ -184,7 +184,9 @@ def _change_topic(node: Node, resource: Resource, *, incremental: bool, validate
 def topic_properties(
     node: Node, resource: Resource, before: Mapping[str, str], *, incremental: bool, kept: bool = False
 ) -> dict[str, str]:
-    """Return a topic's properties after the changes; `kept` keeps those of `before`. Raise ApiError for an invalid change."""
+    """Return a topic's properties after the changes. With `kept`, properties of `before` that are not changed are kept. Raise
+    ApiError for an invalid change.
+    """
     name = resource.name
     if incremental:
         properties = dict(before)
@@ -229,7 +231,7 @@ def _apply(properties: dict[str, str], change: Change, lists: Mapping[str, str])
             known = set(has)
             has += [part for part in dict.fromkeys(value.split(",")) if part not in known]
         else:
-            going = Counter(value.split(","))  # Each removes the first of several equal values.
+            going = Counter(value.split(","))  # Each value to subtract removes the first equal value of the list.
             everything, has = has, []
             for part in everything:
                 if going[part]:

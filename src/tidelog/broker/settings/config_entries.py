@@ -154,7 +154,7 @@ MAX_NAMED = 10
 
 
 class ConfigEntries:
-    """A broker's answers about properties."""
+    """Answers requests about properties of topics and of the broker."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -183,7 +183,9 @@ class ConfigEntries:
         return [self._created(name, properties) for name in sorted(self._kinds)]
 
     def topic(self, properties: Mapping[str, str]) -> list[ConfigEntry]:
-        """Return all properties of a topic with these own ones, by name. Properties unknown here have only a name."""
+        """Return all properties of a topic, by name. `own` are those set on the topic. For properties unknown here only
+        the name is shown.
+        """
         return [
             self._topic_entry(name, properties) if name in self._kinds else _hidden(name)
             for name in sorted(self._kinds.keys() | properties.keys())
@@ -292,13 +294,13 @@ class ConfigEntries:
         return _entry(name, actual or (synonyms[0].value if synonyms else None), kind, synonyms)
 
     def _secret(self, name: str) -> ConfigEntry:
-        """Return a property without its secret value: only that it exists, and where it is set."""
+        """Return the entry of a secret property: it shows where the property is set, but not its value."""
         entry = self._own(name, "PASSWORD", None)
         hidden = [synonym._replace(value=None) for synonym in entry.synonyms]
         return entry._replace(value=None, synonyms=hidden, is_sensitive=True, is_read_only=is_read_only(name))
 
     def _kept(self, name: str) -> ConfigEntry:
-        """Return a dynamic setting that is stored but has no effect."""
+        """Return the entry of a dynamic setting that is stored but has no effect."""
         entry = self._own(name, *(kind_and_default(name) or ("UNKNOWN", None)))
         if is_sensitive(name):
             hidden = [synonym._replace(value=None) for synonym in entry.synonyms]

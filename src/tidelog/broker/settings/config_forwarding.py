@@ -1,4 +1,5 @@
-"""Changes of properties in a cluster: checked here, then stored by the controllers, or in ZooKeeper (ConfigAdminManager).
+"""Changes properties in a cluster: they are checked here, then stored by the controllers or in ZooKeeper (Kafka's
+ConfigAdminManager).
 
 | resource | controllers of KRaft | ZooKeeper |
 |---|---|---|
@@ -9,7 +10,7 @@
 | client metrics, group | forwarded | refused |
 | any other, or a duplicate | refused | the same |
 
-The changes come back to all brokers in the metadata, and take effect then.
+The metadata brings the changes to all brokers, where they then take effect.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def change_all_forwarded(
 def _looked_at(
     node: Node, resource: Resource, deadline: float, *, incremental: bool, validate_only: bool
 ) -> Generator[Any, Any, bool]:
-    """Whether a resource's changes are complete; otherwise the controllers must make them.
+    """Check a resource's changes here. Return whether they are already complete; otherwise the controllers must make them.
 
     Raises ApiError, BrokerUnreachableError.
     """

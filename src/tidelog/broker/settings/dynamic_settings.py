@@ -1,15 +1,15 @@
-"""Dynamic settings of the broker (KIP-226): which there are, their checks, and how they take effect.
+"""Dynamic settings of the broker (KIP-226): their names, their checks, and how they take effect.
 
 | set for | by the resource | takes precedence over |
 |---|---|---|
 | this broker | broker, its id | the next row |
-| all brokers | broker, empty name | what the broker was started with |
+| all brokers | broker, empty name | the properties at startup |
 
-They are stored in the metadata log (`storage.broker_settings`), where Kafka finds them if it serves the folder next. So every
-setting that is dynamic in Kafka is accepted, even if it has no effect here (threads). Unknown names are stored too, as Kafka does
-for plugins. Listeners, TLS and SASL are refused, because they cannot change here.
+They are stored in the metadata log (`storage.broker_settings`), where Kafka will find them if it serves the folder later. So
+every setting that is dynamic in Kafka is accepted, even if it has no effect here (threads). Unknown names are stored too, as
+Kafka does for plugins. Listeners, TLS and SASL are refused, because they cannot change here.
 
-The checks and their order are Kafka's; each error is an INVALID_REQUEST. `Core` owns one; belongs to the loop's thread.
+The checks and their order are Kafka's; each error is an INVALID_REQUEST. `Core` owns one. Use it only on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -86,16 +86,16 @@ class DynamicSettings:
 
     @property
     def of_all(self) -> Mapping[str, str]:
-        """Settings of all brokers."""
+        """The settings for all brokers."""
         return self._manager.settings.of(ALL_BROKERS)
 
     @property
     def own(self) -> Mapping[str, str]:
-        """Settings of this broker."""
+        """The settings for this broker only."""
         return self._manager.settings.of(str(self._manager.owner.node_id))
 
     def check(self, settings: Mapping[str, str], *, for_all: bool) -> None:
-        """Raise ApiError unless this broker, or all brokers, may have these settings."""
+        """Raise ApiError if these settings are not valid for this broker or for all brokers."""
         _refuse("these settings cannot change while a broker runs", filter(_is_static, settings))
         _refuse("listeners, TLS and SASL cannot change while this broker runs", filter(_OF_LISTENERS.match, settings))
         for name, value in settings.items():
@@ -112,7 +112,9 @@ class DynamicSettings:
             raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
     def change(self, name: str, settings: Mapping[str, str]) -> Steps[None]:
-        """Replace the settings of all brokers (""), or of this one (its id), by checked ones. Raises StorageError."""
+        """Replace the settings of all brokers (""), or of this broker (its id), with settings that were checked before.
+        Raises StorageError.
+        """
         yield from self._manager.settings.change(name, settings)
         self.take_over()
 
@@ -136,7 +138,7 @@ def kind_and_default(name: str) -> tuple[str, str | None] | None:
 
 
 def is_sensitive(name: str) -> bool:
-    """Whether the value of a dynamic setting is hidden: one that is unknown in Kafka may be a secret."""
+    """Whether the value of a dynamic setting must be hidden. A setting that Kafka does not know may be a secret."""
     return name not in DYNAMIC
 
 

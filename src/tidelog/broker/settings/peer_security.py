@@ -35,7 +35,9 @@ CONTROLLER_MECHANISM: Final = "sasl.mechanism.controller.protocol"
 
 
 def peer_config(properties: Mapping[str, PropertyValue], name: str, protocol: str, mechanism_property: str) -> ClientConfig:
-    """Return how nodes are reached at their listener. Raises InvalidArgumentError, without values that may be secret."""
+    """Return the client configuration for connections to other nodes' listener. Raises InvalidArgumentError, whose message
+    has no values that may be secret.
+    """
     if protocol == PLAINTEXT:
         return IN_PLAIN_TEXT
     prefix = f"listener.name.{name.lower()}."

@@ -1,7 +1,7 @@
 """``inter.broker.protocol.version``: the Kafka release whose protocol the brokers of a ZooKeeper cluster use among each other.
 
-In a rolling upgrade new brokers first use the old protocol, then all switch to the new one. So the fetch version of followers,
-the form of the registration, and the way of ISR changes follow this property, not the newest version that both sides support.
+In a rolling upgrade new brokers first use the old protocol, then all switch to the new one. So this property, not the newest
+version that both sides support, decides the followers' fetch version, the format of the registration, and how the ISR is changed.
 
 | from | |
 |---|---|
@@ -30,10 +30,10 @@ from tidelog.errors import InvalidArgumentError
 
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:\.\d+|\.[Xx])?(?:-IV(\d+))?")
 _NEWEST = 1 << 15
-"""Stands for the last step of a release."""
+"""The step number of a version without "-IV…": the last step of its release."""
 
 FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, WRITE_TXN_MARKERS = 1, 2, 23, 27
-"""Keys of the APIs that brokers call each other by."""
+"""The API keys of the requests that brokers send to each other."""
 
 _FETCH = (
     ("3.9-IV0", 17),
@@ -103,7 +103,7 @@ class ProtocolVersion:
         return hash(self._release)
 
     def is_at_least(self, text: str) -> bool:
-        """Whether it is that version or a later one."""
+        """Whether this is the given version or a later one."""
         return self._release >= _parsed(text)
 
     @cached_property
@@ -130,12 +130,12 @@ class ProtocolVersion:
 
     @property
     def group_value(self) -> int:
-        """The version of a group's own records in ``__consumer_offsets``."""
+        """The value version of group metadata records in ``__consumer_offsets``."""
         return self._first(_GROUP_VALUE) or 0
 
     @property
     def offset_value(self) -> int:
-        """The version of the records of committed offsets there."""
+        """The value version of the records of committed offsets in ``__consumer_offsets``."""
         return self._first(_OFFSET_VALUE) or 1
 
     @property

@@ -30,7 +30,7 @@ from tidelog.storage.manager_config import MANAGER_PROPERTIES, ManagerConfig
 
 
 class ServerProperties(NamedTuple):
-    """A broker's properties, sorted by what they configure."""
+    """A broker's properties, split by what they configure."""
 
     config: BrokerConfig
     manager: dict[str, PropertyValue]
@@ -41,10 +41,10 @@ class ServerProperties(NamedTuple):
 
 
 def sort_properties(properties: Mapping[str, PropertyValue], *, topic_names: bool = False) -> ServerProperties:
-    """Sort properties by what they configure; with `topic_names`, topic properties are defaults too.
+    """Split properties by what they configure. With `topic_names`, topic properties are accepted as defaults, too.
 
-    Raises InvalidArgumentError for a bad value. Of Kafka's several names for one setting the one with the finest unit takes
-    precedence, and a topic's name over all.
+    Raises InvalidArgumentError for a bad value. If Kafka has several names for one setting, the name with the finest unit takes
+    precedence; a topic property's name takes precedence over all of them.
     """
     config = BrokerConfig.from_properties(properties)
     zookeeper = None if config.cluster is None else config.cluster.zookeeper
@@ -95,7 +95,9 @@ _TOPIC_NAMES = frozenset(LogConfig().to_properties())
 
 
 def described(unknown: Iterable[str], *, topic_names: bool = False) -> str:
-    """Name unknown properties, each with the one that was probably meant; with `topic_names` also a topic's."""
+    """Return a text that lists unknown properties, each with the property that was probably meant. With `topic_names`, topic
+    properties are suggested, too.
+    """
     known = {*MANAGER_PROPERTIES, *BROKER_NAMES, *BROKER_PROPERTIES, *OTHER_PROPERTIES, "broker.id"}
     if topic_names:
         known |= _TOPIC_NAMES

@@ -79,10 +79,10 @@ zookeeper.ssl.truststore.location zookeeper.ssl.truststore.password zookeeper.ss
 """
 
 UNUSED_PROPERTIES = frozenset(_NAMES.split())
-"""All of them by name."""
+"""All single properties without an effect, by name."""
 
 _GROUPS = r"group\.(?:consumer|share|streams|coordinator)"
-"""Not all of ``group.``, so that a misspelt name of a supported property is reported."""
+"""Prefixes of such properties. All of ``group.`` is not included, so that a misspelt name of a supported property is reported."""
 _UNUSED_PREFIXES = re.compile(rf"(?:listener\.name|rsm\.config|rlmm\.config|sasl|ssl|zookeeper|{_GROUPS}|share|controller)\.")
 """Properties whose names users choose, and families that newer releases extend."""
 
@@ -92,7 +92,7 @@ GUARDS = (
     "ssl.client.auth",
     "client.quota.callback.class",
 )
-"""Those of them that restrict clients: that they have no effect here is a warning."""
+"""Properties that restrict clients. If one is set, a warning says that it has no effect here."""
 
 
 def is_unused(name: str) -> bool:

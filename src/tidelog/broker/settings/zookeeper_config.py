@@ -32,7 +32,7 @@ _REFUSED = {
     "zookeeper.ssl.client.enable": "TLS and SASL to ZooKeeper are not supported",
     "zookeeper.set.acl": "ACLs on znodes are not supported",
 }
-"""A broker that ignored these would protect less than its owner expects."""
+"""Properties that are refused: without their effect, the broker would be less secure than its operator expects."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class ZookeeperConfig:
     """A member's properties in a ZooKeeper cluster by Kafka's names, as in the module's table. Units are in the names."""
 
     connect: str
-    """Servers and root, in kazoo's form."""
+    """The servers and the root path, in kazoo's format."""
     protocol: ProtocolVersion
     session_timeout_ms: int = integer("zookeeper.session.timeout.ms", 18_000, 1)
     connection_timeout_ms: int = integer("zookeeper.connection.timeout.ms", 18_000, 1)
@@ -49,7 +49,7 @@ class ZookeeperConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, PropertyValue]) -> ZookeeperConfig | None:
-        """Build from a broker's properties; None without ZooKeeper. Raises InvalidArgumentError."""
+        """Return the configuration for a broker's properties, None without ``zookeeper.connect``. Raises InvalidArgumentError."""
         text = str(properties.get("zookeeper.connect") or "").strip()
         if not text:
             return None

@@ -3,8 +3,8 @@
 | read | for |
 |---|---|
 | `transactions` | the coordinator: all transactional ids, stored in ``__transaction_state`` |
-| `transaction` | one transactional id: its states, fencing. Pure |
-| `transaction_records` | transactional ids to and from Kafka's records |
+| `transaction` | one transactional id: its states, and fencing. Pure |
+| `transaction_records` | converts transactional ids to and from Kafka's records |
 | `completion` | completes a decided transaction |
 | `markers` | transaction markers |
 | `ask_coordinator`, `verifications` | verification with the coordinator that a transaction has a partition |

@@ -1,7 +1,8 @@
-"""Verification of transactional records before they are appended: the coordinator, here or elsewhere, is asked about their
-partitions.
+"""Verifies transactional records before they are appended: asks the coordinator, on this or another broker, whether the
+transaction has their partitions.
 
-Meanwhile each partition has a guard (`verification_state_entry`), which a marker in between removes.
+Until the coordinator answers, each partition's log has a guard (`verification_state_entry`). A marker that is written in the
+meantime removes the guard.
 
 Producers of `transaction.version` 2 (Produce 12, TxnOffsetCommit 5) do not announce their partitions: the coordinator is asked to
 add them.
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Asked(NamedTuple):
-    """The coordinator's answer for a partition, and the guard held meanwhile."""
+    """The coordinator's result for a partition, and the guard that was set before asking."""
 
     code: ErrorCode
     guard: VerificationStateEntry
@@ -38,7 +39,7 @@ class ToAsk(NamedTuple):
 
 
 def to_ask(node: Node, looks: Mapping[tuple[str, int], HeaderCheck], *, is_adding: bool) -> ToAsk | None:
-    """Return what the coordinator must be asked, None if nothing."""
+    """Return the partitions about which the coordinator must be asked, None if there are none. Sets their guards."""
     guards: dict[TopicPartition, VerificationStateEntry] = {}
     producer: Producer | None = None
     for key, look in looks.items():
@@ -57,7 +58,7 @@ def to_ask(node: Node, looks: Mapping[tuple[str, int], HeaderCheck], *, is_addin
 def ask_coordinator(
     node: Node, transactional_id: str, asked: ToAsk, *, is_adding: bool
 ) -> Generator[Until, Any, dict[tuple[str, int], Asked]]:
-    """Ask the coordinator, wherever it is. Runs in slices."""
+    """Ask the coordinator, on this or another broker. Runs in slices."""
     producer, guards = asked
     named = transactional_id, producer.producer_id, producer.producer_epoch
     codes = yield from node.transactions.verified(*named, guards, is_adding=is_adding)

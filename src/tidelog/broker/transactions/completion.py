@@ -1,16 +1,16 @@
 """Completes a decided transaction: writes its markers to all of its partitions.
 
-| a partition | |
+| a partition | result |
 |---|---|
 | appends and commits the marker | is done |
-| is gone, or has a message format without transactions | is done: it has nothing to end |
+| was deleted, or has a message format without transactions | is done: it has no transaction to end |
 | knows a newer epoch of the producer | is done: the transaction was ended there (by an administrator's WriteTxnMarkers) |
 | knows a newer coordinator epoch | is done: another broker is the coordinator and completes it |
 | fails for any other reason | is retried while the broker runs, and after its next start |
 
 In a cluster the leaders write the markers, with one request to each broker; a partition without a leader is retried. Many
-partitions are handled in slices, with other requests in between. Until the last one is done, the transactional id gets
-CONCURRENT_TRANSACTIONS.
+partitions are handled in slices, with other requests in between. Until the last partition is done, requests for the transactional
+id get CONCURRENT_TRANSACTIONS.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ AT_ONCE: Final = 200
 which takes ten times as long as any other.
 """
 FEW: Final = 8
-"""Up to this many partitions are handled without a slice of their own."""
+"""Up to this many partitions are handled at once, without slices."""
 RETRY_MS: Final = 500
 
 _DONE: Final = frozenset(
@@ -59,12 +59,12 @@ _DONE: Final = frozenset(
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     }
 )
-"""Error codes of a partition that are not retried."""
+"""Error codes with which a partition is done: they are not retried."""
 
 
 class Completion:
-    """Writes the markers of one decided transaction. `done` is called with it once no partition is left; it may be called again,
-    and returns whether it succeeded.
+    """Writes the markers of one decided transaction. Once no partition is left, it calls `done` with itself. `done` returns
+    whether it succeeded; otherwise it is called again.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Completion:
         self._left = sorted(transaction.partitions, reverse=True)
         self._refused: dict[TopicPartition, ErrorCode] = {}
         self._awaited = 0
-        """Markers and requests to other brokers that have no answer yet."""
+        """The number of markers and requests to other brokers whose results are pending."""
         self._is_writing = False
         self._producer = Producer(transaction.producer_id, transaction.producer_epoch)
         self._type = ControlType.COMMIT if transaction.is_commit else ControlType.ABORT
@@ -134,7 +134,7 @@ class Completion:
     # --- on other brokers
 
     def _leader_elsewhere(self, key: TopicPartition) -> int | None:
-        """Return the other broker that leads a partition, NO_LEADER for none; None if this broker leads it or it is gone."""
+        """Return the broker that leads a partition, or NO_LEADER. Return None if this broker leads it, or if it was deleted."""
         brokers = self._core.peers
         leader = None if brokers is None else brokers.leader_of(key)
         return None if leader == self._core.node_id else leader
@@ -162,7 +162,7 @@ class Completion:
         finally:
             self._awaited -= 1
             for key in keys:
-                # A partition that a broker does not know may be about to be created: only the metadata says whether it is gone.
+                # The broker may be about to create the partition. Only the metadata says whether it was deleted.
                 code = codes.get(key, ErrorCode.NETWORK_EXCEPTION)
                 is_there = brokers.leader_of(key) is not None
                 is_behind = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and is_there
@@ -205,4 +205,4 @@ class Completion:
 
 
 def _nothing() -> None:
-    """Does nothing; waited for so that other requests can run."""
+    """Do nothing. Waiting for this lets other requests run."""

@@ -30,7 +30,7 @@ class Markers:
         self._leadership = leadership
         self._groups = groups
         self.retries = RetryLog(logger)
-        """For markers that are tried again."""
+        """Limits the log lines about markers that are retried."""
 
     def write(
         self,
@@ -40,13 +40,13 @@ class Markers:
         coordinator_epoch: int | None = None,
         transaction_version: int = 0,
     ) -> ErrorCode:
-        """End a producer's transaction in a log of this broker; return NONE, or an error.
+        """End a producer's transaction in a log of this broker. Return NONE or an error code.
 
         As in Kafka, a marker is written even if the producer has no open transaction: it fences older epochs. In a partition of
         committed offsets it applies the transaction's offsets, or drops them.
 
-        A coordinator's epoch fences former coordinators. A standalone broker is always the only coordinator: its epoch is the one
-        that the log knows, or 0. So a broker that takes the folder over and counts from 0 is not fenced.
+        The coordinator epoch fences former coordinators. A standalone broker is always the only coordinator, so it uses the epoch
+        that the log already has, or 0. So another broker that takes over the folder, and starts with epoch 0, is not fenced.
         """
         refusal = self._leadership.refusal(key)
         if refusal:
@@ -64,7 +64,7 @@ class Markers:
                 and known.has_open_transaction
                 and known.producer_epoch >= producer.producer_epoch
             ):
-                return ErrorCode.INVALID_PRODUCER_EPOCH  # A late duplicate: the open transaction is the next one (KIP-1228).
+                return ErrorCode.INVALID_PRODUCER_EPOCH  # A late duplicate: the next transaction is open (KIP-1228).
             if coordinator_epoch is None:
                 coordinator_epoch = 0 if known is None else max(known.coordinator_epoch, 0)
             batch = build_end_txn_marker(
@@ -85,7 +85,7 @@ class Markers:
         return ErrorCode.NONE
 
     def when_written(self, key: TopicPartition, done: Committed) -> None:
-        """Call `done` once a written marker is committed, perhaps at once; otherwise with the error."""
+        """Call `done` once: with NONE when a written marker is committed, perhaps at once, or with the error code."""
         log = self._core.manager.logs.get(key)
         if log is None:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 PREFETCH_AT = 10
-"""When this fraction of a block is left, the next block is requested, as in Kafka: one in this many."""
+"""The next block is requested when one n-th of a block is left, as in Kafka; this is n."""
 
 
 class ProducerIdSource(Protocol):
@@ -31,7 +31,7 @@ class ProducerIdSource(Protocol):
 
 
 class ClusterProducerIds:
-    """Producer ids from blocks that `plane` requests ahead of time, so that producers need not wait. Belongs to the loop's
+    """Producer ids from blocks that `plane` requests ahead of time, so that producers need not wait. Use only on the event loop's
     thread.
     """
 
@@ -40,7 +40,7 @@ class ClusterProducerIds:
         self._log = RetryLog(logger)
         self._blocks: deque[range] = deque()
         self._low = 0
-        """When this few ids are left, the next block is requested."""
+        """The next block is requested when only this many ids are left."""
         self._reserving: asyncio.Task[None] | None = None
 
     def has(self, count: int) -> bool:
@@ -59,7 +59,7 @@ class ClusterProducerIds:
         return block[0]
 
     async def reserve(self) -> None:
-        """Request a block, shared by all callers that wait meanwhile. Raises as `MetadataPlane.call`."""
+        """Request a block, shared by all callers that wait meanwhile. Raises what `MetadataPlane.call` raises."""
         # If one caller gives up, the request continues for the others.
         await asyncio.shield(self._begin())
 

@@ -1,7 +1,7 @@
-"""A transactional id's transaction and its possible changes. Pure: transactions are immutable, and nothing is written here.
+"""The state of a transactional id, and its possible changes. Pure: objects are immutable, and nothing is written to a log here.
 
-State changes: `TRANSITIONS`. A transaction begins with its first partition. PREPARE is the decision: from then on the outcome is
-fixed, even if the broker fails. COMPLETE means that each partition has the marker.
+`TRANSITIONS` lists the state changes. A transaction begins when its first partition is added. PREPARE is the decision: from then
+on the outcome is fixed, even if the broker fails. COMPLETE means that the marker is in each partition.
 
 Fencing: only the latest producer of a transactional id may continue. InitProducerId raises the epoch, and producers with an older
 epoch are refused. If the id has an open transaction, that is aborted first, with an epoch that no producer gets, and the producer
@@ -34,7 +34,7 @@ EPOCH_EACH: Final = 2
 
 
 class TransactionState(enum.IntEnum):
-    """The state of a transactional id; numbers as in the records, `text` is Kafka's name."""
+    """The state of a transactional id. The numbers are those in Kafka's records; `text` is Kafka's name."""
 
     EMPTY = 0
     ONGOING = 1
@@ -91,13 +91,14 @@ TRANSITIONS: Final[Transitions[TransactionState | None]] = {
         None: _EXPIRES,
     },
 }
-"""DEAD and PREPARE_EPOCH_FENCE are momentary states in Kafka. They are never used or stored here."""
+"""The allowed changes of state. DEAD and PREPARE_EPOCH_FENCE are momentary states in Kafka; they are never used or stored here.
+"""
 
 PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
-"""Decided, but not yet complete in all partitions."""
+"""The states in which the outcome is decided, but some partitions may lack the marker."""
 ENDED: Final = PREPARED | {TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
 AT_REST: Final = frozenset(state for state, moves in TRANSITIONS.items() if state is not None and None in moves)
-"""No transaction is open: the next one may begin, or the id may expire."""
+"""The states without an open transaction: the next one may begin, or the id may expire."""
 
 
 class ProducerIdAndEpoch(NamedTuple):
@@ -121,30 +122,30 @@ class Transaction(NamedTuple):
     last_producer_id: int = NO_PRODUCER_ID
     """The producer id before the present one; not stored, so lost at a restart."""
     last_producer_epoch: int = NO_PRODUCER_EPOCH
-    """The producer's epoch before it requested the present one; not stored either."""
+    """The producer epoch before the present one; not stored either."""
     client_version: int = 0
     """The `transaction.version` that its producer uses."""
     next_producer_id: int = NO_PRODUCER_ID
-    """The producer id that the producer gets with the end of the transaction, if the present id has no epochs left."""
+    """The producer id with which the producer continues after the transaction, if the present id has no epochs left."""
 
     @property
     def goes_on_as(self) -> ProducerIdAndEpoch:
-        """The producer's identity after the transaction ends."""
+        """The producer id and epoch with which the producer continues after the transaction."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return ProducerIdAndEpoch(self.next_producer_id, 0)
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
     @property
     def is_commit(self) -> bool:
-        """Whether it ends, or has ended, with COMMIT."""
+        """Whether the decision is COMMIT."""
         return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
     def to(self, state: TransactionState | None) -> TransactionState:
-        """Return `state` as its next state. Raises IllegalStateError: see `TRANSITIONS`."""
+        """Return `state`, to be the next state. Raises IllegalStateError if `TRANSITIONS` does not allow it."""
         return checked(TRANSITIONS, self.state, state, f"transactional id {self.transactional_id!r}")  # type: ignore[return-value]
 
     def refusal(self, producer_id: int, producer_epoch: int) -> ErrorCode:
-        """Return NONE if the producer is the current owner of the id, otherwise the error."""
+        """Return NONE if this producer is the latest one of the transactional id, otherwise the error code."""
         if producer_id != self.producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if producer_epoch != self.producer_epoch:
@@ -152,11 +153,11 @@ class Transaction(NamedTuple):
         return ErrorCode.NONE
 
     def is_expired(self, oldest_ms: int) -> bool:
-        """Whether no transaction is open, and none was since that time."""
+        """Whether no transaction is open, and the last change is not after the given time."""
         return self.state in AT_REST and self.updated_ms <= oldest_ms
 
     def is_ended_in(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether a producer with that epoch retries the end of a transaction that has ended or is decided."""
+        """Whether EndTxn from a producer with this epoch is a retry, because that transaction is decided or complete."""
         if self.client_version < EPOCH_EACH:
             return False
         if producer_id == self.producer_id and self.state in ENDED:
@@ -164,7 +165,7 @@ class Transaction(NamedTuple):
         return producer_id == self.last_producer_id and producer_epoch == self.last_producer_epoch and self.producer_epoch == 0
 
     def with_partitions(self, partitions: Iterable[TopicPartition], now_ms: int, client_version: int = 0) -> Transaction:
-        """Return it with added partitions, as a new transaction if none was open."""
+        """Return a copy with added partitions. If no transaction was open, one begins."""
         is_open = self.state is TransactionState.ONGOING
         return self._replace(
             state=self.to(TransactionState.ONGOING),
@@ -175,12 +176,14 @@ class Transaction(NamedTuple):
         )
 
     def prepared(self, *, is_commit: bool, now_ms: int) -> Transaction:
-        """Return it in the decided state."""
+        """Return a copy in the decided state (PREPARE)."""
         state = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
         return self._replace(state=self.to(state), updated_ms=now_ms, client_version=0)
 
     def prepared_in_next_epoch(self, *, is_commit: bool, now_ms: int, new_id: Callable[[], int]) -> Transaction:
-        """Return it decided, with the epoch after the present one. Raises what `new_id` raises, if no epoch is left."""
+        """Return a copy in the decided state (PREPARE), with the next epoch. If no epoch is left, get a producer id from
+        `new_id`, and raise what it raises.
+        """
         state = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
         return self._replace(
             state=self.to(state),
@@ -193,7 +196,7 @@ class Transaction(NamedTuple):
         )
 
     def fenced(self, now_ms: int) -> Transaction:
-        """Return it aborted with an epoch that no producer gets."""
+        """Return a copy that is being aborted, with an epoch that no producer gets."""
         return self._replace(
             state=self.to(TransactionState.PREPARE_ABORT),
             producer_epoch=self.producer_epoch + 1,
@@ -203,7 +206,7 @@ class Transaction(NamedTuple):
         )
 
     def completed(self, now_ms: int) -> Transaction:
-        """Return it complete: its markers are written."""
+        """Return a copy in the COMPLETE state: all markers are written."""
         state = TransactionState.COMPLETE_COMMIT if self.is_commit else TransactionState.COMPLETE_ABORT
         ended = self._replace(state=self.to(state), partitions=frozenset(), updated_ms=now_ms)
         if self.next_producer_id == NO_PRODUCER_ID:
@@ -217,7 +220,7 @@ class Transaction(NamedTuple):
 def ended_in_next_epoch(
     before: Transaction, producer: ProducerIdAndEpoch, *, is_commit: bool, now_ms: int, new_id: Callable[[], int]
 ) -> Transaction | ErrorCode:
-    """Return the result of EndTxn 5, `before` itself if it is already ended that way, or an error.
+    """Return the state after EndTxn version 5, or an error code. Return `before` itself if the request is a retry.
 
     Raises what `new_id` raises.
     """
@@ -229,7 +232,7 @@ def ended_in_next_epoch(
     if code is not ErrorCode.NONE:
         return code
     if before.state in PREPARED:
-        return ErrorCode.CONCURRENT_TRANSACTIONS  # That is the previous transaction; the producer's next one has not begun.
+        return ErrorCode.CONCURRENT_TRANSACTIONS  # The previous transaction ends; the next has not begun.
     if is_commit and before.state is not TransactionState.ONGOING:
         return ErrorCode.INVALID_TXN_STATE
     return before.prepared_in_next_epoch(is_commit=is_commit, now_ms=now_ms, new_id=new_id)
@@ -238,10 +241,10 @@ def ended_in_next_epoch(
 def initialized(
     before: Transaction, timeout_ms: int, expected: ProducerIdAndEpoch | None, now_ms: int, new_id: Callable[[], int]
 ) -> Transaction | ErrorCode:
-    """Return the result of InitProducerId for an id without an open transaction, or an error; `expected` is the producer's
-    claimed identity.
+    """Return the state after InitProducerId for a transactional id without an open transaction, or an error code.
 
-    For a new id `before` has no epoch. Raises what `new_id` raises.
+    `expected` is the producer id and epoch that the producer claims to have. `before` has no epoch if the transactional id is
+    new. Raises what `new_id` raises.
     """
     epoch = before.producer_epoch
     if not may_initialize(before, expected):
@@ -255,13 +258,15 @@ def initialized(
             return _initialized(before, timeout_ms, new_id(), 0, epoch, now_ms)
         return _initialized(before, timeout_ms, before.producer_id, epoch + 1, epoch, now_ms)
     if expected.epoch == before.last_producer_epoch:
-        # The response was lost. If another producer had initialized meanwhile, no last epoch would be known.
+        # This is a retry after a lost response. If another producer had initialized meanwhile, no last epoch would be known.
         return _initialized(before, timeout_ms, before.producer_id, epoch, before.last_producer_epoch, now_ms)
     return ErrorCode.PRODUCER_FENCED
 
 
 def may_initialize(before: Transaction, expected: ProducerIdAndEpoch | None) -> bool:
-    """Return whether a producer that claims an identity may be the id's latest one, by its producer id."""
+    """Return whether the producer id that a producer claims is that of the transactional id, so that it may be its latest
+    producer.
+    """
     if expected is None or before.producer_epoch == NO_PRODUCER_EPOCH or expected.producer_id == before.producer_id:
         return True
     return expected.producer_id == before.last_producer_id and expected.epoch >= LAST_GIVEN_EPOCH
@@ -281,5 +286,5 @@ def _initialized(before: Transaction, timeout_ms: int, producer_id: int, epoch: 
 
 
 def as_told_to_logs(code: ErrorCode) -> ErrorCode:
-    """Return the code that a log gets if the verification of a transaction fails."""
+    """Return the error code with which an append is refused if the verification of its transaction fails with `code`."""
     return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code

@@ -1,4 +1,4 @@
-"""Transactional ids to and from records of ``__transaction_state``, in Kafka's format.
+"""Converts transactional ids to and from records of ``__transaction_state``, in Kafka's format.
 
 | | |
 |---|---|
@@ -40,12 +40,12 @@ VALUE_VERSION_EPOCH_EACH: Final = 1
 
 
 def transaction_key(transactional_id: str) -> bytes:
-    """Return the key of an id's record."""
+    """Return the record key of a transactional id."""
     return encode_versioned(TransactionLogKey(transactional_id), KEY_VERSION)
 
 
 def transaction_entry(transaction: Transaction) -> Entry:
-    """Return a transaction's record."""
+    """Return the record of a transaction, as key and value."""
     partitions = None
     if transaction.state is not TransactionState.EMPTY:
         by_topic: dict[str, list[int]] = {}
@@ -98,7 +98,9 @@ def read_transaction(transactional_id: str, value: bytes) -> Transaction:
 
 
 def read_transactions(batches: Iterator[StateBatch]) -> dict[str, Transaction]:
-    """Return the transactional ids of a partition of the log, by their last records. Raises ProtocolError."""
+    """Return the transactions in a partition of the log, by transactional id. The last record of an id counts. Raises
+    ProtocolError.
+    """
     found: dict[str, bytes] = {}
     for batch in batches:
         for record in batch.records:

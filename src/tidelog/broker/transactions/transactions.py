@@ -1,9 +1,10 @@
-"""The transaction coordinator: transactional ids in memory and in ``__transaction_state``; a standalone broker has all of them.
+"""The transaction coordinator: it keeps transactional ids in memory and in ``__transaction_state``. A standalone broker
+coordinates all of them.
 
-A change is written first and then made in memory, so a record that could not be written changes nothing. After a decision
-(PREPARE) the markers follow at once, then COMPLETE. `completion` finishes what was only decided when the broker stopped.
+A change is written to the log before it is made in memory, so a failed write changes nothing. After a decision (PREPARE) the
+markers follow at once, then COMPLETE. After a restart, `completion` completes transactions that were only decided before.
 
-| every | |
+| interval | action |
 |---|---|
 | `transaction.abort.timed.out…interval.ms` | transactions open longer than their timeout are aborted and fenced |
 | `transaction.remove.expired…interval.ms` | ids without a transaction for `transactional.id.expiration.ms` are removed |
@@ -57,7 +58,7 @@ NOBODY: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 def transactions_topic(config: BrokerConfig) -> InternalTopic:
-    """Return ``__transaction_state`` as a broker creates it."""
+    """Return the topic ``__transaction_state``, with the properties that a broker gives it when it creates it."""
     return InternalTopic(
         TRANSACTIONS_TOPIC,
         config.transaction_state_log_num_partitions,
@@ -74,7 +75,7 @@ def transactions_topic(config: BrokerConfig) -> InternalTopic:
 
 
 class Transactions:
-    """The transaction coordinator. `log` is that of `transactions_topic`. Belongs to the loop's thread."""
+    """The transaction coordinator. `log` stores its state in ``__transaction_state``. Use only on the event loop's thread."""
 
     def __init__(self, core: Core, log: StateLog, markers: Markers, producer_ids: ProducerIdSource) -> None:
         self.log = log
@@ -89,10 +90,10 @@ class Transactions:
         self._strays: list[tuple[int, str]] = []
         self._verifications: Verifications | None = None
         self._retries = RetryLog(logger)
-        """For what clients try again."""
+        """Limits the log lines about failures that clients cause repeatedly, because they retry."""
 
     def start(self) -> None:
-        """Load the ids in the folder, and begin to check for timeouts and expiry."""
+        """Load the transactional ids from the data folder, and start the periodic checks for timeouts and expiry."""
         self.log.load(read_transactions, self._install, self._unload)
         config = self._core.config
         interval_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
@@ -127,13 +128,13 @@ class Transactions:
         self._kept_in.setdefault(self.log.partition_of(transactional_id), set()).add(transactional_id)
 
     def _unload(self, partition: int) -> None:
-        """Drop the ids of a partition that another broker coordinates."""
+        """Drop the transactional ids of a partition that another broker coordinates now."""
         for transactional_id in self._kept_in.pop(partition, ()):
             self._cancel(transactional_id)
             self._known.pop(transactional_id, None)
 
     def _bring_home(self) -> None:
-        """Move ids to the partitions that they map to, after the topic has got more partitions. Their latest records count."""
+        """Move ids to the partitions to which they map after partitions were added. Their latest records count."""
         strays, self._strays = self._strays, []
         logger.warning("%s has more partitions now: %d transactional ids move", TRANSACTIONS_TOPIC, len(strays))
         for partition, transactional_id in strays:
@@ -150,7 +151,7 @@ class Transactions:
     # --- asking
 
     def code_for(self, transactional_id: str) -> ErrorCode:
-        """Return NONE if this broker coordinates the id and is ready, otherwise the error for its requests."""
+        """Return NONE if this broker is the id's coordinator and ready, otherwise the error code for its requests."""
         if (
             self.log.leads_all and self.log.is_loading
         ):  # After partitions were added, an id may be stored in another partition than it maps to.
@@ -166,7 +167,7 @@ class Transactions:
         return self._known.values()
 
     def verify(self, transactional_id: str, producer_id: int, producer_epoch: int, key: TopicPartition) -> ErrorCode:
-        """Return NONE if a producer's open transaction has a partition, otherwise the error for its records (KIP-890).
+        """Return NONE if a producer's open transaction contains a partition, otherwise the error code for its records (KIP-890).
 
         A missing partition gets TRANSACTION_ABORTABLE, which older clients get as INVALID_TXN_STATE.
         """
@@ -185,8 +186,8 @@ class Transactions:
     ) -> Generator[Until, Any, dict[TopicPartition, ErrorCode]]:
         """Verify several partitions like `verify`; the coordinator may be another broker. Runs in slices.
 
-        `is_adding`: missing partitions are added. While the previous transaction ends, this is retried, because producers
-        continue at once.
+        With `is_adding`, missing partitions are added. While the previous transaction is ending, the addition is retried, because
+        producers do not wait for that end.
         """
         producer = transactional_id, producer_id, producer_epoch
         codes = yield from self._verified(producer, keys, is_adding)
@@ -224,7 +225,7 @@ class Transactions:
         return dict.fromkeys(keys, as_told_to_logs(code))
 
     def verification(self, transactional_id: str, producer_id: int, producer_epoch: int, key: TopicPartition) -> ErrorCode:
-        """Return the same as a coordinator reports it to other brokers."""
+        """Return the result of `verify` as a coordinator reports it to other brokers."""
         transaction = self._of_producer(transactional_id, producer_id, producer_epoch)
         if isinstance(transaction, ErrorCode):
             return transaction
@@ -233,7 +234,7 @@ class Transactions:
         return ErrorCode.NONE if key in transaction.partitions else ErrorCode.TRANSACTION_ABORTABLE
 
     def _of_producer(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Transaction | ErrorCode:
-        """Return an id's transaction if the producer is its current owner, otherwise an error."""
+        """Return the transaction of a transactional id if this producer is its latest one, otherwise an error code."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         code = self.code_for(transactional_id)
@@ -249,7 +250,7 @@ class Transactions:
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
     ) -> tuple[ErrorCode, ProducerIdAndEpoch]:
-        """Return a producer's id and epoch, and fence other producers; `expected` is its claimed identity, if any."""
+        """Return a producer id and epoch, and fence other producers. `expected` is what the producer claims to have, if any."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST, NOBODY
         if not 0 < timeout_ms <= self._core.config.transaction_max_timeout_ms:
@@ -284,7 +285,7 @@ class Transactions:
     def add_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, keys: Collection[TopicPartition], version: int = 0
     ) -> ErrorCode:
-        """Add partitions to the open transaction, which begins with the first one; `version` is its `transaction.version`."""
+        """Add partitions to the open transaction, or begin one with them. `version` is the producer's `transaction.version`."""
         transaction = self._of_producer(transactional_id, producer_id, producer_epoch)
         if isinstance(transaction, ErrorCode):
             return transaction
@@ -309,9 +310,7 @@ class Transactions:
     def end_in_next_epoch(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, is_commit: bool
     ) -> tuple[ErrorCode, ProducerIdAndEpoch]:
-        """Like `end`, for a producer with an epoch for each transaction; return the identity with which it continues
-        (KIP-890).
-        """
+        """Do the same as `end` in a new epoch (KIP-890). Return the producer id and epoch for the next transaction."""
         code = self.code_for(transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
         before = self._known.get(transactional_id)
         if code or before is None:
@@ -341,8 +340,8 @@ class Transactions:
     def _decided(self, prepared: Transaction, code: ErrorCode) -> None:
         """Complete a decided transaction, once the decision is committed.
 
-        If this disk has failed, the partition's return completes it; if another broker leads now, that one does. After a mere
-        timeout this continues to wait.
+        If the disk has failed, the transaction is completed when the partition is online again. If another broker leads now, that
+        broker completes it. After a timeout, wait again.
         """
         if self._known.get(prepared.transactional_id) is not prepared:
             return
@@ -360,16 +359,16 @@ class Transactions:
         completion.go_on()
 
     def _completed(self, completion: Completion) -> bool:
-        """Store that all markers of a transaction are written; False if that must be retried."""
+        """Store that all markers of a transaction are written. Return False if that must be retried."""
         transaction = completion.transaction
         code = self._store(transaction.completed(self._core.clock.now_ms()))
         if code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
-            return False  # An offline log will come back.
+            return False  # The log is offline, and may come back.
         self._completions.pop(transaction.transactional_id, None)
         return True
 
     def _store(self, transaction: Transaction) -> ErrorCode:
-        """Write a transaction to the log, and change it in memory; return NONE, or the error for its producer."""
+        """Write a transaction to the log, then change it in memory. Return NONE, or the error code for its producer."""
         transactional_id = transaction.transactional_id
         code = self._append(self.log.partition_of(transactional_id), [transaction_entry(transaction)])
         if code is ErrorCode.NONE:
@@ -403,7 +402,7 @@ class Transactions:
     # --- timeouts and expiry
 
     def abort_timed_out(self) -> None:
-        """Abort transactions that are open longer than their timeouts: some now, the others in slices."""
+        """Abort transactions that are open longer than their timeouts, the first ones now, the rest in slices."""
         now_ms = self._core.delays.now_ms()
         late = [transactional_id for transactional_id, deadline_ms in self._deadlines.items() if deadline_ms < now_ms]
         in_turns(self._core.blocking, late, partial(self._abort_if_late, now_ms))
@@ -415,7 +414,7 @@ class Transactions:
                 logger.info("transactional id %r: open for %d ms, aborted", transactional_id, transaction.timeout_ms)
 
     def expire(self) -> None:
-        """Remove ids that had no transaction for long: some now, the others in slices."""
+        """Remove transactional ids that have expired. The first are removed now, the rest in slices."""
         oldest_ms = self._core.clock.now_ms() - self._core.config.transactional_id_expiration_ms
         expired: dict[int, list[str]] = {}
         for transactional_id, transaction in self._known.items():

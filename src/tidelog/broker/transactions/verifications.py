@@ -1,7 +1,8 @@
 """Asks coordinators on other brokers whether a producer's open transaction has partitions (KIP-890).
 
-For producers of `transaction.version` 2, which do not announce partitions, it asks to add them. There is one request per broker
-at a time; further questions are collected for the next one. Belongs to the loop's thread.
+Producers of `transaction.version` 2 do not announce their partitions, so for them it asks the coordinator to add the partitions.
+Each broker gets one request at a time; further partitions are collected for the next request. Use only on the event loop's
+thread.
 
 | the answer | means, for the append |
 |---|---|
@@ -35,10 +36,14 @@ Codes = dict[TopicPartition, ErrorCode]
 
 ADD_RETRY_MS = 20
 ADD_TRIALS = 5
-"""The wait is Kafka's ``add.partitions.to.txn.retry.backoff.ms``, and the number of attempts what fits into its ``….max.ms``."""
+"""The wait between attempts is Kafka's ``add.partitions.to.txn.retry.backoff.ms``. The number of attempts follows from Kafka's
+``….max.ms``.
+"""
 
 VERSION = 4
-"""The first version that verifies, and supports several transactions. Version 5 is for the answers to clients since Kafka 4.0."""
+"""The first version of AddPartitionsToTxn that can verify partitions and contain several transactions. Version 5 differs only in
+the error codes for clients of Kafka 4.0 and later.
+"""
 
 
 class _Question(NamedTuple):
@@ -54,7 +59,7 @@ class Verifications:
         self._brokers = brokers
         self._log = RetryLog(logger)
         self._waiting: dict[int, list[_Question]] = {}
-        """Questions for the next request, by broker; each of these brokers has a request in flight."""
+        """Partitions for the next request, by broker. Each of these brokers has a request in flight."""
 
     async def ask(
         self,
@@ -66,7 +71,7 @@ class Verifications:
         *,
         is_adding: bool = False,
     ) -> Codes:
-        """Return the coordinator's result for each partition, from a broker."""
+        """Ask the coordinator on another broker. Return its result for each partition."""
         topics: dict[str, list[int]] = {}
         for key in keys:
             topics.setdefault(key.topic, []).append(key.partition)

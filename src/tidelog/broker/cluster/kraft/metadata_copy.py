@@ -111,7 +111,7 @@ async def _batches(loader: MetadataLoader, epoch: int) -> list[bytes]:
 
 
 def _write(folder: Path, snapshot: Snapshot, batches: list[bytes]) -> None:
-    """Write it under a temporary name, sync it, rename it, and remove older snapshots."""
+    """Write a snapshot under a temporary name, sync it, rename it, and remove older snapshots."""
     folder.mkdir(exist_ok=True)
     path = folder / snapshot.file_name
     part = path.with_name(path.name + PART_SUFFIX)

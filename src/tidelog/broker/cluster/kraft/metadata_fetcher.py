@@ -58,7 +58,7 @@ MAX_WAIT_MS = 500
 """Kafka's value: how long a leader without new data may delay its response."""
 
 FIRST_WAIT_MS = 10
-"""The same while records wait to be committed; it doubles each time."""
+"""How long the leader may delay its response while records wait to be committed. It doubles each time."""
 
 MAX_FETCH_BYTES = 8 << 20
 MAX_PENDING_BYTES = 64 << 20
@@ -114,7 +114,9 @@ class MetadataFetcher:
         self._epoch = 0
         """The end of the fetched log, committed or not, and the epoch of its last batch."""
         self._begun = 0, 0
-        """The same for the batches that are replayed or being replayed: they are never dropped and never fetched again."""
+        """The end offset and last epoch of the batches that are replayed or being replayed. These are never dropped or
+        fetched again.
+        """
         self._pending: deque[tuple[BatchHeader, memoryview]] = deque()
         self._pending_bytes = 0
         self._fetched: tuple[Path, Snapshot] | None = None

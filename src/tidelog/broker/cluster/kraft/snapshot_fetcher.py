@@ -39,7 +39,7 @@ class Snapshot(NamedTuple):
 
     @property
     def file_name(self) -> str:
-        """Its file name in the metadata log's folder."""
+        """The snapshot's file name in the metadata log's folder."""
         return f"{self.end_offset:020}-{self.epoch:010}.checkpoint"
 
 

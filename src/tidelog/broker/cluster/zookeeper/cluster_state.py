@@ -36,7 +36,7 @@ from tidelog.wire.messages.update_metadata import (
 logger = logging.getLogger("tidelog.broker")
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-"""Security protocols by id: the names of listeners before listeners had their own."""
+"""Security protocols by id. Before listeners had names, the protocol was the listener's name."""
 
 PLAINTEXT_ID = 0
 
@@ -190,7 +190,7 @@ def _has_none(topic: TopicImage) -> bool:
 
 
 def _identify(image: MetadataImage, delta: MetadataDelta, topic: TopicImage, topic_id: uuid.UUID) -> None:
-    """Set a topic's id, and mark all its partitions as changed."""
+    """Set the id of a topic that had none, and mark all its partitions as changed."""
     before = topic.topic_id
     del image.topics_by_id[before]
     topic.topic_id = topic_id

@@ -1,8 +1,8 @@
-"""Following leaders: requests to them, and how their responses change the logs here.
+"""Following leaders: the requests to them, and the changes that their responses make to local logs.
 
 | read | for |
 |---|---|
-| `leader_fetcher` | everything followed from one leader: a connection, rounds of requests |
+| `leader_fetcher` | follows one leader: a connection, rounds of requests |
 | `followed_partitions`, `leader_answers` | which partitions need work; how responses are applied to them |
 | `followed_partition` | a followed partition: its states, its requests, error handling |
 | `truncation_rules` | where a follower truncates its log to match its leader's |

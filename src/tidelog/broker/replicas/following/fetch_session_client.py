@@ -2,9 +2,9 @@
 
 | the last response | session id and epoch of the next request | partitions in it |
 |---|---|---|
-| none yet; the session is unknown; the leader made none | 0, 0 | all: create a session |
-| with a session id | id, next epoch | changed ones, and those to be dropped |
-| any other error; no response; partitions that were not requested | id, 0 | all: replace the session |
+| none yet, or the session is unknown, or the leader created none | 0, 0 | all: create a session |
+| has a session id | id, next epoch | changed and dropped partitions |
+| is missing, or has any other error or partitions that were not requested | id, 0 | all: replace the session |
 
 From version 13 on topics are identified by id (KIP-516). If a topic is recreated under the same name, the old id is dropped and
 the new one added. If any partition has no topic id, all use names; a session never switches between the two.
@@ -40,7 +40,7 @@ class WantedFetch(NamedTuple):
     fetch_offset: int
     leader_epoch: int
     last_fetched_epoch: int
-    """-1 if unknown: then the leader does not check where the logs diverge."""
+    """The epoch of the follower's last record; -1 if unknown, so that the leader does not check where the logs diverge."""
     log_start_offset: int
 
 
@@ -52,7 +52,7 @@ class SessionRequest(NamedTuple):
     topics: list[FetchTopic]
     forgotten: list[ForgottenTopic]
     is_empty: bool
-    """Whether nothing is to be fetched or dropped: such a request is not sent."""
+    """Whether the request would fetch or drop nothing, so that it is not sent."""
 
 
 class FetchSessionClient:
@@ -78,7 +78,7 @@ class FetchSessionClient:
         return key in self._wanted
 
     def want(self, key: TopicPartition, wanted: WantedFetch) -> None:
-        """Fetch a partition, or change its parameters; it then moves to the end of the order."""
+        """Add a partition or change its parameters. The partition then moves to the end of the order."""
         before = self._wanted.pop(key, None)
         self._wanted[key] = wanted
         if before != wanted:
@@ -86,18 +86,18 @@ class FetchSessionClient:
             self._without_id += (wanted.topic_id is None) - (before is not None and before.topic_id is None)
 
     def drop(self, key: TopicPartition) -> None:
-        """Stop fetching a partition. Idempotent."""
+        """Remove a partition. Idempotent."""
         before = self._wanted.pop(key, None)
         if before is not None:
             self._changed[key] = None
             self._without_id -= before.topic_id is None
 
     def told(self, key: TopicPartition) -> WantedFetch | None:
-        """Return what the last request asked for a partition, None if nothing."""
+        """Return the parameters of a partition in the last request, None if it did not fetch the partition."""
         return self._told.get(key)
 
     def request(self, version: int) -> SessionRequest:
-        """Return the next request. Its response or failure must be reported before the next call."""
+        """Return the next request. Call `answered` or `failed` before the next call."""
         uses_topic_ids = version >= 13 and not self._without_id
         if uses_topic_ids != self._uses_topic_ids and self._epoch != INITIAL_EPOCH:
             self._epoch = INITIAL_EPOCH
@@ -126,7 +126,7 @@ class FetchSessionClient:
         return SessionRequest(self._session_id, self._epoch, self._topics(named), self._forgotten(forgotten), is_empty)
 
     def answered(self, response: FetchResponse) -> list[tuple[TopicPartition, PartitionData]] | None:
-        """Process a response; return its partitions, None if it has an error or only requests a delay."""
+        """Process a response. Return its partitions, or None if it has an error or only tells the follower to wait."""
         if response.error_code:
             code = response.error_code
             ended = self._session_id, self._epoch, code
@@ -177,7 +177,9 @@ class FetchSessionClient:
         return key.topic, key.partition
 
     def _topics(self, named: dict[TopicPartition, WantedFetch]) -> list[FetchTopic]:
-        """Return the partitions in their order, grouped by topic only where they are adjacent."""
+        """Return the request's topics. Consecutive partitions of a topic share an entry, so a topic may occur more than
+        once, and the order is kept.
+        """
         topics: list[FetchTopic] = []
         for key, wanted in named.items():
             if not topics or topics[-1].topic != key.topic or topics[-1].topic_id != (wanted.topic_id or ZERO_UUID):

@@ -4,7 +4,7 @@
 |---|---|
 | Truncating | the log is truncated where it diverges from the leader's; from Fetch 12 on, fetch responses say where |
 | Fetching | records are fetched from the log end |
-| OutOfRange | the leader lacks the offset; it is asked where its log starts and ends |
+| OutOfRange | the leader lacks the fetch offset; it is asked where its log starts and ends |
 | Failed | nothing is fetched until it is followed again, in a newer epoch or after its disk is back |
 
 | error in a response | action |
@@ -13,7 +13,7 @@
 | FENCED_LEADER_EPOCH for the current epoch | Failed: the metadata will bring a newer epoch |
 | NOT_LEADER_OR_FOLLOWER, UNKNOWN_LEADER_EPOCH, | the leader has older metadata than this broker: |
 | UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID | retried soon, then after longer pauses |
-| none, but the leader's epochs contradict records that it has sent | retried after replica.fetch.backoff.ms, then truncated |
+| no error, but the leader's epochs contradict records that it has sent | retried after replica.fetch.backoff.ms, then truncated |
 | any other: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE, INCONSISTENT_TOPIC_ID, … | retried after replica.fetch.backoff.ms |
 
 Kafka waits the full ``replica.fetch.backoff.ms`` after each of these errors. Here a leader that was just elected is retried
@@ -34,7 +34,7 @@ from tidelog.transitions import Transitions, checked, name_of
 from tidelog.wire.error_codes import ErrorCode
 
 FIRST_RETRY_S = 0.02
-"""The wait after the first transient error; it doubles each time, up to the backoff."""
+"""The wait in seconds after the first transient error. It doubles with each further error, up to the backoff."""
 
 TRANSIENT = frozenset(
     {
@@ -107,15 +107,17 @@ class FollowedPartition:
         self.key, self.topic_id, self.log, self.leader_epoch = followed
         self.delayed_until_s = 0.0
         self.failure = ""
-        """Why it has failed."""
+        """The reason why it has failed."""
         self.has_appended = False
-        """Whether it has records of this leader, since it began to follow it in this epoch or was last truncated."""
+        """Whether records of this leader were appended since the partition was followed in this epoch or last truncated."""
         self.is_contradicted = False
-        """Whether the leader's last response denied that these are its records."""
+        """Whether the leader's last response contradicted records that the leader has sent."""
         self.lag: int | None = None
-        """Offsets below the leader's high watermark that are missing here, by the last response; throttles let 0 pass."""
+        """The number of offsets below the leader's high watermark that are missing here, after the last response.
+        Throttles ignore partitions at 0.
+        """
         self.retries = 0
-        """Errors since the last response that was appended."""
+        """The number of errors since a response was last appended."""
         self._state: FollowerState | None = checked(TRANSITIONS, None, FollowerState.TRUNCATING, str(self.key))
 
     def __repr__(self) -> str:
@@ -123,26 +125,28 @@ class FollowedPartition:
 
     @property
     def state(self) -> FollowerState | None:
-        """Its state; None once it is no longer followed. The methods below change it."""
+        """The current state; None once the partition is no longer followed."""
         return self._state
 
     def move(self, state: FollowerState) -> None:
-        """Change the state. Raises IllegalStateError for a transition that the table lacks."""
+        """Change the state. Raises IllegalStateError if `TRANSITIONS` does not allow it."""
         self._state = checked(TRANSITIONS, self._state, state, str(self.key))
 
     def leave(self) -> None:
-        """Stop following it; a later response is ignored."""
+        """Stop following the partition. A later response is ignored."""
         self._state = checked(TRANSITIONS, self._state, None, str(self.key))
 
     def fail(self, reason: str) -> None:
-        """Stop fetching; `reason` says why."""
+        """Stop fetching, because of `reason`."""
         self.move(FollowerState.FAILED)
         self.failure = reason
 
     # --- asking
 
     def wanted(self) -> WantedFetch:
-        """Return what to ask the leader for: records from the log end on, and whether the log still continues the leader's."""
+        """Return the parameters of the next fetch: it starts at the log end, and contains the last epoch so that the
+        leader can detect a divergence.
+        """
         log = self.log
         latest = log.leader_epochs.latest
         return WantedFetch(
@@ -154,7 +158,7 @@ class FollowedPartition:
         )
 
     def is_answer_to(self, asked: WantedFetch) -> bool:
-        """Whether a response to that request still applies: nothing has changed meanwhile."""
+        """Whether the response to a request still applies, because the partition has not changed since."""
         return (
             self._state is FollowerState.FETCHING
             and asked.leader_epoch == self.leader_epoch
@@ -170,7 +174,7 @@ class FollowedPartition:
         self.lag = max(leader_high_watermark - self.log.log_end_offset, 0)
 
     def delay(self, now_s: float, backoff_s: float, error_code: int = ErrorCode.UNKNOWN_SERVER_ERROR) -> float:
-        """Pause after an error; return until when."""
+        """Pause after an error. Return the time at which the pause ends."""
         wait_s = backoff_s
         if error_code in TRANSIENT:
             wait_s = min(FIRST_RETRY_S * 2 ** min(self.retries, 30), backoff_s)

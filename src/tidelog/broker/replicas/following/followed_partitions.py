@@ -1,9 +1,9 @@
-"""The partitions that are followed from one leader: which need work, which wait, what to request.
+"""The partitions that are followed from one leader. Keeps track of those that need work and those that wait, and chooses what to
+fetch.
 
-Few of a thousand partitions change between two fetches, so a round's cost depends on the changes, not on the number of
-partitions.
+Between two fetches only few of a thousand partitions change, so the cost of a round depends on the number of changes.
 
-Belongs to the loop's thread. `now_s` is the loop's time.
+Use only on the event loop's thread. `now_s` returns the loop's time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidelog.wire.error_codes import ErrorCode
 logger = logging.getLogger("tidelog.broker")
 
 HELD_S = 0.1
-"""How soon a throttled partition is checked again, if nothing else is to be done."""
+"""After how many seconds a throttled partition is checked again if there is nothing else to do."""
 
 
 class FollowedPartitions:
@@ -33,18 +33,18 @@ class FollowedPartitions:
         self._touched: dict[TopicPartition, None] = {}
         """Partitions whose next request may differ from the last one."""
         self._unsettled: dict[TopicPartition, None] = {}
-        """Partitions that need something before they can fetch."""
+        """Partitions that must be truncated or find the leader's range before they can fetch."""
         self._held: dict[TopicPartition, None] = {}
-        """Partitions that a throttle keeps from being requested."""
+        """Partitions that are not requested now because of a throttle."""
         self._delays: list[tuple[float, TopicPartition]] = []
 
     @property
     def has_unsettled(self) -> bool:
-        """Whether any partition needs something before it can fetch."""
+        """Whether any partition must be truncated or find the leader's range before it can fetch."""
         return bool(self._unsettled)
 
     def follow(self, followed: Followed) -> bool:
-        """Follow a partition, or follow it in another epoch; False if nothing changes."""
+        """Follow a partition, or follow it in another epoch. Return False if nothing changes."""
         before = self.by_key.get(followed.key)
         if before is not None:
             same = (before.leader_epoch, before.topic_id) == (followed.leader_epoch, followed.topic_id)
@@ -56,7 +56,7 @@ class FollowedPartitions:
         return True
 
     def leave(self, key: TopicPartition) -> bool:
-        """Stop following a partition; False if it is not followed."""
+        """Stop following a partition. Return False if it was not followed."""
         one = self.by_key.pop(key, None)
         if one is None:
             return False
@@ -67,13 +67,13 @@ class FollowedPartitions:
     # --- moves
 
     def fetch(self, one: FollowedPartition) -> None:
-        """Fetch from the log end from now on."""
+        """Let a partition fetch from its log end."""
         one.move(FollowerState.FETCHING)
         self._unsettled.pop(one.key, None)
         self._touched[one.key] = None
 
     def look_for_range(self, one: FollowedPartition) -> None:
-        """Ask where the leader's log starts and ends."""
+        """Let a partition find out where the leader's log starts and ends."""
         one.move(FollowerState.OUT_OF_RANGE)
         self._unsettled[one.key] = self._touched[one.key] = None
 
@@ -97,7 +97,7 @@ class FollowedPartitions:
     # --- the next requests
 
     def waiting(self, state: FollowerState, now_s: float) -> list[FollowedPartition]:
-        """Return the partitions in a state before fetching that can act now."""
+        """Return the partitions in this state (one before fetching) that are not paused."""
         found = []
         for key in tuple(self._unsettled):
             one = self.by_key.get(key)
@@ -108,7 +108,7 @@ class FollowedPartitions:
         return found
 
     def choose(self, session: FetchSessionClient, now_s: float) -> None:
-        """Update the session with the requests of partitions that may have changed."""
+        """Update the fetch session with the partitions whose parameters may have changed."""
         touched = self._touched
         while self._delays and self._delays[0][0] <= now_s:
             touched[heapq.heappop(self._delays)[1]] = None
@@ -129,11 +129,11 @@ class FollowedPartitions:
         touched.clear()
 
     def is_throttled(self, one: FollowedPartition) -> bool:
-        """Whether a partition's bytes count for the throttle."""
+        """Whether the follower's throttle applies to a partition's bytes."""
         return self._quota.is_throttled(one.key, one.log.config.follower_replication_throttled_replicas)
 
     def due_s(self, now_s: float) -> float | None:
-        """Return how long nothing needs to be done unless partitions are added; None: no limit."""
+        """Return for how many seconds there is nothing to do unless partitions are added; None if there is no limit."""
         if any(self.by_key[key].delayed_until_s <= now_s for key in self._unsettled if key in self.by_key):
             return 0
         waits = [self._delays[0][0] - now_s] if self._delays else []

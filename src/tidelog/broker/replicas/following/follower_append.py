@@ -3,11 +3,11 @@
 | | |
 |---|---|
 | records | appended as received, in pieces of whole batches that fit into a segment and a slice of the loop |
-| high watermark | the smaller of the leader's and the own log end; it never decreases, even if a new leader knows a lower one |
-| log start | the leader's, at most the high watermark |
-| an empty log, and a batch below its start | the log restarts there: the leader's log start is within the batch (DeleteRecords) |
+| high watermark | the leader's, but at most the log end here; it never decreases, even if a new leader's is lower |
+| log start | the smaller of the leader's log start and the high watermark here |
+| an empty log gets a batch that begins below its start | it restarts at the batch, which contains the leader's log start |
 
-Kafka's ReplicaFetcherThread.processPartitionData and Partition.appendRecordsToFollowerOrFutureReplica; there, a follower's high
+Kafka's ReplicaFetcherThread.processPartitionData and Partition.appendRecordsToFollowerOrFutureReplica; in Kafka a follower's high
 watermark can decrease under a new leader.
 """
 
@@ -22,15 +22,16 @@ from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.messages.fetch import PartitionData
 
 AT_ONCE_BYTES = 1 << 20
-"""How many bytes are appended in one step: about a millisecond's work."""
+"""How many bytes are appended in one step: about a millisecond of work."""
 
 _LENGTH = Struct(">i")
 
 
 def append_fetched(log: PartitionLog, data: PartitionData, leader_epoch: int) -> Iterator[None]:
-    """Append a response of the leader of `leader_epoch` to a log, one piece per step. Raises what an append raises.
+    """Append the records of a response to a log, one piece per step. The leader leads in `leader_epoch`. Raises what an append
+    raises.
 
-    Batches appended before an error stay: they are the leader's.
+    Batches that were appended before an error stay in the log, because they are the leader's.
     """
     for piece in pieces(data.records, min(AT_ONCE_BYTES, log.config.segment_bytes)):
         end = log.log_end_offset
@@ -42,7 +43,7 @@ def append_fetched(log: PartitionLog, data: PartitionData, leader_epoch: int) ->
             log.truncate_fully_and_start_at(error.first_offset)
             log.append_as_follower(piece, leader_epoch)
         if log.log_end_offset == end:
-            break  # This batch and all later ones are of a newer epoch than the one that is followed.
+            break  # This batch and all later ones have a newer epoch than the one in which the leader is followed.
         yield
     if data.high_watermark > log.high_watermark:
         log.update_high_watermark(data.high_watermark)
@@ -52,7 +53,9 @@ def append_fetched(log: PartitionLog, data: PartitionData, leader_epoch: int) ->
 
 
 def is_part_of_a_batch(records: memoryview | bytes) -> bool:
-    """Whether records are less than one batch: before Fetch 3 (KIP-74) a leader sends no more than it is asked for."""
+    """Whether the records are an incomplete first batch. Before Fetch 3 (KIP-74) a leader never sends more bytes than
+    requested.
+    """
     if len(records) < MIN_HEADER_BYTES:
         return True
     (length,) = _LENGTH.unpack_from(records, 8)
@@ -62,7 +65,7 @@ def is_part_of_a_batch(records: memoryview | bytes) -> bool:
 def pieces(records: memoryview | bytes | None, most_bytes: int) -> Iterator[memoryview]:
     """Yield records in pieces of whole batches, of at most `most_bytes` unless a single batch is larger.
 
-    A partial batch at the end is left out. Bytes that are not a batch are passed on, and the append reports the fault.
+    A partial batch at the end is left out. Bytes that are not a batch are yielded, too, so that the append reports the error.
     """
     view = memoryview(records or b"")
     if len(view) <= most_bytes:

@@ -1,7 +1,7 @@
 """Slices of the loop for replica fetchers: one slice of a few milliseconds per turn of the loop.
 
-Ten leaders that answer with 10 MB each take no more of a turn than one: their work runs in slices, one after the other, with all
-other work in between. Client requests have their own slices (`server.slices`).
+If ten leaders answer with 10 MB each, their work runs in slices, one after the other, with all other work in between. So they
+take no more of a turn than one leader. Client requests have their own slices (`server.slices`).
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from tidelog.broker.server.slices import SLICE_S
 
 
 class FollowerSlices:
-    """Shared by all fetchers of a broker. Belongs to the loop's thread."""
+    """Shared by all fetchers of a broker. Use only on the event loop's thread."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self.longest_s = 0.0
-        """The longest slice so far."""
+        """The longest slice so far, in seconds."""
 
     async def run(self, steps: Iterator[object]) -> None:
-        """Run all `steps`, as many per slice as fit; state may change between two of them. Raises what they raise."""
+        """Run all `steps`, as many per slice as fit. Other work may change state between two steps. Raises what the steps
+        raise.
+        """
         is_over = False
         while not is_over:
             async with self._lock:

@@ -1,19 +1,20 @@
-"""Applies a leader's responses to the partitions that follow it: truncate, restart, append, delay, fail.
+"""Applies a leader's responses to the partitions that follow it: truncates logs or restarts them, appends records, delays or
+fails partitions.
 
-Each function is a generator with a step per partition or appended piece. Other work runs between two steps, and partitions may be
-added or removed, so each partition is checked again before it changes. An error affects only its partition:
+Each function is a generator with one step per partition or appended piece. Other work runs between two steps, and partitions may
+be added or removed, so each partition is checked again before it changes. An error affects only its partition:
 
 | error | action |
 |---|---|
-| of the log's disk | failed: the partition is offline |
+| the log's disk fails | the partition fails: it is offline |
 | too many open files | retried after the backoff |
 | bytes that are not a batch, have a wrong checksum, or are out of order | not appended; retried after the backoff |
-| a batch that begins before the log's end | the log is truncated there; failed if those records are committed |
+| a batch begins before the log's end | the log is truncated there; if those records are committed, the partition fails |
 | epochs that end before records that the leader itself has sent | nothing is truncated at first; retried after the backoff |
 | impossible offsets: negative, or an end before the start | nothing is truncated; retried after the backoff |
-| any other | failed, logged with its traceback |
+| any other | the partition fails; the error is logged with its traceback |
 
-Belongs to the loop's thread.
+Use only on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -44,11 +45,13 @@ from tidelog.wire.messages.fetch import PartitionData
 logger = logging.getLogger("tidelog.broker")
 
 LOUD_RETRIES = 3
-"""After more retries than this, an error is logged."""
+"""An error is logged only after more retries than this."""
 
 
 class LeaderAnswers:
-    """Applies the responses of one leader. `moved` is called if a log has more or less to read; `now_s` is the time."""
+    """Applies the responses of one leader. `moved` is called when a log has more or fewer records to read. `now_s` returns
+    the time.
+    """
 
     def __init__(
         self,
@@ -78,9 +81,8 @@ class LeaderAnswers:
         knows_epochs: bool,
         asking: list[tuple[FollowedPartition, int]],
     ) -> Iterator[None]:
-        """Let new partitions fetch, if fetch responses say where logs diverge, or if that cannot be found out.
-
-        The others are added to `asking`, with their last epochs.
+        """Let new partitions fetch if fetch responses show where logs diverge, or if that cannot be determined. Add all others to
+        `asking`, with their last epochs.
         """
         for one in partitions:
             if one.state is FollowerState.TRUNCATING:
@@ -96,7 +98,7 @@ class LeaderAnswers:
             yield
 
     def truncate(self, asked: Iterable[tuple[FollowedPartition, int]], ends: dict[TopicPartition, EpochEnd]) -> Iterator[None]:
-        """Truncate logs where the leader's epochs end."""
+        """Truncate logs according to the leader's epoch end offsets."""
         for one, _ in asked:
             if one.state is FollowerState.TRUNCATING:
                 error_code, epoch, end_offset = ends[one.key]
@@ -110,7 +112,7 @@ class LeaderAnswers:
             yield
 
     def find_range(self, partitions: Iterable[FollowedPartition], ends: dict[TopicPartition, Ends]) -> Iterator[None]:
-        """Let partitions continue within the range of the leader's log."""
+        """Let partitions whose fetch offset was out of range continue within the leader's log."""
         for one in partitions:
             if one.state is FollowerState.OUT_OF_RANGE:
                 error_code, start, end = ends[one.key]
@@ -140,8 +142,8 @@ class LeaderAnswers:
             self._followed.delay(one, self._now_s())
 
     def _forget_future(self, one: FollowedPartition, epoch: int) -> Iterator[None]:
-        """Remove epochs above the leader's own: the leader cannot say where they end, so both logs are known to agree only up to
-        the high watermark.
+        """Remove epochs that are above the leader's epoch. The leader does not know where they end, so the two logs are only
+        known to agree up to the high watermark.
 
         Such an epoch comes from a damaged checkpoint or batch, or from another cluster. Kafka would ask forever.
         """
@@ -157,7 +159,7 @@ class LeaderAnswers:
     def take(
         self, answers: Iterable[tuple[TopicPartition, PartitionData]], told: Callable[[TopicPartition], WantedFetch | None]
     ) -> Iterator[None]:
-        """Apply responses to the requests in `told`."""
+        """Apply a fetch response's partitions. `told` has the parameters that were requested for each."""
         for key, data in answers:
             one, asked = self._followed.by_key.get(key), told(key)
             if one is not None and asked is not None and one.is_answer_to(asked):
@@ -192,7 +194,7 @@ class LeaderAnswers:
             yield from self._overlapped(one, error)
             return
         if data.records and log.log_end_offset == end:
-            # Part of a batch, or the whole response is of an epoch that is not followed yet.
+            # The response has only part of a batch, or its epoch is newer than the one that is followed.
             if is_part_of_a_batch(data.records):
                 self._log.failed(
                     "%s: broker %d has a batch larger than replica.fetch.max.bytes, which must be at least message.max.bytes",
@@ -219,8 +221,8 @@ class LeaderAnswers:
     def _cut(self, one: FollowedPartition, truncation: Truncation, why: str) -> Iterator[None]:
         """Truncate a log between batches. A leader that requests truncation at the log's end is not asked again at once.
 
-        The remaining producers are found before, in steps. The truncation itself is one step, which is skipped if the log has
-        changed.
+        The producer state after the truncation is computed first, in steps. The truncation itself is one step; it is skipped if
+        the log has changed.
         """
         log, state, end = one.log, one.state, one.log.log_end_offset
         offset = start_of_batch(log, truncation.offset)
@@ -240,11 +242,11 @@ class LeaderAnswers:
             self._followed.delay(one, self._now_s())
 
     def _contradicted(self, one: FollowedPartition, epoch: int, end_offset: int) -> None:
-        """Ask a leader again later if its epochs deny records that it has sent itself; nothing is truncated before.
+        """Handle epochs of the leader that contradict records that it has sent: do not truncate, and ask again later.
 
-        Either its epochs are wrong, or it has lost records in the middle of its epoch. If it insists, its log counts, as in
-        Kafka. A follower that truncates and fetches the same records repeatedly does so once per backoff, and has the records
-        meanwhile.
+        Either its epochs are wrong, or it has lost records in the middle of its epoch. If it repeats the response, the log is
+        truncated, as in Kafka. If this goes on, the follower truncates and fetches the same records only once per backoff, and
+        has the records in between.
         """
         one.is_contradicted = True
         self._log.error(
@@ -254,7 +256,7 @@ class LeaderAnswers:
         self._followed.delay(one, self._now_s())
 
     def _is_nonsense(self, one: FollowedPartition, is_nonsense: bool, what: str) -> bool:
-        """Ask again later if a response is impossible; return whether it is."""
+        """Return whether a response has impossible offsets. If so, ask again later."""
         if is_nonsense:
             self._log.failed("%s: broker %d has answered %s", one.log.directory, self._leader_id, what)
             self._followed.delay(one, self._now_s())
@@ -270,7 +272,7 @@ class LeaderAnswers:
 
     @contextlib.contextmanager
     def _guarded(self, one: FollowedPartition) -> Iterator[None]:
-        """Limit an error to its partition."""
+        """Handle an error of one partition, so that it does not affect the others."""
         log = one.log
         try:
             yield

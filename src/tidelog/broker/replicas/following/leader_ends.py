@@ -1,6 +1,6 @@
-"""Asks a leader where its log starts and ends, and where an epoch ends in it.
+"""Asks a leader where its logs start and end, and where epochs end.
 
-One request for all partitions; errors are per partition. Raises what `Channel.call` raises.
+Each function sends one request for all partitions. Errors are reported per partition. Raises what `Channel.call` raises.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ P = TypeVar("P")
 
 
 class Ends(NamedTuple):
-    """Where a leader's log starts and ends, or the error."""
+    """The start and end offset of a leader's log, or an error code."""
 
     error_code: int
     start_offset: int = -1
@@ -34,7 +34,7 @@ class Ends(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """The leader's last epoch at or below ours, and its end offset; -1 if unknown."""
+    """The leader's last epoch at or below the requested one, and the epoch's end offset; both -1 if unknown."""
 
     error_code: int
     epoch: int = -1

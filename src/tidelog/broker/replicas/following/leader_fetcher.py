@@ -8,13 +8,13 @@
 | 4 the response | is appended, partition by partition, in slices of the loop (`follower_slices`) |
 
 **A fetch from an offset tells the leader that everything before it is in the log here.** So the next fetch is sent only after the
-last response has been appended. Otherwise records would count as replicated that a crash can still lose.
+last response has been appended. Otherwise the leader would count records as replicated that this broker does not have.
 
 Errors: a partition is delayed or fails alone (`followed_partition`). After a lost connection or an invalid response all
 partitions wait, a little longer each time. Rules and order are those of Kafka's AbstractFetcherThread.
 
-Belongs to the loop's thread. Partitions may be added or removed during each `await`, so each is looked up again before it is
-changed.
+Use only on the event loop's thread. Partitions may be added or removed during each `await`, so each is looked up again before it
+is changed.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class Shared(NamedTuple):
     quota: ReplicationQuota
     turns: FollowerSlices
     moved: Callable[[TopicPartition], None]
-    """Called if a log has more or less to read than before."""
+    """Called when a log has more or fewer records to read than before."""
     log: RetryLog
-    """For failures of single partitions."""
+    """Logs failures of single partitions, at a limited rate."""
     connect: Callable[..., Channel] = Channel
     max_fetch_version: int = MAX_FETCH_VERSION
 
@@ -100,7 +100,7 @@ class LeaderFetcher:
         return self._answers.appended_bytes
 
     def follow(self, followed: Followed) -> None:
-        """Follow a partition, or follow it in another epoch; no-op if nothing changes."""
+        """Follow a partition, or follow it in another epoch. No-op if nothing changes."""
         if self._followed.follow(followed):
             self._wake.set()
 
@@ -112,12 +112,12 @@ class LeaderFetcher:
     # --- running
 
     def start(self) -> None:
-        """Start. Idempotent."""
+        """Start fetching. Idempotent."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name=f"fetching from broker {self.leader_id}")
 
     async def stop(self) -> None:
-        """Stop; later responses are ignored. Idempotent."""
+        """Stop fetching. Later responses are ignored. Idempotent."""
         for key in tuple(self.partitions):
             self.leave(key)
         if self._task is not None:
@@ -183,7 +183,7 @@ class LeaderFetcher:
         self._log.works("fetching from broker %d continues", self.leader_id)
 
     def _reachable(self) -> Channel | None:
-        """Return the channel to the leader, a new one if its address has changed; None while the address is unknown."""
+        """Return the channel to the leader, or a new one if its address has changed. Return None while the address is unknown."""
         place = self._shared.plane.endpoint(self.leader_id)
         channel = self._channel
         if channel is not None and place != (channel.host, channel.port):
@@ -203,13 +203,13 @@ class LeaderFetcher:
         await asyncio.sleep(max(wait_s, at_least_s))
 
     async def _pause(self, wait_s: float | None) -> None:
-        """Wait until partitions are added or removed, at most that long."""
+        """Wait until partitions are added or removed, or the given time has passed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await self._wake.wait()
 
     def _wait_ms(self) -> int:
-        """Return how long the leader may wait: not longer than until a delayed partition is due."""
+        """Return the fetch's `max_wait_ms`: the wait must end when the next paused partition is due."""
         due_s = self._followed.due_s(_now_s())
         most_ms = self._shared.config.replica_fetch_wait_max_ms
         return most_ms if due_s is None else min(most_ms, int(due_s * 1000) + 1)

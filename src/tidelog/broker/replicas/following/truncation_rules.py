@@ -8,13 +8,13 @@ in an OffsetForLeaderEpoch response:
 | unknown | - | - | the high watermark | yes |
 | known | unknown (OffsetForLeaderEpoch 0) | - | the leader's end | yes |
 | known | known | that epoch | the smaller of the two ends of that epoch | yes |
-| known | known | only an older one | its own end of the older one | no: ask again with that epoch |
+| known | known | only an older one | the end of the older one in the follower's log | no: ask again with that epoch |
 | known | known | no epoch that old | the leader's end | yes |
 
 The offset is never above the follower's log end. A follower without epochs (formats before v2, an empty log) does not ask, and
 truncates to its high watermark.
 
-`out_of_range`: the leader lacks the offset:
+`out_of_range` applies if the leader lacks the follower's fetch offset:
 
 | leader's end and start, the follower's end | action |
 |---|---|
@@ -24,7 +24,7 @@ truncates to its high watermark.
 | otherwise | change nothing: ask again |
 
 `start_of_batch`: a log is never truncated within a batch. That would remove the batch's records before the offset as well, and
-they would never be fetched again. Kafka truncates there, and cannot append what the leader sends next.
+they would never be fetched again. Kafka truncates within the batch, and cannot append what the leader sends next.
 
 Kafka's AbstractFetcherThread. Nothing here changes a log.
 """
@@ -37,7 +37,7 @@ from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.partition.partition_log import PartitionLog
 
 UNDEFINED = -1
-"""An epoch or end offset that the leader does not know."""
+"""The value of an epoch or end offset that the leader does not know."""
 
 
 class EpochEnds(Protocol):
@@ -51,14 +51,16 @@ class EpochEnds(Protocol):
 
 
 class Truncation(NamedTuple):
-    """Where to truncate, and whether the log then continues the leader's."""
+    """The offset to truncate to, and whether the log then matches the leader's, so that the follower can fetch."""
 
     offset: int
     is_complete: bool
 
 
 def truncation_by_epoch(log: EpochEnds, epoch: int, end_offset: int) -> Truncation:
-    """Return where to truncate for the leader's answer: its last epoch at or below ours, and that epoch's end."""
+    """Return where to truncate. The arguments are the leader's last epoch at or below the follower's, and that epoch's end
+    offset.
+    """
     if end_offset == UNDEFINED:
         return Truncation(min(log.high_watermark, log.log_end_offset), True)
     own = None if epoch == UNDEFINED else log.end_offset_for_epoch(epoch)
@@ -71,7 +73,7 @@ def truncation_by_epoch(log: EpochEnds, epoch: int, end_offset: int) -> Truncati
 
 
 class OutOfRange(NamedTuple):
-    """The action for an offset that the leader lacks: at most one of the two."""
+    """The action if the leader lacks the fetch offset. At most one of the two is set."""
 
     truncate_to: int | None = None
     start_over_at: int | None = None

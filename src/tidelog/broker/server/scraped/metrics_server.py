@@ -95,7 +95,7 @@ class _Server(ThreadingMixIn, HTTPServer):
         super().__init__(found[0][4][:2], _Handler.factory(registry))  # type: ignore[arg-type]
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Return whether one more request is served, after making room for it if possible."""
+        """Make room for one more request if necessary. Return whether it can be served."""
         now = monotonic()
         with self._guard:
             if len(self._begun) >= MAX_REQUESTS:

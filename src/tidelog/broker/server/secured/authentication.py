@@ -1,6 +1,6 @@
 """SASL on a broker's connection: it handles requests instead of `Dispatcher` until the client has authenticated.
 
-| a request before that | result |
+| a request before authentication | result |
 |---|---|
 | ApiVersions, once | its response |
 | SaslHandshake for an enabled mechanism, then SaslAuthenticate, or bare messages after version 0 | the mechanism's replies |
@@ -78,7 +78,7 @@ class GuardedRequest(FramedRequest, Protocol):
 
 
 class Authentication:
-    """Handles a connection's frames before the dispatcher. It belongs to the connection, on the loop's thread."""
+    """Handles the frames of one connection before the dispatcher gets them. Use only on the event loop's thread."""
 
     def __init__(self, connection: GuardedRequest, security: ListenerSecurity) -> None:
         self._connection = connection

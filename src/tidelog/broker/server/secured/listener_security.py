@@ -38,7 +38,7 @@ from tidelog.security.tls_settings import TLS_PROPERTIES, TlsSettings, tls_setti
 from tidelog.security.token_endpoint import fetch_keys
 
 FindCredential = Callable[[str, str], ScramCredential | None]
-"""Returns what is stored of a user's password, by mechanism and user name."""
+"""Returns a user's stored credential, by mechanism and user name."""
 
 REFUSED: Final = ("sasl.server.callback.handler.class", "ssl.engine.factory.class")
 """Properties that replace the check of passwords, certificates or tokens by a Java class; listeners may not set them."""

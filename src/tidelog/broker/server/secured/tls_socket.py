@@ -43,7 +43,8 @@ READ_BYTES: Final = 2 * (RECORD_BYTES + 256)
 """The most encrypted bytes that one read takes from the socket."""
 
 READ_AT_MOST: Final = 4 * READ_BYTES
-"""The same limit if much data is expected. After such a read only part of a record is left."""
+"""The most encrypted bytes that one read takes from the socket if much data is expected. It leaves only part of a record there.
+"""
 
 WRITTEN_BYTES: Final = 2 * RECORD_BYTES
 """The most bytes that are encrypted at once. OpenSSL keeps the memory for them."""
@@ -64,7 +65,7 @@ _MAX_LENGTH: Final = RECORD_BYTES + 2048
 
 
 class TlsSocket:
-    """A connection's TLS socket. It belongs to the loop's thread, except for `step`."""
+    """The TLS socket of one connection. Use only on the event loop's thread, except for `step`."""
 
     def __init__(self, sock: socket.socket, source: ContextSource) -> None:
         self._plain = sock
@@ -95,7 +96,7 @@ class TlsSocket:
     # --- the handshake
 
     def step(self) -> str | None:
-        """Continue the handshake. Return "read" or "write", what it waits for, or None when it is done. Raise OSError,
+        """Continue the handshake. Return "read" or "write" if it waits for that, None when it is done. Raise OSError,
         TidelogError.
         """
         tls = self._tls
