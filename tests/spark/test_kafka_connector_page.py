@@ -78,6 +78,7 @@ VALUES = {
     "path": "/data",
     "startTime": "2013-07-10",
     "endTime": "2013-07-11",
+    "timeZone": "Europe/Berlin",
     "columns": "offset,value",
     "timeMapDir": "/maps",
     "skipDamaged": "true",
@@ -177,6 +178,8 @@ def judge(
         with pytest.raises(InvalidArgumentError):  # only with a folder
             parse(others | {name.replace("<property>", "segment.bytes"): value})
         others = {key: text for key, text in others.items() if key not in BROKERS} | {"path": "/data"}
+    if name == "timeZone":
+        others = others | {"startTime": "2013-07-10"}
     given = others | {name.replace("<property>", "segment.bytes"): value}
     if word == "refused" or "anything else is refused" in remark:
         with pytest.raises(InvalidArgumentError, match=re.escape(name) + r"\b|" + re.escape(name.lower()) + r"\b"):

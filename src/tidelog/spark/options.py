@@ -38,6 +38,7 @@ from tidelog.spark.option_values import (
     BROKERS,
     CLIENT,
     INTEGER,
+    TIME_ZONE,
     boolean,
     broker_addresses,
     check_topic,
@@ -50,6 +51,7 @@ from tidelog.spark.option_values import (
     time,
 )
 from tidelog.times import MAX_TIME_MS, doubtful_unit
+from tidelog.zones import find_zone
 
 OPTIONS: dict[str, str] = {
     "path": "the Kafka data folder (log.dirs) that holds the topics' partition folders; or a broker's host:port",
@@ -167,6 +169,8 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
     starting = _bound(given, "starting", "startingOffsets", LATEST if is_stream else EARLIEST, is_stream=is_stream)
     ending = _bound(given, "ending", "endingOffsets", LATEST)
     _check_bounds(starting, ending)
+    if TIME_ZONE.lower() in given:
+        _check_zone(given[TIME_ZONE.lower()])
     start_ms = time(given, "startTime", clock)
     end_ms = time(given, "endTime", clock, start_ms=start_ms)
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
@@ -192,6 +196,13 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
         skip_damaged=boolean(given, "skipDamaged", False) is True,
         notices=(*notices, *_doubts(given, starting, ending)),
     )
+
+
+def _check_zone(name: str) -> None:
+    try:
+        find_zone(name)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"option {TIME_ZONE}: {error}") from None
 
 
 def _doubts(given: Mapping[str, str], starting: Bound, ending: Bound) -> list[str]:
