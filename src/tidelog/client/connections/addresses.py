@@ -52,7 +52,7 @@ class SecuredBrokers(str):
     config: ClientConfig
 
     def __new__(cls, text: str, config: ClientConfig) -> SecuredBrokers:
-        """Return the addresses in the text `brokers`, carrying the configuration `access`."""
+        """Return the addresses in `text`, carrying the configuration `config`."""
         made = super().__new__(cls, text)
         made.config = config
         return made

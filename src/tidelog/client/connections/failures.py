@@ -46,7 +46,7 @@ CLASSES: dict[int, type[TidelogError]] = {code: cls for cls, (code, _) in revers
 """Kafka's code → error class. If several classes have the code, the first one in the table."""
 CLASSES[ErrorCode.CORRUPT_MESSAGE] = errors.CorruptBatchError
 del CLASSES[ErrorCode.UNKNOWN_SERVER_ERROR]
-"""Codes whose class says nothing about the cause."""
+"""UNKNOWN_SERVER_ERROR is left out, because its class says nothing about the cause."""
 
 
 FORBIDDEN = frozenset(

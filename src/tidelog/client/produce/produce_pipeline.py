@@ -134,7 +134,7 @@ class _Lane:
     connection: Connection
     lent: contextlib.AbstractContextManager[Connection]
     in_flight: deque[tuple[int, list[Batch]]] = field(default_factory=deque)
-    """Requests with their sequence numbers: of all lanes, the request with the smallest number is answered next."""
+    """Each request with its number. Of the requests of all lanes, the response to the smallest number is processed next."""
 
 
 class ProducePipeline:

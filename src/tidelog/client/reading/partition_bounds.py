@@ -41,7 +41,9 @@ class PartitionBounds(NamedTuple):
 def bounds_for_times(
     cluster: Cluster, keys: Iterable[TopicPartition], start_ms: int | None, isolation: Isolation
 ) -> dict[TopicPartition, PartitionBounds]:
-    """Return where to read for all records with `start_ms <= timestamp` (None: all records). Raises as `list_offsets`."""
+    """Return the bounds of the offsets to read for all records with `start_ms <= timestamp` (None: all records). Raises as
+    `list_offsets`.
+    """
     wanted = list(keys)
     ends = list_offsets(cluster, dict.fromkeys(wanted, LATEST), isolation)
     firsts = list_offsets(cluster, dict.fromkeys(wanted, EARLIEST))
