@@ -86,7 +86,7 @@ class Load:
                         partition=number % PARTITIONS,
                         on_delivery=lambda error, message, number=number: self._delivered(number, error, message),
                     )
-                except BufferError:  # The producer's queue is full, because it waits for a leader: wait too.
+                except BufferError:  # The queue is full while the producer waits for a leader.
                     with self._lock:
                         del self._sent_at[number]
                     break

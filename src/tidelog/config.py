@@ -297,7 +297,7 @@ class LogConfig:
 
 @cache
 def _parsers() -> dict[str, tuple[Any, Callable[[Any], Any]]]:
-    """Return each field's default value, as its parser would return it, and the parser."""
+    """Return each field's default value, already parsed, and the field's parser."""
     return {one.name: (one.default, one.metadata["property"].parse) for one in fields(LogConfig)}
 
 

@@ -3,9 +3,9 @@
 | fixture | is |
 |---|---|
 | `tidelog_broker` | a running broker, its data in the test's temporary folder |
-| `tidelog_broker_properties` | the properties of `tidelog_broker`; redefine the fixture in a module or class: `{"log.retention.ms": 1000}` |
+| `tidelog_broker_properties` | its properties; redefine this fixture in a module or class: `{"log.retention.ms": 1000}` |
 | `tidelog_clock` | a clock that stands still at the machine's time, for `make_tidelog_broker(clock=tidelog_clock)` |
-| `make_tidelog_broker` | a function that starts more brokers, with the arguments of `tidelog.Broker`; all are stopped at the test's end |
+| `make_tidelog_broker` | starts more brokers, with the arguments of `tidelog.Broker`; all are stopped at the test's end |
 
 Until a test requests one of these fixtures, only pytest is imported.
 """
