@@ -1,4 +1,5 @@
-"""The documents' figures, recomputed from their assumptions and beside measured ones; bytes per day; density."""
+"""Tables of the documents' figures, recomputed from their assumptions and compared with measured figures; bytes per day; density.
+"""
 
 from __future__ import annotations
 
