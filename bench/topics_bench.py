@@ -147,7 +147,7 @@ def _tidelog(folder: Path, topics: int) -> Figures:
     return {
         **_start(process.start, lambda: process.pid, process.port, topics, "Tidelog, clean start"),
         **_stop(process.stop, "Tidelog, stop"),
-        **_start(process.start, lambda: process.pid, process.port, topics, "Tidelog, clean start"),  # Warm, as in Kafka's second start.
+        **_start(process.start, lambda: process.pid, process.port, topics, "Tidelog, clean start"),  # Warm, as Kafka's second.
         **_stop(process.kill, ""),
         **_start(process.start, lambda: process.pid, process.port, topics, "Tidelog, start after kill -9"),
         **_stop(process.kill, ""),

@@ -1,5 +1,4 @@
-"""Measures what clients notice of a cluster, second by second: the acknowledgements of a producer with acks=all, and the leaders.
-"""
+"""Measures what clients notice of a cluster, second by second: acknowledgements of a producer with acks=all, and leaders."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The demo's replay on Spark: a delay report over the last three days of the log, and a stream of these days into another folder.
-"""
+"""The demo's replay on Spark: a delay report over the log's last three days, and a stream of these days into another folder."""
 
 from __future__ import annotations
 

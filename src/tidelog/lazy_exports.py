@@ -1,5 +1,4 @@
-"""Lazy exports: a package imports each exported name from its module on first use, so importing the package itself costs nothing.
-"""
+"""Lazy exports: a package imports each exported name from its module on first use, so importing the package is free."""
 
 from __future__ import annotations
 

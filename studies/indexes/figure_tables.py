@@ -1,5 +1,4 @@
-"""Tables of the documents' figures, recomputed from their assumptions and compared with measured figures; bytes per day; density.
-"""
+"""Tables of the documents' figures, recomputed from their assumptions and compared with measured ones; bytes per day; density."""
 
 from __future__ import annotations
 

@@ -183,8 +183,7 @@ def _is_of(source: Source, target: Cluster) -> bool:
 
 
 def _is_same_topic(source: Source, topic: str, target: Cluster) -> bool:
-    """Whether the source's topic is the same topic as the target's, and not an earlier topic of that name which was deleted.
-    """
+    """Whether the source's topic is the same as the target's, and not an earlier topic of that name which was deleted."""
     there = target.topics().get(topic)
     if source.cluster is not None or there is None:
         return source.cluster is not None

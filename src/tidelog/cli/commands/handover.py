@@ -231,8 +231,7 @@ class Keeping:
 
 
 def _check_fits(admin: KafkaAdmin, one: TopicToHand, replicas: list[int], *, is_ours: bool) -> None:
-    """Raise InvalidArgumentError unless an existing topic in Kafka may get the partitions. `is_ours`: an earlier run created it.
-    """
+    """Raise InvalidArgumentError unless an existing topic in Kafka may get the partitions; `is_ours`: an earlier run made it."""
     if len(replicas) != one.partitions:
         raise InvalidArgumentError(
             f"Kafka has a topic {one.name!r} with another number of partitions", found=len(replicas), expected=one.partitions

@@ -69,8 +69,7 @@ def job_session(name: str, master: str | None = None, config: dict[str, str] | N
 
 @contextmanager
 def _silent_bridge() -> Iterator[None]:
-    """Keep Py4J's log off stderr, to which an unconfigured root logger writes: it has a trace for each call that Ctrl-C ends.
-    """
+    """Keep Py4J's log, which has a trace for each call that Ctrl-C ends, off stderr, where a bare root logger writes."""
     nowhere = logging.NullHandler()
     logging.getLogger().addHandler(nowhere)
     try:
