@@ -1,1 +1,3 @@
-"""Ratios against the real alternatives, each pair measured in one run on one machine; absolute times mean little."""
+"""Benchmarks against the real alternatives. Each pair is measured in one run on one machine; the result is a ratio, because
+absolute times mean little.
+"""

@@ -7,8 +7,8 @@
 
 Batches have 64 KiB; each is in its own buffer, as from a socket. Neither side waits for the disk, so the bench reports processor
 time (including the kernel's copying). The two alternate on the same file system, the order changes from round to round, and the
-medians are compared. Target: at least half the rate for records of 1 KiB; the other lines are for information (a compressed batch
-must be decompressed to be checked).
+medians are compared. Target: at least half the rate of the other side for records of 1 KiB. The other lines are for information:
+a compressed batch must be decompressed to be checked.
 
     python -m bench.append_bench [--rounds 9] [--mb 128] [--profile]
 
@@ -67,7 +67,7 @@ LINES = (
 
 
 class Result(NamedTuple):
-    """MB/s of both sides, medians."""
+    """The median MB/s of both sides."""
 
     append: float
     write: float
@@ -88,7 +88,7 @@ def measure(line: Line, rounds: int, megabytes: int) -> Result:
             OUT.mkdir(parents=True)
             buffers = [batch_for(line, batch, i) for i in range(count)]
             took = time_append(line, buffers) if appends else time_write(buffers)
-            if turn:  # the first round warms both up
+            if turn:  # the first round is a warm-up
                 seconds[appends].append(took)
     size = len(batch) * count / 1e6
     return Result(size / statistics.median(seconds[True]), size / statistics.median(seconds[False]))
@@ -106,7 +106,9 @@ def make_batch(line: Line) -> bytearray:
 
 
 def batch_for(line: Line, batch: bytearray, index: int) -> bytearray:
-    """Return a copy with later timestamps in its own buffer; an idempotent producer's has the next sequence."""
+    """Return a copy of the batch with later timestamps, in a separate buffer; an idempotent producer's batch gets the next
+    sequence.
+    """
     own = bytearray(batch)
     count = int.from_bytes(own[57:61])
     for at in (27, 35):

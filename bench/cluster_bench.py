@@ -1,11 +1,12 @@
-"""Three brokers compared with Apache Kafka's three, under the same Kafka 3.9.1 controllers: the same clients, in turns; medians.
+"""Three brokers compared with Apache Kafka's three, under the same Kafka 3.9.1 controllers, with the same clients, in turn;
+medians.
 
     python -m bench.cluster_bench [--runs 3] [--deaths 3] [--controllers 3] [--partitions 1000] [--only PART …] [--scale 1.0]
 
 Needs Java, Maven and a C compiler. All seven or nine processes run all the time; each side's topics are on its own brokers, three
-replicas of each, and clients wait for all of them. One run of each case precedes those that count, because a JVM gets faster.
-Processor time is that of the side's three brokers. On a shared machine, run it under `nice -n -20`; processor time is then the
-better figure.
+replicas of each, and clients wait for all of them. One warm-up run of each case precedes the runs that count, because a JVM gets
+faster. Processor time is that of the side's three brokers. On a shared machine, run it under `nice -n -20`; processor time is
+then the better figure.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def _report(
     is_more_better: bool,
     as_json: bool,
 ) -> bool:
-    """Print a line; return whether a target is missed. A ratio is Tidelog's figure to Kafka's."""
+    """Print a line; return whether a target is missed. A ratio is Tidelog's figure divided by Kafka's."""
     values = {name: statistics.median(one.value for one in runs) for name, runs in turns.items()}
     spent = {name: [one.cpu_s_per_gb for one in runs if one.cpu_s_per_gb is not None] for name, runs in turns.items()}
     cpu = {name: statistics.median(some) for name, some in spent.items() if some}

@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(rounds: int, segment_mb: int) -> dict[str, Any]:
-    """Time both in turn; return the seconds of each round, the medians and their ratio."""
+    """Time both programs in turn; return the seconds of each round, the medians and their ratio."""
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
     try:

@@ -3,8 +3,8 @@
     python -m bench.group_bench [--runs 3] [--only PART …] [--scale 1.0] [--json]
 
 `--only` takes parts of the cases' names. Needs Java, Maven and a C compiler. An empty group does not wait for further members
-(`group.initial.rebalance.delay.ms=0`). Processor time is the broker's: in ms for what is reported in ms, else in seconds per
-million requests or per gigabyte of records. `--scale 0.2` is a trial.
+(`group.initial.rebalance.delay.ms=0`). Processor time is the broker's: in ms for cases that are reported in ms, otherwise in
+seconds per million requests or per gigabyte of records. `--scale 0.2` is a trial.
 """
 
 from __future__ import annotations

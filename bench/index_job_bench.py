@@ -2,13 +2,13 @@
 
 The folder is that of `recovery_bench`: a topic of four partitions, several idempotent producers, only `.log` files left.
 In turn a broker starts on it with two recovery threads, and Spark rebuilds it with two (`local[2]`), each in its own process.
-The indexes must come out the same.
+The indexes must be equal.
 
 | | what it is |
 |---|---|
 | Kafka | the time in its log: "Loaded 4 logs in N ms" |
 | Spark | `rebuild_indexes` from call to result, the first job of its session |
-| session | the start of JVM, session and Python workers, shown apart |
+| session | the start of JVM, session and Python workers, shown separately |
 
 Kafka makes no time maps, so the ratio is for a rebuild without them; one with time maps, which reads the logs twice, is shown
 too. Then the same rebuild on one CPU (`taskset -c 0`, `local[1]`) and on two (`taskset -c 0,1`, `local[2]`), with the JVM on the
@@ -17,7 +17,7 @@ same CPUs.
     python -m bench.index_job_bench [--gb 8.6] [--runs 3] [--batch-bytes 1024 16384] [--min-ratio 3] [--min-scaling 1.6] [--json]
 
 `--gb 0.3 --runs 1` is a quick trial. Needs Java and Maven (without: `--core`, Spark alone). Its files are in bench/out and are
-removed at the end. The logs are in the page cache for all, if there is memory for them.
+removed at the end. The logs are in the page cache for all runs, if there is enough memory.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(batch_bytes: int, gb: float, runs: int, *, with_kafka: bool) -> dict[str, Any]:
-    """Time all of them in turn on logs with batches of one size; return the median seconds."""
+    """Time Kafka and Spark in turn on logs with batches of one size; return the median seconds."""
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
     try:
@@ -97,7 +97,7 @@ def run(batch_bytes: int, gb: float, runs: int, *, with_kafka: bool) -> dict[str
 
 
 def one_round(broker: Kafka391, folders: list[Path], *, with_kafka: bool) -> dict[str, float]:
-    """Do each once, on the same folder; return seconds by name."""
+    """Run each once on the same folder; return the seconds by name."""
     crash(broker.data)
     ours = spark_run(broker.data, THREADS)
     seconds = {"session": ours["session_s"], "spark": ours["job_s"]}
@@ -118,7 +118,7 @@ def one_round(broker: Kafka391, folders: list[Path], *, with_kafka: bool) -> dic
 
 
 def cpus() -> int:
-    """The number of CPUs that a child can be bound to: none if `taskset` is missing."""
+    """Return the number of CPUs to which a child process can be bound, 0 if `taskset` is missing."""
     return 0 if shutil.which("taskset") is None else len(os.sched_getaffinity(0))
 
 

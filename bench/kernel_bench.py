@@ -3,12 +3,12 @@
 | line | what is measured |
 |---|---|
 | positions | `scan_records_v2`: offset, timestamp, and where key and value lie, of every record |
-| batch to columns | `Columns.add`: the batch's checksum, its bounds, then the same |
+| batch to columns | `Columns.add`: the batch's checksum and bounds, then the positions |
 | keys and values | copied into Arrow's binary layout |
 | key and value views | Arrow's view layout |
-| encode | columns to records sections, as an import does it |
+| encode | columns to the records sections of batches, as in an import |
 
-Records have a 7-byte key and a value of 84 bytes, about 100 bytes in the log. The same as plain Python is measured too.
+Records have a 7-byte key and a value of 84 bytes, about 100 bytes in the log. The kernel's plain Python version is measured too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def make_log(records: int, records_a_batch: int) -> tuple[bytes, list[BatchHeade
 
 
 def rate(work: Callable[[], object], records: int) -> float:
-    """Return millions of records a second."""
+    """Return the rate in millions of records per second."""
     seconds = []
     for _ in range(RUNS):
         began = time.process_time()

@@ -8,7 +8,7 @@ out of order. The look-ups are random times over all of it, in a Parquet file. T
 | single | `find_offset` in a loop, one log object, for a sample of the questions |
 | batch | `sources.lookups.search_offsets` for all of them, in this process |
 | job, first | `look_up` from the Parquet file to the cached rows: the JVM compiles, the workers start |
-| job | the same again, the median of `--rounds` |
+| job | the same call again; the median of `--rounds` |
 
 The session's start is timed separately. Each answer of the job is compared with the batch's, and the sample with the loop's.
 
@@ -124,7 +124,7 @@ def _batch(data: Path, times: np.ndarray[Any, np.dtype[np.int64]]) -> tuple[floa
 
 
 def _jobs(data: Path, asked: Path, expected: FoundOffsets, rounds: int) -> tuple[float, list[float]]:
-    """Run the job once and `rounds` times more; seconds of the session's start and of each."""
+    """Run the job once, and then `rounds` more times; return the seconds of the session's start and of each run."""
     from tidelog.spark import session
     from tidelog.spark.jobs.lookups import look_up
 

@@ -8,8 +8,8 @@ them, and the recovery points by the log ends. Measured for each:
 | load | `LogManager.startup()`, in a separate process | "Loaded 3500 logs in N ms" in its log |
 | start | from the process's start to the end of the load | from the process's start to that line |
 | memory | resident, after the load | resident, once the broker serves |
-| descriptors, maps | of the data folder's files, for each segment, after the load | the same |
-| ... after a look-up | by time, which goes through every segment of every partition | the same |
+| descriptors, maps | of the data folder's files, per segment, after the load | the same |
+| ... after a look-up | the same after a search by time through every segment of every partition | the same |
 
 The page cache is warm for both, from the previous round. KIP-33 expected the time index to cost a third more file handles:
 the last two columns count all of a segment's files, and all but its time index.
@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(partitions: int, runs: int, segment_kb: int, *, with_kafka: bool) -> dict[str, Any]:
-    """Start both in turn; return the medians of each, and their ratios."""
+    """Start Tidelog and Kafka in turn; return the medians of each, and their ratios."""
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
     try:
@@ -123,14 +123,14 @@ def _broker() -> Kafka391:
 
 
 def _topics(partitions: int) -> dict[str, int]:
-    """Names and partition counts: a hundred each, as far as they go."""
+    """Return topic names and partition counts: a hundred partitions per topic, fewer in the last."""
     whole, rest = divmod(partitions, PARTITIONS_A_TOPIC)
     counts = [PARTITIONS_A_TOPIC] * whole + ([rest] if rest else [])
     return {f"bench-{number}": count for number, count in enumerate(counts)}
 
 
 def _create_by_kafka(broker: Kafka391, topics: dict[str, int]) -> None:
-    """Put the topics and their ids into Kafka's metadata: other folders would be strays."""
+    """Put the topics and their ids into Kafka's metadata, because Kafka treats partition folders of unknown topics as strays."""
     broker.start()
     for name, count in topics.items():
         broker.create_topic(name, count, {"retention.ms": "-1"})
@@ -138,7 +138,7 @@ def _create_by_kafka(broker: Kafka391, topics: dict[str, int]) -> None:
 
 
 def _fill(data: Path, topics: dict[str, int], segment_bytes: int) -> int:
-    """Give each partition the same three segments, closed cleanly; return where they end."""
+    """Give each partition the same three segments, closed cleanly; return their end offset."""
     template = OUT / "template-0"
     template.mkdir()
     chance = random.Random(1)
@@ -222,7 +222,7 @@ def _look_up(broker: Kafka391, topics: dict[str, int], end_offset: int) -> None:
                 answers = consumer.offsets_for_times(keys, timeout=PATIENCE_S)
             except KafkaException:
                 answers = []
-            # The leaders are known soon after the start, but not all lead yet: partitions that did not answer are tried again.
+            # Soon after the start, leaders are known but not all of them lead yet: retry the partitions that did not answer.
             answered = {(one.topic, one.partition): one.offset for one in answers if one.error is None}
             if set(answered.values()) - {-1, end_offset}:
                 raise RuntimeError(f"answers to a look-up: {set(answered.values())}")
@@ -234,7 +234,7 @@ def _look_up(broker: Kafka391, topics: dict[str, int], end_offset: int) -> None:
 
 
 def _loaded_line(output: Path) -> dict[str, str]:
-    """Return when Kafka had loaded its logs, how many and in how many milliseconds."""
+    """Return when Kafka had loaded its logs, their number, and the milliseconds that it took."""
     for line in output.read_text(errors="replace").splitlines():
         match = LOADED.search(line)
         if match:

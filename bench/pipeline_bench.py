@@ -71,7 +71,7 @@ TARGETS: dict[tuple[str, str], float] = {
     ("stream", "broker"): 2.0,
     ("sink", "broker"): 1.0,
 }
-"""How many times as fast as the connector, at least. The range's, as the issue has it: at most 1.5 of the connector's time."""
+"""The smallest allowed ratio of Tidelog's speed to the connector's. For the range: at most 1.5 times the connector's time."""
 
 LABELS = {"connector": "Kafka connector 4.2.0", "folder": "Tidelog, folder", "broker": "Tidelog, host:port"}
 
@@ -81,14 +81,14 @@ class Way:
     """One way to do one step, and its measurements."""
 
     run: Callable[[], object]
-    """Runs it once."""
+    """Runs the step once."""
     seconds: list[float] = field(default_factory=list)
     processor: list[tuple[float, float, float]] = field(default_factory=list)
     first_s: float = 0.0
 
 
 class Bench:
-    """A session, a filled broker, and the pids to measure."""
+    """A Spark session, a filled broker, and the ids of the processes to measure."""
 
     def __init__(self, spark: SparkSession, broker: Kafka391, records: int, rounds: int, folder: Path) -> None:
         self.spark, self.broker, self.records, self.rounds, self.folder = spark, broker, records, rounds, folder
@@ -102,7 +102,7 @@ class Bench:
         }
 
     def measure(self, step: str, ways: dict[str, Way], records: int) -> dict[str, Any]:
-        """Run all ways in turn, `WARM_UPS` rounds and then those that count; return what the table shows."""
+        """Run all ways in turn: `WARM_UPS` rounds, then the rounds that count. Return the table's figures."""
         for number in range(WARM_UPS + self.rounds):
             told = []
             for name, way in ways.items():
@@ -308,25 +308,25 @@ def start_session() -> SparkSession:
     """Return a session as `tidelog.spark.session` makes it, with the settings that docs/spark.md recommends for full reads."""
     config = connector_settings() | {
         "spark.driver.memory": "2g",
-        # The connector passes through no socket of this kind.
+        # The connector does not use such a socket.
         "spark.python.unix.domain.socket.enabled": "true",
     }
     return session("bench", master="local[2]", config=config, unchecked_arrow=True)
 
 
 def ratio(result: dict[str, Any], way: str) -> float:
-    """Return how many times as fast as the connector a way is."""
+    """Return the connector's time divided by a way's time."""
     return float(result["ways"]["connector"]["median_s"] / result["ways"][way]["median_s"])
 
 
 def processor_ratio(result: dict[str, Any], way: str) -> float:
-    """Return how many times the connector's processor time is that of a way, the broker's included."""
+    """Return the connector's processor time divided by a way's processor time, both including the broker's."""
     used = {name: sum(result["ways"][name]["processor_us"].values()) for name in ("connector", way)}
     return float(used["connector"] / max(used[way], 1e-9))
 
 
 def missed(result: dict[str, Any]) -> list[str]:
-    """Return the targets that a step's result misses."""
+    """Return the targets that a step's result does not meet."""
     short = [way for (step, way), target in TARGETS.items() if step == result["step"] and ratio(result, way) < target]
     if "expected" in result:
         short += [way for way in ("folder", "broker") if result["ways"][way]["rows"] != result["expected"]]

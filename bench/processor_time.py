@@ -1,4 +1,4 @@
-"""Processor time of processes and their descendants, from /proc: a measure that holds on a busy machine."""
+"""Processor time of processes and their descendants, from /proc: a measure that is meaningful on a busy machine, too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def own_seconds(pid: int) -> float:
-    """Return the seconds that a process has used itself; 0.0 if there is none."""
+    """Return the seconds that a process itself has used; 0.0 if there is no such process."""
     found = _stat(pid)
     return 0.0 if found is None else found[1]
 
@@ -34,7 +34,7 @@ def children_seconds(pid: int) -> float:
 
 
 def _stat(pid: int) -> tuple[int, float, float] | None:
-    """Return parent, own seconds, and those of ended children; None if there is no such process."""
+    """Return a process's parent, its seconds, and the seconds of its ended children; None if there is no such process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -91,7 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(batch_bytes: int, gb: float, threads: list[int], runs: int, *, with_kafka: bool) -> list[dict[str, Any]]:
-    """Time both in turn on logs with batches of one size; GB/s of the medians, for each number of threads."""
+    """Time both in turn on logs with batches of one size; return the median GB/s for each number of threads."""
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
     try:
@@ -181,7 +181,7 @@ def batches(batch_bytes: int, seed: int) -> Iterator[tuple[int, bytearray]]:
 
 
 def template(batch_bytes: int, chance: random.Random) -> bytearray:
-    """Return a batch of records of random bytes, the last one as long as is needed for the batch's size."""
+    """Return a batch of records of random bytes; the last record fills the batch to the required size."""
     values = [chance.randbytes(RECORD_BYTES) for _ in range(max(1, (batch_bytes - 200) // (RECORD_BYTES + 10)))]
     for last_bytes in range(batch_bytes):
         records = [Record(i, FIRST_MS + i, 0, None, value) for i, value in enumerate([*values, bytes(last_bytes)])]
@@ -192,7 +192,7 @@ def template(batch_bytes: int, chance: random.Random) -> bytearray:
 
 
 def crash(data: Path) -> None:
-    """Remove everything but what the worst crash leaves: logs, and the ids of topic and folder."""
+    """Remove everything except what the worst crash leaves: logs, and the ids of topic and folder."""
     (data / ".kafka_cleanshutdown").unlink(missing_ok=True)
     for path in data.glob(GONE_CHECKPOINTS):
         path.unlink()
@@ -202,7 +202,7 @@ def crash(data: Path) -> None:
 
 
 def indexes_of(folders: list[Path]) -> dict[str, bytes]:
-    """Return the indexes, without the zeros after the entries of those that may still grow."""
+    """Return the contents of the indexes, without the zeros after the last entry in preallocated files."""
     paths = [path for folder in folders for path in folder.iterdir() if path.suffix in (".index", ".timeindex")]
     return {f"{path.parent.name}/{path.name}": path.read_bytes().rstrip(b"\0") for path in paths}
 

@@ -8,8 +8,8 @@
 
 Records have a 7-byte key and a value of 84 bytes, no headers. Both sides read the file, check every batch's checksum, and make
 Arrow batches of offset, timestamp, key and value. aiokafka returns an object per record, so there the columns are lists that
-pyarrow converts, 16,384 rows at a time. The sides alternate, so that a noisy neighbour affects both; medians are compared. The
-targets are for records, not for codecs: the compressed file is for information.
+pyarrow converts, 16,384 rows at a time. The sides alternate, so that a noisy neighbour affects both; medians are compared.
+Targets apply to the uncompressed files; the compressed file is for information.
 
     python -m bench.scan_bench [--rounds 5] [--json]
 """

@@ -3,9 +3,9 @@
     python -m bench.stall_bench [--rows PART …] [--runs 1] [--scale 1.0] [--tidelog] [--json]
 
 A well-behaved client in a separate process asks for an offset (or produces a record, in some rows) every 5 ms, while another
-client does what the row's name says. The table shows the longest and the median response time of the well-behaved client; the
-rows are in `bench.broker.stalls`. A row fails above 100 ms, unless Kafka took longer in the same run. `--rows` takes parts of the
-rows' names; use `--scale 0.1` for a trial run. Rows that Kafka cannot do in a reasonable time run on Tidelog only.
+client does what the row's name describes. The table shows the longest and the median response time of the well-behaved client;
+the rows are in `bench.broker.stalls`. A row fails above 100 ms, unless Kafka took longer in the same run. `--rows` takes parts of
+the rows' names; use `--scale 0.1` for a trial run. Rows that Kafka cannot do in a reasonable time run on Tidelog only.
 """
 
 from __future__ import annotations

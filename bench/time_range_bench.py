@@ -3,14 +3,14 @@
 | topic | its records' times, one every 50 ms |
 |---|---|
 | in order | as appended |
-| shuffled | anywhere within half a minute of it |
+| shuffled | at random, within half a minute of their position |
 | late | 95 % as appended, 4 % late by a minute or so (exponential), 1 % by up to a day |
 | two sources | every second record an hour behind |
 | batches late | one batch in ten arrives up to a day late |
 
-Each is a day of records of 600 bytes in segments of 256 MiB, batches of 16 KiB. A block is the unit of a time map, 64 KiB of log
-and a little more. The scan must read the blocks that hold a match; at most 1.2 times as many are allowed, and one more in each
-segment. Both sides return every record of the minute, and alternate; medians are compared.
+Each is a day of records of 600 bytes in segments of 256 MiB, batches of 16 KiB. A block is the unit of a time map, a little over
+64 KiB of log. The scan must read the blocks that contain a match. It may read at most 1.2 times as many blocks, and one more in
+each segment. Scans with and without time maps alternate, and both return every record of the minute; medians are compared.
 
     python -m bench.time_range_bench [--rounds 5] [--hours 24] [--json]
 
@@ -119,7 +119,7 @@ def write_topic(data_dir: Path, records: int, times_of: Times) -> list[Path]:
 
 
 def scan(data_dir: Path, start: int, maps: Path | None) -> tuple[list[int], tidelog.ScanReport, float]:
-    """Return the offsets found, the report and the seconds."""
+    """Scan the minute; return the offsets found, the report and the seconds."""
     report = tidelog.ScanReport()
     began = time.perf_counter()
     reader = tidelog.scan(data_dir, TOPIC, start, start + RANGE_MS, time_map_dir=maps, report=report)
@@ -129,7 +129,7 @@ def scan(data_dir: Path, start: int, maps: Path | None) -> tuple[list[int], tide
 
 
 def holding(maps: list[TimeMap], offsets: list[int]) -> int:
-    """Blocks that hold one of the offsets."""
+    """Return the number of blocks that contain one of the offsets."""
     found = set()
     for number, one in enumerate(maps):
         inside = [offset for offset in offsets if one.base_offset <= offset < one.next_offset]

@@ -1,8 +1,8 @@
-"""Throughput over TLS compared with Apache Kafka 3.9.1: one raw client produces and fetches large batches, in turns; medians.
+"""Throughput over TLS compared with Apache Kafka 3.9.1: one raw client produces and fetches large batches, in turn; medians.
 
     python -m bench.tls_bench [--mb 300] [--rounds 3]
 
-Both brokers have the same `server.properties`, certificate (P-256) and versions; They use TLS 1.3 with AES-256-GCM on one
+Both brokers have the same `server.properties`, certificate (P-256) and TLS versions. They use TLS 1.3 with AES-256-GCM on one
 connection. The plain port of both is measured too. Processor time is the broker's, in seconds per gigabyte of records.
 """
 
@@ -133,7 +133,7 @@ def produce(client: Client, topic: str, megabytes: int) -> None:
 
 
 def fetch(client: Client, topic: str, megabytes: int) -> None:
-    """Fetch a topic's beginning repeatedly, to measure bytes."""
+    """Fetch the beginning of a topic repeatedly, to measure throughput."""
     got = 0
     request = frame(fetch_request(topic, 0, FETCHED_BYTES), FETCH_VERSION)
     client.send(request)

@@ -1,15 +1,16 @@
-"""Ten thousand topics: the cost of creating the last compared with the first, and the time of a start with all of them.
+"""Ten thousand topics: the cost of creating the last ones compared with the first ones, and the time of a start with all of them.
 
     python -m bench.topics_bench [--topics 500] [--runs 1] [--full] [--core] [--json]
 
-Topics of one partition are created on `tidelog serve`, one request each, then on another broker fifty a request. Of both, the
-first and the last twentieth are compared: elapsed time, and processor time of the broker. Some topics are created before, to warm
-the broker up.
+Topics of one partition are created on `tidelog serve` with one request each, and on another broker with fifty in each request. On
+both, the first and the last twentieth of the topics are compared by elapsed time and by the broker's processor time. Some topics
+are created before that, to warm up the broker.
 
 Then both brokers start on that folder: Kafka 3.9.1 in combined mode on a copy of it, where it continues the metadata log that
 Tidelog left. A start lasts from the process's start until every topic has a leader and the last one returns its end offset; a
-stop lasts until the process has ended. Kafka starts after a clean stop of Tidelog's, of its own, and after kill -9; its last
-start includes the wait for its former session, which is set to 2 s here (9 s by default). The page cache is warm for both.
+stop lasts until the process has ended. Kafka starts three times: after a clean stop of Tidelog, after a clean stop of Kafka, and
+after kill -9. The last start includes the wait for the session of the killed broker, which is set to 2 s here (9 s by default).
+The page cache is warm for both.
 
 The full form has 10,000 topics and three runs. Needs Java and Maven (without: `--core`, Tidelog alone).
 """
@@ -226,7 +227,7 @@ def _serves(port: int, topics: int) -> bool:
 
 
 def ratios(found: Figures) -> Figures:
-    """What has a target."""
+    """Return the figures that have a target."""
     compared = {}
     for how in ("one by one", "fifty a request"):
         for unit in ("ms a topic", "CPU ms a topic"):

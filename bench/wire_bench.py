@@ -1,7 +1,7 @@
 """The protocol alone, without sockets: the cost of reading and writing a message. Processor time of one thread, best of seven.
 
-Each is compared with kio, which is generated from Kafka's definitions and reads in Rust, on the same bytes. A broker reads
-requests and writes responses; a client does the reverse.
+Each message is compared, on the same bytes, with kio, a library that is generated from Kafka's definitions and reads in Rust. A
+broker reads requests and writes responses; a client does the reverse.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""`make cluster`: what clients see if a broker of a cluster is killed under load.
+"""`make cluster`: shows what clients notice when a broker of a cluster is killed under load.
 
 On 127.0.0.1 three controllers of Apache Kafka 3.9.1 start (by Maven, as in the tests), and three brokers: Tidelog's, Kafka's or
-both. A producer sends at a steady rate and waits for all replicas. One broker is killed as by a power cut and started again; the
-demo waits until all replicas are in sync. Then every acknowledged record is read back at its acknowledged offset, and `tidelog
-verify --replicas` compares the folders. Everything is written to demo/out/cluster.
+both. A producer sends at a steady rate and waits for all replicas. One broker is killed, as if by a power cut, and started again;
+the demo waits until all replicas are in sync. Then every acknowledged record is read back at its acknowledged offset, and
+`tidelog verify --replicas` compares the folders. Everything is written to demo/out/cluster.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What clients see of a cluster, second by second: a producer with acks=all, and the leaders."""
+"""Measures what clients notice of a cluster, second by second: acknowledgements of a producer with acks=all, and leaders."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Load:
         self._thread = threading.Thread(target=self._send, name="load", daemon=True)
         self.sent = 0
         self.acknowledged: dict[tuple[int, int], bytes] = {}
-        """Partition and offset of each acknowledged record, and its value."""
+        """The value of each acknowledged record, by partition and offset."""
         self.failed = 0
 
     def start(self) -> None:
@@ -62,7 +62,7 @@ class Load:
         self._producer.flush(GIVE_UP_S)
 
     def second(self) -> Second:
-        """Return what happened since the last call. A record still in flight counts with its wait so far."""
+        """Return the acknowledgements since the last call. A record still in flight counts with its wait so far."""
         with self._lock:
             found, self._second = self._second, Second()
             oldest = min(self._sent_at.values(), default=None)
@@ -85,7 +85,7 @@ class Load:
                         partition=number % PARTITIONS,
                         on_delivery=lambda error, message, number=number: self._delivered(number, error, message),
                     )
-                except BufferError:  # It waits for a leader; so does the load.
+                except BufferError:  # The queue is full while the producer waits for a leader.
                     with self._lock:
                         del self._sent_at[number]
                     break

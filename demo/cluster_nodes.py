@@ -1,4 +1,4 @@
-"""Brokers of a cluster whose controllers are Apache Kafka's: Tidelog's or Kafka's own, each a process that can be killed."""
+"""Brokers of a cluster with Apache Kafka's controllers. Each broker, Tidelog's or Kafka's, is a process that can be killed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Node(Protocol):
 
 @contextmanager
 def brokers(cluster: KafkaCluster, kinds: list[str]) -> Iterator[dict[int, Node]]:
-    """Start brokers 1, 2, ... of these kinds, "tidelog" or "kafka", in parallel; all are stopped at the end of the block."""
+    """Start brokers 1, 2, ... in parallel, each of the given kind, "tidelog" or "kafka"; stop all at the end of the block."""
     nodes: dict[int, Node] = {}
     try:
         for node_id, kind in enumerate(kinds, 1):

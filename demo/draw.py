@@ -1,4 +1,4 @@
-"""The demo's picture: segments on a time axis, and what an exact range finds that a cut by offset loses."""
+"""The demo's picture: segments on a time axis, and the records that an exact range finds and a cut by offset loses."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _draw_segments(axes: plt.Axes, offsets: np.ndarray, timestamps: np.ndarray, 
     for place, number in enumerate(range(first, min(first + SHOWN, len(bases)))):
         low, high = _days(lows[number]), _days(highs[number])
         axes.barh(place, high - low, left=low, height=0.62, color=WATER, alpha=0.75 if number == hit else 0.45, lw=0)
-        # the largest timestamp so far: the last index entry
+        # the largest timestamp so far: that of the last index entry
         axes.plot([high, high], [place - 0.42, place + 0.42], color=INK, lw=1.6)
         if number + 1 < len(bases) and lows[number + 1] < highs[number]:
             late = _days(lows[number + 1])

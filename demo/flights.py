@@ -82,7 +82,9 @@ def lost_records() -> None:
 
 
 def serve() -> None:
-    """Start a broker on the log's folder, and query it with a Kafka client: where that day begins, and which records follow."""
+    """Start a broker on the log's folder, and use a Kafka client to find the offset where that day begins and to read the
+    records there.
+    """
     import tidelog
 
     with tidelog.Broker(LOG) as broker, tidelog.connect(broker.bootstrap_servers) as client:
@@ -123,7 +125,7 @@ def draw_segments() -> Path:
 
 
 def tidelog(command: str, first: int = 99, last: int = 0) -> None:
-    """Run one command as a user would; print it and its output, of long output only the `first` and the `last` lines."""
+    """Run one command as a user would, and print it with its output; of a long output print only the `first` and `last` lines."""
     say(f"$ tidelog {command}")
     done = subprocess.run([TIDELOG, *shlex.split(command)], capture_output=True, text=True, check=False, cwd=Path.cwd())
     lines = done.stdout.splitlines()

@@ -4,8 +4,8 @@
 
 Writes the topic `orders` through a broker, as tills would: 520 orders between 09:00 and 09:15, about one in two seconds. The
 clock of till 3 runs five minutes fast, till 4 loses its connection at 09:05 and sends its buffered orders at 09:20, and till 2 is
-once ten years ahead. Then reads the quarter of an hour twice: as consumers do, from the first offset at or after 09:00 to the
-first offset at or after 09:15, and exactly.
+once ten years ahead. Then reads the quarter of an hour in two ways: as consumers do, from the first offset at or after 09:00 to
+the first offset at or after 09:15, and exactly.
 """
 
 from __future__ import annotations

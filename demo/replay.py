@@ -1,4 +1,4 @@
-"""The demo's replay on Spark: the last three days of the log as a delay report, and as a stream into another folder."""
+"""The demo's replay on Spark: a delay report over the log's last three days, and a stream of these days into another folder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def replay(log: Path, copy: Path) -> None:
 
 
 def delay_report(spark: SparkSession, log: Path, start: int, end: int) -> None:
-    """Print departures, delays and cancellations by carrier of the times [start, end) in epoch ms."""
+    """Print departures, delays and cancellations by carrier, for the time range [start, end) in epoch ms."""
     from pyspark.sql import functions as f
 
     def read(topic: str) -> DataFrame:

@@ -24,7 +24,7 @@ Parameter = int | float | str | bool
 
 @dataclass(frozen=True)
 class Case:
-    """One piece of a study."""
+    """One independent unit of a study's measurements."""
 
     part: str
     """The part of the study: the name of one group of cases."""

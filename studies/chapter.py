@@ -26,7 +26,7 @@ class Claim(NamedTuple):
     measured: str
     verdict: Verdict
     statement: str = ""
-    """A statement that several cells test together, each on a separate log: it counts as one claim."""
+    """A statement that several cells test, each on a separate log. Together they count as one claim."""
 
 
 class Bytes(NamedTuple):
@@ -55,7 +55,7 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     source: str = ""
-    """The table or sentence of a document that this one tests."""
+    """The table or sentence of a document that this table tests."""
     assumptions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 GOING_SECONDS = 4.0
 """How long a run that ends early looks for workers that start or continue, in seconds: Spark kills them after two seconds."""
 GONE_SECONDS = 30.0
-"""How long it waits for workers that are still running then, in seconds."""
+"""How long such a run then waits for workers that are still running, in seconds."""
 
 
 @click.command("studies", cls=Program, context_settings={"help_option_names": ["-h", "--help"]})

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COLUMNS = ("study", "cases", "measurements", *(verdict.value for verdict in Verdict), "seconds")
-"""The columns of the summary. A study's seconds are the sum over its cases."""
+"""The columns of the summary. A study's seconds are summed over its cases."""
 
 
 class _Task(NamedTuple):

@@ -1,7 +1,7 @@
 """The temporary folder for a case's logs, in memory if there is enough.
 
-A study writes thousands of small segments, and the engine flushes each of them to the disk. That is no use for logs that live
-for seconds. In memory a flush costs nothing, and parallel cases do not wait for the same disk.
+A study writes thousands of small segments, and the engine flushes each of them to the disk. Logs that exist only for seconds do
+not need that. In memory a flush costs nothing, and parallel cases do not wait for the same disk.
 
 Spark kills its workers when a job is cancelled, and a killed worker leaves its folder behind. So each process locks its folder.
 An unlocked folder is removed when the next one is created, or when a job ends early (`remove_abandoned`).
@@ -65,7 +65,7 @@ def _remove_unlocked() -> bool:
         try:
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:
-            continue  # It belongs to a live process, or was removed meanwhile.
+            continue  # The folder belongs to a live process, or was removed meanwhile.
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)

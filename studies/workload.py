@@ -4,7 +4,7 @@
 |---|---|
 | `made_ms` | when the message was really created |
 | `create_ms` | the producer's clock at that moment: CreateTime |
-| `arrival_ms` | when the broker really appends it: LogAppendTime, apart from the skew of the broker's clock |
+| `arrival_ms` | when the broker really appends it: LogAppendTime without the skew of the broker's clock |
 
 KIP-32 discusses three latency patterns and wrong clocks: `SMALL_LATENCY`, `LARGE_LATENCY`, `MIXED_LATENCY`, `WrongClock`.
 A value starts with the message's number and its `create_ms`, both int64, so that a reader of the log can identify each message.

@@ -1,10 +1,10 @@
-"""How fast the broker's background works get done, of this checkout and of an earlier one, in turn: a row for each work.
+"""Measures how fast the broker's background tasks complete, in this checkout and in an earlier one, in turn: a row for each task.
 
     python -m bench.broker.background_bench [--before CHECKOUT] [--runs 3] [--rows PART …] [--scale 1.0] [--json]
 
 `CHECKOUT` is a working tree with its own `.venv` (`make install`); without it no ratios are shown. A row is the time from when
-the work may begin to when the folder shows that it is done, in a process of its own, clients idle. A ratio is the time before,
-divided by the time now: below `--min-ratio` a row is missed. `--scale 0.2` is a trial.
+the task may begin until the folder shows that it is done, in a separate process with idle clients. A ratio is the earlier
+checkout's time divided by this checkout's; a row with a ratio below `--min-ratio` misses its target. `--scale 0.2` is a trial.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The cases: each prepares a broker, and runs several times, on one broker after the other.
+"""The cases. Each case prepares a broker, and then runs several times, on one broker after the other.
 
 | measure | a run's value | better |
 |---|---|---|
@@ -53,7 +53,9 @@ Prepared = Callable[[Peer], "Iterator[Run]"]
 
 
 class Case(NamedTuple):
-    """`target` is the wanted ratio of Tidelog to Kafka: a minimum if more is better, else a maximum; None: only shown."""
+    """`target` is the required ratio of Tidelog to Kafka: a minimum if more is better, otherwise a maximum. None: the ratio
+    is only shown.
+    """
 
     name: str
     unit: str
@@ -80,7 +82,7 @@ def check_end(peer: Peer, topic: str, expected: int, partitions: int = 1) -> Non
 def raw_produce(
     batch_bytes: int, megabytes: int, *, codec: Codec = Codec.NONE, depth: int = 5, record_bytes: int = 100
 ) -> object:
-    """Pipelined replay of one batch; MB/s of uncompressed records."""
+    """One batch is produced again and again, pipelined; MB/s of uncompressed records."""
 
     @contextmanager
     def prepare(peer: Peer) -> Iterator[Run]:
@@ -105,7 +107,7 @@ def raw_produce(
 
 
 def shared_produce(connections: int, seconds: float, value_of: Callable[[Result], float]) -> object:
-    """Connections that each keep five requests of a 1 MB batch under way, each to a partition of its own: see `Result`."""
+    """Connections that each keep five requests with a 1 MB batch in flight, each to a different partition; see `Result`."""
 
     @contextmanager
     def prepare(peer: Peer) -> Iterator[Run]:
@@ -114,7 +116,7 @@ def shared_produce(connections: int, seconds: float, value_of: Callable[[Result]
         def run() -> Measure:
             topic = new_topic(peer, connections)
             frames = [frame(produce_request(topic, sent, p, acks=1), PRODUCE_VERSION) for p in range(connections)]
-            raw(peer.port, frames, count=connections)  # Each partition has its leader then.
+            raw(peer.port, frames, count=connections)  # After this, each partition has its leader.
             before = peer.cpu_seconds()
             result = raw(peer.port, frames, depth=5, seconds=seconds)
             cpu = peer.cpu_seconds() - before
@@ -131,7 +133,7 @@ def megabytes_a_second(result: Result) -> float:
 
 
 def share_of_the_last(result: Result) -> float:
-    """Return how much the connection gets that gets least, in percent of what the one gets that gets most."""
+    """Return the responses of the connection that gets the fewest, in percent of the responses of the one that gets the most."""
     return 100 * result.fewest / max(1, result.most)
 
 
@@ -203,7 +205,7 @@ def fill(peer: Peer, topic: str, batch_bytes: int, megabytes: int, partitions: i
 
 
 def raw_fetch(megabytes: int, *, version: int = FETCH_VERSION, batch_bytes: int = 1 << 20, rounds: int = 4) -> object:
-    """A topic read repeatedly, 1 MiB a request, two requests in flight."""
+    """A topic is read repeatedly, 1 MiB per request, with two requests in flight."""
 
     @contextmanager
     def prepare(peer: Peer) -> Iterator[Run]:
@@ -283,7 +285,7 @@ def list_offsets(connections: int, seconds: float, *, partitions: int = 1, batch
 
 
 def small_beside_bulk(seconds: float) -> object:
-    """The p99 of one small ListOffsets at a time beside a producer of 64 KiB batches, with five in flight."""
+    """The p99 of small ListOffsets requests, one at a time, while a producer sends 64 KiB batches with five in flight."""
 
     @contextmanager
     def prepare(peer: Peer) -> Iterator[Run]:
@@ -310,7 +312,9 @@ def small_beside_bulk(seconds: float) -> object:
 
 
 def beside_cold_reader(seconds: float, megabytes: int) -> object:
-    """How much slower a small request (p99) is while a consumer reads data that is not in the page cache: with ÷ without."""
+    """How much slower a small request (p99) is while a consumer reads data that is not in the page cache: p99 with that
+    consumer divided by p99 without.
+    """
 
     @contextmanager
     def prepare(peer: Peer) -> Iterator[Run]:
@@ -351,7 +355,7 @@ def forget_pages(peer: Peer, topic: str) -> None:
 
 
 def mixed_traffic(peer: Peer, seconds: float) -> None:
-    """Producers, readers and look-ups of all sizes for a while, before the broker's memory is measured."""
+    """Run producers, readers and look-ups of all sizes for a while, before the broker's memory is measured."""
     end = time.monotonic() + seconds
     topic = new_topic(peer, 4)
     _, records = fill(peer, topic, 65_536, 64, 4)

@@ -1,4 +1,6 @@
-"""The clients, the same for both brokers: a raw one in C, librdkafka, and Java's. Compiled or found when first used."""
+"""The clients, which are the same for both brokers: a raw client in C, librdkafka, and the Java client. Each is compiled or
+located when it is first used.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,12 @@ class Result(NamedTuple):
     p50_us: float | None = None
     p99_us: float | None = None
     fewest: int = 0
-    """Responses of the raw client's connection that got the fewest."""
+    """The number of responses to the raw client's connection that got the fewest."""
     most: int = 0
     longest_us: float | None = None
-    """The longest that one of its connections waited for a response, or still waited at the end."""
+    """The longest time for which a connection of the raw client waited for a response, including waits that had not ended at
+    the end.
+    """
 
 
 @cache
@@ -77,7 +81,7 @@ class RawClient:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def result(self) -> Result:
-        """Wait for its end. Raises RuntimeError if the broker closed the connection."""
+        """Wait for the end of the run, and return the result. Raises RuntimeError if the broker closed the connection."""
         printed, _ = self._process.communicate(timeout=TIMEOUT_S)
         if self._process.returncode:
             raise RuntimeError(f"the raw client ended with {self._process.returncode}")

@@ -2,8 +2,8 @@
 
     python -m bench.broker.compaction_bench [--runs 3] [--only PART …] [--scale 1.0] [--json]
 
-Measured is the time from when a topic may be compacted until the cleaner's checkpoint has every partition at its active segment,
-up to one log.cleaner.backoff.ms (0.2 s) of waiting included. Processor time is the broker's, in seconds per gigabyte of log.
+The time runs from when a topic may be compacted until the cleaner's checkpoint has every partition at its active segment. It
+includes up to one log.cleaner.backoff.ms (0.2 s) of waiting. Processor time is the broker's, in seconds per gigabyte of log.
 `--only` takes parts of the cases' names; `--scale 0.2` is a trial. Needs Java, Maven and a C compiler.
 """
 
@@ -23,7 +23,7 @@ KEYS = 100_000
 
 
 def catalogue(scale: float) -> list[Case]:
-    """Return the cases; `scale` is of bytes and partitions."""
+    """Return the cases; `scale` multiplies the numbers of bytes and partitions."""
     mb = max(40, 400 * scale)
     many = max(20, int(2000 * scale))
     lines: list[tuple[str, str, float | None, bool, Any]] = [

@@ -1,6 +1,7 @@
-"""Logs to compact, and how long a broker's cleaner takes for them: for `bench.broker.compaction_bench` and a row of stalls.
+"""Makes logs to compact, and measures how long a broker's cleaner takes; used by `bench.broker.compaction_bench` and a row of the
+stall bench.
 
-The topic is filled while min.compaction.lag.ms keeps the cleaner away. Then that is taken back, and the time runs until the
+The topic is filled while min.compaction.lag.ms prevents compaction. Then this setting is removed, and the time runs until the
 cleaner's checkpoint has every partition at its active segment.
 """
 
@@ -42,7 +43,7 @@ PROPERTIES = {
     "log.cleaner.threads": "1",
 }
 LAG_MS = 10**13
-"""Longer than the records are old, whose times are long past."""
+"""A lag longer than the age of the records, whose timestamps are long past."""
 PATIENCE_S = 1800
 DEPTH = 5
 A_REQUEST_PARTITIONS = 100
@@ -50,7 +51,7 @@ A_REQUEST_PARTITIONS = 100
 
 @functools.cache
 def dirty_batches(megabytes: float, batch_records: int, value_bytes: int, keys: int, codec: Codec = Codec.NONE) -> list[bytes]:
-    """Return batches of so many bytes together, as they are before compression, with keys drawn by chance."""
+    """Return batches of `megabytes` MB in total before compression, with random keys."""
     draw = random.Random(7)
     batches, size = [], 0
     while size < megabytes * 1e6:
@@ -93,14 +94,16 @@ def _answer(connection: socket.socket) -> None:
 
 
 def allow(peer: Peer, topic: str) -> None:
-    """Have the topic compacted from now on."""
+    """Allow compaction of the topic from now on."""
     entry = ConfigEntry("min.compaction.lag.ms", "0", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     peer.admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 def goals(peer: Peer, topic: str, partitions: int) -> tuple[dict[tuple[str, int], int], int]:
-    """Return where each partition's compaction will end, its active segment, and the bytes of what lies before it."""
+    """Return the base offset of each partition's active segment, where compaction will end, and the bytes of the log before
+    it.
+    """
     found, size = {}, 0
     for partition in range(partitions):
         *dirty, active = sorted((peer.data / f"{topic}-{partition}").glob("*.log"))
@@ -112,7 +115,7 @@ def goals(peer: Peer, topic: str, partitions: int) -> tuple[dict[tuple[str, int]
 
 
 def are_reached(data: Path, wanted: dict[tuple[str, int], int]) -> bool:
-    """Whether the cleaner's checkpoint says so."""
+    """Whether the cleaner's checkpoint has reached these offsets."""
     path = data / CHECKPOINT
     offsets = (
         {(key.topic, key.partition): offset for key, offset in read_offset_checkpoint(path).items()} if path.exists() else {}
@@ -122,7 +125,7 @@ def are_reached(data: Path, wanted: dict[tuple[str, int], int]) -> bool:
 
 @contextmanager
 def dirty_topic(peer: Peer, partitions: int, segment_bytes: int, batches: list[bytes]) -> Iterator[str]:
-    """Make a topic that has been filled, and is not compacted yet."""
+    """Make a topic, and fill it without compacting it."""
     topic = new_topic(
         peer,
         partitions,
@@ -148,7 +151,7 @@ def compaction(
     keys: int,
     codec: Codec = Codec.NONE,
 ) -> object:
-    """MB/s of log from when the cleaner may begin to when nothing is dirty; `megabytes` are a partition's."""
+    """MB/s of log, from when the cleaner may begin until nothing is dirty; `megabytes` is the size of one partition."""
 
     @contextmanager
     def prepare(peer: Peer) -> Iterator[Run]:
@@ -169,7 +172,7 @@ def compaction(
 
 
 def compacted(megabytes: float, partitions: int) -> Callable[[Peer, float], Iterator[None]]:
-    """The attack of a row of stalls: a large log and many small ones are compacted."""
+    """The attack of a row of the stall bench: a large log and many small ones are compacted."""
 
     def attack(peer: Peer, scale: float) -> Iterator[None]:
         many = max(10, int(partitions * scale))

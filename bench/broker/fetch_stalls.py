@@ -75,7 +75,7 @@ def sessions(create: Create, count: int, partitions: int) -> Callable[[Peer, flo
 
 
 def searches(create: Create, partitions: int, unpacked_mb: int) -> Callable[[Peer, float], Attack]:
-    """One ListOffsets by time over partitions that each have a batch which decompresses to this size."""
+    """One ListOffsets request by time over many partitions, each with a batch that decompresses to this size."""
 
     def attack(peer: Peer, scale: float) -> Attack:
         count = max(1, int(partitions * scale))

@@ -6,8 +6,8 @@
 | requests/s, transactions/s | | more |
 | MB/s | bytes of records written in one transaction, its end included | more |
 
-Members are connections that send a client's requests without a client's own work: the requests are prepared. The raw client
-discards the responses to heartbeats, commits and fetches; one of each is checked before and after.
+Members are connections that send a client's requests, prepared in advance so that they cost no client's work. The raw client
+discards the responses to heartbeats, commits and fetches; one response of each kind is checked before and after.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def expect(is_right: bool, answer: object) -> None:
 
 @contextmanager
 def connected(peer: Peer, group: str, topic: str, how_many: int) -> Iterator[list[Member]]:
-    """This many connections, whose group's coordinator is available."""
+    """This many connections to a broker on which the group's coordinator is available."""
     with ExitStack() as stack:
         members = [Member(peer.port, group, topic) for _ in range(how_many)]
         for one in members:
@@ -190,7 +190,7 @@ def rebalance(members: list[Member], leader: Member | None = None) -> Member:
 
 
 def timed(peer: Peer, work: Any) -> Measure:
-    """Return the milliseconds that it takes, and the broker's processor time in the same unit."""
+    """Return the milliseconds that `work` takes, and the broker's processor time in milliseconds."""
     cpu, began = peer.cpu_seconds(), time.perf_counter()
     work()
     took = time.perf_counter() - began
@@ -198,7 +198,7 @@ def timed(peer: Peer, work: Any) -> Measure:
 
 
 def new_group(how_many: int) -> object:
-    """A hundred members join a new group: ids, joins, and the assignment of each."""
+    """A hundred members join a new group: each gets an id, joins, and gets its assignment."""
 
     @contextmanager
     def prepare(peer: Peer) -> Iterator[Run]:
@@ -293,7 +293,7 @@ def offsets_of(one: Alone, topic: str, partitions: int) -> OffsetFetchRequest:
 
 
 def is_committed(one: Alone, topic: str, partitions: int) -> bool:
-    """Commit a unique offset; return whether it is stored."""
+    """Commit an offset that no other commit has; return whether the broker stored it."""
     told = one.member.ask(commit_of(one, topic, partitions, 777), COMMIT, OffsetCommitResponse)
     expect(not any(p.error_code for t in told.topics for p in t.partitions), told)
     answer = one.member.ask(offsets_of(one, topic, partitions), FETCH, OffsetFetchResponse)
@@ -313,7 +313,7 @@ def commits(groups: int, partitions: int, seconds: float) -> object:
                 before = peer.cpu_seconds()
                 measure = by_request(peer, before, raw(peer.port, frames, seconds=seconds))
                 for one in (made[0], made[-1]):
-                    # Requests that the raw client had in flight when its time was over may arrive after this.
+                    # Requests that were in flight when the raw client ended may arrive after this.
                     wait_until(partial(is_committed, one, topic, partitions), "a commit to be there", TIMEOUT_S)
                 return measure
 
@@ -351,7 +351,7 @@ def offset_fetches(groups: int, partitions: int, seconds: float) -> object:
 
 
 def transactional_produce(batch_bytes: int, megabytes: int, *, is_transactional: bool = True) -> object:
-    """One transaction with many batches, five in flight: MB/s up to its commit. Or the same by an idempotent producer."""
+    """One transaction with many batches, five in flight: MB/s up to its commit. Or the same batches by an idempotent producer."""
 
     @contextmanager
     def prepare(peer: Peer) -> Iterator[Run]:

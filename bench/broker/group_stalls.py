@@ -71,7 +71,7 @@ def _await_coordinator(peer: Peer, connection: socket.socket) -> None:
 
 
 def joins(members: int, said_bytes: int) -> Callable[[Peer, float], Attack]:
-    """A group of many members joins, and its leader assigns each as much as it sent."""
+    """A group of many members joins; its leader sends each member an assignment as large as the member's metadata."""
 
     def attack(peer: Peer, scale: float) -> Attack:
         said = bytes(said_bytes)

@@ -1,7 +1,7 @@
 """The two compared brokers, each in its own process: Apache Kafka 3.9.1 and `tidelog serve`.
 
-Each has its own data folder on the same disk. Both free a deleted topic's files at once: freshly backed memory is slower than
-recycled memory, and the broker that gets it would lose.
+Each has its own data folder on the same disk. Both free a deleted topic's files at once: fresh memory is slower than recycled
+memory, and the broker that got it would be at a disadvantage.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ class TidelogProcess:
 
     def start(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        # As installed: with compiled modules.
+        # Run it with compiled modules, as installed.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         with (self._folder.parent / "tidelog.out").open("ab") as sink:
-            # In a session of its own, as Kafka's: a busy Linux divides the processors by sessions first (autogroup).
+            # Start it in a separate session, like Kafka: a busy Linux first divides the processors among sessions (autogroup).
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, env=environment, start_new_session=True
             )
@@ -91,7 +91,7 @@ class TidelogProcess:
             process.wait(STOP_TIMEOUT_S)
 
     def kill(self) -> None:
-        """Kill it, as by a power cut."""
+        """Kill the broker, as if by a power cut."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -104,7 +104,7 @@ class TidelogProcess:
 
 
 class Peer:
-    """A running broker and the measurements of its process."""
+    """A running broker, and the measurements of its process."""
 
     def __init__(self, name: str, folder: Path, properties: Mapping[str, str] | None = None) -> None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -143,7 +143,7 @@ class Peer:
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     def private_mb(self) -> float:
-        """Its private memory: anonymous pages, without mapped files."""
+        """The process's private memory: anonymous pages, without mapped files."""
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) / 1024
@@ -153,7 +153,7 @@ class Peer:
 
     @property
     def admin(self) -> AdminClient:
-        """A client of it, kept."""
+        """A client of this broker, which is kept for later calls."""
         if self._admin is None:
             self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         return self._admin
@@ -178,7 +178,7 @@ class Peer:
     # --- asking
 
     def answers_metadata(self) -> bool:
-        """Whether the broker answers, and lists itself."""
+        """Whether the broker answers, and lists itself in the metadata."""
         try:
             return bool(self.ask(metadata_request([]), 8, MetadataResponse).brokers)
         except OSError:
@@ -202,7 +202,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def seconds_to_first_metadata(peer: Peer) -> float:
-    """Start a stopped peer; return the time until it has answered the first Metadata request."""
+    """Start a stopped broker; return the time until it has answered the first Metadata request."""
     began = time.monotonic()
     peer.process.start()
     while not peer.answers_metadata():

@@ -1,11 +1,12 @@
-"""Catching up: a stopped replica copies what its leader has, as a Tidelog broker and as an Apache Kafka broker.
+"""Catching up: a restarted follower copies the records that it has missed; a Tidelog broker compared with an Apache Kafka broker.
 
     python -m bench.broker.replica_bench [--mb 200] [--rounds 3] [--json]
 
 One controller and one leader, both Kafka 3.9.1, and two followers, Kafka's and ours, of the same six partitions. In turn, each
 follower is stopped, the leader gets the given MB of records of 1,000 bytes from librdkafka (acks=1), and the follower starts. The
-bench measures the time from its first byte of records until it is in sync with all partitions, and its processor time in between;
-the start itself is shown. At the end the replicas are compared, byte for byte. The page cache is warm for both.
+bench measures the time from the follower's first byte of records until it is in sync with all partitions, and its processor time
+in between. The time of the start is shown separately. At the end the replicas are compared, byte for byte. The page cache is warm
+for both.
 
 Needs Java and Maven.
 """

@@ -1,4 +1,4 @@
-"""The requests that the raw client sends, made once: the client only replays them."""
+"""The requests that the raw client sends. They are made once; the client only replays them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def fetch_request(topic: str, offset: int, max_bytes: int, partition: int = 0) -
 
 
 def list_offsets_request(topic: str, timestamps: Mapping[int, int]) -> ListOffsetsRequest:
-    """`timestamps` are by partition."""
+    """Return a ListOffsets request; `timestamps` has the time for each partition."""
     partitions = [ListOffsetsPartition(partition_index=p, timestamp=t, max_num_offsets=1) for p, t in timestamps.items()]
     return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=partitions)])
 

@@ -1,4 +1,5 @@
-"""How a broker bench runs: its arguments, warming up both brokers, each case on both in turn, one line for each case.
+"""Runs a broker bench: parses its arguments, warms up both brokers, runs each case on both in turn, and prints one line for each
+case.
 
 A file of a gigabyte is written and removed before each run: so that both brokers get recycled memory.
 """
@@ -43,7 +44,7 @@ def compare(
     properties: Mapping[str, str] | None = None,
     last: Callable[[list[str]], bool] = lambda names: False,
 ) -> int:
-    """Run the selected cases, and `last` when the brokers have ended; return the exit status, 1 if a target is missed.
+    """Run the selected cases, and call `last` when the brokers have ended. Return the exit status: 1 if a target is missed.
 
     Each broker's data is in `folder`, by its name; `properties` apply to both brokers. `last` returns whether it missed a target.
     """
@@ -93,7 +94,7 @@ def measured(case: Case, peers: dict[str, Peer], runs: int) -> dict[str, list[Me
 
 
 def prime() -> None:
-    """Make the machine back memory for the page cache before a timed run."""
+    """Make the machine allocate memory for the page cache before a timed run."""
     path = OUT / "prime"
     block = bytes(1 << 20)
     with path.open("wb", buffering=0) as file:

@@ -1,4 +1,4 @@
-"""The rows of `bench.stall_bench`: what another client does while a well-behaved one sends a request every 5 ms.
+"""The rows of `bench.stall_bench`: each is an action of another client while a well-behaved client sends a request every 5 ms.
 
 A row prepares a broker and then attacks it once; the prober's longest wait in the meantime is measured. Each row is a generator:
 it prepares up to its `yield`, and attacks after it.
@@ -83,7 +83,7 @@ class Row(NamedTuple):
 
 
 def measure(peer: Peer, row: Row, scale: float) -> Stall:
-    """Prepare a row, and let the prober run while it attacks."""
+    """Prepare a row, and run the prober during its attack."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     peer.create_topic(PROBED)
     small = frame(produce_request(PROBED, batch(1, 100), acks=1), PRODUCE_VERSION)
@@ -234,7 +234,7 @@ def wide(kind: str, elements: int) -> Callable[[Peer, float], Attack]:
 
 
 def over_partitions(kind: str, partitions: int, *, is_cold: bool) -> Callable[[Peer, float], Attack]:
-    """One request over many partitions with one batch each, none of them read since the start."""
+    """One request over many partitions with one batch each, none of which was read since the broker's start."""
 
     def attack(peer: Peer, scale: float) -> Attack:
         count = max(1, int(partitions * scale))

@@ -1,1 +1,1 @@
-"""Processes that a bench starts, each of which prints one JSON line."""
+"""The programs of processes that a bench starts. Each prints one JSON line."""

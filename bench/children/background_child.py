@@ -1,8 +1,9 @@
-"""What `broker.background_bench` starts: one background work of an embedded broker, timed from when it may begin to its end.
+"""The process that `broker.background_bench` starts: it times one background task of an embedded broker, from when the task may
+begin until its end.
 
 python background_child.py ROW FOLDER SCALE      one JSON line: seconds, and the process's processor seconds meanwhile
 
-It runs under the Python of any checkout: it uses `tidelog.Broker`, a Kafka client, and what lies in the folder.
+It runs under the Python of any checkout: it uses only `tidelog.Broker`, a Kafka client, and the files in the data folder.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Client:
         self.admin.create_topics([NewTopic(topic, partitions, 1, config=names)])[topic].result(PATIENCE_S)
 
     def fill(self, topic: str, partitions: int, records: int, value_bytes: int, keys: int = 1000) -> None:
-        batch_bytes = max(12_000, value_bytes + 500)  # Smaller than a segment, so that these are rolled.
+        batch_bytes = max(12_000, value_bytes + 500)  # Batches are smaller than a segment, so that segments are rolled.
         producer = Producer({**self._settings, "linger.ms": 20, "batch.size": batch_bytes, "acks": "all"})
         errors = []
 
@@ -80,7 +81,7 @@ def served(folder: Path, **properties: object) -> Iterator[Client]:
 
 
 def offsets(path: Path, topic: str) -> dict[int, int]:
-    """Return what a checkpoint says of a topic's partitions."""
+    """Return the offsets of a topic's partitions in a checkpoint."""
     try:
         lines = path.read_text().splitlines()[2:]
     except FileNotFoundError:
@@ -97,7 +98,7 @@ def until(is_done: Callable[[], bool]) -> None:
 
 
 class Clock:
-    """Elapsed and processor seconds since it was made."""
+    """Measures elapsed and processor seconds since it was created."""
 
     def __init__(self) -> None:
         self._began, self._processor = time.monotonic(), time.process_time()

@@ -1,8 +1,9 @@
-"""One rebuild of a folder's indexes on Spark in a process of its own; called by `index_job_bench`.
+"""Rebuilds a folder's indexes on Spark once, in a separate process; called by `index_job_bench`.
 
     python -m bench.children.index_job_child DATA --master local[2] [--time-maps]
 
-Prints one JSON line: seconds of the session's start (JVM, session, workers) and of the job, its first; files and faults.
+Prints one JSON line: the seconds of the session's start (JVM, session, workers) and of the session's first job; the numbers of
+files and faults.
 """
 
 from __future__ import annotations

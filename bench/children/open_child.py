@@ -1,5 +1,5 @@
-"""The process that `open_bench` starts for each of Tidelog's rounds, and how a process is measured. Imports only what is
-measured.
+"""The process that `open_bench` starts for each of Tidelog's rounds, and the functions that measure a process. It imports only
+what is measured.
 
 python -m bench.children.open_child DIR      one JSON line; the folder is closed cleanly after it
 """
@@ -21,7 +21,7 @@ FAR_FUTURE_MS = 2**62
 
 
 def main(data: Path) -> dict[str, Any]:
-    """Start, be counted, stop."""
+    """Start the log manager, measure this process, and stop."""
     from tidelog.clock import SystemClock
     from tidelog.storage.log_manager import LogManager
 
@@ -46,7 +46,7 @@ def main(data: Path) -> dict[str, Any]:
 
 
 def process_start_s(pid: int) -> float:
-    """When a process was started, on the clock of `time.monotonic` (which counts from the boot, as /proc does)."""
+    """Return when a process was started, on the clock of `time.monotonic`, which counts from the boot like /proc."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
@@ -64,7 +64,7 @@ def open_files(pid: int, data: Path) -> dict[str, dict[str, int]]:
         try:
             target = link.readlink()
         except OSError:
-            continue  # Closed since.
+            continue  # The descriptor was closed meanwhile.
         if data in target.parents:
             descriptors[target.suffix] += 1
     maps: Counter[str] = Counter()

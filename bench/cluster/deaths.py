@@ -3,11 +3,11 @@
 | figure | from | to |
 |---|---|---|
 | kill to ack | `kill -9` | the next acknowledged record of a partition that it led, acks=all |
-| election to ack | the controllers' record that it is fenced, which moves its leaders | the same |
+| election to ack | the controllers' record that the broker is fenced, which moves its leaders | the same |
 | longest stall | | the longest wait of another client of the two others, from the kill until all is in sync |
 | registration to unfenced | the controllers' record of its registration, after a clean stop | their record that it is unfenced |
 
-The controllers find a death when the session is over: `broker.session.timeout.ms`, less up to a heartbeat.
+The controllers notice a death when the session expires: after `broker.session.timeout.ms`, less up to one heartbeat interval.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bench.cluster.sides import PATIENCE_S, Node, Side, ask, waited
 from tidelog.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 
 MANY = "many-{}"
-"""A side's topic with many partitions; the victim leads a third of them."""
+"""The topic with many partitions, one per side; the victim leads a third of them."""
 
 BESIDE = "beside-{}"
 """A topic without replicas on the victim, for the other clients."""
@@ -38,7 +38,7 @@ SEEN_PARTITIONS = 12
 
 
 class Death(NamedTuple):
-    """What clients saw of one kill, and of the starts after it. Seconds; stalls in milliseconds."""
+    """What clients measured at one kill and the starts after it. Times are in seconds, stalls in milliseconds."""
 
     kill_to_ack_s: float
     slowest_kill_to_ack_s: float
@@ -56,7 +56,7 @@ def prepare(side: Side, partitions: int) -> None:
 
 
 def death(side: Side, partitions: int) -> Death:
-    """Kill the victim, and measure."""
+    """Kill the victim, start and stop it again, and measure."""
     node_id = side.ids[VICTIM]
     victim = side.nodes[node_id]
     led = [one.partition_index for one in side.partitions(MANY.format(side.name)) if one.leader_id == node_id]
@@ -67,7 +67,7 @@ def death(side: Side, partitions: int) -> Death:
     after = acks.wait(killed_s)
     waited(lambda: side.fenced_ms(node_id, killed_ms) >= 0, "the victim to be fenced")
     election_s = (side.fenced_ms(node_id, killed_ms) - killed_ms) / 1000
-    # Followers find their new leaders, and coordinators their partitions, before the clients' results are read.
+    # Followers must know their new leaders, and coordinators must have loaded their partitions, before results are read.
     waited(lambda: side.in_sync(MANY.format(side.name), partitions) == 2, "the others to be in sync")
     seen = [prober.figures() for prober in probers]
     victim.start()
@@ -90,7 +90,7 @@ def death(side: Side, partitions: int) -> Death:
 
 
 def _lead_again(side: Side, partitions: int) -> None:
-    """Make the victim lead again the partitions of which it is the first replica."""
+    """Make the victim leader again of the partitions of which it is the first replica."""
     topic, node_id = MANY.format(side.name), side.ids[VICTIM]
     wanted = list(range(VICTIM, partitions, 3))
     request = ElectLeadersRequest(PREFERRED, [TopicPartitions(topic, wanted)], PATIENCE_S * 1000)
@@ -99,7 +99,9 @@ def _lead_again(side: Side, partitions: int) -> None:
 
 
 class _Acks:
-    """A record to each of some partitions every few milliseconds, acks=all, and when each has one acknowledged after a moment."""
+    """A producer that sends a record to each of some partitions every few milliseconds with acks=all, and notes when each is
+    acknowledged.
+    """
 
     def __init__(self, side: Side, partitions: list[int]) -> None:
         self._partitions = partitions
@@ -126,7 +128,7 @@ class _Acks:
         waited(lambda: all(self._acknowledged.values()), "the first records")
 
     def wait(self, killed_s: float) -> list[float]:
-        """Return, by partition, the seconds from a moment to the first acknowledged record that was sent after it."""
+        """Return, by partition, the seconds from a given time to the first acknowledgement of a record that was sent after it."""
 
         def found() -> list[float]:
             with self._lock:
@@ -169,6 +171,6 @@ class _Prober:
         assert self._process.stdout.readline().strip() == "ready"
 
     def figures(self) -> dict[str, float]:
-        """Stop it and return its figures."""
+        """Stop the client, and return its figures."""
         printed, _ = self._process.communicate("\n", timeout=PATIENCE_S)
         return dict(json.loads(printed))

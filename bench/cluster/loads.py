@@ -1,7 +1,7 @@
-"""What clients do to a side: load it with acks=all, add a replica that catches up, wait for answers one by one.
+"""The loads for a side: producing with acks=all, adding a replica that catches up, and requests one at a time.
 
-Throughput is of records as clients count them; processor time is that of the three brokers, in seconds per GB of records: each
-record is stored three times for that.
+Throughput is of records as clients count them; processor time is that of the three brokers, in seconds per GB of records, each of
+which is stored three times.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ Case = Callable[[Side, str], Run]
 
 
 def loads(scale: float) -> dict[str, tuple[Case, str, float, float | None]]:
-    """Return the cases by name, each with its unit, the least ratio of speed, and the most of processor time."""
+    """Return the cases by name, each with its unit, the smallest allowed ratio of speed, and the largest allowed ratio of
+    processor time.
+    """
 
     def mb(megabytes: float) -> int:
         return max(4, int(megabytes * scale))

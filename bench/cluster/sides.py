@@ -1,7 +1,7 @@
 """The two sides that are compared: three brokers of each kind, all in one cluster of Apache Kafka's controllers.
 
-Each side's topics have all of their replicas on its own brokers, so the other side costs only its heartbeats meanwhile. When
-something happened is read in the controllers' own log: that clock is the same for both.
+Each side's topics have all of their replicas on its own brokers, so an idle side costs only its heartbeats. The times of events
+are read from the controllers' log, whose clock is the same for both sides.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PROPERTIES = {
     "log.retention.ms": "-1",
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
-    # Leaders stay where a case has placed them.
+    # Leaders must stay on the brokers on which a case has placed them.
     "auto.leader.rebalance.enable": "false",
 }
 
@@ -86,7 +86,7 @@ class Side:
     # --- topics
 
     def create(self, topic: str, assignment: list[list[int]], config: Mapping[str, str] | None = None) -> None:
-        """Create a topic. `assignment` are the brokers of each partition, by their places here: 0, 1, 2."""
+        """Create a topic. `assignment` lists the brokers of each partition by their index in the side: 0, 1, 2."""
         brokers = [[self.ids[place] for place in places] for places in assignment]
         wanted = NewTopic(topic, len(brokers), replica_assignment=brokers, config=dict(config or {}))
         make_topics(self.bootstrap, [wanted])
@@ -120,7 +120,9 @@ class Side:
     # --- from the controllers' log
 
     def registered(self, node_id: int) -> tuple[int, int]:
-        """Return when a broker's newest registration, and its first unfencing since, were written, in epoch ms."""
+        """Return the times (epoch ms) at which a broker's newest registration, and its first unfencing after that, were
+        written.
+        """
         registered, unfenced = -1, -1
         for timestamp, record in self._metadata():
             if isinstance(record, RegisterBrokerRecord) and record.broker_id == node_id:
@@ -130,7 +132,9 @@ class Side:
         return registered, unfenced
 
     def fenced_ms(self, node_id: int, since_ms: int) -> int:
-        """Return when a broker was first fenced after `since_ms`, in epoch ms: its leaders move with that. -1: not yet."""
+        """Return the time (epoch ms) at which a broker was first fenced after `since_ms`, which also moves its leaders;
+        -1 if it was not.
+        """
         times = (at for at, record in self._metadata() if at >= since_ms and _fences(record, node_id, FENCED))
         return next(times, -1)
 
@@ -158,7 +162,7 @@ def ask(node: Node, message: Message, version: int, response: type[M]) -> M:
 
 @contextmanager
 def both_sides(folder: Path, controllers: int, names: list[str]) -> Iterator[dict[str, Side]]:
-    """Start the controllers and the brokers of each side; all end with the block."""
+    """Start the controllers and the brokers of each side; stop all at the end of the block."""
     with KafkaCluster(folder, controllers=controllers, properties=PROPERTIES, heap_mb=512) as cluster:
         sides = {name: Side(name, cluster) for name in names}
         nodes = [node for side in sides.values() for node in side.nodes.values()]

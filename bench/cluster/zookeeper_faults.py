@@ -1,16 +1,16 @@
-"""A cluster of ZooKeeper's days in which things fail: how long producers wait, of leaders of Kafka 2.4.1 and of ours, in one run.
+"""Faults in a cluster with ZooKeeper: how long producers wait for leaders of Kafka 2.4.1 and for Tidelog's, in one run.
 
     python -m bench.cluster.zookeeper_faults [--away 60] [--only FAULT …]
 
 Needs Java and Maven. Two brokers of Kafka 2.4.1 and one of Tidelog have three replicas of each partition; each leads one, and an
-idempotent producer (librdkafka, acks=all) writes to each all the time. What counts is the longest time between two
-acknowledgements. At the end each acknowledged record is there once, in its order, and replicas are the same byte for byte.
+idempotent producer (librdkafka, acks=all) writes to each continuously. The result is the longest time between two
+acknowledgements. At the end each acknowledged record must be stored once and in order, and replicas must be equal, byte for byte.
 
 | fault | |
 |---|---|
-| ZooKeeper is away | its process is killed, and started again after `--away` seconds |
-| a session expires, a broker is killed | ours; then the broker of Kafka's that is not the controller: that is the comparison |
-| the controller is killed | another broker of Kafka's is it then |
+| ZooKeeper is down | its process is killed, and started again after `--away` seconds |
+| a session expires, a broker is killed | Tidelog's; then, for comparison, Kafka's broker that is not the controller |
+| the controller is killed | another of Kafka's brokers becomes the controller |
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SETTLE_S = 3.0
 
 
 class Sender:
-    """Writes numbers to one partition, and notes when each was acknowledged."""
+    """Writes numbers to one partition, and records when each was acknowledged."""
 
     def __init__(self, bootstrap: str, partition: int) -> None:
         self.partition = partition
@@ -93,7 +93,7 @@ class Sender:
 
 
 class Setting:
-    """The cluster with its senders."""
+    """The cluster and its producers."""
 
     def __init__(
         self, cluster: ZookeeperCluster, member: TidelogMember, admin: ZookeeperAdmin, senders: dict[int, Sender]
@@ -107,7 +107,7 @@ class Setting:
         return self.member if node_id == OURS else self.cluster.brokers[node_id]
 
     def other_of_kafkas(self) -> int:
-        """The broker of Kafka's that is not the controller."""
+        """The Kafka broker that is not the controller."""
         return 3 - self.admin.controller()
 
     def in_order(self) -> None:
@@ -133,7 +133,7 @@ def zookeeper_is_away(setting: Setting, away_s: float) -> None:
 
 
 def killed(setting: Setting, node_id: int) -> None:
-    """kill -9, until others lead, and started again."""
+    """Kill a broker with kill -9, wait until others lead, and start it again."""
     broker = setting.broker(node_id)
     broker.kill()
     setting.admin.wait_for(TOPIC, [one for one in LED if one != node_id], partition=LED[node_id])
@@ -142,7 +142,7 @@ def killed(setting: Setting, node_id: int) -> None:
 
 
 def session_expires(setting: Setting, node_id: int) -> None:
-    """Stopped by SIGSTOP until others lead."""
+    """Stop a broker by SIGSTOP until others lead, and let it continue."""
     broker = setting.broker(node_id)
     broker.pause()
     try:
@@ -180,7 +180,7 @@ def running() -> Iterator[Setting]:
 
 
 def checked(setting: Setting) -> list[str]:
-    """Return what is not as it was promised, once the senders are closed."""
+    """Close the producers, and return the errors found: lost, repeated or reordered records, and differences of replicas."""
     wrong = []
     folders = {node_id: setting.broker(node_id).data for node_id in LED}
     for node_id, sender in setting.senders.items():

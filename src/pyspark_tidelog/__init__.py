@@ -1,7 +1,7 @@
-"""Where PySpark finds `format("tidelog")` by itself.
+"""Registers `format("tidelog")`: PySpark discovers this package by its name.
 
-PySpark looks through the installed top-level modules whose names begin with `pyspark_` for a `DefaultSource`. Nothing
-else belongs here.
+PySpark looks through the installed top-level modules whose names begin with `pyspark_` for a `DefaultSource`. This package must
+contain nothing else.
 """
 
 from __future__ import annotations

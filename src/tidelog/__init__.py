@@ -5,13 +5,14 @@
 | scan | every record of a time range, exactly, as a stream of Arrow batches |
 | Broker | a broker inside this process, for any Kafka client |
 | connect, NewRecord | a client of any Kafka-compatible broker: offsets for times, produce with timestamps, read from a time |
-| ScanReport | what a scan left out: records without a timestamp, records past the high watermark |
+| ScanReport | the counts of a scan: records without a timestamp that it left out, records past the high watermark |
 | LogDir, Log | a Kafka broker's data folder, and one partition in it, read-only |
 | find_offset, FoundOffset, NotFound | the first offset for a timestamp, as Kafka's ListOffsets answers |
 | errors, TidelogError | every error that Tidelog raises |
 | __version__ | |
 
-Each is imported on first use: `import tidelog` itself takes milliseconds and loads none of numpy, pyarrow, pyspark, asyncio.
+Each name is imported on first use: `import tidelog` itself takes milliseconds and does not load numpy, pyarrow, pyspark or
+asyncio.
 """
 
 from __future__ import annotations

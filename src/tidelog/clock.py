@@ -1,7 +1,7 @@
-"""Time is injected: nothing below `cli/` and `spark/` reads the wall clock.
+"""Clocks, which are passed as arguments: no package below `cli/` and `spark/` reads the wall clock itself.
 
-A clock returns epoch milliseconds, the unit of every Kafka timestamp. Code that needs "now" takes a `Clock` as an argument; tests
-pass a `ManualClock`, and seven days pass in no time.
+A clock returns epoch milliseconds, the unit of every Kafka timestamp. Code that needs "now" takes a `Clock` as an argument. Tests
+pass a `ManualClock`, which they can advance by seven days at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Clock", "ManualClock", "SteadyClock", "SystemClock"]
 
 
 class Clock(Protocol):
-    """Anything that can say what time it is."""
+    """The interface of a clock."""
 
     def now_ms(self) -> int:
         """Return the current time in epoch milliseconds."""
@@ -38,16 +38,17 @@ class SteadyClock:
 
 
 def steady(clock: Clock) -> Clock:
-    """Return the clock to measure durations with: a `SteadyClock` for the machine's clock, which may be adjusted; else `clock`
-    itself.
+    """Return the clock for measuring durations: a `SteadyClock` if `clock` is the machine's, which may be adjusted; otherwise
+    `clock` itself.
     """
     return SteadyClock() if isinstance(clock, SystemClock) else clock
 
 
 class ManualClock:
-    """A clock that moves only when it is set. It can be set back, as real clocks are.
+    """A clock that moves only when it is advanced. It can also be set back, like a real clock.
 
-    A broker, which has work to do when time passes, registers a listener: `advance` calls it and returns after it.
+    A broker registers a listener for the work that is due when time passes: `advance` calls the listener and returns when it is
+    done.
     """
 
     def __init__(self, now: int | datetime = 0) -> None:

@@ -26,7 +26,7 @@ compression.zstd.level                   3                    -131072 to 22
 max.message.bytes                        1048588              the largest size of a batch, as stored
 message.format.version                   3.0-IV1              below 0.10.0: format v0; below 0.11.0: v1; else v2
 message.timestamp.type                   CreateTime           CreateTime (set by the producer) or LogAppendTime (by the log)
-message.timestamp.difference.max.ms      9223372036854775807  how far a record's time may be off in either way (deprecated)
+message.timestamp.difference.max.ms      9223372036854775807  how far a record's time may be off, past or future (deprecated)
 message.timestamp.before.max.ms          9223372036854775807  how far a record's time may lie in the past
 message.timestamp.after.max.ms           9223372036854775807  how far a record's time may lie in the future
 message.downconversion.enable            true                 whether newer formats are converted for older clients
@@ -43,11 +43,11 @@ tidelog.log.append.time.monotonic        true                 append times never
 tidelog.log.decompressed.max.bytes       104857600            the largest decompressed size of a producer's batch
 =======================================  ===================  ===============================================================
 
-Names, defaults and ranges are those of Apache Kafka 3.9 (storage specification, §17), except for the last two, which are
-Tidelog's own (KIP-32: the later of now and the last append). Properties marked "kept for Kafka" have no effect here: they are
-reported as set, and are passed on when a topic is handed over. The broker's names for them (``log.segment.bytes``), the names in
-KIP-32 and KIP-33, and older releases' units (``log.roll.hours``) are accepted as aliases; each logs one notice. Any layer may
-import this.
+Names, defaults and ranges are those of Apache Kafka 3.9 (storage specification, §17), except for the last two, which only Tidelog
+has (KIP-32: the later of now and the last append time). Properties marked "kept for Kafka" have no effect here: they are reported
+as set, and are passed on when a topic is handed over. The broker's names for them (``log.segment.bytes``), the names in KIP-32
+and KIP-33, and older releases' units (``log.roll.hours``) are accepted as aliases; each logs one notice. Any layer may import
+this.
 """
 
 from __future__ import annotations
@@ -297,13 +297,13 @@ class LogConfig:
 
 @cache
 def _parsers() -> dict[str, tuple[Any, Callable[[Any], Any]]]:
-    """Return the default of each field, which its parser would not change, and that parser."""
+    """Return each field's default value, already parsed, and the field's parser."""
     return {one.name: (one.default, one.metadata["property"].parse) for one in fields(LogConfig)}
 
 
 @cache
 def _field_names() -> dict[str, str]:
-    """Return the field of each property."""
+    """Return the name of each property's field."""
     return {one.metadata["property"].name: one.name for one in fields(LogConfig)}
 
 
@@ -323,7 +323,7 @@ def _same(value: PropertyValue) -> PropertyValue:
 
 
 _HOUR_MS = 3600 * 1000
-# Later lines win: of several names for one property, Kafka uses the one with the finest unit.
+# Later entries take precedence: if a property is set by several names, Kafka uses the name with the finest unit.
 _ALIASES: dict[str, tuple[str, Callable[[PropertyValue], PropertyValue]]] = {
     "log.roll.hours": ("segment.ms", _times(_HOUR_MS)),
     "log.roll.ms": ("segment.ms", _same),

@@ -1,9 +1,9 @@
-"""Every error that Tidelog raises, and the Kafka error code that each one answers to.
+"""Every error that Tidelog raises, and the Kafka error code of each.
 
 They form one tree::
 
     TidelogError
-    ├── InvalidArgumentError          an argument makes no sense (also a ValueError)
+    ├── InvalidArgumentError          an invalid argument (also a ValueError)
     │   └── IllegalStateError             a transition that a state machine does not allow
     ├── NotFoundError
     │   ├── DataDirNotFoundError      no such folder, or no Kafka data folder
@@ -40,7 +40,7 @@ They form one tree::
     ├── ProtocolError                 bytes on the wire that break the protocol
     ├── InconsistentTopicIdError      a folder belongs to another topic of the same name
     ├── TopicExistsError
-    ├── BrokerError                   a broker answered with a code that has no class of its own here
+    ├── BrokerError                   a broker answered with an error code that has no class here
     │   └── RequestTimedOutError
     ├── BrokerUnreachableError        a broker cannot be reached, or the connection broke (also an OSError)
     ├── SecurityProtocolError         a port uses another security protocol, or lacks the SASL mechanism
@@ -110,7 +110,7 @@ __all__ = [
 
 
 class TidelogError(Exception):
-    """The base class. `path` and `position` (bytes) give the place, if it is known."""
+    """The base class of all errors. `path` and `position` (bytes) give the place of the error, if it is known."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ def _rebuild(cls: type[TidelogError], message: str, place: dict[str, Any]) -> Ti
 
 
 class InvalidArgumentError(TidelogError, ValueError):
-    """An argument makes no sense; nothing was read or written."""
+    """An argument is invalid; nothing was read or written."""
 
 
 class IllegalStateError(InvalidArgumentError):
@@ -160,7 +160,7 @@ class IllegalStateError(InvalidArgumentError):
 
 
 class NotFoundError(TidelogError):
-    """The requested thing does not exist."""
+    """Something that was requested does not exist."""
 
 
 class DataDirNotFoundError(NotFoundError):
@@ -253,7 +253,7 @@ class UnsupportedCompressionTypeError(TidelogError):
 
 
 class UnsupportedVersionError(TidelogError):
-    """A special timestamp or a field that no version of the request supports."""
+    """A special timestamp or a field that no common version of the request supports."""
 
 
 class IndexFullError(TidelogError, ValueError):
@@ -269,7 +269,7 @@ class OffsetsOutOfOrderError(InvalidOffsetError):
 
 
 class UnexpectedAppendOffsetError(InvalidOffsetError):
-    """A follower's append that begins below the log end; `found` is its first offset (or the first batch's last one).
+    """A follower's append that begins below the log end; `found` is its first offset (or the last offset of its first batch).
 
     `first_offset` and `last_offset` cover the whole append: an empty log may be restarted at `first_offset`.
     """
@@ -383,8 +383,8 @@ class LogOfflineError(StorageError):
 
 
 class IncompleteLogWarning(UserWarning):
-    """An answer from a folder that lacks records which could change it. It is the best answer that the files allow, so no
-    error.
+    """Warns that records which could change an answer are missing from the folder. The answer is the best that the files allow,
+    so this is not an error.
     """
 
 

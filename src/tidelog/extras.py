@@ -20,7 +20,7 @@ from tidelog.errors import MissingPackageError
 
 @contextmanager
 def imported_from(extra: str, package: str) -> Iterator[None]:
-    """Raise MissingPackageError if an import in the block finds no module; `package` is the package's common name."""
+    """Raise MissingPackageError if an import in the block does not find its module; `package` is the package's common name."""
     try:
         yield
     except ModuleNotFoundError:

@@ -10,7 +10,7 @@ here.
 | `INTERNAL_TOPICS` | topics that hold Kafka's own state; no client writes to them |
 | `METADATA_TOPIC` | the log that holds a KRaft cluster's metadata; clients do not see it as a topic |
 
-Values only: no files, sockets or clocks. Names that one package alone uses stay there, such as
+Values only: no files, sockets or clocks. A name that only one package uses is defined in that package, such as
 `storage.partition.watermarks.FetchIsolation`.
 """
 

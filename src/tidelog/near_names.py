@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 MOST_COMPARED = 10_000
-"""The most names that are compared, which takes a good tenth of a second; a cluster may have more topics."""
+"""At most this many names are compared, which takes a little over 0.1 s; a cluster may have more topics."""
 
 _SEPARATORS = str.maketrans("_-", "..")
 
@@ -16,7 +16,7 @@ def did_you_mean(name: str, known: Iterable[str], *, most: int = 1) -> str:
 
     Case and separators (`.`, `-`, `_`) are ignored.
     """
-    from difflib import get_close_matches  # Needed only for an error message.
+    from difflib import get_close_matches  # Imported here because only an error message needs it.
 
     forms: dict[str, list[str]] = {}
     for one in islice(known, MOST_COMPARED):

@@ -14,7 +14,7 @@ What `parse_time` accepts::
     now                                     the clock's time
     -3d, -90m, -1h30m, -2w, -45s            that long before now (w d h m s, largest unit first); also now-3d, 3d ago
     now+15m                                 that long after now
-    +15m                                    that long after the start of the range, where there is one
+    +15m                                    that long after the start of the range, if there is a range
 
 A time without offset or zone is in the zone given by the caller, else in that of the environment variable TIDELOG_TZ, else in
 UTC. Python callers may also pass an `int` (epoch milliseconds), a `datetime` or a `date`; naive ones are in that zone, too.
@@ -51,7 +51,7 @@ MAX_TIME_MS = 2**63 - 1
 """The latest time that a record can carry, 292278994-08-17."""
 
 LIKELY_MS = range(10**11, 10**14)
-"""Numbers that are obviously milliseconds: March 1973 to the year 5138."""
+"""Numbers in this range are taken as milliseconds without a warning: March 1973 to the year 5138."""
 
 _SECOND_MS = 1_000
 _MINUTE_MS = 60 * _SECOND_MS
@@ -96,9 +96,8 @@ def parse_time(value: Time, clock: Clock, *, zone: str | None = None, start_ms: 
         zone: the zone's name for a value without a zone. [default: TIDELOG_TZ, else UTC]
         start_ms: the start of the range that ends at the value, for `+15m`.
 
-    Raises:
-        InvalidArgumentError: not a time (with what is accepted), one before 1970, no such zone, or a local time that does
-            not occur in its zone, or occurs twice.
+    Raises: InvalidArgumentError: not a time (the message lists the accepted forms), a time before 1970, an unknown zone, or a
+        local time that does not occur in its zone or occurs twice.
     """
     if isinstance(value, bool) or not isinstance(value, str | int | date):
         raise InvalidArgumentError(f"not a time: {value!r}; accepted: {ACCEPTED}")
@@ -231,7 +230,7 @@ def _from_local(match: re.Match[str], text: str, clock: Clock, default: str | No
 
 
 def _named_zone(name: str | None) -> tzinfo | None:
-    """Return the zone of that name, or the default zone; None for UTC, which has no limit of years."""
+    """Return the zone named `zone`, or the default zone. None stands for UTC, for which any year is valid."""
     zone = zones.default_zone() if name is None else zones.find_zone(name)
     return None if zone is UTC else zone
 

@@ -2,12 +2,12 @@
 
 | reader | use of the table |
 |---|---|
-| the code that changes a state | refuses a transition that is not in it (`checked`): it is a bug |
+| the code that changes a state | refuses a transition that is not in the table (`checked`): that is a bug |
 | tests | drive the machine's owner and check every transition |
 | docs | docs/states.md has a row for each transition |
 
 A machine's module holds its table as `TRANSITIONS`; `None` stands for "not yet created" or "removed". Tables must be complete: a
-transition without a line is refused.
+transition that is not in the table is refused.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Transitions: TypeAlias = Mapping[S, Mapping[S, str]]
 
 
 def checked(transitions: Transitions[S], before: S, after: S, what: str) -> S:
-    """Return `after`; `what` names the thing that changes its state. Raises IllegalStateError if the table lacks the
-    transition.
+    """Return `after` if the table allows the transition to it, otherwise raise IllegalStateError. `what` names the thing that
+    changes its state.
     """
     if after not in transitions.get(before, ()):
         allowed = ", ".join(map(name_of, transitions.get(before, ()))) or "nothing"

@@ -10,7 +10,7 @@
 
 | module | |
 |---|---|
-| `written_log` | a log that the engine writes while builders follow batch by batch; scans of the same log |
+| `written_log` | a log that the engine writes, from which builders get each batch; scans of the same log |
 | `builders` | building and deleting each design's index |
 | `readers` | look-ups with each design, correct and naive |
 | `starting` | the start with each design, after a clean shutdown and after a crash |

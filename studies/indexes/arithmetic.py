@@ -22,7 +22,7 @@ def entries_for_a_day(partitions: int, entries_a_day: int, entry_bytes: int = TI
 
 
 def full_index(segment_bytes: int, interval_bytes: int, entry_bytes: int = TIME_ENTRY_BYTES) -> int:
-    """Return the bytes of a segment's index if each interval brings an entry (KIP-33: 3 MB for 1 GB and 4 KB)."""
+    """Return the bytes of a segment's index if each interval adds an entry (KIP-33: 3 MB for 1 GB and 4 KB)."""
     return segment_bytes // interval_bytes * entry_bytes
 
 

@@ -41,12 +41,12 @@ def workload(scale: float) -> Workload:
 
 
 def cases(scale: float) -> list[Case]:
-    """Return the table's cases."""
+    """Return the cases of the table above."""
     return [Case(PART, name, {"scale": scale}) for name in (TRUNCATION, STARTS, STAIRCASE)]
 
 
 def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
-    """Measure one of them."""
+    """Measure one case."""
     one_of([TRUNCATION, STARTS, STAIRCASE], case.name, "case")
     scale = float(case.parameters["scale"])
     if case.name == TRUNCATION:

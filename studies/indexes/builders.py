@@ -9,7 +9,8 @@
 
 Offsets are relative to the segment's base, as int32. The documents leave some points open; these are the choices made here:
 
-* The wide entry's timestamp is the largest so far in the segment, batch included; `own_timestamp` takes the batch's own instead.
+* The wide entry's timestamp is the largest so far in the segment, including the batch. With `own_timestamp` it is the largest of
+  the batch alone.
 * An offset index entry is about a batch: its offset is the batch's last. So are the entries of `GranularIndex`.
 """
 
@@ -32,7 +33,7 @@ class EntryFiles:
 
     SUFFIX: ClassVar[str]
     LOOKS_INTO_BATCHES: ClassVar[bool] = False
-    """Whether it needs the records' own timestamps: then followers must open compressed batches, too."""
+    """Whether the builder needs each record's timestamp. If so, followers must open compressed batches, too."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -151,7 +152,7 @@ class WideOffsetIndex(EntryFiles):
 
 
 class AppendTimeIndex(EntryFiles):
-    """KIP-32 option 3's index, on a time that the messages do not contain."""
+    """KIP-32 option 3's index of append times, which the messages do not contain."""
 
     SUFFIX = ".appended"
 

@@ -1,4 +1,4 @@
-"""The effect of index.interval.bytes and batch size on the time index: only the work of a look-up changes, no result."""
+"""The effect of index.interval.bytes and batch size on the time index: they change only the work of a look-up, not its result."""
 
 from __future__ import annotations
 

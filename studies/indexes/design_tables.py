@@ -1,4 +1,4 @@
-"""The tables that compare the designs: one for each log, one of their errors, one of KIP-33's guarantees."""
+"""The tables that compare the designs: a table for each log, a table of errors, and a table of KIP-33's guarantees."""
 
 from __future__ import annotations
 

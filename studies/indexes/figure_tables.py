@@ -1,4 +1,4 @@
-"""The documents' figures, recomputed from their assumptions and beside measured ones; bytes per day; density."""
+"""Tables of the documents' figures, recomputed from their assumptions and compared with measured ones; bytes per day; density."""
 
 from __future__ import annotations
 

@@ -3,11 +3,11 @@
 | reader | starts reading the log | skips a segment |
 |---|---|---|
 | `TimeIndexReader` | at the last entry not later than T | if its last entry is earlier than T |
-| `GranularReader` | at the last entry earlier than T, of all segments | by the first entry of the next |
-| `MinuteMapReader` | at the smallest first offset of T's minute and all later ones | if there is none |
+| `GranularReader` | at the last entry earlier than T, of all segments | by the first entry of the next segment |
+| `MinuteMapReader` | at the smallest first offset of T's minute and all later ones | if it has no such minute |
 | `NaiveMinuteMapReader` | at the first offset of T's minute, or of the next one in the map | the same |
 | `WideReader` | at the last entry earlier than T | after a walk from its last entry to its end |
-| `AppendTimeReader` | after the last entry earlier than T; that is the result, as messages have no time | by its last entry |
+| `AppendTimeReader` | after the last entry earlier than T, which is the result: messages have no time | by its last entry |
 
 `GranularReader` must take an entry *earlier* than T, not the closest one, because records of the same millisecond may lie before
 the entry. It assumes that times never decrease. On other logs its results are wrong, which is counted here, too.
@@ -80,7 +80,7 @@ class FileReader:
         return sum(file.bytes_read for file in self.files)
 
     def last_known(self, number: int) -> tuple[int, int]:
-        """Return a segment's last entry: its time, and the byte up to which that is the largest time."""
+        """Return the time of a segment's last entry, and the position in the log up to which this is the largest time."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class TimeFileReader(FileReader):
     files: list[TimeIndex]  # type: ignore[assignment]
 
     def last_known(self, number: int) -> tuple[int, int]:
-        # In both designs that use this, a segment's file ends with its last time.
+        # In both designs that use this class, a segment's file ends with its last time.
         return self.files[number].last_entry.timestamp, self.log.segments[number].size_bytes
 
 
@@ -156,7 +156,7 @@ class MinuteMapReader:
     """KIP-33's option 2, loaded from its files.
 
     CreateTimes are not ordered, so the result may be in T's minute or in any later one. So the whole map of each segment is
-    examined, and reading starts at the smallest of these offsets: no record before it reaches T.
+    examined, and reading starts at the smallest offset of these minutes: no record before it reaches T.
     """
 
     entry_bytes = TIME_ENTRY.size
@@ -190,7 +190,7 @@ class MinuteMapReader:
 
 
 class NaiveMinuteMapReader(MinuteMapReader):
-    """The same with a naive search: at the closest minute."""
+    """Option 2 with a naive search, which reads from the closest minute."""
 
     def begin(self, known: dict[int, int], minute: int) -> int | None:
         closest = min((at for at in known if at >= minute), default=None)

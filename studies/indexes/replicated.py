@@ -45,7 +45,7 @@ class Batch(NamedTuple):
 
 
 class TimeEntry(NamedTuple):
-    """A message's append time on the leader (epoch ms) and its absolute offset."""
+    """An entry: a message's append time on the leader (epoch ms) and its absolute offset."""
 
     append_ms: int
     offset: int
@@ -190,7 +190,7 @@ class Replica:
         self._last_append_ms = max(self._last_append_ms, self.parts[-1].entries[-1].append_ms)
 
     def truncate_to(self, offset: int, *, entries_too: bool = True) -> None:
-        """Truncate what the new leader does not have, with the entries, as the document requires."""
+        """Truncate the messages that the new leader does not have, with their entries, as the document requires."""
         self.parts = [part for part in self.parts if part.base_offset < offset] or self.parts[:1]
         part = self.parts[-1]
         part.batches = [batch for batch in part.batches if batch.last_offset < offset]

@@ -11,7 +11,7 @@
 | leader crashes, index fetched / rebuilt | the follower becomes the leader; the old leader truncates to its log |
 | leader crashes, entries not cut | violates requirement 4 |
 | both crash | the leader rebuilds its last segment, because no replica has its index; the follower fetches from it |
-| nothing comes any more | the last segment is rebuilt ten hours later, and no later message corrects its last entry |
+| no more messages | the last segment is rebuilt ten hours later, and no later message corrects its last entry |
 
 Every segment's true last append time is known here. So retention (`storage.partition.retention.due`, called for every relevant
 millisecond) runs once with it and once with the replica's index; the difference is the index's error. Rolling is tested in the
@@ -102,7 +102,7 @@ class Outcome(NamedTuple):
     """The true append time of each batch, by its first offset."""
     recovered_ms: int
     recovered: Replica
-    """The replica whose index was lost, as it was at that time."""
+    """The state of that replica when its index was lost."""
     fetches: int
     fetched_bytes: int
     fetched_again: int
@@ -115,9 +115,9 @@ class Mistakes(NamedTuple):
     """The errors of retention."""
 
     early: int
-    """The number of segments."""
+    """The number of segments deleted too early."""
     early_ms: int
-    """At most."""
+    """The largest error of these segments."""
     early_bytes: int
     late: int
     late_ms: int
@@ -317,7 +317,7 @@ def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
         start_ms = coming[0].at_ms
         for subject, index in (("fetched", leader), ("rebuilt", replica)):
             points = [one for _, some in index for one in some]
-            # Rebuilt entries are drawn in full, the minute entries after them thinned out.
+            # Draw all rebuilt entries, but only some of the minute entries after them.
             kept = [one for one in points if one.append_ms == outcome.recovered_ms]
             points = sorted({*kept, *points[:: max(1, len(points) // 150)]}, key=lambda one: one.offset)
             yield Measurement(case.part, case.name, subject, "xs", text=",".join(str(one.offset) for one in points))

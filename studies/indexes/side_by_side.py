@@ -85,7 +85,7 @@ CLOCK_SET_BACK = "clock set back"
 
 
 def cases(scale: float) -> list[Case]:
-    """Return every workload with both types, and the broker's clock set back."""
+    """Return a case for each workload with each timestamp type, and one for a broker whose clock is set back."""
     found = [
         Case(PART, f"{name}, {kind}", {"workload": name, "type": kind, "scale": scale})
         for name in workloads(scale)
@@ -106,11 +106,11 @@ class LookUps:
     inexact: int = 0
     """The number of wrong results."""
     missing: int = 0
-    """The number of results that come too late in the log, or are missing although a record exists."""
+    """The number of results that are too far along in the log, or missing although a record exists."""
     missed: int = 0
-    """The number of records that are late enough and lie before the result."""
+    """The number of records before the result whose time is at or after the target."""
     behind: list[int] = field(default_factory=list)
-    """The number of records that are too early and lie after the result: a reader that continues gets them."""
+    """The number of records after the result whose time is before the target; a reader that continues gets them."""
     example: str = ""
 
 
@@ -235,7 +235,9 @@ def _log_rows(case: Case, log: WalkedLog, written: WrittenLog, offset_bytes: int
 
 
 def _order_rows(case: Case, log: WalkedLog) -> Iterator[Measurement]:
-    """Check whether times in the indexes decrease: never within a file, and between segments only if the log's times do."""
+    """Check whether times in the indexes decrease: they must never decrease within a file, and between segments only if the
+    log's times do.
+    """
     reader = TimeIndexReader(log)
     within = between = 0
     before = -1

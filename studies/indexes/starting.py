@@ -31,7 +31,7 @@ class Start(NamedTuple):
     index_bytes: int
     log_bytes: int
     largest: list[int]
-    """The largest time of each segment, as far as the design knows it."""
+    """The largest time of each segment for which the design finds one."""
 
 
 class Rebuilt(NamedTuple):
@@ -79,7 +79,7 @@ def rebuild_time_index(segment: WalkedSegment, interval_bytes: int) -> Rebuilt:
 def rebuild(segment: WalkedSegment, builder: EntryFiles, original: Path, interval_bytes: int, now_ms: int) -> Rebuilt:
     """Rebuild a design's file by passing the log to its builder again. `now_ms` is the only append time available.
 
-    (Batches with LogAppendTime contain their own.)
+    (Batches with LogAppendTime contain their append times.)
     """
     scanned = scan_log(segment.segment.file, segment.size_bytes, segment.base_offset, interval_bytes)
     index = OffsetIndex.from_bytes(segment.base_offset, scanned.offset_entries)

@@ -20,7 +20,7 @@ from tidelog.storage.partition.partition_log import PartitionLog
 PART = "volume"
 OFFSET_INDEX = "offset index"
 RATES = {"one message in ten seconds": 10_000.0, "an entry a second": 1_000.0, "ten entries a second": 100.0}
-"""The mean time (ms) from one message to the next; each message alone is more than an index interval, but for the slowest."""
+"""The mean time (ms) from one message to the next. Each message is larger than an index interval, except at the slowest rate."""
 
 VALUE_BYTES = {"one message in ten seconds": 1_000, "an entry a second": 4_100, "ten entries a second": 4_100}
 

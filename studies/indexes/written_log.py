@@ -41,7 +41,7 @@ class Append(NamedTuple):
     first_offset: int
     last_offset: int
     timestamps: Int64s
-    """The stored timestamps, one per record: CreateTimes, or the append time."""
+    """The stored timestamp of each record: its CreateTime, or the append time."""
     append_ms: int
     """The broker's time at the append: what LogAppendTime would be."""
     is_indexed: bool
@@ -56,7 +56,7 @@ class IndexBuilder(Protocol):
     """An index that grows with the log."""
 
     def append(self, batch: Append) -> None:
-        """Process a batch, the first of a segment or a later one."""
+        """Process a batch, which may be the first of a segment."""
 
     def close(self) -> None:
         """Finish the index at the end of the log."""
@@ -90,7 +90,7 @@ def write_log(
 ) -> WrittenLog:
     """Write the messages of each part with the part's clock skew (ms), and pass each batch to the builders.
 
-    `before_close` is called with the log while it is open: its folder then is what a crash would leave.
+    `before_close` is called with the log while it is open: at that time its folder is in the state that a crash would leave.
     """
     clock = ManualClock(EPOCH_MS)
     with LogManager(folder, clock) as manager:

@@ -163,7 +163,7 @@ class Broker:
         self.last_append_ms = max(self.last_append_ms, self._last_time(segment, append_ms))
 
     def _append_time_of(self, fetched: Fetched, now_ms: int) -> int:
-        """Return the append time of a response's first message, as far as this follower knows it; rolling needs it."""
+        """Return the append time of a response's first message if this follower knows it; rolling needs it."""
         if self.source is TimeSource.MESSAGE:
             return decode_at(self.option, fetched.data, *next(places(fetched.data))).append_ms
         if self.source is TimeSource.INDEX and self.copy is not IndexCopy.OWN:
@@ -270,7 +270,7 @@ class Broker:
                 wanted = range(segment.base_offset, segment.end_offset)
                 segment.entries = [entry for entry in leader._entries() if entry.offset in wanted]
             elif segment.starts:
-                # All messages get the same time: so only the first one, and a finished segment's last one, has an entry.
+                # All messages get the same time, so only the first message, and the last one of a finished segment, have entries.
                 last = segment.end_offset - 1
                 segment.entries = [IndexEntry(now_ms, segment.base_offset)]
                 if segment is not self.segments[-1] and last > segment.base_offset:

@@ -1,8 +1,8 @@
 """The article's "good things" about LogAppendTime and CreateTime, measured on the storage engine with topics of both types.
 
 The same messages arrive twice, once with small latencies and once with the case's, and the results are compared. "Deterministic"
-is taken literally. Whatever the latencies, a message is kept for retention.ms after its append and at most one segment.ms longer,
-and segments begin at the same messages. A last case puts one timestamp of next year into the log.
+is taken literally: with any latencies, a message is kept for retention.ms after its append and at most one segment.ms longer, and
+segments begin at the same messages. A last case puts one timestamp of next year into the log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PART = "good things"
 
 SEED = 3204
 HOURS = 48
-"""For how long messages are created: long enough that messages of today and of yesterday meet."""
+"""For how long messages are created: long enough that messages of two days are in the log together."""
 AHEAD_MS = 365 * DAY_MS
 FUTURE = "one timestamp of next year"
 LATENCIES: Mapping[str, Latency] = {"pattern 2": LARGE_LATENCY, "pattern 3": MIXED_LATENCY, FUTURE: SMALL_LATENCY}
@@ -86,7 +86,7 @@ def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
 
 
 def judge(first: Cut, second: Cut) -> Iterator[tuple[str, float, str]]:
-    """Compare the run with small latencies with the other one."""
+    """Compare a run with the run with small latencies."""
     same = set(first.first_numbers) & set(second.first_numbers)
     yield "segments, small latency", len(first.lengths), "segments"
     yield "segments", len(second.lengths), "segments"

@@ -40,7 +40,7 @@ def workload(case: Case) -> Workload:
 
 
 def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
-    """Change the leader under each rule."""
+    """Run the leader change under each rule."""
     messages = generate(workload(case))
     yield Measurement(WORKLOADS, str(case), WORKLOADS, "describes", text=workload(case).describe())
     runs = {

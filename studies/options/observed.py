@@ -5,8 +5,8 @@
 | window | the minute in which the message was created | CreateTime, or LogAppendTime if there is none |
 | end-to-end latency | consumed - created | consumed - CreateTime, or LogAppendTime if there is none |
 | lag in time | consumed - appended | consumed - LogAppendTime, or CreateTime if there is none |
-| first hop, by cluster 1's broker | appended there - created | its clock - the request's CreateTime, or none |
-| second hop, by cluster 2's broker | appended there - appended in cluster 1 | its clock - the request's LogAppendTime, or none |
+| first hop, by cluster 1's broker | appended there - created | its clock - the request's CreateTime, if any |
+| second hop, by cluster 2's broker | appended there - appended in cluster 1 | its clock - the request's LogAppendTime, if any |
 
 Consumers' clocks are right here. They read a message `CONSUMER_DELAY_MS` after the append on average (exponential).
 """
@@ -53,7 +53,7 @@ LATENCIES: dict[str, Latency] = {
 }
 SHORTEST = "25 ms"
 WRONG_CLOCKS = "25 ms, wrong clocks"
-"""1 % of the messages have a timestamp that is ten minutes ahead."""
+"""Wrong clocks: 1 % of the messages have a timestamp that is ten minutes ahead."""
 
 CASES = (*LATENCIES, WRONG_CLOCKS)
 

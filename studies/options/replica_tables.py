@@ -65,7 +65,7 @@ def _replica_assumption() -> str:
 
 
 def leader_table(m: Measurements) -> Table:
-    """Return the corner case of a new leader with a slower clock."""
+    """Return the table of the corner case: a new leader with a slower clock."""
     case = "clock behind"
 
     def value(subject: str, metric: str) -> float:

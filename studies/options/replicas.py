@@ -44,7 +44,7 @@ PARTS = (RETENTION, ROLLING)
 ALL_MODELS = "all options"
 
 WORKLOADS = "workloads"
-"""The part that stores the workload of all cases, for the chapter's assumptions."""
+"""The name of the part whose measurement is the workload of all cases, for the chapter's assumptions."""
 
 SEED = 3200
 HOURS = 12
@@ -355,7 +355,7 @@ class RollingErrors(NamedTuple):
     overdue_ms: int
     """By how much the span of the longest segment exceeds `SEGMENT_MS`."""
     early: int
-    """Segments that ended although no more than `SEGMENT_MS` had passed."""
+    """The number of segments that ended although no more than `SEGMENT_MS` had passed."""
 
 
 def rolling_errors(append_ms: Sequence[int], layout: Layout, leader: Layout) -> RollingErrors:

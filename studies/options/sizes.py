@@ -37,7 +37,7 @@ V2_SINGLE = "v2, batches of one"
 
 
 def cases(scale: float) -> list[Case]:
-    """Return the case; the sizes are the same at every scale."""
+    """Return the only case; the sizes are the same at every scale."""
     return [Case(PART, "all formats", {"messages": MESSAGES, "seed": SEED})]
 
 

@@ -32,7 +32,7 @@ from tidelog.storage.scheduler import ScheduledTask, Scheduler, Task
 TYPES = (CREATE_TIME, LOG_APPEND_TIME)
 TOPIC = "t"
 NEVER = 2**62
-"""The time of an event that did not happen (ms)."""
+"""Stands for the time (ms) of an event that did not happen."""
 
 _OFF = {
     "log.flush.offset.checkpoint.interval.ms": INT64_MAX // 4,
@@ -44,7 +44,9 @@ _OFF = {
 """Background tasks that do not affect the measurements."""
 
 NO_EPOCH = -1
-"""Without a leader epoch: otherwise each move of the log start writes the epoch file, which would be most of the work."""
+"""Append without a leader epoch. Otherwise each move of the log start would write the epoch file, which would be most of the
+work.
+"""
 
 _CHECKED = {"log.initial.task.delay.ms": 0, "log.retention.check.interval.ms": CHECK_MS}
 
@@ -75,11 +77,11 @@ class Kept:
     goes_ms: int | None = None
     """The engine's forecast, by the broker's clock: when the first segment left at the end will be deleted."""
     keeper_ms: int | None = None
-    """The timestamp that keeps that segment."""
+    """The timestamp because of which that segment is kept."""
 
 
 class _UnforcedScheduler(Scheduler):
-    """The manager's scheduler without the tasks that flush to disk: a run needs no protection against power failures."""
+    """The manager's scheduler without the tasks that flush to disk, because a run needs no protection against power failures."""
 
     def schedule(
         self, name: str, task: Task, *, delay_ms: int = 0, period_ms: int | None = None, ahead: Task | None = None
@@ -244,14 +246,14 @@ def _chosen(messages: Messages, indices: list[int]) -> Messages:
 
 
 def copy_starts(folder: Path, copy: Path, now_ms: int) -> Int64s:
-    """Have another broker fetch everything at once from the broker of `folder`; return its segments' base offsets."""
+    """Let another broker fetch everything at once from the broker of `folder`; return the base offsets of its segments."""
     clock = ManualClock(now_ms)
     with _manager(folder, clock) as leader, _manager(copy, clock) as follower:
         return fetch_all(leader, follower, now_ms)
 
 
 def fetch_all(leader: LogManager, follower: LogManager, now_ms: int) -> Int64s:
-    """Have `follower` append the leader's batches; return its segments' base offsets.
+    """Let `follower` append the leader's batches; return the base offsets of its segments.
 
     Each message is a separate batch, as it was appended. A follower rolls its segments by the same rule.
     """

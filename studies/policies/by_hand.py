@@ -99,7 +99,7 @@ def play(
     until_ms: int = END_MS,
     copied_ms: int | None = None,
 ) -> Int64s:
-    """Return when each message is deleted (ms), `NEVER` if it is not before the end. The broker's clock is correct."""
+    """Return when each message is deleted (ms), `NEVER` if it is not deleted before the end. The broker's clock is correct."""
     log = _Playback(rolling, retention, segment_ms, LogConfig(retention_ms=retention_ms))
     stamps, arrivals = timestamps.tolist(), arrival_ms.tolist()
     gone = np.full(len(stamps), NEVER, np.int64)

@@ -57,7 +57,7 @@ def lateness(
     allowance_ms: int = SEGMENT_MS + CHECK_MS,
     end_ms: int = END_MS,
 ) -> Lateness:
-    """Return the errors of deletion. `gone_ms` after `end_ms` means that a message is left."""
+    """Return the errors of deletion. If a message's `gone_ms` is after `end_ms`, the message is left at the end."""
     until = np.minimum(gone_ms, end_ms)
     age, stay = until - made_ms, until - arrival_ms
     left = gone_ms > end_ms
@@ -88,7 +88,7 @@ class Divergence(NamedTuple):
     """Messages that one cluster has deleted while the other still has them."""
 
     messages: int
-    """The number of messages that were in this state at some time."""
+    """The number of messages for which this was true at some time."""
     mean_ms: float
     """The mean duration over those messages."""
     longest_ms: int

@@ -248,7 +248,9 @@ SEEDS = (SEED, SEED + 1, SEED + 2)
 
 
 def measure_sweep(scale: float) -> Iterator[Measurement]:
-    """Return the cases: all messages equally late, by growing shares of retention.ms and of segment.ms; then half of them."""
+    """Return the cases. In the first, all messages are equally late, by growing shares of retention.ms and of segment.ms; in
+    the others, half of the messages are.
+    """
     for ratio in RATIOS:
         yield from _both_types(f"latency {ratio:g} × retention.ms", "", _late_alike(round(ratio * RETENTION_MS), scale))
     for ratio in MIXED_RATIOS:

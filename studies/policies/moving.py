@@ -108,7 +108,7 @@ def measure_migration(scale: float, work_dir: Path) -> Iterator[Measurement]:
         for column, name in enumerate(("largest timestamp", "last modification")):
             after = np.array([one[column] for one in found], np.int64)
             known = after[after >= 0]
-            # Deletion comes at the first check after retention.ms. (Earlier segments are deleted first.)
+            # A segment is deleted at the first check after retention.ms. (Earlier segments are deleted first.)
             fits = int(((known > RETENTION_MS) & (known <= RETENTION_MS + CHECK_MS)).sum())
             yield Measurement(MIGRATION, case, kind, f"goes by {name}", fits, "segments")
             if len(known):

@@ -91,7 +91,7 @@ class Segmentation(NamedTuple):
     median_span_ms: float
     largest_span_ms: int
     longest_active_ms: int
-    """The spans from a segment's first append to the one that rolled it, or to the last append for the last segment."""
+    """The spans from a segment's first append to the append that rolled it; for the last segment, to the last append."""
     worst_off_ms: int
     """The largest difference of a segment's active time from segment.ms. The last segment counts only if it is too long."""
 

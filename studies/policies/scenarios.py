@@ -77,7 +77,7 @@ JUMP_LAST_MS = JUMP_FIRST_MS + HOUR_MS
 
 @dataclass(frozen=True)
 class Scenario:
-    """One row of the comparison. `pattern` is its column in KIP-32's tables."""
+    """One row of the comparison. `pattern` is the scenario's column in KIP-32's tables."""
 
     name: str
     pattern: str

@@ -14,7 +14,7 @@ from tidelog.errors import InvalidArgumentError
 COMBINED_SCENARIOS = ("small latency", "large latency", "mixed latency", "one from the future", "quiet topic")
 FEW = ("small latency", "large latency", "mixed latency", "one from the future", "broker jumps 30 days")
 FEW_BELOW = 0.1
-"""Below this scale only `FEW` of the scenarios run, because each costs its checks however few its messages are."""
+"""Below this scale only the scenarios in `FEW` run, because the checks of a scenario cost the same even with few messages."""
 
 
 class PoliciesStudy:

@@ -114,13 +114,13 @@ def rolling(found: Measurements) -> Table:
 
 
 def preferred_by_age(found: Measurements, ratio: float) -> str:
-    """Return the preference by criterion 1 if all messages are late by `ratio` of retention.ms."""
+    """Return the preference by criterion 1 if all messages are late by the share `ratio` of retention.ms."""
     create, append = (_value(found, ratio, kind, "off_ms") for kind in broker.TYPES)
     return preferred(create, append, RETENTION_CRITERIA[0].tie)
 
 
 def preferred_when_mixed(found: Measurements, ratio: float, seed: int) -> str:
-    """Return the same if half of the messages are late by that much."""
+    """Return the preference by criterion 1 if half of the messages are late by that share."""
     case = f"half of them {ratio:g} × retention.ms later"
     create, append = (found.value(SWEEP, case, f"{kind}, seed {seed}", "off_ms") for kind in broker.TYPES)
     return preferred(create, append, RETENTION_CRITERIA[0].tie)

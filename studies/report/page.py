@@ -121,7 +121,7 @@ def _is_prose(table: Table) -> bool:
 def _row_spans(table: Table) -> list[int]:
     """Return for each row how many rows its first cell spans, 0 if an earlier row's cell spans it.
 
-    Adjacent rows with the same first cell share it, except in a table whose rows are read one by one.
+    Adjacent rows with equal first cells share one cell, except in a table that is mainly text to read.
     """
     spans: list[int] = []
     first = 0

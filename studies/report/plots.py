@@ -32,13 +32,13 @@ WIDTH = 380
 AREA_HEIGHT = 240
 ROW_HEIGHT = 16.5
 CHARS = 50
-"""The most characters in a line."""
+"""The most characters in a line of text."""
 
 MOST_WITH_ZEROS = 3
 """With more series than this, bars of zero are left out, and a note says so."""
 
 DOTTED_POINTS = 25
-"""The most points of a line that shows each of them."""
+"""A line with more points than this has no marker at each point."""
 
 INK, SOFT, LINE = "#1b1f24", "#57606a", "#d5dae0"
 COLOURS = ("#1f6fc4", "#d4640b", "#1a8a48", "#9a3fb5", "#c02f2f", "#0b818c", "#84680a", "#66707b")

@@ -40,7 +40,7 @@ def dump(case: Case) -> Messages:
 def live(case: Case) -> Workload:
     """Return the messages of the day after the dump."""
     records = max(1, int(case.parameters["records"]) // DAYS)
-    # Slightly fewer messages than fit into a day, so that the day has ended when they are done.
+    # Slightly fewer messages than fit into a day, so that the last one arrives before the day ends.
     return Workload("after the dump", int(case.parameters["seed"]) + 1, records, 0.9 * DAY_MS / records)
 
 

@@ -30,10 +30,10 @@ TYPES = (CREATE_TIME, LOG_APPEND_TIME)
 TOPIC = "messages"
 
 SKEW_MS = 5 * MINUTE_MS
-"""The error of a wrong clock; the largest skew, if a user must know it."""
+"""The error of a wrong clock. It is also the largest skew that a user is assumed to know."""
 
 WRONG_SHARE = 0.1
-"""The share of producers whose clock is wrong, if some are."""
+"""The share of producers with a wrong clock, in the cases with wrong producer clocks."""
 
 LATENCY = Latency("first cluster", smallest_ms=20, mean_extra_ms=500, late_share=0.02, late_ms=2 * MINUTE_MS)
 """The latency on the way to a cluster: half a second, and occasionally two minutes."""
@@ -111,7 +111,7 @@ class Cluster:
         return self.log.log_end_offset if found is None else found.offset
 
     def expected_start(self, timestamp: int) -> int:
-        """Return the same by examining all messages."""
+        """Return the correct start offset, found by examining all messages."""
         late_enough = np.flatnonzero(self.timestamps >= timestamp)
         return int(late_enough[0]) if len(late_enough) else len(self.timestamps)
 
@@ -151,7 +151,7 @@ class Tally:
         self._values[subject, metric] = (max(before, float(value)), unit)
 
     def measurements(self) -> list[Measurement]:
-        """Return the numbers in the order in which each was first noted."""
+        """Return the numbers in the order in which they were first added."""
         return [
             Measurement(self._part, self._case, subject, metric, value, unit)
             for (subject, metric), (value, unit) in self._values.items()

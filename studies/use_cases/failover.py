@@ -57,7 +57,7 @@ AT_ONCE = Latency("on the way to nowhere", smallest_ms=0, mean_extra_ms=0.0)
 
 
 def workload(case: Case) -> Workload:
-    """Return the generated messages; their way to each cluster comes later."""
+    """Return the messages' workload, without their latencies to the clusters."""
     skew = TRUE_CLOCKS if case.name == COPIED else skew_of(case.name)
     return Workload(
         f"{case.part}, {case.name}",
@@ -133,7 +133,7 @@ def _fail_over(tally: Tally, subject: str, first: Cluster, second: Cluster, arri
 CT1_MS = EPOCH_MS
 CT2_MS = EPOCH_MS + 10 * SECOND_MS
 CRASH_MS = EPOCH_MS + 15 * SECOND_MS
-"""The time of failure of cluster 2, from which the document's consumer moves away."""
+"""The time at which cluster 2 fails, from which the document's consumer moves away."""
 
 LAT22_MS = CT2_MS + SECOND_MS
 LAT12_MS = EPOCH_MS + 20 * SECOND_MS
@@ -141,7 +141,7 @@ READINGS = {
     "as it is meant: LAT11 < LAT21, LAT12 > LAT22": (CT1_MS + SECOND_MS, CT2_MS + SECOND_MS),
     "as it is written: LAT11 < LAT12, LAT12 > LAT22, and LAT21 < LAT11": (CT2_MS + 5 * SECOND_MS, CT2_MS + SECOND_MS),
 }
-"""(LAT11, LAT21) for the two readings of the document's conditions; LAT12 and LAT22 are the same in both."""
+"""The values of (LAT11, LAT21) under two interpretations of the document's conditions; LAT12 and LAT22 are the same in both."""
 
 BY_LATENCY_OF_1 = "CT2 - largest latency of cluster 1"
 BY_LATENCY_SEEN_ON_2 = "CT2 - latency seen on cluster 2"

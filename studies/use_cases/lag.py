@@ -62,11 +62,11 @@ class Consumer:
         self.window_ms = min(WINDOW_MS, max(2, (self.end_ms - self.begin_ms) // 10))
 
     def position(self, time_ms: int) -> int:
-        """Return how many messages from the log's start are read by then, at least one."""
+        """Return how many messages from the log's start the consumer has read at a time, at least one."""
         return max(1, min(self.log_end(time_ms), self._first + int((time_ms - self.begin_ms) * self._per_ms)))
 
     def log_end(self, time_ms: int) -> int:
-        """Return how many messages have arrived by then."""
+        """Return how many messages have arrived at a time."""
         return int(np.searchsorted(self._arrivals, time_ms, side="right"))
 
     def _has_caught_up(self, time_ms: int) -> bool:

@@ -6,7 +6,7 @@ second topic's metric is the broker's clock - CreateTime at the append. It is lo
 
 | case | |
 |---|---|
-| a skew's name | its clocks are wrong all the time |
+| a skew's name | the skew's clocks are wrong all the time |
 | clock set back | the broker's clock is set back by the skew after half of the messages; append times never go backward |
 | clock set back, as Kafka | the same with `tidelog.log.append.time.monotonic=false`: append times follow the clock |
 """

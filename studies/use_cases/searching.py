@@ -109,12 +109,14 @@ def _check_guarantees(tally: Tally, one: Cluster, targets: Int64s) -> None:
 
 
 def measure_one_create_time(case: Case, work_dir: Path) -> list[Measurement]:
-    """Append a second message with an earlier one's CreateTime, at growing distances; search for it after reading each."""
+    """Append a second message with the CreateTime of an earlier one, at growing distances; search for that time after reading
+    each of the two.
+    """
     found: list[Measurement] = []
     messages = generate(workload(case))
     first = len(messages) // 10
     create_ms = messages.create_ms.copy()
-    seconds: dict[int, int] = {}  # By the requested distance.
+    seconds: dict[int, int] = {}  # The second message by the requested distance.
     for distance_ms in DISTANCES_MS:
         second = int(np.searchsorted(messages.arrival_ms, messages.arrival_ms[first] + distance_ms))
         if first < second < len(messages):

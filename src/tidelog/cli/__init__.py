@@ -2,14 +2,14 @@
 
 | module or room | owns |
 |---|---|
-| `app` | the command group, and the end of every run: exit codes, one-line errors, closed pipes |
+| `app` | the command group; how every run ends: exit codes, one-line errors, closed pipes |
 | `lazy_group` | commands that are imported when they are called |
 | `options`, `index_options` | arguments and options shared by several commands; parsing of times |
 | `commands/` | one file per command |
 | `job/` | commands that run on Spark |
 | `printing/` | tables, output, notes, progress, log lines |
 
-Below this package and `spark/` time comes from an injected `Clock`. `docs/cli.md` defines what scripts may rely on.
+Packages below this one and `spark/` get the time from a `Clock` argument. `docs/cli.md` defines what scripts may rely on.
 """
 
 from __future__ import annotations
@@ -24,5 +24,5 @@ def main() -> NoReturn:
 
         raise SystemExit(cli.main(prog_name="tidelog"))
     except KeyboardInterrupt:
-        # While modules were still being imported; `app` handles everything later.
+        # This happens while modules are being imported. `app` handles later interrupts.
         raise SystemExit(130) from None

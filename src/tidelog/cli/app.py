@@ -13,8 +13,8 @@
 130, 141 and 143 are what a shell reports for the signals INT, PIPE and TERM. No run ends in a traceback: an unexpected error is
 also one line, and `TIDELOG_TRACEBACK=1` shows where it occurred.
 
-A command is a module of `commands` with an attribute `command`; it is imported when it is called, so that a command does not load
-what only another one needs.
+A command is a module of `commands` with an attribute `command`. It is imported when it is called, so that a command does not load
+modules that only other commands need.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ COMMANDS = {
     "format": Entry("tidelog.cli.commands.format_", "Format a data folder for a broker of a cluster."),
     "job": Entry("tidelog.cli.job", "Run jobs over whole folders on Spark."),
 }
-"""In the order of `tidelog --help`."""
+"""The commands in the order of `tidelog --help`."""
 
 ASK_AGAIN_SECONDS = 0.02
-"""How long a termination request waits while a module is being loaded."""
+"""How long to wait before raising Terminated again, because a module that is being loaded may swallow it."""
 
 SLOW_SECONDS = 2.0
-"""A command that takes longer prints a note if its kernel is not compiled."""
+"""A command that takes longer than this prints a note if its kernel is not compiled."""
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -64,11 +64,11 @@ EXIT_TERMINATED = 128 + signal.SIGTERM
 
 
 class Terminated(BaseException):
-    """The process was asked to end; raised where it runs, so that incomplete files are removed."""
+    """The process received the signal TERM. Raised as an exception, so that incomplete files are removed."""
 
 
 class Program(click.Command):
-    """A command that is a process's program: its `main` ends by the table above."""
+    """A command group that is the program of a process: its `main` ends by the table above."""
 
     def main(
         self,
@@ -190,7 +190,7 @@ def _run(work: Callable[[], None]) -> int:
 
 
 def _flushed(exit_code: int) -> int:
-    """Flush after `--help` and `--version`, which end by an exception; they may still meet a closed pipe or a full disk."""
+    """Flush after `--help` and `--version`, which end with an exception: the pipe may be closed or the disk full."""
     return _run(sys.stdout.flush) or exit_code if sys.stdout is not None else exit_code
 
 
@@ -213,7 +213,7 @@ def _complain(message: str, *more: str) -> None:
 
 
 def _forget_stdout() -> None:
-    """Redirect the interpreter's last flush to nowhere: the reader is gone, and that was handled once."""
+    """Discard the interpreter's last flush: the reader is gone, and the closed pipe was already handled."""
     try:
         descriptor = sys.stdout.fileno()
     except (AttributeError, OSError, ValueError):
@@ -237,13 +237,13 @@ def _raise_when_terminated() -> dict[signal.Signals, Any]:
     def terminate(number: int, frame: FrameType | None) -> None:
         if not _is_importing(frame):
             raise Terminated
-        # A module that is being loaded may swallow the exception, and the run would continue: raise again a bit later.
+        # A module that is being loaded may swallow the exception, and the run would continue: raise it again a little later.
         signal.setitimer(signal.ITIMER_REAL, ASK_AGAIN_SECONDS)
 
     try:
         return {number: signal.signal(number, terminate) for number in (signal.SIGTERM, signal.SIGALRM)}
     except ValueError:
-        # Outside the main thread the surrounding program handles signals.
+        # If this is not the main thread, the surrounding program handles signals.
         return {}
 
 

@@ -25,7 +25,7 @@ _GIVEN = "tidelog.client.given"
 
 
 def client_options(function: Decorated) -> Decorated:
-    """Add --config FILE and -X NAME=VALUE for a client. `reached` reads them."""
+    """Add the client's options --config FILE and -X NAME=VALUE. `reached` reads them."""
     for option in (
         click.option(
             "-X",
@@ -51,7 +51,9 @@ def client_options(function: Decorated) -> Decorated:
 
 
 def reached(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Return brokers with the configuration of this run, anything else unchanged. Raises InvalidArgumentError, StorageError."""
+    """Return a broker address with the configuration of this run; any other source is returned unchanged. Raises
+    InvalidArgumentError, StorageError.
+    """
     file, given = ctx.meta.get(_FILE), ctx.meta.get(_GIVEN, {})
     if value is None:
         return None
@@ -64,7 +66,7 @@ def reached(ctx: click.Context, param: click.Parameter, value: str | None) -> st
 
 
 def config_option(of: str) -> Callable[[Decorated], Decorated]:
-    """Add --OF-config FILE, the same for the option --OF, which `reached_by` reads."""
+    """Add --OF-config FILE, the client configuration for the brokers of the option --OF. `reached_by` reads it."""
     return click.option(
         f"--{of}-config",
         metavar="FILE",
@@ -77,7 +79,7 @@ def config_option(of: str) -> Callable[[Decorated], Decorated]:
 
 
 def reached_by(of: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
-    """Return a function that adds its configuration to the brokers of --OF."""
+    """Return a function that adds the configuration of --OF-config to the brokers of --OF."""
 
     def reached_so(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
         file = ctx.meta.get(f"{_FILE}.{of}")
@@ -89,7 +91,7 @@ def reached_by(of: str) -> Callable[[click.Context, click.Parameter, str | None]
 
 
 def _secured(value: str, file: str | None, given: dict[str, str]) -> str:
-    # Not imported by commands that use no secured broker.
+    # Imported here, so that commands without a secured broker do not load it.
     from tidelog.properties_file import read_properties_file
     from tidelog.security.client_config import check_names, client_config
 

@@ -11,7 +11,7 @@ from tidelog.config import INT32_MAX
 
 
 def processors() -> int:
-    """Return on how many processors this process may run."""
+    """Return the number of processors on which this process may run."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

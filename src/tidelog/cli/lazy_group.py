@@ -14,13 +14,13 @@ class Entry(NamedTuple):
     """One command of a group."""
 
     module: str
-    """Has an attribute `command`."""
+    """The module's name; the module has an attribute `command`."""
     line: str
-    """Its line in the group's help."""
+    """The command's line in the group's help."""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are `entries`, in the order of its help."""
+    """A group of the commands `entries`, which its help lists in the same order."""
 
     entries: ClassVar[dict[str, Entry]]
 

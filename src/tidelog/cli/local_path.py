@@ -10,7 +10,7 @@ from tidelog.folder_path import folder_path
 
 
 class LocalPath(click.Path):
-    """A path, or the same as a `file:` URL; addresses with another scheme are refused, and no folder `s3:` is made."""
+    """A path, or a `file:` URL of a path. Addresses with another scheme are refused, so that no folder named `s3:` is created."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return super().convert(str(folder_path(value, "a path, or file:///path")), param, ctx)

@@ -1,4 +1,4 @@
-"""The arguments and options that several commands share. Those with times are `time_options`."""
+"""The arguments and options that several commands share. `time_options` has those with times."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def directory_argument(function: Decorated) -> Decorated:
-    """Add DIR, the data folder. The log layer checks that it exists and is one."""
+    """Add DIR, the data folder. The log layer checks that it exists and is a data folder."""
     return click.argument("directory", metavar="DIR", type=click.Path(), callback=_folder)(function)
 
 
@@ -38,14 +38,14 @@ def brokers_argument(function: Decorated) -> Decorated:
 
 
 def check_brokers(value: str, refusal: str) -> str:
-    """Return a brokers' address; raise a UsageError with `refusal` for any other kind of place."""
+    """Return `value` if it is the address of brokers; otherwise raise a UsageError with the text `refusal`."""
     if not kind_of(value).is_cluster:
         raise click.UsageError(refusal)
     return value
 
 
 def data_dir_of(source: str) -> str | None:
-    """Return the folder of a source, to which only its owner writes; None for anything but a local folder."""
+    """Return the local folder of a source, in which output must not be written; None if the source is not a local folder."""
     return source if kind_of(source).is_local else None
 
 
@@ -61,7 +61,7 @@ def _folder(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 
 def broker_config_option(function: Decorated) -> Decorated:
-    """Add --config FILE, the broker's, which replaces the configuration that the folder was served with."""
+    """Add --config FILE, a broker's configuration file, used instead of the configuration with which the folder was served."""
     return click.option(
         "--config",
         "config",
@@ -72,14 +72,14 @@ def broker_config_option(function: Decorated) -> Decorated:
 
 
 def broker_properties(path: Path | None) -> dict[str, str] | None:
-    """Return the properties in a broker's configuration file, None without one. Raises InvalidArgumentError."""
+    """Return the properties in a broker's configuration file, None if no file is given. Raises InvalidArgumentError."""
     from tidelog.properties_file import read_properties_file
 
     return None if path is None else read_properties_file(path)
 
 
 def note_kafkas_since(settings: TopicSettings) -> None:
-    """Print a note if Kafka has served the folder after the broker whose settings are stored in it."""
+    """Print a note if Kafka has served the folder since Tidelog stored a broker's settings in it."""
     if settings.is_kafkas_since and settings.served is not None:
         notices.note(
             f"Kafka has served the folder since Tidelog last did, at {show_time(settings.served.time_ms)}: "
@@ -88,7 +88,7 @@ def note_kafkas_since(settings: TopicSettings) -> None:
 
 
 def topic_argument(function: Decorated) -> Decorated:
-    """Add TOPIC, exactly one."""
+    """Add the required argument TOPIC, exactly one."""
     return click.argument("topic", metavar="TOPIC")(function)
 
 
@@ -106,7 +106,7 @@ def partition_option(function: Decorated) -> Decorated:
 
 
 def optional_topic(function: Decorated) -> Decorated:
-    """Add [TOPIC], none for all, and --partition, which needs one."""
+    """Add [TOPIC], by default all topics, and --partition, which requires TOPIC."""
 
     @functools.wraps(function)
     def checked(*args: Any, topic: str | None, partitions: tuple[int, ...], **rest: Any) -> Any:
@@ -129,7 +129,7 @@ def isolation_option(function: Decorated) -> Decorated:
 
 
 def group_isolation_option(function: Decorated) -> Decorated:
-    """Add --isolation for the group's consumers; read_committed by default."""
+    """Add --isolation, the isolation level of the group's consumers; read_committed by default."""
     return click.option(
         "--isolation",
         type=click.Choice(["read_committed", "read_uncommitted"]),

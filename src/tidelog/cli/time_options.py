@@ -42,7 +42,7 @@ _NOW_KEY = "tidelog.now"
 _ZONE_KEY = "tidelog.zone"
 
 _TYPICAL_TIMES = ("now", "today", "yesterday", "-15m", "-1h", "-1d")
-"""The suggestions of shell completion."""
+"""The suggestions for shell completion."""
 
 
 class Moment(NamedTuple):
@@ -98,7 +98,7 @@ class _EndType(TimeType):
 
 
 class _WatchedClock:
-    """Records whether a time was relative to this clock."""
+    """A clock that records whether it was read, which shows that a time was relative."""
 
     def __init__(self, clock: Clock) -> None:
         self.was_asked = False
@@ -181,7 +181,7 @@ def time_range_options(start_help: str, end_help: str) -> Callable[[Decorated], 
 
 
 def run_clock(ctx: click.Context | None) -> Clock:
-    """Return the clock of this run. It is frozen: the time of the first read is "now" for the whole run."""
+    """Return the clock of this run. It is frozen: the time at which it is first read is "now" for the whole run."""
     if ctx is None:
         return SystemClock()
     clock: Clock | None = ctx.meta.get(_NOW_KEY)

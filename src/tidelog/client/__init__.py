@@ -4,11 +4,11 @@
 |---|---|
 | `client` | what users call: `tidelog.connect` |
 | `connections/` | addresses, TLS and SASL, blocking sockets; leaders; coordinators; which error codes are retried |
-| `reading/` | offsets for times; where to read for a time range, so that nothing is missed; one partition's batches; sizes |
-| `produce/` | records; finished batches, with several requests in flight, in transactions |
+| `reading/` | offsets for times; the offsets to read for a time range; one partition's batches; sizes |
+| `produce/` | produces records and finished batches: several requests in flight, optional transactions |
 | `consumer_groups/` | groups as brokers describe them, their committed offsets, their lag, resets |
 
-It cannot be a member of a group.
+The client cannot join a group.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A client of any Kafka-compatible broker: offsets for times, produce with timestamps, read from a time.
 
-Blocking, and for one thread. It cannot be a member of a group, keeps no positions, and commits nothing except through
+Its calls block; use it on one thread only. It cannot join a group, keeps no positions, and commits nothing except through
 `reset_group`. `docs/client.md` has examples.
 """
 
@@ -36,7 +36,9 @@ Headers = Iterable[tuple[str, bytes | None]]
 
 
 class NewRecord(NamedTuple):
-    """A record to produce. `timestamp` is in any form of `tidelog.times`, None for now; `partition` None: by the key."""
+    """A record to produce. `timestamp` is in any form of `tidelog.times`, None for now. If `partition` is None, the key
+    decides it.
+    """
 
     value: bytes | None
     key: bytes | None = None
@@ -85,7 +87,7 @@ class Client:
     # --- Metadata ---
 
     def topics(self) -> dict[str, list[int]]:
-        """Return the partitions of each topic, both in order."""
+        """Return the partition numbers of each topic, sorted, by topic name."""
         return {name: list(topic.partitions) for name, topic in self.cluster.topics().items()}
 
     def partitions(self, topic: str) -> dict[int, PartitionState]:
@@ -97,10 +99,10 @@ class Client:
     def offsets_for_times(
         self, times: Mapping[tuple[str, int], Time], isolation: Isolation = "read_uncommitted"
     ) -> dict[TopicPartition, OffsetAnswer]:
-        """Return, for each partition, the first offset whose record's timestamp is that time or later.
+        """Return, for each partition, the offset of the first record whose timestamp is the given time or later.
 
-        The answer is a `FoundOffset`, or a `NotFound`, which is falsy and says why there is none. Times are those of
-        `tidelog.times`; negative ones are refused, because Kafka gives them special meanings (`earliest_offsets`).
+        The answer is a `FoundOffset`, or a `NotFound`, which is falsy and gives the reason. `tidelog.times` lists the forms of a
+        time; negative times are refused, because Kafka gives them special meanings (`earliest_offsets`).
 
         Raises:
             InvalidArgumentError: an invalid time; UnknownTopicOrPartitionError; UnsupportedVersionError: the broker is too old.
@@ -153,13 +155,14 @@ class Client:
     def produce_many(
         self, topic: str, records: Iterable[NewRecord], *, compression: CodecName = "none", batch_bytes: int = BATCH_BYTES
     ) -> list[Produced]:
-        """Append records, and return the offset of each, in their order, once all in-sync replicas have them.
+        """Append records, and return their offsets in the order of the records, once all in-sync replicas have them.
 
-        A record goes to the partition that it names, or by Kafka's default hash of its key. Records without either go to one
-        partition together, and those of the next call to the next partition. `batch_bytes` limits a batch before compression.
+        A record goes to its `partition` if that is set, otherwise to the partition given by Kafka's default hash of its key.
+        Records without partition and key go together to one partition; the next call uses the next partition. `batch_bytes`
+        limits a batch before compression.
 
         Raises:
-            InvalidArgumentError: an invalid time, codec or partition; nothing was sent then.
+            InvalidArgumentError: an invalid time, codec or partition; nothing was sent.
             InvalidTimestampError, RecordValidationError: the broker refuses a batch; `record_errors` says why.
             RecordTooLargeError, UnknownTopicOrPartitionError, UnsupportedVersionError (headers need Kafka 0.11, zstd 2.1).
             Earlier batches, and those for other partitions, may have been appended.
@@ -266,12 +269,11 @@ class Client:
         """Set the offsets of a group without members, and return the effect on each partition.
 
         `to` is a time (the first record at or after it, or the end of the log), `"earliest"`, `"latest"`, or a
-        `tidelog.client.ToOffset`. `partitions` are topics, or (topic, partition); by default all with committed offsets.
-        With `dry_run` nothing is changed.
+        `tidelog.client.ToOffset`. `partitions` lists topics, or (topic, partition) pairs; by default all partitions with
+        committed offsets. With `dry_run` nothing is changed.
 
-        Raises:
-            InvalidArgumentError; NotFoundError: there is nothing to reset; UnknownTopicOrPartitionError.
-            BrokerError: the group has members. UnsupportedForMessageFormatError: a time, but records have no timestamps.
+        Raises: InvalidArgumentError; NotFoundError: there is nothing to reset; UnknownTopicOrPartitionError. BrokerError: the
+            group has members. UnsupportedForMessageFormatError: `to` is a time, but the records have no timestamps.
         """
         from tidelog.client.consumer_groups.group_reset import ToEnd, ToOffset, ToTime, apply_reset, plan_reset
 
@@ -298,17 +300,13 @@ def connect(
 ) -> Client:
     """Connect to a broker, `host:port`, or to a cluster by some of its brokers, `a:9092,b:9092`.
 
-    Args:
-        address: Kafka's bootstrap.servers.
-        timeout_ms: how long one call may take, including retries while a leader is elected.
-        client_id: the client id sent to brokers.
-        clock: the clock for `now`, and for the timestamp of records produced without one; the machine's by default.
-        config: Kafka's client properties for the connection, `**{"security.protocol": "SASL_SSL", …}`;
-            `_` in a keyword stands for a dot. `docs/client.md` has them.
+    Args: address: Kafka's bootstrap.servers. timeout_ms: how long one call may take, including retries while a leader is elected.
+        client_id: the client id sent to brokers. clock: the clock for `now`, and for the timestamp of records produced without
+        one; the machine's by default. config: Kafka's client properties for the connection, `**{"security.protocol": "SASL_SSL",
+        …}`; `_` in a keyword stands for a dot. `docs/client.md` lists them.
 
-    Raises:
-        InvalidArgumentError: an invalid address or property. BrokerUnreachableError: no broker answers; at once if all refuse the
-        connection. SecurityProtocolError, AuthenticationError: at once.
+    Raises: InvalidArgumentError: an invalid address or property. BrokerUnreachableError: no broker answers; raised without a
+        retry if all refuse the connection. SecurityProtocolError, AuthenticationError: raised without a retry.
     """
     if timeout_ms < 1:
         raise InvalidArgumentError("timeout_ms must be positive", found=timeout_ms)

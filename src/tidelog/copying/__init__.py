@@ -2,14 +2,14 @@
 
 | module | owns |
 |---|---|
-| source_batches | how a source's batches are copied: unchanged, or rebuilt |
+| source_batches | turns a source's batches into batches to send: unchanged, or rebuilt |
 | column_rebuilding | rebuilds rows of columns into batches without gaps |
 | copy_plan | what to read of a source topic |
 | copier | copies one partition: in chunks, each a transaction, resumed after the last one |
 | offset_map, offset_map_file | the offset maps and their files |
 | replay | a replay's window and target, fixed at its first start |
 | target_topics | creates topics like the source's |
-| mirror_folder, mirror_groups | a mirror's other files; the source's groups in the target |
+| mirror_folder, mirror_groups | the other files of a mirror's folder; the offsets of the source's groups in the target |
 | failover | where a group continues in a mirror |
 
 Needs Arrow. `tidelog.spark.jobs` runs this, one partition per task.

@@ -3,9 +3,9 @@
 | part of a record | kept |
 |---|---|
 | key, value, headers | byte for byte, including nulls |
-| timestamp | by the rule (`TimeRule`), shifted if the copy shifts times; a record without one has none |
-| codec | its batch's; rows with different codecs never share a batch |
-| offset | no: a producer's batch counts 0, 1, 2...; runs have the source offsets of the rows |
+| timestamp | chosen by `TimeRule`, shifted if the copy shifts times; a record without a timestamp stays without one |
+| codec | the codec of its batch; rows with different codecs never share a batch |
+| offset | not kept: a producer's batch counts 0, 1, 2...; `runs` has the source offsets of the rows |
 
 Rows of adjacent batches are combined, up to `BATCH_BYTES` before compression. So the copy has batches of reasonable size even if
 a time bound leaves two records of each batch, or a v0 or v1 log has one message per batch.
@@ -38,27 +38,27 @@ HELD_BYTES = 16 * BATCH_BYTES
 """Batches are built when about this many bytes of keys and values are collected."""
 
 SOURCE_BYTES = 64 * 1024 * 1024
-"""The most bytes of log kept in memory for rows that are far apart, each of which may keep a whole buffer."""
+"""The most bytes of log kept in memory: rows that are far apart in the log may each keep a whole buffer."""
 
 
 class TimeRule(enum.Enum):
     """Which timestamp of a record becomes the copy's CreateTime, if the log has LogAppendTime."""
 
     PRODUCER = "producer"
-    """The producer's, if the log still has it (v2), otherwise the log's."""
+    """The producer's timestamp if the log still has it (v2), otherwise the log's."""
     LOG = "log"
-    """The one that the log's readers see."""
+    """The timestamp that the log's readers see."""
 
 
 class SourceRun(NamedTuple):
-    """Consecutive offsets without a gap, both ends included."""
+    """Consecutive source offsets without a gap, both ends included."""
 
     first: int
     last: int
 
 
 class RebuiltBatch(NamedTuple):
-    """A finished v2 batch with base offset 0, and the offsets that its records had."""
+    """A finished v2 batch with base offset 0, and the source offsets of its records."""
 
     data: bytearray
     runs: tuple[SourceRun, ...]
@@ -83,13 +83,13 @@ class Rebuilder:
         return self._columns.rows
 
     def takes(self, codec: Codec) -> bool:
-        """Whether rows of this codec may be added now; otherwise the collected ones must be taken first."""
+        """Whether rows of this codec may be added now; if not, take the collected rows first."""
         if not self._columns.rows:
             return True
         return codec is self._codec and self._bytes < HELD_BYTES and self._columns.source_bytes < SOURCE_BYTES
 
     def add(self, header: BatchHeader, buffer: memoryview, index: int, path: str) -> int:
-        """Add the rows of a batch that are within bounds; return how many. Raises CorruptDataError."""
+        """Add the rows of a batch that are within the bounds; return the number of rows added. Raises CorruptDataError."""
         if not self._columns.rows:
             self._codec = header.codec
         before = self._columns.without_timestamp
@@ -147,7 +147,7 @@ class Rebuilder:
 
 
 def shifted(times: pa.Array, shift_ms: int) -> pa.Array:
-    """Return times shifted by `shift_ms`. Raises InvalidArgumentError if one would be before 1970 or beyond int64."""
+    """Return times shifted by `shift_ms`. Raises InvalidArgumentError if a shifted time is before 1970 or beyond int64."""
     try:
         moved = pc.add_checked(times, pa.scalar(shift_ms, pa.int64()))
     except pa.ArrowInvalid:
@@ -159,7 +159,7 @@ def shifted(times: pa.Array, shift_ms: int) -> pa.Array:
 
 
 def time_array(times: TimeBuffers, rows: int) -> pa.Array:
-    """Return times as int64, null for none."""
+    """Return times as an int64 array; records without a time are null."""
     validity = None if times.validity is None else pa.py_buffer(times.validity)
     return pa.Array.from_buffers(pa.int64(), rows, [validity, pa.py_buffer(times.data)], times.null_count)
 
@@ -169,7 +169,7 @@ def _column(binary: BinaryBuffers, rows: int) -> BinaryColumn:
 
 
 def _runs(offsets: memoryview) -> list[SourceRun]:
-    """Return the runs of ascending offsets; Python handles each gap, not each offset."""
+    """Return ascending offsets as runs without gaps. The work in Python is per gap, not per offset."""
     last = len(offsets) - 1
     if offsets[last] - offsets[0] == last:
         return [SourceRun(offsets[0], offsets[last])]
@@ -181,7 +181,7 @@ def _runs(offsets: memoryview) -> list[SourceRun]:
 
 
 def _cut(runs: list[SourceRun], at: int, first: int, last: int) -> tuple[tuple[SourceRun, ...], int]:
-    """Return the parts of the runs from number `at` on that are in `first..last`, and the number to continue at."""
+    """Return the parts of `runs[at:]` that are in `first..last`, and the index to continue at."""
     found = []
     while at < len(runs) and runs[at].first <= last:
         found.append(SourceRun(max(first, runs[at].first), min(last, runs[at].last)))

@@ -40,13 +40,13 @@ from tidelog.reader.time_search import FoundOffset
 from tidelog.sources.split import Split
 
 CHUNK_BYTES = 8 * 1024 * 1024
-"""The approximate size of a transaction in bytes: large enough for little overhead, small enough to repeat after a kill."""
+"""The approximate size of a transaction in bytes: large enough for little overhead, small enough to repeat after a crash."""
 
 CHUNK_SECONDS = 5.0
 """A transaction that is open longer is committed, however small, because readers of the target wait for it."""
 
 TRANSACTION_TIMEOUT_MS = 120_000
-"""The target's coordinator aborts a transaction after this: far longer than a source may take to answer."""
+"""The transaction timeout: far longer than a source takes to answer."""
 
 CLIENT_ID = "tidelog-copy"
 
@@ -91,14 +91,14 @@ class CopyResult:
     source: TopicPartition
     target: TopicPartition
     resumed_offset: int
-    """Source offset at which it began."""
+    """The source offset at which this call began."""
     next_offset: int
-    """Source offset that it reached."""
+    """The source offset that this call reached."""
     chunks: int
     records: int
     batches: int
     rebuilt_batches: int
-    """How many of the batches are not the source's bytes."""
+    """The number of rebuilt batches: their bytes differ from the source's."""
     size_bytes: int
     without_timestamp: int
     is_exact: bool
@@ -106,12 +106,12 @@ class CopyResult:
 
 
 def copy_partition(task: CopyTask, *, cluster: Cluster | None = None) -> CopyResult:
-    """Copy the rest of a task. `cluster` is the target's, if it is already open.
+    """Copy what is left of a task. `cluster` is the target cluster, if it is already open.
 
     Raises:
         ProducerFencedError: another copier with this job id has taken over.
         InvalidArgumentError: the offset map does not fit the target's position, or shifted times would be negative.
-        SegmentChangedError, OffsetOutOfRangeError: the source lost planned records, or the target copied ones.
+        SegmentChangedError, OffsetOutOfRangeError: the source has lost planned records, or the target has lost copied records.
         CorruptDataError: damaged batches, or map.
         RecordTooLargeError, InvalidTimestampError: the target refuses a batch. UnknownTopicOrPartitionError
         BrokerUnreachableError, BrokerError, ProtocolError, StorageError
@@ -137,7 +137,7 @@ def _copy_partition(task: CopyTask, cluster: Cluster, *, is_exact: bool) -> Copy
         appender = opened.enter_context(
             BatchAppender(cluster, transactional_id=transactional_id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS)
         )
-        # This comes before the position is read, which must not change afterwards.
+        # Fence other copiers before the position is read, so that it cannot change afterwards.
         appender.init()
         committed = committed_positions(cluster, task.job_id, {task.source: task.target}).get(task.source)
         offset_map = None
@@ -155,7 +155,7 @@ def _copy_partition(task: CopyTask, cluster: Cluster, *, is_exact: bool) -> Copy
 
 
 def _check_end(cluster: Cluster, task: CopyTask, mapped: int) -> None:
-    """Raise OffsetOutOfRangeError if the target has less than was copied into it: continuing would leave a gap."""
+    """Raise OffsetOutOfRangeError if the target has fewer records than were copied into it: continuing would leave a gap."""
     found = list_offsets(cluster, {task.target: LATEST})[task.target]
     assert isinstance(found, FoundOffset)
     if found.offset < mapped:
@@ -171,11 +171,11 @@ def _check_end(cluster: Cluster, task: CopyTask, mapped: int) -> None:
 def committed_positions(
     cluster: Cluster, job_id: str, targets: Mapping[TopicPartition, TopicPartition], *, require_stable: bool = True
 ) -> dict[TopicPartition, int]:
-    """Return a job's position in each source partition of `targets` (source: target); those never copied are left out.
+    """Return a job's position in each source partition of `targets` (source: target); partitions never copied are left out.
 
     A killed copier's transaction is open until it times out. Plans use `require_stable=False`, which does not wait for that:
-    `copy_partition` aborts it, and reads its partition's position again.
-    Raises InvalidArgumentError if the target partition has another source's records, and what `committed_offsets` raises.
+    `copy_partition` aborts the transaction and reads the position again. Raises InvalidArgumentError if the target partition has
+    another source's records, and what `committed_offsets` raises.
     """
     found = committed_offsets(cluster, job_id, targets.values(), require_stable=require_stable)
     positions: dict[TopicPartition, int] = {}
@@ -306,7 +306,7 @@ def _map_runs(appended: Iterable[Appended]) -> Iterator[MapRun]:
         batch = one.tag
         assert isinstance(batch, CopiedBatch)
         if one.base_offset < 0:
-            # Appended at a second attempt, and the broker no longer knows where: not before the previous batch.
+            # It was appended at a second attempt, and the broker no longer knows where. It is certainly after the previous batch.
             yield MapRun(batch.runs[0].first, batch.runs[-1].last, one.key.partition, known_end, UNKNOWN_COUNT)
             continue
         target_offset = one.base_offset

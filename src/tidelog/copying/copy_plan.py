@@ -2,7 +2,7 @@
 
 | source | end of a partition |
 |---|---|
-| a folder | the last stable offset by its files, at most the high-watermark checkpoint |
+| a folder | the last stable offset computed from its files, at most the high-watermark checkpoint |
 | brokers | the last stable offset |
 """
 
@@ -31,7 +31,7 @@ class PlannedPartition(NamedTuple):
     end_offset: int
     log_start_offset: int
     notes: tuple[str, ...]
-    """Requested records that are missing."""
+    """Requested records that are missing from a folder."""
 
 
 def plan_copy(

@@ -16,15 +16,15 @@ The group's position in the source comes from, in this order:
 
 MaxLatency is the longest delay between a record's CreateTime and its append to the source's log, including clock skew.
 
-The position by time is safe: an unread record was appended to the source's log after the last read one, so after that record's
-time, and it was created at most MaxLatency before its append. So neither its CreateTime nor its append time in the mirror is
-before the searched time. If the source has LogAppendTime, the last record's time is its append time; then the same holds, and
-less is read twice.
+The position by time is safe. An unread record was appended to the source's log after the last read record, so after that record's
+time. It was created at most MaxLatency before its append. So neither its CreateTime nor its append time in the mirror is before
+the searched time. If the source has LogAppendTime, the last record's time is its append time; then the same holds, and less is
+read twice.
 
-A position by time is never used if it is after the map's: then MaxLatency was too small, and a note says so.
+A position by time that is after the map's position is never used: MaxLatency was too small, and a note says so.
 
 Records that will be read twice are counted in the mirror, between the position and the copy of the first unread record. Without a
-map that copy is unknown: then all records up to the end are an upper bound.
+map that copy is unknown; the number of records up to the end is then an upper bound.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ from tidelog.sources.stream import scan
 By: TypeAlias = Literal["map", "time"]
 
 MAX_COUNTED_BYTES = 1024 * 1024 * 1024
-"""The most bytes of the mirror read for counting; beyond that offsets are counted, which is an upper bound."""
+"""At most this many bytes of the mirror are read for counting. If that is not enough, offsets are counted: an upper bound."""
 
 _LOOKED_BACK = (1, 100, 10_000)
-"""How many offsets before a position are searched for the last record: markers and compacted records may be in between."""
+"""The number of offsets before a position that are searched for the last record: markers and gaps may lie in between."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +71,13 @@ class FailoverOptions:
     max_latency_ms: int | None = None
     """The longest delay between a record's CreateTime and its append to the source's log; needed for positions by time."""
     read_until_ms: int | None = None
-    """The time of the last record read, if the group's offsets are unknown: everything up to it was read."""
+    """The time up to which the group has read everything, if its offsets are unknown."""
     topics: tuple[str, ...] = ()
     """Topics of the source; empty for all of the group's. Required with `read_until_ms`."""
     by: By | None = None
-    """Which position to use: by default the map's, if there is one."""
+    """Which position to use; by default the map's position if there is a map."""
     prefix: str = ""
-    """The prefix of topics in the mirror, if no folder has it."""
+    """The prefix of topic names in the mirror, if no folder stores it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class PartitionFailover:
     again: int
     """Records of the target at or after the position that the group has already read in the source."""
     again_is_exact: bool
-    """Whether they were counted; otherwise it is an upper bound."""
+    """Whether these records were counted; otherwise their number is an upper bound."""
     note: str = ""
 
 
@@ -140,14 +140,14 @@ class _Planner:
             return OffsetMap.open(folder)
         self._target.refresh([])  # The cluster id is only in metadata.
         if self._target.cluster_id is not None and identity.target != self._target.cluster_id:
-            # It may be the source itself, whose own offsets would be overwritten.
+            # The target may be the source itself, whose own offsets would be overwritten.
             raise InvalidArgumentError(
                 "the folder of a mirror in another cluster", path=folder, found=self._target.cluster_id, expected=identity.target
             )
         self._prefix = identity.prefix
         sources = OffsetMap.open(folder).partitions()
         targets = {source: TopicPartition(identity.prefix + source.topic, source.partition) for source in sources}
-        # Offsets committed while the mirror died, which it did not record.
+        # The mirror may have died after it committed a chunk and before it confirmed the chunk in its map.
         return OffsetMap.open(folder, committed_positions(self._target, identity.job_id, targets, require_stable=False))
 
     def plan(self) -> list[PartitionFailover]:
@@ -236,7 +236,7 @@ class _Planner:
         if last_read_ms is not None and options.max_latency_ms is not None:
             by_time = self._first_at(target, last_read_ms - options.max_latency_ms, ends)
         elif committed == 0 or (by_map is not None and by_map <= ends.log_start_offset):
-            by_time = ends.log_start_offset if options.max_latency_ms is not None else None  # Nothing was read yet.
+            by_time = ends.log_start_offset if options.max_latency_ms is not None else None  # The group has not read any record.
         position = by_time if options.by == "time" or by_map is None else by_map
         again, again_is_exact = 0, True
         if position is None:
@@ -266,7 +266,7 @@ class _Planner:
     def _again(
         self, target: TopicPartition, position: int, known: PartitionMap | None, committed: int | None, ends: Ends
     ) -> tuple[int, bool]:
-        """Return how many records at or after the position were already read in the source, and whether that is exact."""
+        """Return the number of records at or after the position that were already read in the source, and whether it is exact."""
         unread = least = None
         if known is not None and committed is not None:
             unread, least = known.behind(committed), known.target_of(committed).offset
@@ -281,7 +281,7 @@ class _Planner:
     def _last_read_ms(
         self, source: TopicPartition, target: TopicPartition, committed: int | None, by_map: int | None
     ) -> int | None:
-        """Return the time of the last record read, from the source, otherwise from its copy."""
+        """Return the timestamp of the last record read: from the source if it can be read, otherwise from the record's copy."""
         if committed is None:
             return self._options.read_until_ms
         if self._options.source is not None:
@@ -290,7 +290,7 @@ class _Planner:
 
 
 def _time_before(place: str, key: TopicPartition, offset: int) -> int | None:
-    """Return the timestamp of the last record before an offset, None if there is none, or it has none."""
+    """Return the timestamp of the last record before an offset; None if there is no record or it has no timestamp."""
     for distance in (*_LOOKED_BACK, offset):
         begin = max(0, offset - distance)
         reader = scan(

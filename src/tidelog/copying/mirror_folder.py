@@ -6,8 +6,8 @@
 | ``mirror.json`` | the owner of the folder: the job, the clusters, the names of topics in the target |
 | ``groups.json`` | the groups' committed offsets in the source when they were last read |
 
-Both JSON files are replaced as a whole. A folder belongs to one mirror: another source, target or job is refused, because
-positions and maps would not apply to it.
+Both JSON files are replaced as a whole. A folder belongs to one mirror. Another source, target or job is refused, because the
+stored positions and maps do not apply to it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def claim_folder(folder: str | os.PathLike[str], identity: MirrorIdentity) -> No
 
 
 def read_identity(folder: str | os.PathLike[str]) -> MirrorIdentity | None:
-    """Return the folder's owner, None for none. Raises CorruptCheckpointError, StorageError."""
+    """Return the folder's owner, None if it has none. Raises CorruptCheckpointError, StorageError."""
     path = Path(folder) / MIRROR_FILE
     content = read_json(path, VERSION, _WHAT)
     if content is None:

@@ -2,13 +2,14 @@
 
 | a group's committed offset in the source | its offset in the target |
 |---|---|
-| an offset that was mirrored | that of the same record (`OffsetMap.target_of`) |
-| one that is not yet mirrored | the end of the mirrored records: nothing is skipped, some may be read twice later |
+| an offset that was mirrored | the offset of the same record in the target (`OffsetMap.target_of`) |
+| an offset that is not yet mirrored | the end of the mirrored records: no record is skipped, some may be read twice later |
 | in a topic that is not mirrored | none |
 
 Mirrors store their positions in groups as well: if all groups are requested, groups with a mirror's default name are left out.
 
-An offset in the target is never moved back, and a group with members in the target is left alone: it has moved there.
+An offset in the target is never moved back. The offsets of a group with members in the target are not changed, because the group
+has already moved there.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def offsets_of_groups(source: Groups, groups: Iterable[str] | None) -> Mapping[s
 
 
 def sync_group(target: Cluster, group: str, offsets: Mapping[TopicPartition, int], maps: OffsetMap) -> None:
-    """Set a group's offsets in the target to those of the source, if that moves them forward.
+    """Set a group's offsets in the target to the copies of its positions in the source, if that moves them forward.
 
     Nothing is set while the group has members there. Raises CorruptDataError for a damaged map, BrokerError,
     BrokerUnreachableError.
@@ -56,7 +57,7 @@ def sync_group(target: Cluster, group: str, offsets: Mapping[TopicPartition, int
         try:
             commit_offsets(target, group, new)
         except BrokerError as error:
-            if error.error_code != ErrorCode.UNKNOWN_MEMBER_ID:  # Otherwise it has got members meanwhile.
+            if error.error_code != ErrorCode.UNKNOWN_MEMBER_ID:  # If it is, the group has got members.
                 raise
 
 

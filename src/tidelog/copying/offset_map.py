@@ -9,8 +9,8 @@ A folder has a file for each source partition (`offset_map_file`). The copier ap
 | 3 | the transaction commits, the position with it | | the same |
 | 4 | | `confirm()` | |
 
-A writer begins with `settle`, after it has fenced older ones and read the committed position; from then on their staged chunks
-are void. Readers ignore staged chunks, unless they are given the position.
+A writer begins with `settle`, after it has fenced older writers and read the committed position. From then on the older writers'
+staged chunks are void. Readers ignore staged chunks unless they are given the committed position.
 
 | a source offset | its target offset | is exact |
 |---|---|---|
@@ -21,7 +21,7 @@ are void. Readers ignore staged chunks, unless they are given the position.
 | after the copying position | the same | no: the records in between are missing in the target |
 | before copying began | the begin of the first run | no: those records are not in the target |
 
-Reading from the target offset skips none of the copied records at or after the source offset, exact or not.
+Reading from the target offset, exact or not, skips none of the copied records at or after the source offset.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class PartitionMap:
         self.start_offset = head.start_offset
         """Source offset where copying began."""
         self.runs = runs
-        """In order of source offsets; gaps between them were not copied."""
+        """The runs in order of source offsets; offsets in gaps between runs were not copied."""
         self.next_source_offset = next_source_offset
         """The source offset that copying has reached."""
         self._last_offsets = [run.last_source_offset for run in runs]
@@ -97,9 +97,9 @@ class PartitionMap:
         return TargetPosition(run.target_offset, False)
 
     def behind(self, source_offset: int) -> int | None:
-        """Return a target offset at or after which there is no copy of an earlier record; None if unknown.
+        """Return a target offset before which all copies of earlier source records lie; None if unknown.
 
-        If `target_of` is exact, it is the same.
+        If `target_of` is exact, both return the same offset.
         """
         place = bisect_left(self._last_offsets, source_offset)
         if place == len(self.runs):
@@ -203,7 +203,9 @@ class OffsetMapWriter:
 
     @property
     def next_source_offset(self) -> int:
-        """The source offset that copying has reached, according to the map: before `settle`, without a staged chunk."""
+        """The source offset that copying has reached, according to the map. Before `settle` it does not include a staged
+        chunk.
+        """
         return self._next_source_offset
 
     @property
@@ -217,10 +219,10 @@ class OffsetMapWriter:
         return not self._state.runs and not self._state.staged and self._next_source_offset == self._state.head.start_offset
 
     def settle(self, committed: int | None) -> int:
-        """Decide about an earlier writer's staged chunk, and return the source offset to continue from.
+        """Decide whether an earlier writer's staged chunk counts, and return the source offset to continue from.
 
-        `committed` is the target's committed position, None if there is none (for a new job; or the target has dropped it: then
-        the map's position counts). If the target is ahead, the offsets in between are recorded as copied to unknown offsets.
+        `committed` is the target's committed position. It is None for a new job, or if the target has dropped the position; then
+        the map's position is used. If the target is ahead, the offsets in between are recorded as copied to unknown offsets.
         Raises InvalidArgumentError if the target is behind a confirmed chunk, or has dropped the position needed for a staged
         one.
         """
@@ -251,8 +253,8 @@ class OffsetMapWriter:
         return self._next_source_offset
 
     def stage(self, runs: Iterable[MapRun], next_source_offset: int | None = None) -> None:
-        """Record what is about to be committed, and sync it. `next_source_offset`: the position committed with it, by default
-        after the last run. Raises InvalidArgumentError if it does not continue the map, StorageError.
+        """Record a chunk that is about to be committed, and sync the file. `next_source_offset`: the position committed with it,
+        by default after the last run. Raises InvalidArgumentError if the chunk does not continue the map, StorageError.
         """
         noted: list[MapRun] = []
         position = self._next_source_offset
@@ -275,7 +277,7 @@ class OffsetMapWriter:
         self._staged = position
 
     def confirm(self) -> None:
-        """Record that the staged chunk was committed, without a sync, because the target has the same fact. Raises
+        """Record that the staged chunk was committed. The file is not synced, because the target stores the same fact. Raises
         StorageError.
         """
         if self._staged is not None:
@@ -309,7 +311,7 @@ class OffsetMapWriter:
                 if sync:
                     _sync(self._fd)
             except OSError:
-                # On a full disk: half a chunk must not precede the next one.
+                # The disk may be full: remove the incomplete chunk, so that the next chunk does not follow it.
                 with contextlib.suppress(OSError):
                     os.ftruncate(self._fd, self._end_position)
                 raise

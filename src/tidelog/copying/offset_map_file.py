@@ -1,4 +1,4 @@
-"""The file of an offset map: a sequence of chunks with checksums, of which a crash can only tear the last.
+"""The file of an offset map: a sequence of chunks with checksums. A crash can only tear the last chunk.
 
 ``<folder>/<topic>-<partition>.offsetmap``, named by the source's partition. All numbers are little-endian.
 
@@ -45,7 +45,7 @@ VERSION = 1
 HEAD, OPEN, STAGE, CONFIRM, DISCARD = range(5)
 
 UNKNOWN_COUNT = -1
-"""The record count of offsets that were copied while no map was kept."""
+"""The record count of a run whose offsets were copied while no map was kept."""
 
 _FRAME = struct.Struct("<II")
 _START = struct.Struct("<BQ")
@@ -57,7 +57,8 @@ _RUN = struct.Struct("<qqiqiq")
 class MapRun(NamedTuple):
     """Consecutive records of a source partition that are in a target partition in the same order and without gaps.
 
-    If `record_count` is the number of source offsets, all offsets differ by the same distance: the run is linear.
+    If `record_count` equals the number of source offsets, the run is linear: all target offsets differ from the source offsets by
+    the same number.
     """
 
     source_offset: int
@@ -91,7 +92,7 @@ class MapState(NamedTuple):
     head: MapHead
     runs: list[MapRun]
     next_source_offset: int
-    """Everything below has been copied, or will not be."""
+    """Copying has passed all source offsets below this one."""
     staged: list[MapRun]
     staged_position: int | None
     """`next_source_offset` if the staged chunk counts; None without a staged chunk."""
@@ -172,10 +173,10 @@ def read_state(path: Path) -> MapState | None:
 
 
 def add_run(runs: list[MapRun], run: MapRun) -> None:
-    """Add a run; if it continues the last one, they become one."""
+    """Add a run; merge it with the last run if it continues that run."""
     if runs:
         last = runs[-1]
-        if run.record_count == UNKNOWN_COUNT:  # Their offsets are unknown, but after the previous ones.
+        if run.record_count == UNKNOWN_COUNT:  # The target offsets are unknown, but they are after those of the previous run.
             run = run._replace(target_offset=max(run.target_offset, last.next_target_offset))
         elif (
             last.is_linear
@@ -205,15 +206,15 @@ def _accept(runs: list[MapRun], next_source_offset: int, staged: tuple[int, list
 
 
 def _gap(runs: list[MapRun], start: int, end: int) -> MapRun:
-    """Return the run for source offsets that were copied to unknown target offsets."""
+    """Return a run for source offsets that were copied to unknown target offsets."""
     if not runs:
         return MapRun(start, end - 1, 0, 0, UNKNOWN_COUNT)
     return MapRun(start, end - 1, runs[-1].target_partition, runs[-1].next_target_offset, UNKNOWN_COUNT)
 
 
 def _chunks(data: bytes, path: Path) -> Iterator[tuple[int, int, int, bytes]]:
-    """Yield (end, kind, writer, content) of each whole chunk, up to a torn one. Raises CorruptDataError for a torn one amid
-    others.
+    """Yield (end, kind, writer, content) of each whole chunk, up to a torn last chunk. Raises CorruptDataError if whole chunks
+    follow a torn one.
     """
     position = 0
     while position + _FRAME.size <= len(data):
@@ -222,7 +223,7 @@ def _chunks(data: bytes, path: Path) -> Iterator[tuple[int, int, int, bytes]]:
         if end > len(data) or length < _START.size:
             if length < _START.size and any(data[position:]):
                 raise CorruptDataError("a chunk of an offset map is too short", path=path, position=position, found=length)
-            return  # Half written, or zeros left by a crash.
+            return  # The chunk is incomplete, or a crash left zeros.
         body = data[start:end]
         if crc32c(body) != crc:
             if end == len(data):

@@ -8,8 +8,8 @@
 | the end | each partition's last stable offset: later appends are excluded, however early their timestamps |
 | the start | the first offset that must be read for the window |
 
-A replay that is started again with the same folder continues at the position in the target's transactions. If the source has
-meanwhile lost records of the window that are not yet copied, an error is raised.
+A replay that is started again with the same folder continues at the position in the target's transactions. An error is raised if
+the source has meanwhile lost records of the window that are not yet copied.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Replay:
 
 
 def prepare(request: ReplayRequest, map_dir: str | os.PathLike[str]) -> tuple[Replay, list[CopyTask]]:
-    """Begin or resume a replay: return it and the remaining copies, the largest first.
+    """Begin or resume a replay: return the replay and the remaining copy tasks, the largest first.
 
     A missing target topic is created, with the source's number of partitions, no retention, and CreateTime.
 
@@ -99,7 +99,7 @@ def prepare(request: ReplayRequest, map_dir: str | os.PathLike[str]) -> tuple[Re
         InvalidArgumentError: the folder has another replay's map; source and target are the same topic; the target's topic
             has too few partitions; the target's address belongs to another cluster now.
         OffsetOutOfRangeError: records that are not yet copied are gone. CorruptDataError, StorageError: the folder's files.
-        Raises what `plan_copy` and the target's brokers raise.
+        Also raises what `plan_copy` and the target's brokers raise.
     """
     folder = Path(map_dir).absolute()
     replay = read_replay(folder)
@@ -107,9 +107,9 @@ def prepare(request: ReplayRequest, map_dir: str | os.PathLike[str]) -> tuple[Re
         target.topics()
         if replay is None:
             replay = _begin(request, target, folder)
-        # Of two that began at the same time, the first one has written the file, which counts.
+        # If two replays began at the same time, the first has written the file, and its file is used.
         _check_same(replay, request, target, folder)
-        # The present request has the addresses, and how to connect.
+        # Use the addresses and the connection's configuration of this request, not the stored ones.
         replay = replace(replay, request=replace(replay.request, source=request.source, target=request.target))
         _check_partitions(replay, target)
         positions = committed_positions(target, replay.job_id, replay.targets(), require_stable=False)
@@ -117,7 +117,7 @@ def prepare(request: ReplayRequest, map_dir: str | os.PathLike[str]) -> tuple[Re
 
 
 def remembered(request: ReplayRequest, map_dir: str | os.PathLike[str], is_relative: Sequence[bool]) -> ReplayRequest:
-    """Return the request with its relative times replaced by those stored in the folder's replay, if any."""
+    """Return the request with its relative times replaced by the times stored in the folder's replay, if there is one."""
     replay = read_replay(Path(map_dir).absolute())
     if replay is None:
         return request
@@ -177,15 +177,13 @@ def _begin(request: ReplayRequest, target: Cluster, folder: Path) -> Replay:
 
 
 def _is_of(source: Source, target: Cluster) -> bool:
-    """Whether the source is the target's cluster, or a folder (or a copy) of one of its brokers."""
+    """Whether the source is the target cluster itself, or a data folder (or a copy of one) of one of its brokers."""
     cluster_id = source.cluster_id()
     return cluster_id is not None and cluster_id == target.cluster_id
 
 
 def _is_same_topic(source: Source, topic: str, target: Cluster) -> bool:
-    """Whether the target has the very same topic, not another one of that name: the source may have one that was
-    deleted since.
-    """
+    """Whether the source's topic is the same as the target's, and not an earlier topic of that name which was deleted."""
     there = target.topics().get(topic)
     if source.cluster is not None or there is None:
         return source.cluster is not None
@@ -194,7 +192,7 @@ def _is_same_topic(source: Source, topic: str, target: Cluster) -> bool:
 
 
 def _range(part: PlannedPartition) -> tuple[int, int]:
-    """Return the offsets to be read; in a folder the plan knows where the first batch of the window may be."""
+    """Return the offsets to be read. For a folder, the plan knows the earliest batch that can have records of the window."""
     if not part.splits:
         return part.end_offset, part.end_offset
     return max(part.start_offset, part.splits[0].first_offset), part.end_offset

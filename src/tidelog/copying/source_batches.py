@@ -4,8 +4,8 @@ A leader accepts only batches whose records count 0, 1, 2..., with CreateTime an
 
 | a batch of the source | becomes |
 |---|---|
-| v2, whole, without gaps, CreateTime | the same bytes, without offset, leader epoch, producer and transaction in the header |
-| the same with LogAppendTime | `TimeRule.PRODUCER`: the same bytes; the header has CreateTime, and its largest timestamp |
+| v2, whole, without gaps, CreateTime | the same bytes; the header's offset, leader epoch, producer and transaction are reset |
+| the same with LogAppendTime | `TimeRule.PRODUCER`: the same bytes; the header gets CreateTime and the largest CreateTime |
 | | rebuilt, if the producer gave a record no timestamp: it gets the log's |
 | | `TimeRule.LOG`: rebuilt |
 | cut by a bound of time or offset; with gaps (compaction); with a delete horizon | rebuilt from the requested rows |
@@ -15,8 +15,8 @@ A leader accepts only batches whose records count 0, 1, 2..., with CreateTime an
 If a copy shifts times, only the headers of whole batches change, because the records' times are relative to them. Codecs are
 kept. `column_rebuilding` rebuilds batches. The checksum of every batch is checked first.
 
-Each copied batch has the source offsets of its records (`runs`, without gaps), and the offset below which everything was returned
-(`next_offset`): an interrupted copy resumes there.
+Each copied batch has the source offsets of its records (`runs`, without gaps) and the source offset at which an interrupted copy
+resumes (`next_offset`): everything below it was returned.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class CopiedBatch(NamedTuple):
 
     data: bytearray
     runs: tuple[SourceRun, ...]
-    """The source offsets of its records; their counts add up to the batch's."""
+    """The source offsets of the batch's records; the counts of the runs add up to the record count."""
     record_count: int
     max_timestamp: int
     """Epoch ms as written, -1 for none."""
@@ -67,7 +67,7 @@ class CopyCounts:
     records: int = 0
     batches: int = 0
     rebuilt_batches: int = 0
-    """How many of those are not the source's bytes."""
+    """The number of rebuilt batches: their bytes differ from the source's."""
     size_bytes: int = 0
     without_timestamp: int = 0
     """Records without a timestamp that were left out because of a time bound."""
@@ -78,8 +78,8 @@ def copied_or_skipped(
 ) -> Iterator[CopiedBatch | None]:
     """Yield the copied batches of one partition's splits, in order, from `start_offset` on.
 
-    None is yielded after each batch of the source, because gigabytes may lie between two requested ones. `splits` are from a
-    read_committed plan. `counts` is updated.
+    None is yielded after each batch of the source, so that the caller gets control although gigabytes may lie between two
+    requested batches. `splits` are from a read_committed plan. `counts` is updated.
 
     Raises:
         SegmentChangedError, OffsetOutOfRangeError: the source lost planned records. CorruptDataError: damaged batches.
@@ -137,7 +137,7 @@ class _SplitCopier:
         self._rebuilder.add(header, buffer, index, self._path)
 
     def _is_passable(self, header: BatchHeader) -> bool:
-        """Whether the header allows that the batch is copied unchanged."""
+        """Whether the header permits copying the batch unchanged."""
         return (
             header.magic == 2
             and header.last_offset - header.base_offset + 1 == header.record_count
@@ -160,7 +160,7 @@ class _SplitCopier:
         return wanted
 
     def _passed(self, header: BatchHeader, batch: memoryview) -> CopiedBatch | None:
-        """Return the batch as a producer would send it; None if some of its records must be left out or changed."""
+        """Return the batch as a producer would send it; None if records must be left out or changed."""
         base_timestamp, max_timestamp = header.base_timestamp, header.max_timestamp
         shift_ms, is_append_time = self._rules.shift_ms, header.timestamp_type != CREATE_TIME
         if self._needs_probe(header) and self._probe.rows < header.record_count:
@@ -189,7 +189,7 @@ class _SplitCopier:
         return CopiedBatch(data, runs, header.record_count, max_timestamp, header.last_offset + 1, False)
 
     def _flush(self) -> Iterator[CopiedBatch]:
-        """Yield the collected rows in batches; the last one reaches up to the reading position."""
+        """Yield the collected rows in batches. The last batch's `next_offset` is the reading position."""
         self._counts.without_timestamp += self._rebuilder.take_without_timestamp()
         pending = None
         for built in self._rebuilder.take():

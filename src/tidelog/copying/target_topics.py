@@ -5,7 +5,7 @@
 | number of partitions | the same; an existing topic gets missing ones, and keeps additional ones |
 | replication factor | the target's default, or the caller's |
 | the topic's own properties | the same, except `LEFT_OUT` |
-| defaults of the source's brokers | the same for those in `DECISIVE`: the form of records, and how long they are kept |
+| defaults of the source's brokers | the same for the properties in `DECISIVE`: the records' format, and how long they are kept |
 | unknown properties (a folder of Kafka, brokers before 0.11) | `message.timestamp.type` of the last batch |
 
 An existing topic keeps its configuration, whatever the source's is.
@@ -55,7 +55,7 @@ DECISIVE = frozenset({"message.timestamp.type", "cleanup.policy", "retention.ms"
 
 LEFT_OUT = frozenset(
     {
-        # About the source's own replicas and brokers.
+        # These properties are about the source's replicas and brokers.
         "leader.replication.throttled.replicas",
         "follower.replication.throttled.replicas",
         "unclean.leader.election.enable",
@@ -96,16 +96,16 @@ class TopicShape:
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """The change of a target topic."""
+    """A change made to a target topic."""
 
     topic: str
     had_partitions: int
-    """0: the topic is new."""
+    """0 if the topic is new."""
     partitions: int
 
 
 def shapes_of(source: Source, topics: Iterable[str]) -> dict[str, TopicShape]:
-    """Return the shapes of a source's topics, as far as known. Raises as `shapes_of_cluster`, `shapes_of_folder`."""
+    """Return the shapes of those of the source's topics that are known. Raises as `shapes_of_cluster`, `shapes_of_folder`."""
     if source.cluster is not None:
         return shapes_of_cluster(source.cluster, topics)
     if source.log_dir is not None:
@@ -149,7 +149,7 @@ def shapes_of_folder(log_dir: LogDir, topics: Iterable[str]) -> dict[str, TopicS
 def ensure_topics(
     cluster: Cluster, wanted: Mapping[str, TopicShape], *, replication_factor: int | None = None
 ) -> list[TopicChange]:
-    """Create missing topics and partitions; return what was done, once all have leaders.
+    """Create missing topics and partitions, wait until all have leaders, and return the changes.
 
     Raises BrokerError with the target's message if it refuses something; BrokerUnreachableError, UnsupportedVersionError.
     """
@@ -245,8 +245,8 @@ def _ask_controller(
     what: str,
     is_fine: ErrorCode | None,
 ) -> None:
-    """Ask the brokers one after the other until one does it: under KRaft any of them forwards it, before only the controller
-    accepts it.
+    """Send the request to one broker after the other until one performs it. Under KRaft any broker forwards it; with ZooKeeper
+    only the controller accepts it.
     """
     timer = RetryTimer(cluster.timeout_ms)
     while True:

@@ -25,7 +25,7 @@ _NOTHING = pa.scalar(b"", pa.binary())
 
 
 def binary_layout(array: pa.BinaryArray) -> BinaryLayout:
-    """Return the positions of a column's byte strings."""
+    """Return a column's byte strings as offsets, data and validity, without a copy."""
     validity, offsets, data = array.buffers()
     return BinaryLayout(offsets, data or b"", validity, array.offset, len(array))
 
@@ -37,7 +37,7 @@ def int_view(array: pa.Array, code: Literal["i", "q"]) -> memoryview:
 
 
 def rows_by_place(places: pa.Array) -> Iterator[tuple[int, pa.Int32Array]]:
-    """Yield each target that has rows, with the rows' numbers in the column's order."""
+    """Yield each target that has rows, with the numbers of its rows in ascending order."""
     order = pc.array_sort_indices(places).cast(pa.int32())  # a stable sort
     start = 0
     runs = pc.run_end_encode(places.take(order))
@@ -63,7 +63,7 @@ def encoded_headers(keys: pa.BinaryArray, values: pa.BinaryArray, offsets: pa.In
 
 
 def _varints(numbers: pa.Array) -> pa.Array:
-    """Return numbers as zig-zag varints. Lengths repeat, so each distinct one is encoded once."""
+    """Return numbers as zig-zag varints. Lengths repeat, so each distinct number is encoded once."""
     coded = numbers.dictionary_encode()
     texts = pa.array([encode_varint(number) for number in coded.dictionary.to_pylist()], pa.binary())
     return texts.take(coded.indices)

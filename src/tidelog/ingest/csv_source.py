@@ -130,7 +130,9 @@ class CsvSource:
             raise CorruptDataError("a quote is never closed", path=self._path, found=repr(f'"{start}'))
 
     def _widen(self, error: pa.ArrowInvalid, types: dict[str, pa.DataType]) -> None:
-        """Widen the column that `error` is about, or the block size; raise `error` again if it is about neither."""
+        """Widen the column or increase the block size, depending on what `error` is about; raise `error` again if it is
+        about neither.
+        """
         text = str(error)
         long_row = "straddling object" in text
         long_header = "Empty CSV file or block" in text and self._block_bytes < self.size_bytes
@@ -194,7 +196,7 @@ def _type_of(value: str) -> pa.DataType:
 
 
 def _wider(before: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Return a type for the values of both, text if no other fits."""
+    """Return a type that fits the values of both types; text if no other type does."""
     if pt.is_null(before):
         return other if not pt.is_null(other) else pa.string()
     if pt.is_integer(before) and pt.is_floating(other):

@@ -7,8 +7,8 @@
                                                           └── rows of unfinished batches, in front of the next chunk
 
 A row with a key goes to the partition of Kafka's default partitioner: murmur2 of the key. Rows without a key go to the partitions
-in turn. Within a partition the order is the file's. A batch has as many rows as fit into `batch_bytes` before compression (at
-least one), as from a producer with that ``batch.size``.
+in turn. Within a partition the order is the file's. A batch has as many rows as fit into `batch_bytes` before compression, at
+least one, like batches of a producer with that ``batch.size``.
 
 No row becomes a Python object; memory is limited by the chunk, not by the file. The import is atomic.
 """
@@ -84,14 +84,14 @@ class PartitionSummary(NamedTuple):
 
 
 class ImportSummary(NamedTuple):
-    """What was written. Timestamps in epoch ms, None if there were no rows."""
+    """The result of an import. Timestamps are in epoch ms, None if there were no rows."""
 
     topic: str
     partitions: list[PartitionSummary]
     min_timestamp: int | None
     max_timestamp: int | None
     notices: tuple[str, ...] = ()
-    """Assumptions made, one line each."""
+    """Assumptions that the import made, one line each."""
 
     @property
     def records(self) -> int:
@@ -140,7 +140,7 @@ def import_file(
 
 
 class _Columns(NamedTuple):
-    """Rows to be written: int64 ms, binary (nulls allowed), binary (nulls allowed), their numbers in the file."""
+    """Rows to be written: timestamps (int64 ms), keys and values (binary, nulls allowed), and the rows' numbers in the file."""
 
     timestamps: pa.Int64Array
     keys: pa.BinaryArray
@@ -176,7 +176,7 @@ class _Batcher:
         self._waiting: tuple[_Columns, pa.Int32Array] | None = None
 
     def add(self, columns: _Columns) -> None:
-        """Write full batches, keep the rest."""
+        """Write all full batches, and keep the remaining rows."""
         self._check_sizes(columns)
         span = pc.min_max(columns.timestamps).as_py()
         if span["min"] is not None:
@@ -185,7 +185,7 @@ class _Batcher:
         self._write(*self._behind_waiting(columns), is_last=False)
 
     def finish(self) -> None:
-        """Write the rest."""
+        """Write the remaining rows."""
         if self._waiting is not None:
             self._write(*self._waiting, is_last=True)
 
@@ -217,7 +217,7 @@ class _Batcher:
             self._waiting = _Columns(*(column.take(rows_left) for column in columns)), partitions.take(rows_left)
 
     def _behind_waiting(self, columns: _Columns) -> tuple[_Columns, pa.Int32Array]:
-        """Put the rows that wait for a full batch first."""
+        """Put the rows that wait for a full batch in front of the new rows."""
         partitions = self._partitions(columns.keys)
         if self._waiting is None:
             return columns, partitions
@@ -258,7 +258,7 @@ class _Batcher:
 
 
 def _before_compression(limit_bytes: int, codec: Codec) -> int:
-    """Return the limit of a batch before compression, so that it stays within a limit when stored: an incompressible one grows a
+    """Return a limit for batches before compression, so that stored batches stay within a limit: an incompressible batch grows a
     little.
     """
     return limit_bytes if codec is Codec.NONE else limit_bytes - 64 - limit_bytes // 128

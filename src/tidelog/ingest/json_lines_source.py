@@ -96,7 +96,7 @@ class JsonLinesSource:
         return table.combine_chunks().to_batches()[0]
 
     def _fitting(self, lines: pa.StringArray, name: str) -> pa.DataType:
-        """Return the type that fits all values of one column."""
+        """Return the first type that fits all values of a column."""
         for kind in _KINDS:
             try:
                 _parsed(lines, {name: kind})

@@ -7,17 +7,17 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Called with the bytes of the file read since the last call."""
+    """Called with the number of bytes of the file read since the last call."""
 
     def advance(self, done_bytes: int) -> None:
-        """Count more bytes as done."""
+        """Add to the number of bytes that are done."""
 
 
 class ProgressMaker(Protocol):
     """Begins to show a phase of the work, with its total size in bytes."""
 
     def __call__(self, what: str, total_bytes: int, /) -> AbstractContextManager[Progress]:
-        """Return the progress to report to, a context that ends with the phase."""
+        """Return a context manager for the phase, to which progress is reported."""
 
 
 class _Silent:
@@ -31,7 +31,7 @@ def silent(what: str, total_bytes: int, /) -> AbstractContextManager[Progress]:
 
 
 class Position:
-    """Turns positions in a file into advances."""
+    """Turns positions in a file into numbers of bytes read since the last position."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

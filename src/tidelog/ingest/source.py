@@ -26,14 +26,14 @@ CHUNK_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class Wanted:
-    """The columns that an import uses; `value` None means the whole row."""
+    """The names of the columns that an import uses; `value` None means the whole row."""
 
     timestamp: str
     key: str | None = None
     value: str | None = None
 
     def names(self) -> list[str]:
-        """Return the names, without duplicates."""
+        """Return the columns' names, without duplicates."""
         return list(dict.fromkeys(name for name in (self.timestamp, self.key, self.value) if name is not None))
 
 
@@ -44,18 +44,18 @@ class Rows:
     first_row: int
     """Number of the first row, from 1; a header line does not count."""
     columns: pa.RecordBatch
-    """At least the requested columns; all of them if the value is the whole row."""
+    """At least the requested columns; all columns of the file if the value is the whole row."""
     texts: pa.StringArray | None
-    """The rows as written in the file, if that is JSON already."""
+    """The rows as text of the file, if the file is JSON."""
     bytes_done: int
-    """How much of the file has been read (for progress)."""
+    """How many bytes of the file have been read, for progress."""
 
 
 class Source(Protocol):
     """A file to import."""
 
     size_bytes: int
-    """The end of `bytes_done`."""
+    """The value of `bytes_done` at the end of the file."""
 
     def rows(self) -> Iterator[Rows]:
         """Yield the rows in the file's order; raises CorruptDataError and StorageError."""
@@ -80,7 +80,7 @@ class FileState(NamedTuple):
 
 
 def file_state(path: Path) -> FileState | None:
-    """Return the state of a file to be read; None for a missing file, or anything but a regular one."""
+    """Return the state of a file to be read; None if it is missing or not a regular file."""
     try:
         found = path.stat()
     except OSError:

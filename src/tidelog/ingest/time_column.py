@@ -1,11 +1,11 @@
 """The timestamp column of an import: its numbers are taken as milliseconds only if that is plausible.
 
 A number does not show its unit, and the wrong one shifts a log by thousands of years without an error. Unless the unit is given,
-a number is judged by the moment that it would be:
+a number is judged by the time that it would be in milliseconds:
 
 | number (digits) | as milliseconds | result |
 |---|---|---|
-| below 10^8 (up to 8) | the first day of 1970 | accepted with a notice: an example, or a count of something else |
+| below 10^8 (up to 8) | the first day of 1970 | accepted with a notice: it may be a test value, or count something else |
 | 10^8 to 10^11 (9 to 11) | January 1970 to March 1973 | refused: as seconds it is 1973 to 5138 |
 | 10^11 to 10^14 (12 to 14) | 1973 to 5138 | accepted |
 | 10^14 to 10^17 (15 to 17) | beyond 5138 | refused: as microseconds it is 1973 to 5138 |
@@ -95,7 +95,7 @@ class TimeColumn:
             self._smallest = smallest if self._smallest is None else min(self._smallest, smallest)
 
     def _refuse(self, mask: pa.BooleanArray, array: pa.Array, unit: str, first_row: int) -> None:
-        """Raise InvalidArgumentError for the first row of `mask`, whose numbers are in `unit`, or are a calendar's digits."""
+        """Raise InvalidArgumentError for the first row in `mask`; its number is probably in `unit`, or the digits of a date."""
         row = pc.index(mask, True).as_py()
         if row < 0:
             return

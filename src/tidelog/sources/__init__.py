@@ -5,11 +5,11 @@
 | module | |
 |---|---|
 | `opening` | the table of kinds, and the only place that decides the kind of an address |
-| `source`, `offset_source` | the interface of every kind: topics, ends, find, plan, splits, groups |
-| `split`, `reader_resources` | a piece of a log that can be read anywhere, and its reader's resources |
+| `source`, `offset_source` | the interface of every kind of source: topics, ends, find, plan, splits, groups |
+| `split`, `reader_resources` | a piece of a log that any process can read, and its reader's resources |
 | `plan`, `scan_plan` | a request, and the splits that answer it |
 | `split_reader`, `arrow`, `schema`, `chunks` | from a split's batches to Arrow batches |
-| `files/`, `brokers/` | the two kinds |
+| `files/`, `brokers/` | the two kinds of source |
 
 The package is not named `scan`, so that `tidelog.scan` stays a function (docs/decisions/0006).
 """

@@ -20,7 +20,7 @@ MIN_BATCH_ROWS = 10_000
 """Arrow batches with fewer rows are combined."""
 
 BATCH_BYTES = 32 * 1024 * 1024
-"""Bytes of log, decompressed, after which rows become an Arrow batch even if they are few."""
+"""After this many decompressed bytes of log, the rows become an Arrow batch even if they are few."""
 
 GONE = (OffsetOutOfRangeError, SegmentChangedError)
 """The error for records that disappeared after planning."""
@@ -138,7 +138,7 @@ def _bitmap(validity: bytearray | None) -> pa.Buffer | None:
 
 
 def coalesce(batches: Iterable[pa.RecordBatch], batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows with small neighbours combined, while that stays below `BATCH_BYTES`. No batch is empty.
+    """Yield the same rows, with small adjacent batches combined up to `BATCH_BYTES`. No batch is empty.
 
     The error for deleted records is raised after the rows before them.
     """

@@ -34,12 +34,12 @@ class TimeRange:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether a record without a timestamp is outside."""
+        """Whether a record without a timestamp is outside the range."""
         return self.start_ms is not None or self.end_ms is not None
 
     @property
     def is_empty(self) -> bool:
-        """Whether no timestamp can be inside."""
+        """Whether the range contains no timestamp."""
         return self.end_ms is not None and self.end_ms <= max(0, self.start_ms or 0)
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class TimeRange:
 
 
 def time_range(start: Time | None, end: Time | None, clock: Clock, *, zone: str | None = None) -> TimeRange:
-    """Return the bounds in epoch milliseconds; `zone` is that of times without one (`parse_time`).
+    """Return the bounds in epoch milliseconds; times without a time zone are in `zone` (`parse_time`).
 
     Raises:
         InvalidArgumentError: an invalid time, or an end before its start.
@@ -76,7 +76,7 @@ def check_positive(name: str, value: int | None) -> int | None:
 
 
 def check_offsets(offsets: OffsetRanges | None) -> OffsetRanges:
-    """Return the ranges, none for None; raise InvalidArgumentError for one that ends before its start."""
+    """Return the ranges, an empty dict for None; raise InvalidArgumentError for a range that ends before its start."""
     for partition, (first, end) in (offsets or {}).items():
         if first is not None and end is not None and end < first:
             raise InvalidArgumentError(f"the offsets of partition {partition} end at {end}, before their start {first}")
@@ -86,7 +86,9 @@ def check_offsets(offsets: OffsetRanges | None) -> OffsetRanges:
 def clip(
     name: str, start_offset: int, end_offset: int, wanted: tuple[int | None, int | None] | None, notes: list[str]
 ) -> tuple[int, int]:
-    """Limit the requested offsets to those of partition `name`, `[start_offset, end_offset)`; note what is missing."""
+    """Return the requested offsets, limited to partition `name`'s `[start_offset, end_offset)`; add a note about missing
+    offsets.
+    """
     first, end = wanted or (None, None)
     if first is not None:
         if first < start_offset:

@@ -1,10 +1,10 @@
 """Buffers for reading a log, reused as soon as they have no readers.
 
-Freed memory goes back to the system, and comes back page by page, each cleared first, which would cost a scan half as much as all
-its other work. So buffers are kept. The reference count shows whether one may be overwritten: memoryviews, kernel columns and
-Arrow buffers, in any library, hold a reference to the object whose memory they show.
+Freed memory is returned to the system. Getting it again means that the system clears each page, which would cost a scan half as
+much as all its other work. So buffers are kept. The reference count shows whether one may be overwritten: memoryviews, kernel
+columns and Arrow buffers, in any library, hold a reference to the object whose memory they show.
 
-Only `split_reader` and `stream` use this; one pool belongs to one scan, and so to one thread at a time.
+Only `split_reader` and `stream` use this. Each scan has its own pool, so only one thread uses a pool at a time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CHUNK_BYTES = 1024 * 1024
 """Bytes per read. Chunks that fit the processor's cache are read, checked, parsed and copied there."""
 
 POOL_BYTES = 32 * 1024 * 1024
-"""The most bytes that are kept. Views may hold more; the rest is left to the garbage collector."""
+"""The pool keeps at most this many bytes. If views hold more, the garbage collector frees the rest."""
 
 
 class Chunks:
@@ -37,7 +37,7 @@ class Chunks:
         self._kept_bytes += len(buffer)
         self._kept.append(buffer)
         del buffer
-        # The count of an idle buffer depends on the interpreter's calls; here is an idle one for comparison.
+        # The reference count of an idle buffer depends on the interpreter's calls, so compare with a buffer that is idle.
         self._idle_references = self._references(-1)
         return memoryview(self._kept[-1])[:size_bytes]
 

@@ -59,7 +59,7 @@ class LagTask(NamedTuple):
 
 
 def plan(place: str, wanted: tuple[str, ...] | None, isolation: Isolation, window_ms: int, clock: Clock) -> list[LagTask]:
-    """Return the tasks for all groups, or the requested ones. Raises BrokerUnreachableError, BrokerError,
+    """Return the tasks that measure all groups, or the requested groups. Raises BrokerUnreachableError, BrokerError,
     DataDirNotFoundError.
     """
     with open_source(place) as source:
@@ -73,13 +73,13 @@ def measure(task: LagTask) -> Iterator[GroupLag]:
 
 
 def measure_all(tasks: Sequence[LagTask]) -> list[GroupLag]:
-    """Run tasks on a few threads, because they mostly wait for brokers. Raises what `measure` raises."""
+    """Run tasks on a few threads, because tasks mostly wait for brokers. Raises what `measure` raises."""
     found = ordered_map(lambda task: list(measure(task)), tasks, min(THREADS, len(tasks)))
     return [one for together in found for one in together]
 
 
 def missing_of(place: str, wanted: tuple[str, ...] | None, found: Sequence[GroupLag]) -> tuple[MissingOffsets, ...]:
-    """Return missing records of a folder that could change the results: of commits, and of the topics; for brokers nothing."""
+    """Return missing commits and topic records of a folder that could change the results; for brokers the result is empty."""
     commits: Sequence[MissingOffsets] = ()
     if kind_of(place).reads_files:
         with open_source(place) as source:
@@ -96,9 +96,9 @@ def check_all_there(found: Sequence[GroupLag], wanted: tuple[str, ...] | None, p
 
 
 def no_such_group(group: str, source: Source) -> NotFoundError:
-    """Return the error for a group that a source does not have; it names near ones."""
+    """Return the error for a group that a source does not have; it suggests similar names."""
     near = ""
-    with suppress(TidelogError):  # What is asked for a hint is not the news.
+    with suppress(TidelogError):  # This request only looks for a hint: its error must not replace the original one.
         near = did_you_mean(group, [one.group for one in source.groups().list()], most=3)
     return NotFoundError(f"there is no group {group!r}{near}", path=source.address)
 

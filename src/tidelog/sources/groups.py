@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class GroupBundle(NamedTuple):
-    """Groups that are measured together; None for all of a partition of ``__consumer_offsets``."""
+    """Groups that are measured together; None for all groups in a partition of ``__consumer_offsets``."""
 
     offsets_partition: int
     groups: tuple[str, ...] | None
@@ -27,7 +27,7 @@ class Groups(ABC):
 
     @property
     def unknown_configs(self) -> Collection[str]:
-        """Topics whose configuration was needed and unknown: Kafka's defaults were used."""
+        """Topics whose configuration was needed but unknown, so that Kafka's defaults were used."""
         return ()
 
     @abstractmethod
@@ -44,12 +44,12 @@ class Groups(ABC):
 
     @abstractmethod
     def bundles(self, wanted: tuple[str, ...] | None) -> Sequence[GroupBundle]:
-        """Return all groups, or the requested ones, in bundles that are measured together."""
+        """Return all groups, or the requested groups, in bundles that are measured together."""
 
     @abstractmethod
     def lags(self, bundle: GroupBundle, clock: Clock, isolation: Isolation, window_ms: int) -> Iterator[GroupLag]:
         """Yield the lags of a bundle's groups, except unknown ones."""
 
     def missing_commits(self, groups: Iterable[str] | None = None) -> Sequence[MissingOffsets]:
-        """Return missing records of ``__consumer_offsets``, for some groups or all: the results for these may be wrong."""
+        """Return missing records of ``__consumer_offsets`` that may make the results for the given groups (None: all) wrong."""
         return ()

@@ -1,6 +1,6 @@
 """Counts how late records are, split by split, without an object per record.
 
-| kind | records | minute of the | value, ms |
+| kind | records | minute | value, ms |
 |---|---|---|---|
 | `latency` | LogAppendTime, producer's time known | append time | append time - CreateTime; negative if a clock was ahead |
 | `lateness` | CreateTime | CreateTime | largest CreateTime so far in log order - own CreateTime; 0 if in order |
@@ -47,14 +47,14 @@ SCHEMA = pa.schema(
 _COLUMNS = ("offset", "timestamp", "timestamp_type", "create_time")
 _KEYS = ["kind", "minute_ms", "value_ms"]
 _GROUPS = 500_000
-"""The number of counts in memory above which equal ones are combined, and passed on if many remain."""
+"""When more counts than this are in memory, counts of equal values are combined; if many remain, they are yielded."""
 
 
 def largest_create_time(split: FolderSplit) -> int:
-    """Return the largest timestamp of a split's records with CreateTime (epoch ms), -1 without any.
+    """Return the largest timestamp of a split's records with CreateTime (epoch ms), -1 if there is none.
 
-    Batch headers have it, unless the log start is within a batch. `count_delays`, which reads everything, checks the checksums.
-    Raises CorruptDataError, SegmentChangedError.
+    It is read from batch headers, unless the log start is within a batch. `count_delays`, which reads everything, checks the
+    checksums. Raises CorruptDataError, SegmentChangedError.
     """
     largest = NO_TIMESTAMP
     with split.open() as file:
@@ -110,7 +110,7 @@ def _doubtful_offsets(split: FolderSplit) -> list[tuple[int, int]]:
 
 
 def _delays(batch: pa.RecordBatch, largest: int, doubtful: list[tuple[int, int]]) -> tuple[int, pa.Table]:
-    """Return the largest CreateTime up to the batch's end, and each record's kind, minute and value."""
+    """Return the largest CreateTime of the partition up to the end of the rows, and each record's kind, minute and value."""
     timestamps = batch.column("timestamp").cast(pa.int64())
     create_times = batch.column("create_time").cast(pa.int64())
     types = batch.column("timestamp_type")

@@ -1,7 +1,7 @@
 """Many searches by time in one partition: `reader.time_search.find_offset` for up to millions of times, in one pass.
 
-The answer for a time is the first record, by offset, that reaches it. So the answers for ascending times never decrease, and one
-walk through the log finds all of them:
+The answer for a time is the first record, by offset, with that timestamp or a later one. So the answers for ascending times never
+decrease, and one walk through the log finds all of them. An open time has no answer yet:
 
 | step | shared by all times |
 |---|---|
@@ -11,9 +11,9 @@ walk through the log finds all of them:
 | match the records | for many batches together: all open times are bisected in the running maximum of timestamps |
 | skip | if the index says that the next open time is at least `JUMP_BYTES` away, the walk restarts there |
 
-In a log from another writer a batch's largest timestamp may differ from its records', and the record with the largest timestamp
-may be below the log start. Then a time that seemed answered is still open: the stretch is walked again, batch by batch, so that
-the answers always equal those of single searches.
+In a log from another writer, the largest timestamp in a batch's header may differ from those of its records, and the record with
+the largest timestamp may be below the log start. Then a time that the header promised to answer is still open. That part of the
+log is walked again, batch by batch, so that the answers always equal those of single searches.
 
 Each task of `tidelog.spark.jobs.lookups` calls this for some of a partition's times.
 """
@@ -49,8 +49,8 @@ Int64s = npt.NDArray[np.int64]
 
 
 class FoundOffsets(NamedTuple):
-    """Answers in the order of the questions: offsets and the records' timestamps (ms), both -1 where no record is at or after
-    that time.
+    """Answers in the order of the questions: offsets and the records' timestamps (ms). Both are -1 if no record is at or after
+    the time.
     """
 
     offsets: Int64s
@@ -60,8 +60,8 @@ class FoundOffsets(NamedTuple):
 def find_offsets(log: Log, timestamps: Int64s) -> FoundOffsets:
     """Return what `tidelog.find_offset` returns for each of `timestamps` (epoch ms, in any order, repeated or not).
 
-    As there, an `IncompleteLogWarning` names each range of offsets that is missing from the folder and could change an answer.
-    Raises as `search_offsets`.
+    Like `tidelog.find_offset`, it warns with an `IncompleteLogWarning` of each missing range of offsets that could change an
+    answer. Raises as `search_offsets`.
     """
     found = search_offsets(log, timestamps)
     if found.offsets.size:
@@ -95,7 +95,7 @@ def search_offsets(log: Log, timestamps: Int64s) -> FoundOffsets:
 
 
 class _Search:
-    """The times, ascending and without duplicates, of which the first `answered` have their answers."""
+    """The state of a search: times in ascending order without duplicates. The first `answered` of them have answers."""
 
     def __init__(self, times: Int64s, log_start_offset: int) -> None:
         self.times = times
@@ -120,12 +120,12 @@ class _Search:
             position = segment_time.start_position(segment, time)
             if self.start_offset > segment.base_offset:
                 position = max(position, segment.floor_position(self.start_offset))
-            # Nothing up to there reaches an open time, whatever the index says.
+            # No record before `walked_to` reaches an open time, so do not start earlier, even if the index says so.
             position = max(position, walked_to)
             walk = _Walk(self, segment, position, careful_to)
             walk.run()
             if walk.failed_at is not None:
-                # The walk before that stretch counts.
+                # The walk up to `failed_at` is valid; continue from there.
                 walked_to, careful_to = walk.failed_at, walk.walked_to
             elif walk.is_at_end:
                 return
@@ -140,7 +140,9 @@ class _Walk:
         self.walked_to = position
         self.is_at_end = False
         self.failed_at: int | None = None
-        """Where the stretch begins that answered fewer times than the largest timestamps of its batches promised."""
+        """The position of the batches that answered fewer times than their largest timestamps promised; None if there are
+        none.
+        """
         self._search = search
         self._segment = segment
         self._careful_to = careful_to
@@ -178,12 +180,13 @@ class _Walk:
         self.is_at_end = self.failed_at is None
 
     def _answer(self, promised: int) -> None:
-        """Answer the open times before `promised` from the collected records, then drop these."""
+        """Answer the open times before index `promised` from the collected records, then drop the records."""
         search, columns = self._search, self._columns
         if promised > search.answered:
             offsets = np.frombuffer(columns.offsets(), np.int64)
             timestamps = np.frombuffer(columns.timestamps().data, np.int64)
-            # A single search skips batches whose largest timestamp is too small, so no record counts for more than that.
+            # A single search skips batches whose largest timestamp is too small.
+            # So limit each record's timestamp to the largest in its batch's header.
             counted = np.minimum(timestamps, np.repeat(np.array(self._largest, np.int64), self._counts))
             reached = np.maximum.accumulate(counted)
             rows = np.searchsorted(reached, search.times[search.answered : promised])
@@ -200,7 +203,9 @@ class _Walk:
         self._group_position = self.walked_to
 
     def _is_far(self, promised: int) -> bool:
-        """Whether the unchecked indexes lead far beyond the walk for the next open time; called at intervals of bytes."""
+        """Whether the indexes, which are not checked here, place the next open time far ahead of the walk. Called every
+        so many bytes.
+        """
         if self.walked_to < self._peek_at or promised == self._search.answered:
             return False
         self._peek_at = self.walked_to + JUMP_BYTES

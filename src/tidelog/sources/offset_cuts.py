@@ -9,7 +9,8 @@ from typing import NamedTuple
 from tidelog.model import TopicPartition
 
 MIN_SPLIT_OFFSETS = 1_000
-"""The fewest offsets of a piece of a partition: the batches at a cut are fetched and opened twice."""
+"""The smallest number of offsets in a piece. Smaller pieces cost too much: the batches at each cut are fetched and opened twice.
+"""
 
 
 class OffsetPiece(NamedTuple):
@@ -28,9 +29,10 @@ def cut_offsets(
     split_bytes: int | None = None,
     min_splits: int | None = None,
 ) -> Iterator[OffsetPiece]:
-    """Yield the pieces of offset ranges, in order: of about `split_bytes`, and about `min_splits` of them.
+    """Cut offset ranges into pieces of about `split_bytes`, or smaller so that there are about `min_splits` pieces; yield them in
+    order.
 
-    `bytes_each` is the approximate size of an offset of a partition; at least one byte, even if it is unknown.
+    `bytes_each` is the approximate number of bytes per offset in each partition. If it is unknown or less than one, one is used.
     """
     total = sum(end - start for start, end in ranges.values())
     for key, (start, end) in ranges.items():

@@ -1,6 +1,6 @@
 """A source whose splits are ranges of offsets: it is searched for the begin of a time range, and read from there to the end.
 
-Such a kind adds only `split`, besides `topics`, `partitions`, `ends` and `find`, which every kind has.
+A subclass defines only `split`, besides `topics`, `partitions`, `ends` and `find`, which every source defines.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidelog.sources.split import Split
 
 WALK_BYTES = 64 * 1024 * 1024
-"""The most bytes that are walked in a partition to find where a time is reached after an offset."""
+"""The most bytes that are read in a partition to find the first record after an offset that reaches a time."""
 
 
 class OffsetSource(Source):
@@ -82,7 +82,7 @@ class OffsetSource(Source):
     def reach(
         self, ranges: Mapping[TopicPartition, tuple[int, int]], time_ms: int, isolation: Isolation
     ) -> tuple[dict[TopicPartition, int], bool]:
-        # An answer below the range is an earlier record that hides later ones: then the range is walked, up to WALK_BYTES.
+        # If the answer is below the range, a later record may be the first in the range: read the range, up to WALK_BYTES.
         answers = self.find(dict.fromkeys(ranges, time_ms), isolation)
         found: dict[TopicPartition, int] = {}
         is_whole = True
@@ -98,7 +98,9 @@ class OffsetSource(Source):
 
 
 def _walk(split: Split, time_ms: int, reading: ReaderResources) -> tuple[int, bool]:
-    """Return the first offset of a split that reaches a time, or its end; and False if the walk stopped early."""
+    """Return the first offset of a split whose timestamp reaches a time, or the split's end; and False if the walk stopped
+    early.
+    """
     report = ScanReport()
     position, end = split.start_offset, split.end_offset
     for header, records, index in split.batches(reading, report):

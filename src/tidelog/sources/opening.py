@@ -3,7 +3,7 @@
 A kind is a row of `KINDS` and a module with its class (`source.Source`), which is imported when such a source is opened. The
 first row that accepts an address is used. The last row, folders, accepts all addresses.
 
-Each fact that is needed before a source is opened is a column here. The source itself has all others.
+The table's columns are the facts that are needed before a source is opened. The source itself has all other facts.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Kind:
     be read.
     """
     is_local: bool = False
-    """Whether it is a path in this machine's file system."""
+    """Whether the address is a path in this machine's file system."""
     is_cluster: bool = False
-    """Whether it is brokers, to which records can be sent and which coordinate groups."""
+    """Whether the source is a cluster's brokers, which accept records and coordinate groups."""
     settled: Callable[[str], str] = lambda address: address
-    """Makes an address valid for another process with another working folder."""
+    """Makes an address valid in a process with another working folder."""
 
 
 def _absolute(path: str) -> str:
@@ -62,7 +62,7 @@ FOLDER = Kind(
 )
 
 KINDS: list[Kind] = [BROKERS, FOLDER]
-"""Every kind; a new one is added before the folders."""
+"""Every kind of source. Add a new kind before the folders, which accept any address."""
 
 
 def kind_of(address: Address) -> Kind:
@@ -92,5 +92,5 @@ def open_source(address: Address, *, skip_damaged: bool = False) -> Source:
 
 
 def settled(address: str | os.PathLike[str]) -> str:
-    """Return an address that is valid in another process: a folder's is absolute."""
+    """Return an address that is valid in another process: a folder's address becomes absolute."""
     return kind_of(address).settled(os.fspath(address))

@@ -44,9 +44,9 @@ def plan(
 ) -> ScanPlan[Split]:
     """Plan a scan of one topic; the arguments are those of `tidelog.scan`.
 
-    A split has about `split_bytes`, if that is given; in a folder it covers at most one segment. If that makes fewer than
-    `min_splits`, splits are made smaller, as far as batch boundaries allow. With `skip_damaged` everything to be read is
-    checked here, and the splits leave out damaged batches.
+    A split has about `split_bytes`, if that is given; in a folder it covers at most one segment. If there would be fewer than
+    `min_splits` splits, they are made smaller; a split is never smaller than a batch. With `skip_damaged` everything to be read
+    is checked here, and the splits leave out damaged batches.
 
     Raises:
         InvalidArgumentError: an argument is invalid, or not supported by the source.

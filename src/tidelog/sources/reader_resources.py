@@ -61,7 +61,7 @@ class ReaderResources:
         return file
 
     def unpin(self) -> None:
-        """Close the files that were not taken."""
+        """Close the files that no caller has taken."""
         while self._pinned:
             self._pinned.popitem()[1].close()
 

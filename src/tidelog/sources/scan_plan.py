@@ -29,7 +29,7 @@ class ScanRequest:
     topic: str
     time: TimeRange = ALL_TIMES
     partitions: tuple[int, ...] | None = None
-    """None: those in `offsets`, otherwise all."""
+    """The partitions to read. None: those in `offsets`; without `offsets`, all."""
     isolation: Isolation = READ_UNCOMMITTED
     offsets: OffsetRanges | None = None
     until: str = LOG_END
@@ -37,7 +37,7 @@ class ScanRequest:
     split_bytes: int | None = None
     """The approximate size of a split."""
     min_splits: int | None = None
-    """If there are fewer splits, they are made smaller, as far as possible."""
+    """If there would be fewer splits, they are made smaller where possible."""
 
     def offsets_of(self, partition: int) -> tuple[int | None, int | None]:
         """Return the requested first offset and end of a partition; None for no bound."""
@@ -53,14 +53,14 @@ class PartitionRange:
     end_offset: int
     log_start_offset: int
     log_end_offset: int
-    """For brokers: the end of what clients may read."""
+    """For brokers, the end of the part that clients may read."""
     size_bytes: int
-    """Bytes of all its segments, 0 if a broker does not report them."""
+    """The partition's size in bytes, 0 if a broker does not report it."""
     high_watermark: int | None = None
-    """From the folder's checkpoint."""
+    """The high watermark in the folder's checkpoint."""
     segments: int = 0
     segments_read: int = 0
-    """Both are 0 if files are not accessible."""
+    """The numbers of all segments and of those to be read; both are 0 if files are not accessible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +74,8 @@ class ScanPlan(Generic[S_co]):
     notes: tuple[str, ...] = ()
     """Notices about differences between the request and the log, one sentence each."""
     known: ScanReport = field(default_factory=ScanReport)
-    """Facts known without reading: blocks skipped by time maps, and records missing from the folder. Add it to the report of
-    reading the splits.
+    """Facts that are known before reading: blocks skipped by time maps, and records missing from the folder. Add this to the
+    report of reading the splits.
     """
 
     @property

@@ -1,7 +1,7 @@
 """Counts of a scan, updated while it reads.
 
-A scan leaves out some records on purpose, and some that it delivers need a warning. The report has the numbers; the notices
-describe them in one line each. Reports of several splits are added with `+=`.
+A scan leaves out some records on purpose, and some of the delivered records need a warning. The report has the numbers; the
+notices describe them in one line each. Reports of several splits are added with `+=`.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ class ScanReport:
     aborted_batches: int = 0
     """Batches of aborted transactions that were left out (read_committed)."""
     batches: int = 0
-    """Batches read, including those that their header ruled out: every batch is checked, but only the others are decompressed."""
+    """Batches read, including batches that their header ruled out: these are checked but not decompressed."""
     bytes_read: int = 0
     """Bytes read from segment files."""
     blocks_read: int = 0
     """Blocks of time maps (at least 64 KiB of log) that had to be read."""
     blocks_skipped: int = 0
-    """Blocks that a time map ruled out. Both are 0 without a time bound or a map."""
+    """Blocks that a time map ruled out. This and `blocks_read` are 0 without a time bound or a map."""
 
     missing: tuple[MissingOffsets, ...] = ()
-    """Requested offsets that should be in the folder and are not, so that the result is incomplete."""
+    """Requested offsets that should be in the folder but are not: the result is incomplete."""
 
     left_out: tuple[LeftOut, ...] = ()
     """Damaged batches that were skipped, with `skip_damaged`."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is known to be missing from the result."""
+        """Whether the result is complete as far as is known: no missing records, no skipped damage."""
         return not is_any_lost(self.missing) and not self.left_out
 
     def __iadd__(self, other: ScanReport) -> ScanReport:

@@ -13,8 +13,8 @@
 | create_time | timestamp[ms, UTC] | unknown | the producer's time; only delivered on request |
 
 `create_time` equals `timestamp` for CreateTime. In a v2 batch with LogAppendTime the deltas still contain the producer's time
-(KIP-32 decided against keeping both; format v2 happens to keep them). v0 has no timestamps, v1 with LogAppendTime only the
-broker's.
+(KIP-32 decided against keeping both; format v2 happens to keep them). v0 has no timestamps. v1 with LogAppendTime has only the
+broker's time.
 
 With `views`, key and value are `binary_view` columns that point into the bytes of the log instead of copies.
 """

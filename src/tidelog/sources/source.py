@@ -4,10 +4,10 @@
 |---|---|---|---|
 | topics, partitions | the folders' names | Metadata | |
 | ends | checkpoints and files | ListOffsets | |
-| find | `reader.time_search` | ListOffsets: their own answer | |
+| find | `reader.time_search` | ListOffsets, the brokers' own search | |
 | plan, splits, reach | segments and time maps | as in `OffsetSource` | ranges of offsets, cut evenly |
 | groups | `__consumer_offsets` | the coordinators | no groups |
-| missing | by checkpoints and file names | | nothing is known to be missing |
+| missing | by checkpoints and file names | | empty: no gap is known |
 
 A new kind is a module with a class that implements the first three and defines a split (`offset_source.OffsetSource`) or its
 plan, and a row in the table of `opening`. Features of only some kinds are checked by attribute, never by kind: `log_dir` (segment
@@ -57,8 +57,8 @@ class Ends(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """A partition's bounds when it was asked: `[log_start_offset, end_offset)`, with the requested records from `start_offset`
-    on.
+    """A partition's bounds at the time of the request: `[log_start_offset, end_offset)`. Read the requested records from
+    `start_offset` on.
     """
 
     log_start_offset: int
@@ -80,9 +80,11 @@ class Source(ABC):
 
     def __init__(self, address: str) -> None:
         self.address = address
-        """Its name in messages, by which another process can open it."""
+        """The source's name in messages; another process can open the source by this name."""
         self.reading = ReaderResources()
-        """For splits of this source: it shares the source's connections. Closing either closes them."""
+        """Resources for reading this source's splits. They share the source's connections: closing either one closes the
+        connections.
+        """
 
     def __enter__(self) -> Source:
         return self
@@ -94,7 +96,7 @@ class Source(ABC):
 
     @abstractmethod
     def topics(self, names: Collection[str] | None = None) -> dict[str, list[int]]:
-        """Return the partitions of each topic: of all, or of the existing ones among `names`."""
+        """Return the partitions of each topic; if `names` is given, only of the named topics that exist."""
 
     @abstractmethod
     def partitions(self, topic: str) -> list[int]:
@@ -114,10 +116,10 @@ class Source(ABC):
     def find(
         self, targets: Mapping[TopicPartition, int], isolation: Isolation = READ_UNCOMMITTED, until: str = LOG_END
     ) -> dict[TopicPartition, FoundOffset | None]:
-        """Return the first offset for each partition's time (ms, or a special one of ListOffsets); None: no record is at or after
-        that time.
+        """Return, for each partition, the first offset at or after its time (ms, or a special timestamp of ListOffsets); None if
+        there is none.
 
-        Raises UnsupportedForMessageFormatError where records have no timestamps, UnknownTopicOrPartitionError.
+        Raises UnsupportedForMessageFormatError if records have no timestamps, UnknownTopicOrPartitionError.
         """
 
     @abstractmethod
@@ -139,33 +141,34 @@ class Source(ABC):
         time_map_dir: AnyPath | None = None,
         report: ScanReport | None = None,
     ) -> list[Split]:
-        """Return splits that read exactly these offsets, which must exist. Cheap: a stream calls it before each batch.
-
-        `report` gets the facts known without reading.
+        """Return splits that read exactly these offsets, which must exist. Must be cheap, because a stream calls it before each
+        batch. Facts that are known before reading are added to `report`.
         """
 
     @abstractmethod
     def reach(
         self, ranges: Mapping[TopicPartition, tuple[int, int]], time_ms: int, isolation: Isolation
     ) -> tuple[dict[TopicPartition, int], bool]:
-        """Return each range's first offset that reaches a time, or its end; and False if the search stopped before that."""
+        """Return, for each range, the first offset whose timestamp reaches a time, or the range's end; and False if the
+        search stopped early.
+        """
 
     # --- Defaults
 
     def sizes(self, keys: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the sizes of partitions in bytes, as far as known."""
+        """Return the sizes in bytes of the partitions whose size is known."""
         return {}
 
     def bytes_each(self, keys: Collection[TopicPartition]) -> Mapping[TopicPartition, float]:
-        """Return the approximate size of an offset of each partition in bytes, as far as known."""
+        """Return the approximate number of bytes per offset of the partitions for which it is known."""
         sizes, ends = self.sizes(keys), self.ends(keys)
         return {key: sizes.get(key, 0) / max(1, one.log_end_offset - one.log_start_offset) for key, one in ends.items()}
 
     def bounds(
         self, keys: Collection[TopicPartition], start_ms: int | None, isolation: Isolation, until: str = HIGH_WATERMARK
     ) -> dict[TopicPartition, Bounds]:
-        """Return where to read for all records with `start_ms <= timestamp`, None for all. Records that arrive meanwhile are not
-        included.
+        """Return the bounds of the offsets to read for all records with `start_ms <= timestamp`; `start_ms` None means all
+        records. Records that arrive meanwhile are not included.
         """
         ends = self.ends(keys, isolation, until)
         if start_ms is None:
@@ -182,7 +185,7 @@ class Source(ABC):
         return found
 
     def planned(self, make: Callable[[], T]) -> T:
-        """Return the plan that `make` makes; if files vanish meanwhile, it is called again."""
+        """Return the plan that `make` makes; call it again if files vanish meanwhile."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return make()
@@ -194,7 +197,7 @@ class Source(ABC):
         raise AssertionError("unreachable")
 
     def refresh(self) -> None:
-        """Read the present state. Until then a source may use what it has seen before."""
+        """Update to the log's current state. Without this call, a source may use what it has read before."""
         return
 
     def groups(self) -> Groups:
@@ -202,15 +205,15 @@ class Source(ABC):
         raise InvalidArgumentError("this source has no consumer groups", path=self.address)
 
     def topic_ids(self, keys: Iterable[TopicPartition]) -> dict[str, uuid.UUID]:
-        """Return what distinguishes topics from later ones of the same name, where known."""
+        """Return the ids of topics, if known, which distinguish a topic from a later one of the same name."""
         return {}
 
     def cluster_id(self) -> str | None:
-        """Return the cluster id of the log, None if unknown."""
+        """Return the id of the cluster that the log belongs to, None if unknown."""
         return None
 
     def missing_partitions(self) -> list[MissingOffsets]:
-        """Return the partitions that should exist and do not."""
+        """Return the partitions that should exist but do not."""
         return []
 
     def missing_in(self, ranges: Mapping[TopicPartition, tuple[int, int | None]]) -> list[MissingOffsets]:

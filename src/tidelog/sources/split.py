@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split(ABC):
-    """Some batches of a partition, in offset order, and what to return of them."""
+    """Some batches of a partition, in offset order, and the bounds of the records to return."""
 
     topic: str
     partition: int
@@ -39,7 +39,7 @@ class Split(ABC):
 
     @property
     def place(self) -> str:
-        """Where the records are, for messages: a file, or something equally specific."""
+        """The place of the records, for messages: a file, or something equally specific."""
         return str(self)
 
     @property
@@ -78,9 +78,9 @@ class Split(ABC):
         return read_split(self, columns, batch_rows=batch_rows, views=views, report=report, reading=reading)
 
     def pin(self, reading: ReaderResources) -> None:
-        """Open the split's file, if that protects it from deletion. Raises SegmentChangedError."""
+        """Open the split's file now, if an open file outlives its deletion. Raises SegmentChangedError."""
         return
 
     def after_loss(self, reached: int, reading: ReaderResources) -> Split | None:
-        """Return what can still be read after `reached` if records were deleted; None if the rest is gone."""
+        """Return a split of what remains at or after `reached` when records were deleted; None if nothing remains."""
         return None

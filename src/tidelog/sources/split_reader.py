@@ -7,7 +7,7 @@ memory is about one Arrow batch and one chunk, whatever the size of the log.
 | a Kafka batch is | because |
 |---|---|
 | always checked first | a flipped bit in its largest timestamp would otherwise hide records |
-| never one of an aborted transaction | the split leaves those out |
+| never part of an aborted transaction | the split leaves such batches out |
 | left out if it has control records | they are not data |
 
 The batches come from the split (`Split.batches`); there is no code for particular kinds here.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class BatchesToRead(Protocol):
-    """A split as its reader sees it: whose batches they are, which records count, and how to read them.
+    """The parts of a split that its reader uses: topic and partition, the bounds of the records, and how to read the batches.
 
     `Split` documents each of these.
     """
@@ -111,7 +111,7 @@ def _collect(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a partition's batches in Arrow batches. Rows from `high_watermark` on are counted, if it is given.
 
-    If records were deleted, those before them are yielded first, then the error is raised.
+    If records were deleted, the records before them are yielded first, then the error is raised.
     """
     rows = 0
     try:
@@ -133,7 +133,7 @@ def _collect(
 def _emit(
     columns: Columns, assembler: Assembler, batch_rows: int, report: ScanReport, high_watermark: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the collected rows, and start over."""
+    """Yield the collected rows, and clear the columns."""
     rows = columns.rows
     report.records += rows
     report.without_timestamp += columns.without_timestamp

@@ -8,17 +8,17 @@
 | fixed in the cut | | how |
 |---|---|---|
 | the cut of each partition | its last stable offset | one ListOffsets; for a folder, its files and high-watermark checkpoint |
-| the start of its history | the first offset whose timestamp reaches `start` | the same by time |
+| the start of its history | the first offset whose timestamp reaches `start` | ListOffsets by time; for a folder, its files |
 | `start` | epoch ms: `-3d` means the same three days whenever the history is read | |
 | topics | their ids, if the brokers report them: a recreated topic is an error | |
 
 Every transaction below a last stable offset is complete. The history therefore contains the committed records below the cut, and
 the stream the committed records from the cut on. A transaction that was open at the cut is entirely in the stream if it commits.
-A record that arrives later belongs to the stream, however early its timestamp. `since_start=True` leaves out records before
-`start`, so that history and stream together are all committed records with timestamp >= start. Partitions added later are read
-from their start.
+A record that arrives after the cut belongs to the stream, even if its timestamp is early. `since_start=True` leaves out records
+before `start`, so that history and stream together are all committed records with timestamp >= start. Partitions added later are
+read from their start.
 
-Records of the history that retention deletes before they are read are an error, as everywhere.
+As everywhere, it is an error if retention deletes records of the history before they are read.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Cut:
     source: str
     """A data folder, or bootstrap servers."""
     start_ms: int | None
-    """The start of the history, epoch ms; None for everything."""
+    """The start time of the history, epoch ms; None for all records below the cut."""
     taken_ms: int
     starts: Mapping[TopicPartition, int]
     """The first offset of the history; the cut itself if the history is empty."""
@@ -123,7 +123,7 @@ class Cut:
     # --- Used ---
 
     def history_options(self, source: str | None = None) -> dict[str, str]:
-        """Return the options of `spark.read.format("tidelog")` that read the history, from `source` if that is given."""
+        """Return the options of `spark.read.format("tidelog")` that read the history; if `source` is given, from that source."""
         options = {
             **_place(source or self.source),
             "assign": json.dumps({topic: sorted(numbers) for topic, numbers in _numbers(self.cuts).items()}),
@@ -138,8 +138,8 @@ class Cut:
     def stream_options(self, source: str | None = None, *, since_start: bool = False) -> dict[str, str]:
         """Return the options of `spark.readStream.format("tidelog")` that begin at the cut.
 
-        Asks the source for partitions added since. Raises UnknownTopicOrPartitionError for missing partitions,
-        InvalidArgumentError for a recreated topic.
+        Requests the current partitions from the source, because some may have been added. Raises UnknownTopicOrPartitionError for
+        missing partitions, InvalidArgumentError for a recreated topic.
         """
         now = _partitions_now(source or self.source, self.topics)
         self._check_ids(now)
@@ -236,9 +236,10 @@ def take_cut(
 
 
 def missing_of_cut(cut: Cut, source: str | None = None) -> list[MissingOffsets]:
-    """Return the partitions and offsets missing in the cut's folder, or in `source`; also before the history's start by time.
+    """Return the partitions and offsets of the history that are missing in the cut's folder, or in `source`. Also included are
+    records that may be missing before the history's start, if it was found by time.
 
-    Anything missing after the cut does not matter, except the end of a log.
+    Records missing after the cut do not matter, unless the end of a log is missing.
     """
     with open_source(cut.source if source is None else source) as opened:
         log_dir = opened.log_dir
@@ -252,7 +253,7 @@ def missing_of_cut(cut: Cut, source: str | None = None) -> list[MissingOffsets]:
 
 
 def _partitions_now(source: str, topics: Iterable[str]) -> dict[str, tuple[str, list[int]]]:
-    """Return each topic's partitions, and its id if it is known here."""
+    """Return each topic's partitions, and its id if the source knows it."""
     with open_source(source) as opened:
         numbers = {name: opened.partitions(name) for name in topics}
         keys = [TopicPartition(name, number) for name, each in numbers.items() for number in each]
@@ -281,7 +282,7 @@ def _numbers(offsets: Mapping[TopicPartition, int]) -> dict[str, list[int]]:
 
 
 def _by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Return offsets in the connector's form: topic → partition → offset."""
+    """Return offsets in the form of Spark's Kafka connector: topic → partition → offset."""
     found: dict[str, dict[str, int]] = {}
     for key in sorted(offsets):
         found.setdefault(key.topic, {})[str(key.partition)] = offsets[key]

@@ -5,8 +5,8 @@
 | earliest, latest | no bound; latest as the start of a stream is the readable end |
 | an offset inside the log | that offset |
 | an offset outside | OffsetOutOfRangeError, or with `failOnDataLoss=false` the nearest one inside and a notice |
-| a time at the start | the first offset whose timestamp reaches it; none: NotFoundError, or by strategy the log end |
-| a time at the end | the first offset whose timestamp reaches it; none: no bound |
+| a time at the start | the first offset whose timestamp reaches it; if none, NotFoundError or, by strategy, the log end |
+| a time at the end | the first offset whose timestamp reaches it; if there is none, no bound |
 | a start after its end | InvalidArgumentError |
 
 Missing records of a folder are also an error, or with `failOnDataLoss=false` a notice. Offsets for times are the source's answers
@@ -28,7 +28,7 @@ from tidelog.spark.options import Bound, ReadOptions
 from tidelog.times import format_time
 
 OffsetRange = tuple[int | None, int | None]
-"""First offset and the offset after the last; None for no bound."""
+"""The first offset, and the offset after the last; None for no bound."""
 
 MOST_NAMED = 5
 """How many missing ranges an error names."""
@@ -75,7 +75,9 @@ def select_partitions(
 
 
 def _found_now(name: str, source: Source) -> list[int]:
-    """Return the partitions of a topic that was not there a moment ago. Raises UnknownTopicOrPartitionError, BrokerError."""
+    """Return the partitions of a topic that did not exist when topics were listed. Raises UnknownTopicOrPartitionError,
+    BrokerError.
+    """
     try:
         return source.partitions(name)
     except UnknownTopicOrPartitionError as error:
@@ -91,7 +93,7 @@ def _named(options: ReadOptions) -> list[str]:
 
 
 def missing_partitions(options: ReadOptions, source: Source) -> list[MissingOffsets]:
-    """Return the partitions that a load needs, a source should have, and does not. Assigned ones were checked before."""
+    """Return the partitions that a load needs and that are missing from the source. Assigned partitions were checked before."""
     if options.assigned is not None:
         return []
     missing = source.missing_partitions()

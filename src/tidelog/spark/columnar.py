@@ -13,8 +13,8 @@ columns instead (docs/decisions/0015).
 The classes call Spark's internals, so they are limited to the versions in `SPARK_VERSIONS`. They are compiled against the running
 Spark, so that a missing method shows then, not in a query. If anything fails (a JVM that lets Python call few methods, no folder
 for the jar, no accessible JVM), the session reads rows, and a warning says why, once per process.
-`spark.tidelog.columnarReads=false` does the same without a warning. A session that was not registered also reads rows: then the
-source itself warns, once per application (`tidelog.spark.once`).
+`spark.tidelog.columnarReads=false` makes it read rows without a warning. A session that was not registered also reads rows; the
+source then warns once per application (`tidelog.spark.once`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def read_columns(spark: SparkSession) -> bool:
             return False
         _put_in(spark)
     except Exception as error:
-        # The results are the same without it, so no error may fail the session. Py4J's refusals have many classes.
+        # Results are the same without columnar reads, so no error here may fail the session. Py4J raises many classes of errors.
         _warn(first_line(error))
         return False
     return True
@@ -82,7 +82,7 @@ def _warn(reason: str) -> None:
 
 
 def _put_in(spark: SparkSession) -> None:
-    """Install the rule and the strategy in the session, unless it has them."""
+    """Install the optimizer rule and the planner strategy in the session, unless it has them."""
     jvm: Any = spark._jvm
     methods: Any = spark._jsparkSession.experimental()
     if f"{_PACKAGE}ColumnarReads" in {rule.getClass().getName() for rule in _each(methods.extraOptimizations())}:
@@ -103,7 +103,7 @@ def _each(sequence: Any) -> list[Any]:
 
 
 def _jar(jvm: Any, version: str) -> Path:
-    """Return the jar of the compiled classes, created if it is missing for this source and Spark."""
+    """Return the jar of the compiled classes; compile them if there is no jar for this source code and Spark version."""
     source = _SOURCE.read_text(encoding="utf-8")
     digest = hashlib.sha256(f"{version}\n{source}".encode()).hexdigest()[:16]
     jar = private_cache_folder() / f"columnar-{digest}.jar"

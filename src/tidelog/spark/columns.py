@@ -7,9 +7,9 @@
 | topic | string | string | topic | never |
 | partition | int | int32 | partition | never |
 | offset | bigint | int64 | offset | never |
-| timestamp | timestamp | timestamp[us, UTC] | timestamp | the record has none (the connector: 1 ms before 1970) |
+| timestamp | timestamp | timestamp[us, UTC] | timestamp | the record has no timestamp (the connector returns 1 ms before 1970) |
 | timestampType | int | int32 | timestamp_type | never; -1 none, 0 CreateTime, 1 LogAppendTime |
-| headers | array<struct<key: string, value: binary>> | list<struct> | headers | the record has none, as the connector |
+| headers | array<struct<key: string, value: binary>> | list<struct> | headers | the record has no headers, as in the connector |
 | createTime | timestamp | timestamp[us, UTC] | create_time | unknown |
 
 Names, types and nullability (all nullable) are those of Spark's Kafka connector; `createTime` is Tidelog's. Spark checks only the

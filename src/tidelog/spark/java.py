@@ -58,7 +58,7 @@ _log = logging.getLogger("tidelog.spark")
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java home: its feature version (17, 21, 25, ...) and whether it has the module that Spark asks for."""
+    """A Java home: its feature version (17, 21, 25, ...), and whether it has the module that Spark requests."""
 
     home: Path
     version: int
@@ -102,9 +102,8 @@ def ensure_java() -> Path:
 
 
 def probe(home: Path) -> Java | None:
-    """Return the Java in a Java home; None if there is none that runs.
-
-    The `release` file of every JDK says so without starting a JVM; without that file the Java itself is started.
+    """Return the Java in a Java home; None if none is there or it does not run. The `release` file, which every JDK has, gives
+    its version without starting a JVM. If the file is missing, Java is started.
     """
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
@@ -124,7 +123,7 @@ def probe(home: Path) -> Java | None:
 
 
 def _feature_version(text: str) -> int | None:
-    """17 of "17.0.15", 8 of "1.8.0_392"."""
+    """Return the feature version: 17 for "17.0.15", 8 for "1.8.0_392"."""
     match = re.match(r"(?:1\.)?(\d+)", text)
     return int(match[1]) if match else None
 
@@ -199,8 +198,8 @@ def make_launcher(home: Path, environment: Mapping[str, str] | None = None) -> P
 
 
 def private_cache_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """Return a folder for files made once per user: in the user's cache, otherwise among temporary files; no other user can write
-    to it.
+    """Return a folder for files that are created once per user, in the user's cache or else among temporary files. No other user
+    can write to it.
 
     `environment` replaces `os.environ`. Raises StorageError if there is none.
     """
@@ -211,7 +210,9 @@ def private_cache_folder(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def _private_folders(environment: Mapping[str, str], refused: list[str]) -> Iterator[Path]:
-    """Yield the user's folders that no other user can write to, created if missing; `refused` is called with the others."""
+    """Yield the user's folders that no other user can write to, created if missing. Folders that others can write to are
+    passed to `refused`.
+    """
     for folder in _cache_folders(environment):
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -263,12 +264,12 @@ def _build(launcher: Path, home: Path, script: str) -> None:
         java.chmod(0o755)
         fresh.chmod(0o755)
         if launcher.exists() and not _is_whole(launcher, script):
-            # It is damaged. Rename it first, because another process may be repairing it now.
+            # The folder is damaged. Rename it first, because another process may be repairing it now.
             launcher.rename(fresh.with_name(f"{fresh.name}.broken"))
         try:
             fresh.rename(launcher)
         except OSError:
-            # Another process was first. Its folder has the same content, by its name.
+            # Another process was first. Its folder has the same name, and so the same content.
             if not _is_whole(launcher, script):
                 raise
     finally:

@@ -10,7 +10,7 @@ _FOLDERS = "SPARK_LOCAL_DIRS"
 
 
 def is_first(what: str) -> bool:
-    """Whether this is the first call for `what` (a file's name) in this application on this machine; True if unknown."""
+    """Whether this is the first call with `what` (a file's name) in this application on this machine; True if that is unknown."""
     folder = os.environ.get(_FOLDERS, "").split(",")[0]
     if not folder:
         return True

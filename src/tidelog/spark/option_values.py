@@ -94,7 +94,7 @@ def time(given: Mapping[str, str], option: str, clock: Clock, *, start_ms: int |
 
 
 def choice(given: Mapping[str, str], option: str, choices: tuple[str, ...]) -> str:
-    """Return one of `choices`, the first if the option is not set."""
+    """Return the option's value, which must be one of `choices`; the first choice if the option is not set."""
     text = given.get(option.lower(), choices[0]).strip().lower()
     if text not in choices:
         raise InvalidArgumentError(f"option {option}: {' or '.join(choices)} expected, got {given[option.lower()]!r}")
@@ -102,7 +102,7 @@ def choice(given: Mapping[str, str], option: str, choices: tuple[str, ...]) -> s
 
 
 def boolean(given: Mapping[str, str], option: str, default: bool | None) -> bool | None:
-    """Return whether the option says true."""
+    """Return whether the option's value is true."""
     text = given.get(option.lower())
     if text is None:
         return default

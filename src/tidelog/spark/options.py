@@ -10,7 +10,7 @@ Checks here, as in the connector:
 |---|---|---|
 | exactly one of | `subscribe`, `subscribePattern`, `assign` | the same |
 | precedence | `startingTimestamp` > `startingOffsetsByTimestamp` > `startingOffsets`; likewise for the end | then `startTime` |
-| start | not `latest`, and no -1 in its JSON: a batch ends there | any; default `latest` |
+| start | not `latest`, and no -1 in its JSON, because a batch ends at `latest` | any; default `latest` |
 | end | not `earliest`, and no -2 in its JSON | none: it never ends |
 | start and end of one kind | must name the same partitions; no start after its end | |
 | `startTime` | may be relative: it is resolved at once | absolute, so that a restarted stream means the same time |
@@ -87,10 +87,10 @@ STREAM_OPTIONS: dict[str, str] = {
     "maxTimePerTrigger": "the longest span of log time in a batch, e.g. 10m",
     "maxRecordsPerPartition": "the most offsets of a task",
 }
-"""Options of streams only."""
+"""Options that only streams have."""
 
 BATCH_OPTIONS = ("endTime", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-"""Options of batches only."""
+"""Options that only batches have."""
 
 _IGNORED_EVERYWHERE = (
     "groupIdPrefix",
@@ -100,10 +100,10 @@ _IGNORED_EVERYWHERE = (
 )
 
 IGNORED = (*_IGNORED_EVERYWHERE, *STREAM_OPTIONS)
-"""Options that are accepted without effect, with a notice: options of streams, or of the connector's way to use brokers."""
+"""Options that are accepted with a notice but have no effect: options of streams, or of the connector's use of brokers."""
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "createTime")
-"""All available columns, in the connector's order; Tidelog's own is last."""
+"""All available columns, in the connector's order; Tidelog's additional column is last."""
 
 _ISOLATION_OF_CLIENT = "kafka.isolation.level"
 
@@ -175,7 +175,7 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
     end_ms = time(given, "endTime", clock, start_ms=start_ms)
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
         raise InvalidArgumentError(f"option startTime ({given['starttime']}) is later than endTime ({given['endtime']})")
-    if start_ms is not None and ending.by_time:  # Everything before that offset is older than its time.
+    if start_ms is not None and ending.by_time:  # All records before that offset are older than the time.
         _check_bounds(Bound("startTime", everywhere=start_ms, by_time=True), ending)
     return ReadOptions(
         source=_source(given, kind),
@@ -219,7 +219,9 @@ def _doubts(given: Mapping[str, str], starting: Bound, ending: Bound) -> list[st
 
 
 def _kind(given: Mapping[str, str]) -> Kind:
-    """Return the kind of the source. With a path, a job written for the connector keeps its other options."""
+    """Return the kind of the source. If a path is set it is used, so a job written for the connector can keep its other
+    options.
+    """
     path, brokers = given.get("path", "").strip(), given.get(BROKERS, "").strip()
     kind = opening.BROKERS if brokers and not path else opening.kind_of(path)
     if kind.is_cluster:
@@ -248,7 +250,7 @@ def _brokers(given: Mapping[str, str]) -> str:
 
 
 class _NoClock:
-    """A clock for times that must not depend on the clock."""
+    """A clock that refuses to be read, for times that must be absolute."""
 
     def now_ms(self) -> int:
         raise InvalidArgumentError("a restarted stream must mean the same time: give an absolute one")
@@ -349,7 +351,7 @@ def _check_special(option: str, value: int, default: int, where: str, is_stream:
 
 def _check_bounds(starting: Bound, ending: Bound) -> None:
     if starting.by_time != ending.by_time:
-        return  # An offset and a time: only the logs show which is first.
+        return  # One bound is an offset, the other a time: only the logs show which is first.
     if starting.each is not None and ending.each is not None and starting.each.keys() != ending.each.keys():
         alone = ", ".join(_name(partition) for partition in sorted(starting.each.keys() ^ ending.each.keys()))
         raise InvalidArgumentError(

@@ -13,7 +13,7 @@ from tidelog.sources.scan_report import ScanReport
 from tidelog.spark.columns import arrow_schema, spark_batch
 
 BATCH_ROWS = 65_536
-"""Rows of an Arrow batch: many enough to make the cost of passing one on small, few enough not to need much memory."""
+"""The rows of an Arrow batch: enough to make the cost per batch small, and not so many that it needs much memory."""
 
 _log = logging.getLogger("tidelog.spark")
 
@@ -27,8 +27,8 @@ def spark_rows(
         for batch in coalesce(rows, BATCH_ROWS):
             yield spark_batch(batch, schema)
     except TidelogError as error:
-        raise error.with_traceback(None) from None  # Like `plainly`, which is not for generators.
-    # This was reported when planned, for the whole log.
+        raise error.with_traceback(None) from None  # This does the same as `plainly`, which does not support generators.
+    # Missing records were reported for the whole log when it was planned.
     report.above_high_watermark = 0
     for notice in report.notices():
         _log.warning("%s: %s", where, notice)

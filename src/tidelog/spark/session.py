@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _SET_BY_STREAMS = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME")
-"""Environment of a stream source's Python process, set by Spark at each start for the registered source."""
+"""Environment variables of a stream source's Python process, which Spark sets each time it starts the registered source."""
 
 _UNCHECKED_ARROW = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false")
 """Turns off Arrow's check of bounds and nulls at each value. Our reads know their lengths and check for nulls themselves;
@@ -33,8 +33,8 @@ def register(spark: SparkSession) -> None:
 
     PySpark finds the source by itself if the Python that it starts (`PYSPARK_PYTHON`) has Tidelog. A registered source also knows
     the session's default parallelism and cuts at least that many splits, its scans are columnar (`tidelog.spark.columnar`), and
-    several of its streams may be started concurrently. A local session for which no Python is named runs its workers with this
-    one from now on.
+    several of its streams may be started concurrently. A local session for which no Python is configured runs its workers with
+    this process's Python from now on.
     """
     from tidelog.spark.columnar import read_columns
     from tidelog.spark.source import source_class
@@ -46,10 +46,10 @@ def register(spark: SparkSession) -> None:
 
 
 def _use_this_python(spark: SparkSession) -> None:
-    """Let the workers of a local session run the Python of this process, which has Tidelog, unless another one is named.
+    """Let the workers of a local session run the Python of this process, which has Tidelog, unless another Python is configured.
 
-    PySpark starts the `python3` of the PATH, which is another one where a program is run by its environment's Python without
-    that environment being active (IDEs, cron). The workers of a cluster are on other machines: their Python is left alone.
+    PySpark starts the `python3` of the PATH. That is another Python if a program runs with an environment's Python while the
+    environment is not active (IDEs, cron). The workers of a cluster are on other machines: their Python is not changed.
     """
     try:
         context = spark.sparkContext
@@ -62,10 +62,10 @@ def _use_this_python(spark: SparkSession) -> None:
 
 @contextmanager
 def _environment_of_streams(spark: SparkSession) -> Iterator[None]:
-    """Give the source registered meanwhile an environment to which a stream's start adds no names.
+    """Put all names that a stream's start sets into the registered source's environment beforehand.
 
-    All queries of a source share that map, a plain `HashMap`. If two starting streams add to it concurrently, it may have fewer
-    entries than its count; then each task of the session fails to be deserialized (`OptionalDataException`). For existing
+    All queries of a source share that environment, a plain `HashMap`. If two starting streams add to it concurrently, it may have
+    fewer entries than its count; then each task of the session fails to be deserialized (`OptionalDataException`). For existing
     names only the values are replaced, whenever Spark starts a Python, which is harmless.
     """
     try:
@@ -136,14 +136,16 @@ def session(
 
 
 def _without_checks(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings with Arrow's checks off in a JVM that is started here, unless they say otherwise."""
+    """Return the settings, with Arrow's checks turned off for a JVM that is started here, unless the settings already
+    configure them.
+    """
     java = str(settings.get("spark.driver.extraJavaOptions", ""))
     flags = [flag for flag in _UNCHECKED_ARROW if flag.split("=")[0] not in java]
     return settings | {"spark.driver.extraJavaOptions": " ".join([java, *flags]).strip()}
 
 
 def _start_java(settings: dict[str, Any], output: IO[bytes]) -> None:
-    """Start the JVM, with its stderr redirected, and the context for the session."""
+    """Start the JVM with its stderr redirected, and create the session's Spark context."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -181,7 +183,9 @@ def _default_parallelism(spark: SparkSession) -> int | None:
 
 
 def _not_at_hand() -> tuple[type[Exception], ...]:
-    """Return the exceptions raised if Spark Connect has no JVM, or a platform lets Python call few of its methods."""
+    """Return the exceptions that are raised if there is no JVM (Spark Connect), or if a platform lets Python call only few of
+    its methods.
+    """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

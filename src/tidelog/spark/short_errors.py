@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 def short_errors(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function raise Tidelog's errors again, so that their stack is one line."""
+    """Return the function, changed so that Tidelog's errors are raised again with a stack of one line."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

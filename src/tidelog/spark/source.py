@@ -45,7 +45,7 @@ _log = logging.getLogger("tidelog.spark")
 
 
 class TidelogDataSource(DataSource):
-    """The format `tidelog`. Its options are `tidelog.spark.options`."""
+    """The format `tidelog`. `tidelog.spark.options` has its options."""
 
     default_parallelism: int | None = None
     """How many tasks the session runs in parallel; None if unknown."""
@@ -73,7 +73,9 @@ class TidelogDataSource(DataSource):
         return TidelogReader(options, self.default_parallelism, self.is_registered)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
-        """Return the reader; for an unsupported stream, one that raises the reason when it is first used."""
+        """Return the stream reader. If streams are not supported, return a reader that raises the reason when it is first
+        used.
+        """
         from tidelog.spark.stream.refused_stream import refused_stream, too_old
         from tidelog.spark.stream.stream_options import parse_stream_options
 
@@ -102,8 +104,8 @@ class TidelogDataSource(DataSource):
         return stream_writer(self.options, schema)
 
     def _columns(self) -> tuple[str, ...]:
-        """Return the columns. It is unknown here whether it is a batch or a stream, so only options that neither accepts are
-        refused.
+        """Return the columns. It is unknown here whether this is a batch or a stream, so an option is refused only if neither
+        accepts it.
         """
         from tidelog.spark.stream.stream_options import parse_stream_options
 
@@ -147,8 +149,8 @@ class TidelogReader(DataSourceReader):
 
     @short_errors
     def partitions(self) -> list[InputPartition]:
-        """Return one partition for each task, whose value is the task's splits; a single one without splits if there is nothing
-        to read.
+        """Return one partition for each task, whose value is the task's splits. If there is nothing to read, return a single
+        partition without splits.
         """
         from tidelog.spark.tasks import plan_tasks
 
@@ -189,9 +191,9 @@ def _warn_of_rows() -> None:
 
 
 def source_class(default_parallelism: int | None) -> type[TidelogDataSource]:
-    """Return the source for a registered session that runs so many tasks in parallel.
+    """Return the source class for a registered session that runs `parallelism` tasks in parallel.
 
-    The class is sent to the workers by value: its name refers to `TidelogDataSource`, which is another object.
+    The class is pickled by value, because its name refers to another object, `TidelogDataSource`.
     """
     known = {"default_parallelism": default_parallelism, "is_registered": True}
     return type(TidelogDataSource.__name__, (TidelogDataSource,), known)

@@ -7,7 +7,7 @@ with PySpark 4.3. Without the archive Python uses the installed PySpark, which i
 | `SPARK_HOME` | master | Spark gets |
 |---|---|---|
 | not set | local | a folder of links to PySpark's own, without `python` |
-| set, or PySpark is not installed from a package | any | the usual folder |
+| set, or PySpark is not installed as a package | any | the usual folder |
 | any | a cluster's | the usual folder: executors look for PySpark under the driver's path |
 
 PySpark is not imported here, except to find its location.
@@ -35,7 +35,7 @@ _log = logging.getLogger("tidelog.spark")
 
 @contextmanager
 def light_spark_home(master: str | None) -> Iterator[None]:
-    """Let a JVM that starts within the context see Spark's folder without the archive, if Spark runs on this machine."""
+    """Make a JVM that starts within the context use the folder without the archive, if Spark runs on this machine."""
     if "SPARK_HOME" in os.environ or not (master or "local").startswith("local") or (master or "").startswith("local-cluster"):
         yield
         return
@@ -55,7 +55,7 @@ def light_spark_home(master: str | None) -> Iterator[None]:
 
 
 def _make() -> Path | None:
-    """Return the folder, created if missing; None if PySpark is not installed from a package."""
+    """Return the folder, created if missing; None if PySpark is not installed as a package."""
     import pyspark
 
     installed = Path(pyspark.__file__).parent.resolve()

@@ -4,7 +4,7 @@
 |---|---|
 | large segments | a piece of one, at most `TASK_BYTES` |
 | many small segments | several of them, together at most `TASK_BYTES` |
-| little data | its share: there are at least as many tasks as requested, as far as batch boundaries allow |
+| little data | its share of at least as many tasks as requested, unless there are fewer batches |
 
 Without access to files a piece is a range of offsets, and its size is an estimate. A task costs Spark tens of milliseconds,
 whatever it reads. Tasks are in order of topic, partition and offset.
@@ -36,7 +36,7 @@ TASK_BYTES = 128 * 1024 * 1024
 """The most bytes of log that one task reads, except for a larger single batch: the same as in Spark's file sources."""
 
 SIFTED_TASK_BYTES = 2 * TASK_BYTES
-"""The same if the end of a time range is unknown, as on brokers: most of what is read is skipped."""
+"""The limit if the end of a time range is unknown, as on brokers: most of the records read are then skipped."""
 
 Task = tuple[Split, ...]
 
@@ -60,7 +60,8 @@ def _plan(options: ReadOptions, source: Source, wanted: int) -> list[Task]:
     shares = dict.fromkeys(by_topic, wanted if len(by_topic) == 1 else 1)
     planned = {topic: _plan_topic(options, source, topic, offsets, shares[topic]) for topic, offsets in by_topic.items()}
     if sum(len(splits) for splits, _, _ in planned.values()) < wanted:
-        # Cut again: shares by size, doubled, because the planner rounds the number of a segment's pieces.
+        # Plan again with more splits for each topic, in proportion to its size.
+        # Doubled, because the planner rounds the number of pieces of a segment.
         sizes = {topic: sum(split.size_bytes for split in splits) for topic, (splits, _, _) in planned.items()}
         total = max(1, sum(sizes.values()))
         for topic, offsets in by_topic.items():
@@ -100,11 +101,13 @@ def _task_bytes(options: ReadOptions) -> int:
 
 
 def pack(splits: Sequence[Split], wanted: int, task_bytes: int = TASK_BYTES) -> list[Task]:
-    """Combine neighbours up to `task_bytes`, while `wanted` tasks remain, or one for each split."""
+    """Combine adjacent splits up to `task_bytes`, as long as at least `wanted` tasks remain, or one for each split if there
+    are fewer.
+    """
     limit_bytes = min(task_bytes, sum(split.size_bytes for split in splits) // wanted)
     tasks = _pack(splits, limit_bytes)
     while len(tasks) < min(wanted, len(splits)):
-        # Only if splits have very different sizes. With a limit of 0 each is alone.
+        # This happens only if splits have very different sizes. With a limit of 0 each split is a task.
         limit_bytes //= 2
         tasks = _pack(splits, limit_bytes)
     return tasks

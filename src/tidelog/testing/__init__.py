@@ -3,8 +3,8 @@
 | | |
 |---|---|
 | `Broker` | a broker on a free port, see `tidelog.broker.broker`; imported when it is first used |
-| `ManualClock` | its clock, if a test wants to let time pass: each `advance` does what has become due |
-| `plugin` | both as pytest fixtures |
+| `ManualClock` | a clock for the broker, to let time pass in a test: `advance` runs the work that has become due |
+| `plugin` | the broker and the clock as pytest fixtures |
 """
 
 from __future__ import annotations

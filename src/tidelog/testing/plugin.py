@@ -3,11 +3,11 @@
 | fixture | is |
 |---|---|
 | `tidelog_broker` | a running broker, its data in the test's temporary folder |
-| `tidelog_broker_properties` | what it is started with; redefine it in a module or class: `{"log.retention.ms": 1000}` |
+| `tidelog_broker_properties` | its properties; redefine this fixture in a module or class: `{"log.retention.ms": 1000}` |
 | `tidelog_clock` | a clock that stands still at the machine's time, for `make_tidelog_broker(clock=tidelog_clock)` |
-| `make_tidelog_broker` | starts further ones, with the arguments of `tidelog.Broker`; all are stopped at the test's end |
+| `make_tidelog_broker` | starts more brokers, with the arguments of `tidelog.Broker`; all are stopped at the test's end |
 
-Nothing but pytest is imported before one of them is asked for.
+Until a test requests one of these fixtures, only pytest is imported.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def tidelog_broker_properties() -> Mapping[str, PropertyValue]:
 
 @pytest.fixture
 def tidelog_broker(make_tidelog_broker: Callable[..., Broker], tidelog_broker_properties: Mapping[str, PropertyValue]) -> Broker:
-    """A running broker; `tidelog_broker.bootstrap_servers` is where clients connect to."""
+    """A running broker; clients connect to `tidelog_broker.bootstrap_servers`."""
     return make_tidelog_broker(**tidelog_broker_properties)
 
 

@@ -1,6 +1,6 @@
 """The commands, one file each, named after the command and imported when it is called.
 
-| module | part of |
+| other module | part of |
 |---|---|
 | `explain` | `find --explain` |
 | `stat_brokers` | `stat HOST:PORT` |

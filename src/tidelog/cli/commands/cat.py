@@ -2,7 +2,7 @@
 
 The range is `[from, to)` by the records' own timestamps: a record that was appended late is in it, one that was appended
 early is too. Records come in offset order, partition by partition, and stream: memory does not grow with the range, unless
-`--sort` or `--tail` hold records back. `cli/records` has what the options do.
+`--sort` or `--tail` hold records back. `cli/records` implements the options.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _selected(options: CatOptions, reading: Reading, plans: list[ScanPlan[Split]
 
 
 def _write(options: CatOptions, reading: Reading, batches: Iterable[pa.RecordBatch], out: BinaryIO, format_name: str) -> int:
-    """Write records; return how many."""
+    """Write records; return their number."""
     written = 0
 
     def counted() -> Iterator[pa.RecordBatch]:
@@ -173,7 +173,7 @@ def _follow(
 
 
 def _count(reading: Reading, batches: Iterable[pa.RecordBatch], every_ms: int | None, format_name: str, out: BinaryIO) -> int:
-    """Write how many records there are; return the sum."""
+    """Write the numbers of records; return their sum."""
     from tidelog.cli.records.counting import count_records, count_rows, show_start
 
     zone = zone_in_use()

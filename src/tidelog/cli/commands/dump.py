@@ -54,17 +54,17 @@ KINDS = (
     (names.PARTITION_METADATA, "properties"),
     ("meta.properties", "properties"),
 )
-"""Ending of a name → kind."""
+"""The ending of a file's name → the kind of file."""
 
 TIME_COLUMNS = frozenset({"timestamp"})
-"""Columns that are shown to people as a time."""
+"""Columns that are shown as times in the output for people."""
 
 Row = dict[str, object]
 
 
 @dataclass
 class Dump:
-    """A file's content: facts about all of it, and rows of one type, possibly many."""
+    """A file's content: facts about the whole file, and rows of one type, possibly many."""
 
     facts: Row
     row_type: str
@@ -119,7 +119,9 @@ def check_file(path: Path) -> None:
 
 
 def base_offset_of(path: Path) -> int:
-    """Return the offset in a file's name; without one 0, with a note, so that relative offsets are shown unchanged."""
+    """Return the base offset in a file's name. If there is none, print a note and return 0, so that relative offsets are
+    shown unchanged.
+    """
     try:
         return names.offset_from_file_name(path.name)
     except InvalidArgumentError:
@@ -128,7 +130,7 @@ def base_offset_of(path: Path) -> int:
 
 
 def show(path: Path, kind: str, dump: Dump, *, as_json: bool) -> None:
-    """Print a dump: for scripts a line for the file and one per row, for people a line of facts and a table."""
+    """Print a dump: for scripts, a line for the file and a line for each row; for people, a line of facts and a table."""
     for text in dump.notes:
         notices.note(text)
     if as_json:
@@ -228,7 +230,7 @@ def _leader_epochs(path: Path) -> Dump:
 
 def _properties(path: Path) -> Dump:
     if names.PARTITION_METADATA in path.name:
-        # Parsed to check it; the text is then shown unchanged.
+        # Parse the file only to check it: its text is shown unchanged.
         read_topic_id(path)
     with ReadOnlyFile(path, fallbacks=()) as file:
         data = file.read(0, file.size_bytes())

@@ -76,7 +76,7 @@ class Walk:
 
     def _is_sound(self, header: BatchHeader) -> bool:
         if header.size > CHUNK_BYTES:
-            # A damaged, huge length must cost time, not memory.
+            # A damaged length may be huge: check such a batch in pieces, so that it does not need memory.
             try:
                 check_crc_by_pieces(self.file, header)
             except CorruptBatchError:
@@ -118,7 +118,7 @@ class Walk:
 
 
 def dump_log(path: Path, *, with_records: bool, as_json: bool) -> None:
-    """Print the batches of a .log file. Raises CorruptDataError for damage, after everything that can be shown."""
+    """Print the batches of a .log file. If there is damage, print everything that can be shown, then raise CorruptDataError."""
     with ReadOnlyFile(path, fallbacks=()) as file:
         walk = Walk(file)
         with ProgressBar(f"dump {path.name}", walk.size_bytes) as bar:
@@ -139,7 +139,7 @@ def dump_log(path: Path, *, with_records: bool, as_json: bool) -> None:
             f"the checksum of {walk.damaged} batch{plural} not match, the first one", path=path, position=walk.first_damaged
         )
     if is_snapshot:
-        read_snapshot(path)  # This raises if it is incomplete: a snapshot gets its name when it is complete.
+        read_snapshot(path)  # Raises an error if it is incomplete: a snapshot gets its name when it is complete.
 
 
 _BATCH_HEADER = (

@@ -1,8 +1,8 @@
 """Explains a search by time: one line per step in the trace.
 
-The order is that of the search: segments, oldest first, each with its largest timestamp and the source of that; for a searched
-segment the time index entry, the offset index entry, the walked batches and the record; at the end the answer, and Apache Kafka's
-answer if it differs.
+Lines are in the order of the search. Segments come first, from the oldest on, each with its largest timestamp and where that is
+stored. For a searched segment there are the time index entry, the offset index entry, the walked batches and the record. The last
+lines are the answer, and Apache Kafka's answer if it differs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def explain(log: Log, timestamp: int, trace: Trace, found: FoundOffset) -> Itera
 
 
 def _in_order(steps: list[Step]) -> Iterator[Step]:
-    """Yield the steps with each segment before the steps in it: its verdict is recorded last."""
+    """Yield the steps, with each segment's step moved before the steps within the segment: it is recorded after them."""
     inside: list[Step] = []
     for step in steps:
         if isinstance(step, SegmentStep | KafkaStep):

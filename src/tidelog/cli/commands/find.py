@@ -1,8 +1,8 @@
 """`tidelog find DIR|HOST:PORT TOPIC --at TIME`: the offset for a time, in each partition.
 
 The answer is that of Kafka's ListOffsets: the first record, by offset, at or after the time. `earliest`, `latest` and `max` are
-Kafka's special targets -2, -1 and -3. If there is none, the answer is -1, not an error. A broker gets the same request, and its
-answer is shown unchanged.
+Kafka's special targets -2, -1 and -3. If there is no such record, the answer is -1, not an error. A broker gets the same request,
+and its answer is shown unchanged.
 
 This command must start fast: it must import neither pyarrow nor rich.
 """
@@ -104,7 +104,7 @@ def command(
 def _ask(
     source: Source, topic: str, wanted: list[int] | None, timestamp: int, isolation: Isolation, as_json: bool
 ) -> tuple[list[tuple[int, FoundOffset]], bool]:
-    """Return the answer of a source without files, and whether nothing that could change it is missing."""
+    """Return the answer of a source without files; and True unless missing records could change it."""
     keys = [TopicPartition(topic, number) for number in wanted or source.partitions(topic)]
     found = source.find(dict.fromkeys(keys, timestamp), isolation)
     missing = source.missing_in({key: (0, None if one is None else one.offset) for key, one in found.items()})
@@ -126,9 +126,9 @@ def _search_folder(
     explained: bool,
     as_json: bool,
 ) -> tuple[list[tuple[int, FoundOffset]], bool]:
-    """Return the answer from the files, and whether nothing that could change it is missing.
+    """Return the answer from the files; and True unless missing records could change it.
 
-    Explanations and JSON lines are printed meanwhile, partition by partition.
+    Explanations and JSON lines are printed during the search, partition by partition.
     """
     answers: list[tuple[int, FoundOffset]] = []
     lost = [] if wanted else log_dir.missing_partitions(topic)

@@ -49,7 +49,7 @@ def command() -> None:
 
 
 def topic_option(function: Decorated) -> Decorated:
-    """--topic T[:p,...], any number of times."""
+    """The option --topic T[:p,...], which may be repeated."""
     return click.option(
         "--topic",
         "topics",
@@ -150,7 +150,7 @@ def _note_notices(found: GroupLag, partitions: Iterable[PartitionLag]) -> None:
 
 
 _COMMITTED, _START = "committed", "start"
-"""A share group commits no offsets: it has a start offset."""
+"""The name of a group's stored position: a share group has a start offset instead of committed offsets."""
 
 _HEADER = (
     *("topic", "partition", _COMMITTED, "end", "lag", "behind", "next record", "its time"),
@@ -383,7 +383,7 @@ def _parse_topics(texts: Iterable[str]) -> dict[str, list[TopicPartition]] | Non
         if any(number >= 2**31 for number in numbers):
             raise click.UsageError(f"not a partition number: {text!r}.")
         known = found.get(topic)
-        # A topic without partitions means all of it, whatever other --topic options name.
+        # A topic without partitions means all its partitions, even if another --topic option names some of them.
         found[topic] = [] if not numbers or known == [] else [*(known or ()), *(TopicPartition(topic, n) for n in numbers)]
     return found or None
 

@@ -1,7 +1,8 @@
 """`tidelog handover DIR --to KAFKA_DATA_DIR --bootstrap-server HOST:PORT`: hands topics over to Apache Kafka.
 
-The topics are created while Kafka runs; after it was stopped, the partitions are put in place (`storage.handover`). Intermediate
-results are stored in the source, ``tidelog-handover.json``, so that the command may be run again at any time.
+The topics are created while Kafka runs; after Kafka was stopped, the partitions are put in place (`storage.handover`).
+Intermediate results are stored in the source folder, in ``tidelog-handover.json``, so that the command may be run again at any
+time.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def _summary(count: int, data_dir: Path) -> str:
 
 
 def _ids(source: Path, data_dir: Path, bootstrap: str, wanted: list[TopicToHand], keeping: Keeping) -> dict[str, uuid.UUID]:
-    """Return Kafka's ids of the topics: stored by an earlier run, or after creating missing topics."""
+    """Return Kafka's ids of the topics: those that an earlier run stored, or Kafka's after missing topics were created."""
     noted = _read_notes(source, data_dir)
     is_noted = all(one.name in noted for one in wanted)
     if is_noted and not _is_in_use(data_dir):
@@ -172,7 +173,9 @@ class Findings(NamedTuple):
 
 
 class Keeping:
-    """Checks what Kafka would delete. `carries`: existing topics get our settings; `allows`: deletions are only reported."""
+    """Checks which records Kafka would delete. `carries`: existing topics get our settings; `allows`: deletions are only
+    reported.
+    """
 
     def __init__(self, source: Path, carries: bool, allows: bool) -> None:
         self._source = source
@@ -181,11 +184,13 @@ class Keeping:
         self._now_ms = SystemClock().now_ms()
 
     def ours(self, one: TopicToHand) -> Findings:
-        """Return what our own settings would delete: a folder that still has those records was served with other settings."""
+        """Return what the topic's settings in DIR would delete. If the folder still has such records, it was served with
+        other settings.
+        """
         return Findings([], deletions(self._source, one.name, one.config, self._now_ms))
 
     def there(self, admin: KafkaAdmin, one: TopicToHand) -> Findings:
-        """Return the same for an existing topic in Kafka, whose settings are changed first if requested."""
+        """Return what Kafka's settings of an existing topic would delete. If requested, the settings are changed first."""
         in_kafka = admin.settings(one.name, DELETING)
         theirs = LogConfig.from_properties({name: setting.value for name, setting in in_kafka.items()})
         stricter = stricter_settings(one.config, theirs)
@@ -202,7 +207,7 @@ class Keeping:
         return Findings(words, deletions(self._source, one.name, theirs, self._now_ms))
 
     def there_unchanged(self, admin: KafkaAdmin, one: TopicToHand) -> Findings:
-        """Return what holds after a change."""
+        """Return the effect of the settings that are valid after a change."""
         return Keeping(self._source, False, self._allows).there(admin, one)
 
     def check(self, found: Iterable[Findings]) -> None:
@@ -226,15 +231,13 @@ class Keeping:
 
 
 def _check_fits(admin: KafkaAdmin, one: TopicToHand, replicas: list[int], *, is_ours: bool) -> None:
-    """Raise InvalidArgumentError unless an existing topic in Kafka may take the partitions; `is_ours`: an earlier run
-    created it.
-    """
+    """Raise InvalidArgumentError unless an existing topic in Kafka may get the partitions; `is_ours`: an earlier run made it."""
     if len(replicas) != one.partitions:
         raise InvalidArgumentError(
             f"Kafka has a topic {one.name!r} with another number of partitions", found=len(replicas), expected=one.partitions
         )
     if max(replicas) > 1:
-        # The other replicas are empty; one of them might become the leader, and all others would truncate to it.
+        # The other replicas are empty. If one of them became the leader, all others would truncate their logs to its empty log.
         raise InvalidArgumentError(f"Kafka has a topic {one.name!r} with more than one replica", found=max(replicas), expected=1)
     if not is_ours and any(admin.end_offsets(one.name, one.partitions)):
         raise InvalidArgumentError(f"Kafka has a topic {one.name!r} with records of its own")

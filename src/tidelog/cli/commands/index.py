@@ -1,8 +1,8 @@
 """`tidelog index verify DIR [TOPIC]` and `tidelog index rebuild DIR [TOPIC]`: check indexes against the logs, or rebuild them.
 
-In Tidelog indexes are hints, and answers are right without them; Kafka trusts its indexes. `verify` compares every entry with the
-log and looks for missing ones; `rebuild` writes them, and time maps, from the logs, which are only read. In place it needs the
-folder's lock, which a running broker holds.
+Tidelog uses indexes only as hints: its answers are right even if indexes are wrong. Kafka trusts its indexes. `verify` compares
+every entry with the log and looks for missing ones; `rebuild` writes them, and time maps, from the logs, which are only read. In
+place it needs the folder's lock, which a running broker holds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tidelog.formats.dir_lock import DirLock
 from tidelog.reader.log_dir import LogDir
 
 FAULTS_FOUND = 1
-"""Exit code of a run that found a fault."""
+"""The exit code of a run that found a fault."""
 
 
 @click.group("index")
@@ -127,7 +127,7 @@ def rebuild(
 
 
 class _Walk:
-    """The partitions being processed, and a progress bar."""
+    """Opens the partitions to process one by one, and shows a progress bar."""
 
     def __init__(self, what: str, log_dir: LogDir, wanted: list[tuple[str, int]]) -> None:
         self._log_dir = log_dir
@@ -144,12 +144,12 @@ class _Walk:
         self._bar.__exit__(None, None, None)
 
     def advance(self, done_bytes: int) -> None:
-        """Count processed bytes, on any thread."""
+        """Add to the number of processed bytes. May be called on any thread."""
         with self._guard:
             self._bar.advance(done_bytes)
 
     def partitions(self) -> Iterator[PartitionToVerify]:
-        """Yield the partitions, each to be opened in its turn."""
+        """Yield the partitions one by one; each is opened only when it is reached."""
         return partitions_to_verify(self._log_dir, self._wanted)
 
 
@@ -222,7 +222,7 @@ def _rebuilt_cells(one: RebuiltPartition) -> list[object]:
 
 
 def _file_lines(one: RebuiltPartition, as_json: bool) -> Iterable[str]:
-    """Yield a line for each file that was wrong; for scripts, also for those that were missing."""
+    """Yield a line for each file that was wrong; for scripts, also for each file that was missing."""
     if as_json:
         return [_json_file(one, file) for file in (*one.changed, *one.new)]
     return [one_line(_changed(file)) for file in one.changed]

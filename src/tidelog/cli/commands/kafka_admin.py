@@ -1,4 +1,4 @@
-"""What `tidelog handover` needs from a running Kafka: the creation of topics through its admin API, and their ids.
+"""Requests of `tidelog handover` to a running Kafka through its admin API: topics, their ids and settings.
 
 Needs confluent-kafka, the optional extra `handover`.
 """
@@ -46,7 +46,7 @@ class KafkaAdmin:
             from confluent_kafka.admin import AdminClient
         except ImportError:
             raise InvalidArgumentError("handing over needs Kafka's admin API: pip install 'tidelog[handover]'") from None
-        # For a port that requires TLS or SASL confluent-kafka would retry without an error.
+        # On a port that requires TLS or SASL, confluent-kafka would retry forever without an error.
         with suppress(BrokerUnreachableError), Cluster.at(bootstrap, "tidelog-handover", timeout_ms=PROBE_MS) as cluster:
             cluster.refresh([])
         self._bootstrap = bootstrap
@@ -64,7 +64,7 @@ class KafkaAdmin:
         }
 
     def end_offsets(self, topic: str, partitions: int) -> list[int]:
-        """Return where each partition of a topic ends."""
+        """Return the end offset of each partition of a topic."""
         from confluent_kafka import TopicPartition
         from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
@@ -107,8 +107,8 @@ class KafkaAdmin:
         self._asked(lambda: answer.result(self._timeout_s))
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, uuid.UUID]:
-        """Return the ids assigned by Kafka. A broker knows a topic a moment after its controller has created it, so
-        this waits.
+        """Return the ids that Kafka has assigned to topics. Waits, because a broker knows a topic only a moment after the
+        controller has created it.
         """
         from confluent_kafka import KafkaError, KafkaException, TopicCollection
 

@@ -67,7 +67,7 @@ def command(
     clients that connect have full access. A second TERM or Ctrl-C ends at once.
     """
     given = _single_properties(properties)
-    # asyncio and the storage engine are imported now, not for a list of commands.
+    # Imported here, so that listing the commands does not import asyncio and the storage engine.
     from tidelog.cli.commands.serving import serve
 
     notices.note_interpreted()
@@ -101,9 +101,9 @@ def _single_properties(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def _file_properties(path: str | None, given: Mapping[str, str]) -> Mapping[str, str]:
-    """Read the file; warn once of unknown properties and once of those without effect, which are dropped.
+    """Read the configuration file. Unknown properties and properties without effect are dropped, each kind with one warning.
 
-    `given` properties override the file's, and may decide which of them apply: the roles do.
+    `given` properties override the file's. They may also decide which properties apply, as the roles do.
     """
     if path is None:
         return {}
@@ -130,7 +130,7 @@ def _with_addresses(config: BrokerConfig, listen: str | None, advertise: str | N
         first = config.listeners[0]._replace(advertised_host=advertised[0], advertised_port=advertised[1])
         return replace(config, listeners=(first, *config.listeners[1:]))
     host, port = parse_address(listen)
-    # One listener for all: other brokers of a cluster look it up by its name.
+    # Use the same listener name everywhere: other brokers of a cluster look it up by its name.
     name = PLAINTEXT if config.cluster is None else config.cluster.inter_broker_listener_name
     if advertised is not None:
         return replace(config, listeners=(Listener(name, host, port, *advertised),))

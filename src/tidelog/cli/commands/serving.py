@@ -43,7 +43,7 @@ PROGRESS_S = 2.0
 """Seconds between two progress lines of a slow start."""
 
 STALLED_S = 120.0
-"""Longer than all waits of a shutdown except those for the disk."""
+"""A shutdown without progress for this long is stalled: only a wait for the disk takes longer."""
 
 EXIT_STALLED = 1
 
@@ -58,7 +58,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 GC_THRESHOLDS = (5_000, 5, 800)
 
 YOUNG_LOOKS = 10
-"""After so many collections of the youngest objects, the next older generation is collected: see `Collector`."""
+"""After this many collections of the youngest objects, the next older generation is collected: see `Collector`."""
 
 SWITCH_INTERVAL_S = 0.0005
 """How long the loop waits for another thread's Python code (`broker.server.wide_requests`); the default is ten times that."""
@@ -134,15 +134,15 @@ async def _until_asked_to_end(
         watchdog.start()
         stop.set()
         if starting is not None:
-            starting.cancel()  # A member may wait long for its controllers.
+            starting.cancel()  # A broker of a cluster may wait long for its controllers.
 
     def on_signal(number: int, frame: object) -> None:
-        _end_when_asked_again()  # Also while this thread waits for another one.
+        _end_when_asked_again()  # This also works while this thread waits for another one.
         with suppress(RuntimeError):  # The loop has ended.
             loop.call_soon_threadsafe(asked, number)
 
     for number in SIGNALS:
-        # Not by the loop's own method: it loses a signal that arrives while other threads have filled its wake-up pipe.
+        # `loop.add_signal_handler` is not used: it loses a signal that arrives while other threads have filled its wake-up pipe.
         signal.signal(number, on_signal)
     async with AsyncExitStack() as stack:
         try:
@@ -158,7 +158,7 @@ async def _until_asked_to_end(
         logger.info("serving at %s", ", ".join(map(_described, broker.listeners)))
         print(f"bootstrap.servers={addresses}", flush=True)
         gc.collect()
-        gc.freeze()  # The present objects stay: later collections skip them.
+        gc.freeze()  # The objects that exist now stay until the end: later collections skip them.
         broker.node.slices.collect = Collector()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         await broker.until(stop)
@@ -169,7 +169,7 @@ class Collector:
 
     Python collects them once there are many more allocations than deallocations, counting old objects among these. If each
     response to a thousand fetches replaces an older one, the count stays at zero, and the next collection covers a million
-    objects: it takes a sixth of a second in which no client is served. On the loop's thread.
+    objects: it takes a sixth of a second, during which no client is served. Call it on the loop's thread.
     """
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ class Collector:
         gc.set_threshold(*GC_THRESHOLDS)
 
     def __call__(self) -> None:
-        """Collect the youngest objects, or the next older ones; nothing while a wide request is in memory."""
+        """Collect the youngest objects, or the next older generation; do nothing while a wide request is in memory."""
         if not gc.isenabled():
             return
         _, looks, before = gc.get_count()
@@ -185,7 +185,7 @@ class Collector:
             gc.collect(0)
             return
         gc.collect(1)
-        # A full collection is due after a number of Python's own younger collections: these must not count.
+        # Python runs a full collection after a number of younger collections: those started here must not count.
         self._own_looks = self._own_looks + 1 if before >= self._own_looks else 1
         first, second, third = GC_THRESHOLDS
         gc.set_threshold(first, second, third + self._own_looks)
@@ -205,7 +205,7 @@ def _serve_metrics(broker: ServingBroker, loop: asyncio.AbstractEventLoop, stack
 
     groups = GroupLags(broker.node, on_loop)
     server = MetricsServer(host, port, partial(snapshot, broker.node, on_loop), groups.scrape)
-    stack.push_async_callback(asyncio.to_thread, server.close)  # It may wait for a result of this loop.
+    stack.push_async_callback(asyncio.to_thread, server.close)  # The thread may wait for a result of this loop.
     logger.info("metrics at http://%s/metrics", joined(*server.address))
 
 
@@ -247,13 +247,15 @@ class _Watchdog:
 
 
 def _end_when_asked_again() -> None:
-    """Make the next signal end the process, whatever it is waiting for then."""
+    """Make the next signal end the process, even if it is waiting for something then."""
     for number in SIGNALS:
         signal.signal(number, lambda number, frame: _end_at_once(number))
 
 
 def _leave_stuck_threads(*, is_clean: bool) -> None:
-    """End the process although threads wait for a disk that does not respond: Python would wait for them."""
+    """End the process even if threads wait for a disk that does not respond. A normal exit of Python would wait for these
+    threads.
+    """
     others = [thread for thread in threading.enumerate() if thread.name.startswith("tidelog-") and not thread.daemon]
     for thread in others:
         thread.join(WIND_UP_S)

@@ -41,7 +41,7 @@ from tidelog.sources.source import Source
 
 @dataclass(frozen=True, slots=True)
 class SegmentStat:
-    """Figures of a segment; counts are None if not counted."""
+    """Figures of a segment; counts are None if records were not counted."""
 
     base_offset: int
     next_offset: int
@@ -82,7 +82,9 @@ class PartitionStat:
 
     @property
     def largest(self) -> SegmentStat | None:
-        """The segment with the largest timestamp; segments without timestamps count only if none has any."""
+        """The segment with the largest timestamp. Segments without timestamps are considered only if no segment has
+        timestamps.
+        """
         timed = [segment for segment in self.segments if segment.largest_timestamp_source != "mtime"]
         return max(timed or self.segments, key=lambda segment: segment.largest_timestamp, default=None)
 
@@ -185,7 +187,7 @@ def _segment(log: Log, segment: Segment, bar: ProgressBar, quick: bool) -> Segme
         before = None
         for header in segment.headers():
             if before is not None and before.magic != header.magic:
-                # Rare; a flipped bit in the format would change how records are counted.
+                # Rare. A flipped bit in the format byte would change how records are counted: verify the checksums.
                 check_crc(before, segment.read_batch(before), segment.log_path)
                 check_crc(header, segment.read_batch(header), segment.log_path)
             before = header
@@ -199,12 +201,11 @@ def _segment(log: Log, segment: Segment, bar: ProgressBar, quick: bool) -> Segme
 
 
 def _record_count(segment: Segment, header: BatchHeader, log_start_offset: int) -> int:
-    """Return how many records of a batch a consumer can read; the batch is opened only if its header does not say."""
+    """Return how many records of a batch a consumer can read; the batch is opened only if its header does not show that."""
     is_doubtful = header.is_control or header.record_count != header.next_offset - header.base_offset
     if header.magic == 2 and (is_doubtful or header.size == MARKER_BATCH_BYTES):
-        # A lone number in a header is not confirmed by anything else; in other headers one number confirms the other. A marker
-        # may
-        # have become a batch of one record.
+        # Verify the checksum if the offsets do not confirm the record count, or if a flipped bit may have turned a marker
+        # into a batch of one record.
         check_crc(header, segment.read_batch(header), segment.log_path)
     if header.is_control or header.last_offset < log_start_offset:
         return 0

@@ -4,7 +4,7 @@
 |---|---|
 | leader, in-sync replicas | Metadata |
 | log start, high watermark, last stable offset | ListOffsets, at both isolation levels |
-| largest timestamp and its offset | ListOffsets -3; unknown before Kafka 3.0, and without timestamps |
+| largest timestamp and its offset | ListOffsets -3; unknown before Kafka 3.0, and if records have no timestamps |
 | size | DescribeLogDirs; unknown before Kafka 1.0, and if the broker does not report it |
 
 Brokers do not count records, and do not report segments. TOPIC limits the output to that topic.
@@ -32,7 +32,7 @@ _HEADER = (
 
 @dataclass(frozen=True, slots=True)
 class PartitionStat:
-    """Figures of a partition; None if unknown. Without a leader all are unknown."""
+    """Figures of a partition; a figure is None if unknown. All are unknown if the partition has no leader."""
 
     key: TopicPartition
     state: PartitionState
@@ -93,7 +93,7 @@ def _wanted(client: Client, topic: str | None, partitions: list[int] | None) -> 
     existing = client.partitions(topic)
     for number in partitions or ():
         if number not in existing:
-            client.cluster.leader(TopicPartition(topic, number))  # Its error names the existing partitions.
+            client.cluster.leader(TopicPartition(topic, number))  # The error of this call names the existing partitions.
     return {TopicPartition(topic, number): existing[number] for number in partitions or existing}
 
 

@@ -32,7 +32,7 @@ JOBS = {
     "mirror": Entry(f"{__name__}.mirror", "Copy topics to another cluster, and keep them up to date."),
     "failover": Entry(f"{__name__}.failover", "Find where a group continues in a mirror."),
 }
-"""In the order of `tidelog job --help`."""
+"""The jobs in the order of `tidelog job --help`."""
 
 SUBMIT_SCRIPT = Path(__file__).with_name("submit") / "tidelog_job.py"
 

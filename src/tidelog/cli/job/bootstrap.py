@@ -60,6 +60,6 @@ def command(
 
         return bootstrap(spark, cut, source=history_source)
 
-    # With a stored cut the source is not needed, if the history is elsewhere.
+    # If the cut is stored and the history is read from elsewhere, the source is not needed.
     places, data_dir = [history_source or source], data_dir_of(source)
     run_job(options, "bootstrap", work, places=places, data_dir=data_dir)

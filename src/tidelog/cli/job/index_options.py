@@ -17,7 +17,7 @@ FINDING_COLUMNS = ("topic", "partition", "path", "entry", "position", "what", "f
 
 
 def index_arguments(function: Decorated) -> Decorated:
-    """Add DIR, TOPIC, --partition and --interval, as for `tidelog index`."""
+    """Add DIR, TOPIC, --partition and --interval, like those of `tidelog index`."""
     return directory_argument(optional_topic(interval_option(function)))
 
 

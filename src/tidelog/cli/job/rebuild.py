@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def rebuild_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the arguments of `build` and `rebuild`, as of `tidelog index rebuild`."""
+    """Add the arguments of `build` and `rebuild`, like those of `tidelog index rebuild`."""
     return index_arguments(out_option(time_maps_option(job_options(function))))
 
 
 def run_rebuild(options: JobOptions, directory: str, *, missing_only: bool, **wanted: Any) -> None:
-    """Run the job `rebuild`, or `build` with `missing_only`; `wanted` are further arguments of `rebuild_indexes`."""
+    """Run the job `rebuild`, or with `missing_only` the job `build`; `wanted` has further arguments of `rebuild_indexes`."""
 
     def work(spark: SparkSession, progress: Progress) -> JobResult:
         from tidelog.spark.jobs.indexes import rebuild_indexes

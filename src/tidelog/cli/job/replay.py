@@ -100,6 +100,6 @@ def command(
 
         return replay(spark, request, map_dir, progress=progress)
 
-    # A resumed replay may have copied everything: then the source is not needed.
+    # If a resumed replay has already copied everything, the source is not needed.
     places = [source, target] if read_replay(Path(map_dir).absolute()) is None else [target]
     run_job(options, "replay", work, places=places, data_dir=data_dir_of(source))

@@ -1,4 +1,4 @@
-"""Where the rows of a job go (`--rows PATH`).
+"""Writes the rows of a job (`--rows PATH`).
 
 | PATH | output | written by |
 |---|---|---|
@@ -6,7 +6,7 @@
 | ends in `.json` or `.jsonl` | one file, an object per line | the same |
 | any other, including Spark's URLs | a folder of Parquet files | Spark's workers |
 
-A file appears atomically. A folder must not exist: that is checked at the start, not after an hour's work.
+A file appears atomically. A folder must not exist; that is checked before the job begins.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def write_rows(rows: DataFrame, target: str, data_dir: str | None) -> None:
 
 
 def json_object(values: dict[str, Any]) -> str:
-    """Return an object as a compact line of ASCII; what JSON lacks becomes text."""
+    """Return an object as a compact JSON line in ASCII. Values of types that JSON lacks become text."""
     return json.dumps(values, separators=(",", ":"), default=_plain)
 
 

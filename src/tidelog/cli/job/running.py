@@ -7,7 +7,7 @@
 | every row, with `--rows` | a folder of Parquet files, or one file of CSV or JSON lines |
 | the output of Spark's Java | nowhere; `TIDELOG_TRACEBACK=1` shows it, and Spark's own errors in full |
 
-Under spark-submit everything about Spark, including its messages, is left to that.
+Under spark-submit, Spark's session, settings and messages are left to spark-submit.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 FAULTS_FOUND = 1
-"""Exit code of a job that found faults."""
+"""The exit code of a job that found faults."""
 
 
 @dataclass(frozen=True)
 class JobOptions:
-    """Options of all jobs."""
+    """The values of the options that all jobs have."""
 
     master: str | None = None
     config: tuple[tuple[str, str], ...] = ()
@@ -52,7 +52,7 @@ class JobOptions:
 
 
 def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of all jobs; the command gets them as one argument, `options`."""
+    """Add the options that all jobs have; the command gets them as one argument, `options`."""
 
     @functools.wraps(function)
     def command(
@@ -82,8 +82,8 @@ def run_job(
     """Start Spark, let `work` do the job, and print the result. Exit code 1 for faults, 3 if records are missing from the folder.
 
     `places` are the data folders (a Path, or a text that is not an address) and the brokers that the job needs: a missing one is
-    reported before Spark starts. `data_dir` is a folder that only its owner writes to, so that rows are not written below it: by
-    default the first of those folders. `report` prints what precedes the summary.
+    reported before Spark starts. Rows are not written below `data_dir`, because only a data folder's owner writes there; by
+    default it is the first of those folders. `report` prints the output before the summary.
     """
     if data_dir is None:
         data_dir = next((str(place) for place in places if kind_of(place).is_local), None)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class TaskBar:
-    """A context manager; a job reports its progress to `show`, from any one thread."""
+    """A context manager. A job reports its progress to `show`, on one thread at a time."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -30,7 +30,7 @@ class TaskBar:
             self._bar[0].stop()
 
     def show(self, done: int, total: int) -> None:
-        """Show how many of all tasks are complete."""
+        """Show that `done` of `total` tasks are complete."""
         if not self._enabled:
             return
         if self._bar is None:

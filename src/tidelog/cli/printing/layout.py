@@ -13,7 +13,7 @@ NOTHING = "-"
 """An empty cell of a table."""
 
 TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
-"""Kafka's ids and names."""
+"""Kafka's ids of timestamp types, and their names."""
 
 json_line = json.JSONEncoder(separators=(",", ":")).encode
 """Encodes an object as a line for scripts: compact, and in ASCII, whatever the encoding of standard output."""
@@ -29,7 +29,7 @@ _ESCAPES = {
 }
 _TEXT_ESCAPES = {
     **_ESCAPES,
-    # A code point of two bytes: `\x85` is the single byte, which is not UTF-8.
+    # This code point has two bytes in UTF-8; `\x85` would mean a single byte, which is not UTF-8.
     **{code: f"\\u{code:04x}" for code in range(0x80, 0xA0)},
     ord("\\"): "\\\\",
     ord("'"): "\\'",
@@ -45,10 +45,11 @@ def one_line(text: str) -> str:
 
 
 def show_bytes(data: bytes | None) -> str:
-    r"""Return bytes as one harmless line of text, from which they can be restored; `<null>` for None.
+    r"""Return bytes as one harmless line of text from which the bytes can be restored; `<null>` for None.
 
     Printable UTF-8 is shown unchanged, including backslashes. Everything else is quoted as in a shell, `$'a\nb\xff'`: escapes
-    have a meaning only there. Texts that look like such a quote or like null, or end in a blank, are quoted as well.
+    have a meaning only within such quotes. A text that looks like such a quote or like `<null>`, or ends in a blank, is quoted as
+    well.
     """
     if data is None:
         return _NULL
@@ -77,7 +78,7 @@ def show_time(time_ms: int) -> str:
 
 
 def some(number: int) -> int | None:
-    """Return a number for a table, None for -1, which means none."""
+    """Return a number for a table; -1, which means that there is none, becomes None."""
     return None if number == -1 else number
 
 
@@ -93,7 +94,7 @@ def csv_lines(rows: Iterable[Sequence[object]]) -> Iterator[str]:
 
 
 class Amount(str):
-    """Text that represents a number: a table aligns it to the right."""
+    """A text that represents a number, so that a table aligns it to the right."""
 
     __slots__ = ()
 
@@ -122,10 +123,10 @@ def show_span(milliseconds: int) -> str:
 def table(header: Sequence[str] | None, rows: Iterable[Sequence[object]]) -> Iterator[str]:
     """Yield the lines of a table: columns as wide as their widest cell, whole numbers aligned to the right, others to the left.
 
-    Rows are laid out a thousand at a time, so that any number of them streams in bounded memory; a column may get wider with each
-    thousand, but never narrower. A column is numeric if each of its first cells is an int, an Amount, or None, which is shown as
-    `-`. Cells are made harmless by `one_line`; a cell with more than `WIDE` characters does not widen its column. A row may be
-    shorter than the others. No line ends in blanks.
+    Rows are laid out a thousand at a time, so that any number of them streams in bounded memory; a column may get wider from one
+    thousand to the next, but never narrower. A column is numeric if each of its first cells is an int, an Amount, or None, which
+    is shown as `-`. Cells are made harmless by `one_line`; a cell with more than `WIDE` characters does not widen its column. A
+    row may be shorter than the others. No line ends in blanks.
     """
     widths = [] if header is None else [len(name) for name in header]
     right: list[bool] | None = None
@@ -144,13 +145,15 @@ def table(header: Sequence[str] | None, rows: Iterable[Sequence[object]]) -> Ite
 
 
 WIDE = 40
-"""A longer cell is printed unchanged and does not widen its column."""
+"""A cell with more characters than this is printed unchanged and does not widen its column."""
 
 _ROWS_AT_A_TIME = 1000
 
 
 def _chunks(rows: Iterable[Sequence[object]]) -> Iterator[list[Sequence[object]]]:
-    """Yield the rows in lists of a thousand, at least one list. An error is raised after the rows before it."""
+    """Yield the rows in lists of a thousand, at least one list. If reading the rows raises an error, the rows before it are
+    yielded first.
+    """
     chunk: list[Sequence[object]] = []
     failure: Exception | None = None
     yielded = False

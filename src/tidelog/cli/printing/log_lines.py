@@ -1,7 +1,7 @@
 """A broker's log lines on stderr: `2026-11-22 03:15:33.123 info    broker: ...`, UTC, one line per record.
 
-Any client can cause log lines, with garbage or refused records. So of each kind of line, which is a place in the source code, at
-most `LINES` are written in `PERIOD_S`, then the number of suppressed lines, so that no client can fill the disk.
+Any client can cause log lines, with garbage or refused records. So that no client can fill the disk, at most `LINES` lines of
+each kind are written in `PERIOD_S`, then the number of suppressed lines. A kind is a place in the source code.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LineHandler(logging.StreamHandler):  # type: ignore[type-arg] # it has no 
         self._kinds: dict[tuple[str, int, str], _Kind] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record, unless there were too many of its kind."""
+        """Write a log record, unless too many of its kind were written in this period."""
         kind = self._kinds.setdefault((record.name, record.levelno, str(record.msg)), _Kind())
         now = self._now()
         if now - kind.began_at >= PERIOD_S:
@@ -52,7 +52,7 @@ class LineHandler(logging.StreamHandler):  # type: ignore[type-arg] # it has no 
 
 
 class _Kind:
-    """How many lines of one kind were written in its period."""
+    """The number of lines of one kind in the current period."""
 
     __slots__ = ("began_at", "lines")
 

@@ -1,4 +1,6 @@
-"""Reports missing records of a folder along with an answer: a note each and, for scripts, a JSON line; exit code 3."""
+"""Reports records that are missing from a folder, in addition to the answer: a note and, for scripts, a JSON line for each; exit
+code 3.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from tidelog.reader.missing.missing_offsets import MissingOffsets, is_any_lost
 
 
 def report_missing(missing: Sequence[MissingOffsets], *, as_json: bool) -> None:
-    """Report missing records: by notes, and with --json by lines of `type` `missing` after the answer."""
+    """Report missing records as notes; with --json also as lines of `type` `missing` after the answer."""
     for one in missing:
         notices.note(str(one))
     print_missing(missing, as_json=as_json)

@@ -1,4 +1,4 @@
-"""Notices besides the answer: on stderr, one line each, `note: ...`.
+"""Notices on stderr, separate from the answer: one line each, `note: ...`.
 
 Lower layers report what they tolerate (a damaged index, a torn tail) to `logging.getLogger("tidelog.<area>")`; here those records
 become lines. The same line is printed once per run, however often its cause occurs.
@@ -12,11 +12,11 @@ import sys
 from tidelog.cli.printing.layout import one_line
 
 INCOMPLETE = 3
-"""Exit code of an incomplete answer: offsets are missing from the folder, or damage was skipped."""
+"""The exit code for an incomplete answer: offsets are missing from the folder, or damage was skipped."""
 
 
 WITHOUT_COMPILER = "no C compiler was found during installation; reinstall with one, and it is many times faster"
-"""Why a kernel is not compiled."""
+"""The reason why a kernel is not compiled."""
 
 
 class _NoteHandler(logging.Handler):
@@ -57,7 +57,7 @@ def note(message: str) -> None:
 
 
 def note_interpreted() -> None:
-    """Explain why this is slow, if records have been read or written by a kernel that is not compiled."""
+    """Print a note about the slow run if records were read or written by a kernel that is not compiled."""
     kernel = sys.modules.get("tidelog.records.kernel")
     if kernel is not None and not kernel.COMPILED:
         note(f"the kernel that reads and writes records runs interpreted: {WITHOUT_COMPILER}")
@@ -74,7 +74,7 @@ def complain(message: str) -> None:
 
 
 def print_line(line: str) -> None:
-    """Write any line to stderr. A closed stderr is not an error: it has no reader."""
+    """Write a line to stderr. A closed stderr is not an error, because nobody reads it."""
     try:
         print(one_line(line), file=sys.stderr, flush=True)
     except (OSError, ValueError):

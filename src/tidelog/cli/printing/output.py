@@ -1,4 +1,4 @@
-"""The destination of an answer: standard output, or a file that appears when it is complete.
+"""The destination of an answer: standard output, or a file that gets its name when it is complete.
 
 A file is written under another name and renamed at the end, so that readers never see a part of it, and a failed run leaves the
 old file. Anything but a regular file (a named pipe, `/dev/null`) is written directly. Files inside the data folder that is read
@@ -39,7 +39,7 @@ def open_output(target: str | None, *, format_name: str, binary: bool, data_dir:
     if target is None or target == STDOUT:
         yield from _standard_output(format_name, binary)
         return
-    # Not resolved: /dev/stdout and similar links can only be followed by the system.
+    # The path is not resolved: only the system can follow /dev/stdout and similar links.
     try:
         mode = os.stat(target).st_mode  # noqa: PTH116
     except FileNotFoundError:
@@ -123,7 +123,7 @@ def _through(sink: _Sink) -> Iterator[BinaryIO]:
 
 
 class _Sink(io.RawIOBase):
-    """The raw end of an output: writes by a function, and turns system errors into a StorageError."""
+    """The raw stream of an output: passes bytes to a function, and turns system errors into a StorageError."""
 
     def __init__(self, write: Callable[[Any], int], flush: Callable[[], None] | None, name: str) -> None:
         self._write = write
@@ -140,7 +140,7 @@ class _Sink(io.RawIOBase):
         return _or_refused(self._name, lambda: self._write(data))
 
     def push(self) -> None:
-        """Flush the data behind the function."""
+        """Flush the stream to which the function writes."""
         if self._push is not None:
             _or_refused(self._name, self._push)
 

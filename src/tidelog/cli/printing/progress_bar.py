@@ -20,7 +20,7 @@ SHOWN_AFTER_SECONDS = 0.7
 
 
 class ProgressBar:
-    """Shows how many of `total_bytes` are done. Used as a context manager, with `advance`."""
+    """Shows how many of `total_bytes` are done. Use it as a context manager, and report progress with `advance`."""
 
     def __init__(self, what: str, total_bytes: int, *, answer_on_stdout: bool = True) -> None:
         self.done_bytes = 0

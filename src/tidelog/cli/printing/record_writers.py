@@ -10,7 +10,7 @@
 In jsonl, `timestamp` is epoch milliseconds or null, `timestamp_type` Kafka's name, `headers` a list of [key, value]; keys and
 values are text (`utf8`: bytes that are not UTF-8 become U+FFFD, and are counted) or base64, which keeps every byte.
 
-Independent of the source of the records. pyarrow is imported only for its formats.
+The writers do not depend on the source of the records. pyarrow is imported only for its formats.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RecordRow(NamedTuple):
 
 
 class Encoding:
-    """How bytes become text: `utf8` or `base64`. Counts what utf8 could not represent."""
+    """Converts bytes to text, as `utf8` or `base64`. Counts the values that are not valid UTF-8."""
 
     def __init__(self, name: str) -> None:
         self.is_base64 = name == "base64"
@@ -68,7 +68,7 @@ class Encoding:
             return data.decode("utf-8", "replace")
 
     def notices(self) -> list[str]:
-        """Return notices for readers of the text."""
+        """Return notices about values that utf8 could not represent."""
         if not self.replaced:
             return []
         what = "1 key or value is" if self.replaced == 1 else f"{self.replaced:,} keys or values are"

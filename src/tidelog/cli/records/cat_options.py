@@ -32,12 +32,12 @@ SUFFIXES = {
     ".arrows": "arrow",
     ".parquet": "parquet",
 }
-"""The format of an output file by its extension, unless --format is given."""
+"""An output file's extension → its format, unless --format is given."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CatOptions:
-    """The options given to `cat`."""
+    """The values of the options of `cat`."""
 
     source: str
     topics: tuple[str, ...]
@@ -206,7 +206,7 @@ def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
 
 
 def span_ms(option: str, text: str | None) -> int | None:
-    """Return a duration in ms, None if it is not given. Raises UsageError, also for a duration of 0."""
+    """Return a duration in ms, None if it is not given. Raises UsageError for an invalid duration or 0."""
     if text is None:
         return None
     try:

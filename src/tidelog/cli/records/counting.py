@@ -20,8 +20,8 @@ MAX_INTERVALS = 10_000
 COLUMNS = ("topic", "timestamp")
 
 Counts = Counter[tuple[str, int | None]]
-"""The number of records by topic and local start of the interval (ms); the start is None without a timestamp or without
-intervals.
+"""The number of records by topic and local start of the interval (ms). The start is None for records without a timestamp, or if
+there are no intervals.
 """
 
 
@@ -63,7 +63,7 @@ def count_rows(counts: Counts, topics: Iterable[str], every_ms: int | None) -> I
 
 
 def show_start(start: int | None, zone: str | None) -> str | None:
-    """Return a local start of an interval, with its zone."""
+    """Return the local start of an interval as text, with its zone."""
     if start is None:
         return None
     return format_time(start) if zone is None else f"{format_time(start).removesuffix('Z')} {zone}"

@@ -1,6 +1,7 @@
 """Selects records of Arrow batches: by key, header, regular expression, or an SQL expression.
 
-Every filter works on whole batches. A record must pass all kinds of filters, and one of several with the same option.
+Every filter works on whole batches. A record must pass every option that is given. If an option is repeated, it must pass at
+least one of its values.
 
 | option | a record passes if |
 |---|---|
@@ -58,7 +59,7 @@ def filtered(batches: Iterable[pa.RecordBatch], filters: Sequence[Filter]) -> It
 
 
 def limited(batches: Iterable[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:
-    """Yield the first `count` records, all for None. Reads no further than necessary."""
+    """Yield the first `count` records; None means all. Reads no further than necessary."""
     if count == 0:
         return
     for batch in batches:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tidelog.cli.printing.progress_bar import ProgressBar
 
 LARGE_BYTES = 2 << 30
-"""A read of more bytes than this is announced."""
+"""A note announces a read of more bytes than this."""
 
 FIRST_WINDOW = 256
 """The number of offsets that `--tail` reads first; each further read covers four times as many."""
@@ -66,7 +66,8 @@ class Reading:
     def last(self, plans: Iterable[ScanPlan[Split]], count: int, bar: ProgressBar) -> list[pa.RecordBatch]:
         """Return the last `count` selected records.
 
-        For several partitions, these are the latest by timestamp among the last records of each, in order of time.
+        For several partitions, these are the records with the latest timestamps among the last records of each partition, in
+        order of time.
         """
         from tidelog.cli.records.sorting import by_time
 
@@ -77,7 +78,9 @@ class Reading:
         return found if len(parts) == 1 else _last_rows(by_time(found), count)
 
     def following(self, plans: Iterable[ScanPlan[Split]], bar: ProgressBar) -> Iterator[pa.RecordBatch | None]:
-        """Yield records that arrive after the plans, without end; None if there are no more at the moment."""
+        """Yield records that arrive after the plans were made, without end. Yields None when there are no more records at
+        the moment.
+        """
         reached = {TopicPartition(one.topic, part.partition): part.end_offset for one in plans for part in one.partitions}
         while True:
             self.source.refresh()
@@ -110,7 +113,7 @@ class Reading:
     def _until_late(
         self, topic: str, ranges: Mapping[int, tuple[int | None, int | None]], time_ms: int, request: ScanRequest
     ) -> dict[int, tuple[int | None, int | None]]:
-        """Return the ranges, each cut at the first record that is late enough to assume that no record of the range follows."""
+        """Return the ranges, each ended at the first record so late that no later record is assumed to be in the time range."""
         keys = [TopicPartition(topic, number) for number in ranges]
         found = self.source.find(dict.fromkeys(keys, time_ms), request.isolation, request.until)
         cut = {}

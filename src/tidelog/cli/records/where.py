@@ -8,8 +8,8 @@
 | `topic`, `partition`, `offset` | | |
 | `timestamp` | TIMESTAMP WITH TIME ZONE | NULL if the record has none |
 
-If an expression cannot be evaluated for a record (its value is not JSON, a cast fails), the record does not pass. That does not
-affect other records.
+If an expression cannot be evaluated for a record (its value is not JSON, a cast fails), that record does not pass; other records
+are not affected.
 """
 
 from __future__ import annotations

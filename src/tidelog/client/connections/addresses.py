@@ -9,8 +9,8 @@
 A folder whose name looks like an address is written `./name:9092`, or given as a `Path`.
 
 The addresses and the connection's configuration are passed on together: from a command, an option or an argument through plans,
-splits and jobs to the executor that connects. `SecuredBrokers` is a text that carries both: shown, compared and stored it is only
-the addresses.
+splits and jobs to the executor that connects. `SecuredBrokers` is a `str` that carries both. Its text is only the addresses, so
+printing, comparing and storing it does not reveal the configuration.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class BrokerAddress(NamedTuple):
 
 
 class SecuredBrokers(str):
-    """Addresses with the connection's configuration. It can be pickled; shown, compared and stored it is only the addresses."""
+    """Broker addresses that carry the connection's configuration. Can be pickled; the text itself is only the addresses."""
 
     __slots__ = ("config",)
     config: ClientConfig
 
     def __new__(cls, text: str, config: ClientConfig) -> SecuredBrokers:
-        """Return the addresses as text, with a configuration."""
+        """Return the addresses in `text`, carrying the configuration `config`."""
         made = super().__new__(cls, text)
         made.config = config
         return made
@@ -65,7 +65,7 @@ class SecuredBrokers(str):
 
 
 def config_of(brokers: str) -> ClientConfig:
-    """Return the configuration of a connection: plain text, unless the address carries one."""
+    """Return the configuration that the address carries; without one, that of a plain-text connection."""
     from tidelog.security.client_config import IN_PLAIN_TEXT
 
     return brokers.config if isinstance(brokers, SecuredBrokers) else IN_PLAIN_TEXT
@@ -88,7 +88,7 @@ def with_config(brokers: str, properties: Mapping[str, object]) -> str:
 
 
 def is_address(source: object) -> bool:
-    """Whether `source` looks like one or more addresses, as text. It may still be invalid, for example in the port."""
+    """Whether the text `source` looks like one or more broker addresses. They may still be invalid, for example in the port."""
     return isinstance(source, str) and all(_ADDRESS.fullmatch(part.strip()) for part in source.split(","))
 
 

@@ -5,7 +5,7 @@
 | SaslHandshake v1 (Kafka 1.0) | in SaslAuthenticate, whose response has the error |
 | SaslHandshake v0 | bare, each after its size; on an error the broker closes the connection |
 
-A session may expire: before that the connection authenticates again between two requests. The session's length is returned.
+A session may expire (KIP-368). The connection authenticates again before that, between two requests.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHands
 M = TypeVar("M", bound=Message)
 
 MOST_MESSAGES: Final = 8
-"""No mechanism needs more messages; this ends an exchange with a server that keeps asking for another one."""
+"""The most messages of one exchange. No mechanism needs as many; the limit stops a server that keeps asking for another one."""
 
 
 class Connection(Protocol):

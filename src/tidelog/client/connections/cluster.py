@@ -5,8 +5,8 @@
 | metadata, and anything that any broker knows | the first that answers: open connections, other brokers, the initial addresses |
 | anything that only a partition's leader knows | the leader; if it no longer leads, metadata is read again, until the timeout |
 
-A connection is lent to one user at a time, and returned when every response was received, so a caller that stops within a fetch
-does not disturb others. Clusters belong to one thread.
+A connection is lent to one user at a time, and returned when every response was received, so a caller that stops in the middle of
+a fetch does not disturb others. Use a cluster on one thread only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TIMEOUT_MS = 30_000
 """How long one call may take, including retries: a broker may be away for that time."""
 
 CREATION_MS = 10_000
-"""How long the creation of a missing topic may take; a broker that does not create topics gives the same answer."""
+"""How long to wait for a broker to create a missing topic: a broker that does not create topics gives the same answer."""
 
 NO_LEADER = -1
 
@@ -106,7 +106,7 @@ class Cluster:
         self.close()
 
     def reach(self) -> Self:
-        """Connect to one of the brokers, so that a wrong address is reported at once. Raises BrokerUnreachableError."""
+        """Connect to one of the brokers now, so that a wrong address is reported early. Raises BrokerUnreachableError."""
         with self.connection_to_any():
             return self
 
@@ -135,7 +135,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def connection_to_any(self) -> Iterator[Connection]:
-        """Lend a connection to any reachable broker. Raises BrokerUnreachableError, which names all that are not."""
+        """Lend a connection to any reachable broker. Raises BrokerUnreachableError, which names all unreachable brokers."""
         failures: list[BrokerUnreachableError] = []
         reachable = dict.fromkeys([*(a for a, idle in self._idle.items() if idle), *self.brokers.values(), *self.addresses])
         for address in reachable:
@@ -163,12 +163,12 @@ class Cluster:
             return Connection(address, timeout_ms=self.timeout_ms, client_id=self.client_id, access=self.access)
         except BrokerUnreachableError as error:
             if address not in self.addresses:
-                # The usual reason: advertised.listeners names a host that is another one here.
+                # The usual reason: the host in advertised.listeners is a different machine when resolved here.
                 error.message += f"; it is what {self} advertises"
             raise
 
     def ask_any(self, message: Message, response: type[M], *, newest: int, oldest: int = 0) -> M:
-        """Ask any broker, until the timeout."""
+        """Send a request to any broker that answers; retry until the timeout."""
         timer = RetryTimer(self.timeout_ms)
         while True:
             try:
@@ -242,7 +242,9 @@ class Cluster:
         return dict(sorted(self._topics.items()))
 
     def topics_named(self, names: Iterable[str]) -> dict[str, TopicState]:
-        """Return those of the topics that are there now, by name. Raises BrokerError for one that the user may not see."""
+        """Return current metadata of the given topics that exist, by name. Raises BrokerError for a topic that the user
+        may not see.
+        """
         wanted = list(names)
         self.refresh(wanted)
         return {name: self._topics[name] for name in wanted if name in self._topics}
@@ -262,15 +264,17 @@ class Cluster:
     def _near(self, name: str) -> str:
         try:
             return near_topics(name, self.topics())
-        except TidelogError:  # What is asked for a hint is not the news.
+        except TidelogError:  # This request only looks for a hint: its error must not replace the original one.
             return ""
 
     def leader(self, key: TopicPartition) -> Leader:
-        """Return a partition's leader, as far as known; (-1, -1) without one. Raises UnknownTopicOrPartitionError."""
+        """Return a partition's leader according to the known metadata; (-1, -1) if it has none. Raises
+        UnknownTopicOrPartitionError.
+        """
         partitions = self.topic(key.topic).partitions
         state = partitions.get(key.partition)
         if state is None:
-            # The partition may have been added meanwhile; otherwise this is the answer.
+            # The partition may have been added meanwhile. If it was not, it is unknown.
             partitions = self.topic_now(key.topic).partitions
             state = partitions.get(key.partition)
         if state is None:
@@ -296,7 +300,7 @@ class Cluster:
         *,
         is_repeatable: bool = True,
     ) -> None:
-        """Ask the leaders of partitions, in parallel, until every partition is answered.
+        """Send requests to the leaders of the partitions, in parallel, until every partition has an answer.
 
         `make` returns a request for some partitions of one leader, and its version. `read` gets the response and returns the
         partitions to ask again, each with the error to raise at the timeout; it raises other errors. After a lost connection

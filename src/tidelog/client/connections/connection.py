@@ -6,13 +6,13 @@ request. Nothing here retries: `cluster` does.
 | what happens | raises |
 |---|---|
 | no connection, connection lost, no answer in time | BrokerUnreachableError |
-| the port requires TLS or SASL and the configuration has none, or the reverse | SecurityProtocolError |
+| the port requires TLS or SASL and the configuration does not use it, or the reverse | SecurityProtocolError |
 | either side refuses a certificate, a password or a token | AuthenticationError |
 | an invalid response | ProtocolError |
 | there is no common version of a request, or none that is new enough | UnsupportedVersionError |
 
 An expiring session (KIP-368) is renewed before its end, when a request is sent; pending responses are read first. After any of
-these errors but the last the connection cannot be used again: `is_usable` is False.
+these errors except UnsupportedVersionError, the connection cannot be used again: `is_usable` is False.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ CONNECT_MS = 10_000
 """How long connecting may take: if an address does not answer, another broker may."""
 
 RENEWAL_SHARE = 0.85
-"""The share of its length after which a session is renewed, as in Kafka's clients."""
+"""A session is renewed after this share of its length, as in Kafka's clients."""
 
 _JOINED_BYTES = 1 << 16
 _MOST_CHUNKS = 512
-"""Systems accept 1,024 at once."""
+"""The most buffers of one system call; operating systems accept 1,024."""
 _SIZE = Struct(">i")
 
 
@@ -104,7 +104,7 @@ class Connection:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it may be reused: usable, every response received, and the broker still connected."""
+        """Whether the connection may be reused: it is usable, every response was received, and the broker has not closed it."""
         if not self.is_usable or self._waiting:
             return False
         if isinstance(self._socket, ssl.SSLSocket):
@@ -200,7 +200,7 @@ class Connection:
     # --- authentication
 
     def ask_bare(self, message: bytes) -> bytes:
-        """Send bytes after their size, and return the answer in the same form: SASL before Kafka 1.0."""
+        """Send bytes with their size in front, and return the response without its size: SASL before Kafka 1.0."""
         try:
             self._socket.settimeout(self._timeout_ms / 1000)
             self._socket.sendall(_SIZE.pack(len(message)) + message)
@@ -270,7 +270,7 @@ class Connection:
         return self._meant_by(error) or BrokerUnreachableError(f"connection to a broker lost: {_reason(error)}", path=self._place)
 
     def _meant_by(self, error: OSError) -> TidelogError | None:
-        """Return the reason for a closed connection: a TLS alert, or a port with another protocol that closes it silently."""
+        """Return the error that explains a closed connection: a TLS alert, or a port with another security protocol."""
         access = self._access
         if access.tls is not None and (alert := alert_error(error, self._place, has_key=access.tls.settings.has_key)):
             return alert

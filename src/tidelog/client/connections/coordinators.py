@@ -6,7 +6,7 @@
 | NOT_COORDINATOR | find it again |
 | others | left to the caller |
 
-Callers with many requests cache coordinators (`Known`); outdated entries are found again.
+Callers with many requests cache coordinators (`Known`); an outdated entry is looked up again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FIRST_PAUSE_MS = 2
 """A coordinator that is ending a producer's last transaction needs only a few milliseconds."""
 
 _NEWEST = 3
-"""The last version with a single key, which is enough here."""
+"""The last version that has a single key, which is enough here."""
 
 
 def find_coordinator(cluster: Cluster, key: str, timer: RetryTimer, key_type: int = GROUP) -> BrokerAddress:
@@ -78,7 +78,7 @@ def ask_coordinator(
     passing: Collection[int] = PASSING,
     known: Known | None = None,
 ) -> M:
-    """Return a coordinator's response. `codes` extracts its error codes; those that are `passing` are retried.
+    """Return a coordinator's response. `codes` extracts its error codes; codes in `passing` are retried.
 
     The request may be sent more than once. Raises BrokerError, BrokerUnreachableError, UnsupportedVersionError, ProtocolError.
     """

@@ -43,10 +43,10 @@ FIRST_PAUSE_MS = 20
 LAST_PAUSE_MS = 500
 
 CLASSES: dict[int, type[TidelogError]] = {code: cls for cls, (code, _) in reversed(KAFKA_ERROR_CODES.items())}
-"""Kafka's code → error class; for codes of several classes, the first one in the table."""
+"""Kafka's code → error class. If several classes have the code, the first one in the table."""
 CLASSES[ErrorCode.CORRUPT_MESSAGE] = errors.CorruptBatchError
 del CLASSES[ErrorCode.UNKNOWN_SERVER_ERROR]
-"""That class says nothing about the cause."""
+"""UNKNOWN_SERVER_ERROR is left out, because its class says nothing about the cause."""
 
 
 FORBIDDEN = frozenset(
@@ -63,7 +63,7 @@ def error_for(code: int, what: str, place: object, detail: str | None = None) ->
     """Return the error for a broker's error code; `what` was requested, `place` is the broker."""
     name = code_name(code)
     if code in FORBIDDEN:
-        detail = "the user lacks the permission for it"  # Brokers only repeat the code in words.
+        detail = "the user lacks the permission for it"  # Such a message from a broker only repeats the code in words.
     text = f"{what}: {detail}" if detail else what
     cls = CLASSES.get(code, BrokerError)
     if issubclass(cls, BrokerError):

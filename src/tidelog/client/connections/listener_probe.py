@@ -6,8 +6,8 @@
 | SASL_PLAINTEXT | answers ApiVersions, closes the connection on any other | SaslHandshake: it lists its mechanisms |
 | PLAINTEXT | answers | SaslHandshake gets ILLEGAL_SASL_STATE |
 
-The probe uses its own connection, and only if one was closed before its first real response. A broker that has just stopped
-refuses the connection, and then nothing is reported.
+The probe opens a connection for itself, and runs only after a connection was closed before its first real response. A broker that
+has just stopped refuses the probe's connection; then nothing is reported.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MOST_BYTES: Final = 1 << 16
 
 
 def is_tls_record(data: bytes | bytearray) -> bool:
-    """Whether an answer begins as a TLS alert or handshake does."""
+    """Whether an answer begins like a TLS alert or a TLS handshake message."""
     return len(data) >= 2 and data[0] in (_ALERT, _HANDSHAKE) and data[1] == _TLS_MAJOR
 
 
@@ -74,7 +74,7 @@ def speaks_kafka(address: tuple[str, int], timeout_ms: int = PROBE_MS) -> bool:
 def sasl_mechanisms(
     address: tuple[str, int], timeout_ms: int = PROBE_MS, wrap: Callable[[socket.socket], socket.socket] | None = None
 ) -> list[str] | None:
-    """Return the mechanisms of a SASL port, None for any other port or answer. `wrap` adds TLS."""
+    """Return the mechanisms of a SASL port, None if the port or its answer is anything else. `wrap` adds TLS."""
     request = b"".join(request_chunks(SaslHandshakeRequest(NO_MECHANISM), 0, 1, "tidelog"))
     try:
         with (

@@ -50,7 +50,9 @@ def open_tls(sock: socket.socket, address: BrokerAddress, access: Access) -> ssl
 
 
 def refusal(address: BrokerAddress, access: Access) -> TidelogError | None:
-    """Return why a port closes connections after the TLS handshake, None if it does not say, or does not close them."""
+    """Return the reason why a port closes connections after the TLS handshake; None if it gives no reason or does not close
+    them.
+    """
     assert access.tls is not None
     deadline = time.monotonic() + PROBE_MS / 1000
     try:

@@ -1,4 +1,4 @@
-"""A group's committed offsets, once they are stable: for programs that store their progress in a group.
+"""Reads a group's committed offsets, waiting until they are stable: for programs that store their progress in a group.
 
 | `require_stable` | while a transaction that may change an offset is open |
 |---|---|

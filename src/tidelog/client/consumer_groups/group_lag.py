@@ -3,7 +3,7 @@
 | fact | source |
 |---|---|
 | committed offsets | the group's coordinator |
-| log start, readable end | ListOffsets; the end first, so that later appends change nothing |
+| log start, readable end | ListOffsets; the end is requested first, so that later appends do not matter |
 | the next record | the log itself, see `next_records` |
 | the group's rate | its commits of the last minutes, read from ``__consumer_offsets`` |
 | the topic's rate | ListOffsets by time |
@@ -49,7 +49,8 @@ WINDOW_MS = 10 * 60 * 1000
 """Rates are those of the last ten minutes."""
 
 MAX_HISTORY_OFFSETS = 200_000
-"""The most offsets of ``__consumer_offsets`` that are read for a rate, the last ones; many groups share a partition of it."""
+"""At most this many offsets, the last ones of a partition of ``__consumer_offsets``, are read for a rate: many groups share it.
+"""
 
 
 class GroupLag(NamedTuple):
@@ -60,7 +61,7 @@ class GroupLag(NamedTuple):
     without_log: tuple[TopicPartition, ...]
     """Partitions of the group whose topic is gone, or that have no leader."""
     missing: tuple[MissingOffsets, ...] = ()
-    """For a folder: missing records that could change this."""
+    """For a folder: missing records that could change the result."""
 
 
 class Ends(NamedTuple):
@@ -82,9 +83,9 @@ def group_lag(
 ) -> GroupLag:
     """Return a group's lag. Rates are those of the last `window_ms`.
 
-    `history` are the commits of at least that time, for callers that have read those of many groups (`read_commits`).
-    Raises BrokerUnreachableError, BrokerError, UnsupportedVersionError, CorruptDataError. An unknown group is `Dead`, without
-    partitions.
+    `history` holds the commits of at least that window, for callers that read the commits of many groups at once
+    (`read_commits`). Raises BrokerUnreachableError, BrokerError, UnsupportedVersionError, CorruptDataError. An unknown group is
+    `Dead`, without partitions.
     """
     description = describe_group(cluster, group)
     shared = share_offsets(cluster, group) if description.type == SHARE else {}
@@ -96,7 +97,7 @@ def group_lag(
     positions = {
         key: (max(committed[key].offset, end.log_start_offset), end.end_offset) for key, end in ends.items() if key in committed
     }
-    # Of a share group with a lag of 0 all records are done, although its start offset lies before some.
+    # A share group with a lag of 0 is done with all records, even if its start offset is before some of them.
     searched = {key: held for key, held in positions.items() if key not in shared or shared[key].lag != 0}
     records = dict.fromkeys(positions) | dict(next_records(cluster, searched, isolation))
     rates = {} if shared else _group_rates(cluster, group, positions, now_ms, window_ms, history)
@@ -118,7 +119,7 @@ def _starts(shared: Mapping[TopicPartition, ShareOffset]) -> dict[TopicPartition
 
 
 def _delivered(shared: ShareOffset | None, ends: Ends) -> int:
-    """Return how many records after the start offset a share group needs no more, as far as the brokers say."""
+    """Return how many records after the start offset a share group is done with, computed from the lag that brokers report."""
     if shared is None or shared.lag < 0:
         return 0
     return max(0, ends.high_watermark - max(shared.start_offset, ends.log_start_offset) - shared.lag)
@@ -186,7 +187,7 @@ def _lag(
 
 
 class CommitLog(NamedTuple):
-    """Commits of groups, as ``__consumer_offsets`` has them, oldest first."""
+    """Commits of groups read from ``__consumer_offsets``, oldest first."""
 
     commits: Mapping[str, Commits]
     is_whole: bool
@@ -194,9 +195,9 @@ class CommitLog(NamedTuple):
 
 
 def read_commits(cluster: Cluster, groups: Iterable[str], since_ms: int) -> CommitLog | None:
-    """Return what groups have committed since a time (epoch ms). They must share a partition of ``__consumer_offsets``.
+    """Return the commits of groups since a time (epoch ms). The groups must share a partition of ``__consumer_offsets``.
 
-    None if clients may not read that topic, or cannot.
+    None if that topic cannot be read, for example for lack of permission.
     """
     names = list(groups)
     try:
@@ -246,7 +247,9 @@ def _read_commits(cluster: Cluster, key: TopicPartition, groups: list[str], sinc
 def _records(
     cluster: Cluster, key: TopicPartition, start: int, stable: int, end: int
 ) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Yield the commits that count. After an open transaction, transactional commits are undecided, and left out."""
+    """Yield the commits that took effect. Transactional commits after the start of an open transaction are undecided and left
+    out.
+    """
     place = f"{cluster} {key.topic}-{key.partition}"
     sound = PartitionFetcher(cluster, key, start, stable, isolation="read_committed")
     rest = PartitionFetcher(cluster, key, max(start, stable), end)
@@ -268,7 +271,7 @@ def _topic_rates(
         answers = list_offsets(cluster, {key: max(0, rate.since_ms) for key, rate in rates.items()})
     except UnsupportedVersionError:
         return {}
-    # The first remaining record decides from when time counts.
+    # The lag in time begins at the first remaining record.
     young = {
         key: ends[key].log_start_offset
         for key, answer in answers.items()
@@ -307,7 +310,7 @@ def _retention(
         behind = per_second = None
         count = ends[key].high_watermark - ends[key].log_start_offset
         if key in sizes and record is not None and count > 0:
-            # The broker does not say where bytes are: assume that they are spread evenly.
+            # Brokers do not report where in the log the bytes are: assume that they are spread evenly.
             bytes_each = sizes[key] / count
             behind = round(bytes_each * (ends[key].high_watermark - record.offset))
             per_second = None if key not in growths else growths[key] * bytes_each

@@ -2,7 +2,7 @@
 
 | target | new offset |
 |---|---|
-| a time | that of the first record at or after it; without one, the readable end |
+| a time | the offset of the first record at or after the time; if there is none, the readable end |
 | earliest, latest | the log start; the readable end |
 | an offset | that offset, limited to the log |
 
@@ -10,8 +10,9 @@ The readable end is the last stable offset, so that records of open transactions
 high watermark. If a broker finds no record for a time although its largest timestamp is later (Kafka may do so,
 docs/decisions/0002), the log is searched.
 
-The records that are read again, or skipped, are counted in the log by batch headers, without those that consumers do not get.
-Over `MAX_COUNTED_BYTES` the number of offsets is reported instead, which is an upper bound; `is_exact` says which it is.
+The records that are read again, or skipped, are counted by batch headers in the log; records that consumers do not get are not
+counted. If that would read more than `MAX_COUNTED_BYTES`, the number of offsets is reported instead, which is an upper bound;
+`is_exact` is False then.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class PartitionReset:
     old_offset: int | None
     """None if the group had no committed offset."""
     old_record: NextRecord | None
-    """The record that the group would have read next; None without one, or without an offset."""
+    """The record that the group would have read next; None if there is no such record, or the group had no committed offset."""
     new_offset: int
     new_record: NextRecord | None
     """The record that the group reads next now; None at the end."""
@@ -88,7 +89,7 @@ class PartitionReset:
     skipped: int
     """Records that the group skips."""
     is_exact: bool
-    """Whether records were counted, not offsets."""
+    """True if records were counted, False if offsets were."""
     note: str = ""
     """A note on the new offset."""
 
@@ -115,7 +116,7 @@ def plan_reset(
     Raises:
         BrokerError: the group has members (NON_EMPTY_GROUP), or another error of a broker.
         NotFoundError: there is nothing to reset. UnknownTopicOrPartitionError: an unknown partition.
-        UnsupportedForMessageFormatError: a time, but records have no timestamps. UnsupportedVersionError,
+        UnsupportedForMessageFormatError: the target is a time, but the records have no timestamps. UnsupportedVersionError,
         BrokerUnreachableError.
     """
     check_without_members(cluster, group)
@@ -154,7 +155,7 @@ def plan_reset(
 
 
 def check_without_members(cluster: Cluster, group: str) -> None:
-    """Raise BrokerError if a group has members: they would continue from their positions, and commit those."""
+    """Raise BrokerError if a group has members: members would continue from their own positions, and commit them."""
     found = describe_group(cluster, group)
     if found.state not in (EMPTY, DEAD):
         count = len(found.members)
@@ -242,7 +243,7 @@ def first_offsets_at(
         try:
             largest = list_offsets(cluster, dict.fromkeys(doubtful, MAX_TIMESTAMP))
         except UnsupportedVersionError:
-            return found  # Kafka before 3.0 cannot say; searching every partition would usually find nothing.
+            return found  # Kafka before 3.0 does not report its largest timestamp; searching all partitions seldom finds any.
         for key, answer in largest.items():
             if isinstance(answer, FoundOffset) and answer.timestamp >= time_ms:
                 found[key] = _search(cluster, key, time_ms, ends[key], isolation)
@@ -260,7 +261,7 @@ def _search(cluster: Cluster, key: TopicPartition, time_ms: int, ends: Ends, iso
 
 
 class RecordCounter:
-    """Counts the records between two offsets that a consumer would get, within a budget of bytes."""
+    """Counts the records between two offsets that a consumer would get, reading at most a budget of bytes."""
 
     def __init__(self, cluster: Cluster, isolation: Isolation, limit_bytes: int) -> None:
         self._cluster = cluster
@@ -268,7 +269,7 @@ class RecordCounter:
         self._left_bytes = limit_bytes
 
     def count(self, key: TopicPartition, start: int, end: int) -> tuple[int, bool]:
-        """Return the count, and whether it is of records; otherwise it is the number of offsets."""
+        """Return the count, and True if it counts records or False if it counts offsets."""
         if start >= end:
             return 0, True
         place = f"{self._cluster} {key.topic}-{key.partition}"

@@ -72,7 +72,7 @@ def list_groups(cluster: Cluster) -> list[GroupListing]:
 def describe_group(cluster: Cluster, group: str) -> GroupDescription:
     """Return a group's state and members; an unknown group is `Dead`. Raises BrokerError, BrokerUnreachableError.
 
-    For this request a coordinator calls groups of other types dead as well; then its list is used.
+    DescribeGroups also reports groups of other types as dead; then the coordinator's list of groups is used.
     """
     found = _describe(cluster, group)
     if found.state == DEAD:
@@ -103,7 +103,8 @@ def _describe(cluster: Cluster, group: str) -> GroupDescription:
 
 
 def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, CommittedOffset]:
-    """Return a group's committed offsets of all partitions; none if the group is unknown. Brokers do not report commit times.
+    """Return a group's committed offsets of all partitions; an empty result if the group is unknown. Brokers do not report commit
+    times.
 
     Raises BrokerError, BrokerUnreachableError, UnsupportedVersionError (before Kafka 0.10.2).
     """
@@ -114,9 +115,9 @@ def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, Comm
 
 
 def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int], *, metadata: str = "") -> None:
-    """Set a group's offsets, all or none, each with this metadata; the group must have no members.
+    """Set a group's offsets, all with the same metadata; if one is refused, none is set. The group must have no members.
 
-    Raises BrokerError: UNKNOWN_MEMBER_ID while it has some, and other errors of the coordinator.
+    Raises BrokerError: UNKNOWN_MEMBER_ID while the group has members, and other errors of the coordinator.
     """
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for key, offset in offsets.items():

@@ -38,7 +38,7 @@ class ShareOffset(NamedTuple):
 
 
 def describe_modern(cluster: Cluster, listed: GroupListing) -> GroupDescription:
-    """Return the description of a listed group of a newer protocol; without members if the brokers cannot describe it.
+    """Return the description of a listed group of a newer protocol. Members are missing if the brokers cannot describe it.
 
     Raises BrokerError, BrokerUnreachableError.
     """
@@ -89,7 +89,7 @@ def _member(member: consumer_group_describe.Member | share_group_describe.Member
 
 
 def share_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, ShareOffset]:
-    """Return a share group's start offset in each partition that it has started; empty if the brokers do not report them.
+    """Return a share group's start offset in each partition that it has begun to read; empty if the brokers do not report them.
 
     Raises BrokerError, BrokerUnreachableError.
     """

@@ -36,14 +36,14 @@ FIRST_BYTES = 16 * 1024
 """The first request's limit per partition, in bytes: most batches are smaller."""
 
 MOST_BYTES = 4 * 1024 * 1024
-"""The largest request; only brokers before 0.10.1 need more for a larger batch."""
+"""The largest limit of a request, in bytes; only brokers before 0.10.1 need a higher one to return a larger batch."""
 
 MAX_RESPONSE_BYTES = 32 * 1024 * 1024
 MAX_PARTITIONS = 1_000
 """The most partitions of one request."""
 
 MAX_WAIT_MS = 200
-"""How long a broker may take if it has found nothing before."""
+"""How long a broker may wait for data when a partition is asked again."""
 
 _LENGTH = Struct(">i")
 
@@ -51,7 +51,7 @@ _LENGTH = Struct(">i")
 def next_records(
     cluster: Cluster, positions: Mapping[TopicPartition, tuple[int, int]], isolation: Isolation
 ) -> dict[TopicPartition, NextRecord | None]:
-    """Return, for each partition's `(position, end offset)`, the first record in between that a reader gets, or None.
+    """Return, for each partition, the first record that a reader gets in `[position, end offset)`, None if there is none.
 
     Raises UnknownTopicOrPartitionError, UnsupportedVersionError (read_committed before 0.11), BrokerUnreachableError,
     BrokerError, CorruptDataError.
@@ -144,7 +144,7 @@ class _Search:
         return failed
 
     def _take(self, key: TopicPartition, answer: PartitionData, place: BrokerAddress, *, is_first: bool) -> bool:
-        """Process an answer; False if the partition must be asked again."""
+        """Process an answer; return False if the partition must be asked again."""
         at, end = self._at[key], self._end[key]
         if answer.error_code:
             self._out_of_range.append(key)
@@ -160,7 +160,7 @@ class _Search:
             self._doubtful.discard(key)
             return position >= end
         if len(records) >= 12:
-            # Cut off, in an old version: the whole batch is needed.
+            # An old version truncates a batch over the limit: fetch the whole batch.
             (length,) = _LENGTH.unpack_from(records, 8)
             if not 0 < length < MAX_BATCH_BYTES or length + 12 <= self._bytes[key]:
                 raise CorruptBatchError("length of a batch", path=str(place), found=length)

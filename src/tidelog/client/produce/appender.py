@@ -2,8 +2,8 @@
 
 If the broker assigns producer ids (0.11), every batch has one and a sequence. A batch that is resent after a lost connection is
 then recognized, so its records are stored once and in order. Without producer ids a lost response is an error, and nothing is
-resent. Topics in formats v0 and v1 (`message.format.version`, up to Kafka 3.9) refuse batches with a producer id, so theirs have
-none.
+resent. Topics in formats v0 and v1 (`message.format.version`, up to Kafka 3.9) refuse batches with a producer id, so batches for
+them have none.
 
 `produce_pipeline` sends, and has the table of Produce's versions.
 """
@@ -56,14 +56,14 @@ class _Records:
     places: list[int] = field(default_factory=list)
 
     def batch(self, key: TopicPartition, codec: Codec) -> Batch:
-        """Return the batch to send."""
+        """Return these records as a batch to send."""
         has_headers = any(record.headers for record in self.records)
         oldest = _ZSTD_VERSION if codec is Codec.ZSTD else _HEADERS_VERSION if has_headers else 0
         data = build_batch_v2(self.records, codec=codec)
         return Batch(key, data, len(self.records), oldest, self, partial(build_message_set, self.records, codec=codec))
 
     def note(self, done: Appended, results: list[Produced | None]) -> None:
-        """Store the offsets of an acknowledged batch."""
+        """Store the offsets of an acknowledged batch in the caller's list."""
         for i, (place, record) in enumerate(zip(self.places, self.records, strict=True)):
             # A duplicate that the broker no longer remembers is acknowledged without offsets.
             offset = done.base_offset + i if done.base_offset >= 0 else -1
@@ -77,19 +77,19 @@ class _Records:
 
 
 class Appender:
-    """Appends to any partition. One thread's, as the cluster is."""
+    """Appends to any partition. Use it only on the thread of its cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._pipeline = ProducePipeline(cluster, None, MAX_IN_FLIGHT, repeats_plain=False)
         self._is_ready = False
-        """Whether a producer id was requested, and nothing has been uncertain since."""
+        """Whether there is a producer id whose sequences are still certain."""
         self._turn = 0
 
     def partition_for(self, topic: str, key: bytes | None) -> int:
-        """Return a record's partition by Kafka's default hash of its key; without a key, the current one in turn.
+        """Return a record's partition by Kafka's default hash of its key; without a key, the current round-robin partition.
 
-        A broker that creates topics creates this one. Raises UnknownTopicOrPartitionError.
+        A broker that creates topics automatically creates a missing one. Raises UnknownTopicOrPartitionError.
         """
         partitions = list(self._cluster.topic(topic, create=True).partitions)
         at = self._turn if key is None else murmur2(key) & 0x7FFFFFFF
@@ -102,7 +102,7 @@ class Appender:
     def append(
         self, records: Sequence[tuple[TopicPartition, Record]], codec: Codec, batch_bytes: int = BATCH_BYTES
     ) -> list[Produced]:
-        """Append records, in order per partition, and return where each was stored. Their own offsets are ignored.
+        """Append records, in order per partition, and return where each was stored. The records' `offset` is ignored.
 
         Raises:
             InvalidTimestampError, RecordValidationError: the broker refuses records, and says which ones of the batch.
@@ -131,7 +131,7 @@ class Appender:
                 self._pipeline.send()
                 self._pipeline.wait()
         except BaseException:
-            # Uncertain sequences are not reused, whatever happened to the batches.
+            # It is unknown which sequences the broker has seen, so they are not reused.
             self._is_ready = False
             raise
         finally:
@@ -143,7 +143,7 @@ class Appender:
         return [result for result in results if result is not None]
 
     def _new_producer(self) -> Producer:
-        """Return an id and epoch; NO_PRODUCER if brokers do not assign any."""
+        """Return a producer id and epoch; NO_PRODUCER if the brokers do not assign them."""
         try:
             return new_producer_id(self._cluster)
         except UnsupportedVersionError:
@@ -151,7 +151,7 @@ class Appender:
 
 
 def _batches(records: Iterable[tuple[TopicPartition, Record]], batch_bytes: int) -> dict[TopicPartition, list[_Records]]:
-    """Return the records by partition, for batches of up to `batch_bytes`."""
+    """Return the records grouped by partition into batches of up to `batch_bytes`."""
     batches: dict[TopicPartition, list[_Records]] = {}
     filled: dict[TopicPartition, int] = {}
     for place, (key, record) in enumerate(records):

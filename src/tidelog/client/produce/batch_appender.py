@@ -65,7 +65,7 @@ class BatchAppender:
         self._order: list[Batch] = []
         self._is_begun = False
         self._is_empty = True
-        """Whether nothing is in the transaction, so that the coordinator does not know it."""
+        """Whether the transaction is empty, so that the coordinator does not know about it."""
         self._failure: TidelogError | None = None
 
     @property
@@ -80,7 +80,7 @@ class BatchAppender:
         self.close()
 
     def init(self) -> None:
-        """Get a producer id. With a transactional id: fence its older producers, and end their open transactions."""
+        """Get a producer id. With a transactional id, also fence its older producers and end their open transactions."""
         self._forget()
         self._failure = None
         if self._coordinator is None:
@@ -99,7 +99,7 @@ class BatchAppender:
     def append(self, key: TopicPartition, batch: bytearray, tag: object = None) -> None:
         """Append a batch, which the appender then owns and changes. `flush` returns it with its `tag`.
 
-        Raises InvalidArgumentError for anything but one data batch of format v2 with consecutive offsets.
+        Raises InvalidArgumentError unless it is exactly one data batch of format v2 with consecutive offsets.
         """
         self._check(is_begun=self._coordinator is not None)
         header = read_header(batch)
@@ -143,15 +143,15 @@ class BatchAppender:
         if offsets:
             with self._noting():
                 assert self._coordinator is not None
-                # From here on the coordinator may know the transaction, whatever the answer.
+                # From here on the coordinator may know the transaction, even if the request fails.
                 self._is_empty = False
                 self._coordinator.commit_offsets(self.producer, group, offsets)
 
     def commit(self) -> None:
-        """Wait until everything is acknowledged, then commit; readers see all of it a moment later.
+        """Wait until everything is acknowledged, then commit; readers see the whole transaction a moment later.
 
-        Kafka writes its markers after it has answered. If the response is lost for good, it is unknown whether the transaction
-        was committed; a group's offsets show it after the next `init`.
+        Kafka writes its markers after it has answered. If the response never arrives, it is unknown whether the transaction was
+        committed; the group's offsets show that after the next `init`.
         """
         self._check(is_begun=True)
         self._settle()
@@ -166,7 +166,8 @@ class BatchAppender:
     def abort(self) -> None:
         """Abort the transaction, so that read_committed readers see nothing of it, and clear errors.
 
-        Sends nothing without a transaction, or if this producer was fenced: then its successor has ended the transaction.
+        Sends nothing if there is no transaction. Sends nothing either if this producer was fenced: its successor has ended the
+        transaction.
         """
         if self._coordinator is None or not self._is_begun or isinstance(self._failure, ProducerFencedError):
             if self._coordinator is None:

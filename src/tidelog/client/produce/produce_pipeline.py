@@ -5,7 +5,7 @@
 | when | at once, while fewer than `max_in_flight` requests to that broker are pending |
 | a request | one batch of each partition with waiting batches, up to 4 MiB |
 
-A retried append is exact (KIP-98) because brokers remember the last five batches of a producer in a partition.
+A retry does not duplicate records (KIP-98), because brokers remember the last five batches of a producer in a partition.
 
 | what happens to a batch | action |
 |---|---|
@@ -117,14 +117,14 @@ class _Partition:
     waiting: deque[Batch] = field(default_factory=deque)
     in_flight: deque[Batch] = field(default_factory=deque)
     address: BrokerAddress | None = None
-    """The broker with batches in flight: nothing is sent to a new leader before the old one has answered."""
+    """The broker with this partition's batches in flight: nothing is sent to a new leader before the old one has answered."""
     next_sequence: int = 0
     is_known: bool = False
     """Whether a batch of this producer was acknowledged."""
     is_plain: bool = False
-    """Whether its format has no producers."""
+    """Whether the partition's message format does not support producer ids."""
     trouble: TidelogError | None = None
-    """Why nothing is sent until the batches in flight are answered."""
+    """The error because of which nothing is sent until the batches in flight are answered."""
 
 
 @dataclass(slots=True, eq=False)
@@ -134,11 +134,12 @@ class _Lane:
     connection: Connection
     lent: contextlib.AbstractContextManager[Connection]
     in_flight: deque[tuple[int, list[Batch]]] = field(default_factory=deque)
-    """Each with its number: the one with the smallest number of all lanes is answered next."""
+    """Each request with its number. Of the requests of all lanes, the response to the smallest number is processed next."""
 
 
 class ProducePipeline:
-    """Produce requests in flight, with ordered retries. Other errors are raised, after which only `forget` may be called.
+    """Keeps produce requests in flight, and retries them in order. An error that is not retriable is raised; after it only
+    `forget` may be called.
 
     The cluster's `timeout_ms` limits the time without any acknowledgement after an error.
     """
@@ -153,7 +154,7 @@ class ProducePipeline:
         self.producer: Producer = NO_PRODUCER
         self.waiting_bytes = 0
         self.admitted: set[TopicPartition] = set()
-        """With a transactional id: the partitions in the transaction. Batches of others wait."""
+        """With a transactional id: the partitions in the transaction. Batches of other partitions wait."""
         self._cluster = cluster
         self._transactional_id = transactional_id
         self._max_in_flight = max_in_flight
@@ -179,7 +180,7 @@ class ProducePipeline:
         return [] if self._transactional_id is None else [key for key in self._busy if key not in self.admitted]
 
     def add(self, batch: Batch) -> None:
-        """Add a batch, to be sent with the next possible `send`."""
+        """Add a batch; a later `send` sends it."""
         partition = self._partitions.get(batch.key)
         if partition is None:
             partition = self._partitions[batch.key] = _Partition(batch.key)
@@ -190,7 +191,9 @@ class ProducePipeline:
         self.waiting_bytes += len(batch.data)
 
     def renew(self, producer: Producer) -> None:
-        """Continue with another id or epoch: all sequences begin with 0. Only if nothing is waiting or in flight."""
+        """Continue with another producer id or epoch; all sequences begin with 0. Call this only if nothing is waiting or
+        in flight.
+        """
         plain = {key for key, partition in self._partitions.items() if partition.is_plain}
         self._partitions = {key: _Partition(key, is_plain=True) for key in plain}
         self.producer = producer
@@ -220,7 +223,7 @@ class ProducePipeline:
             pass
 
     def _send_one_each(self) -> bool:
-        """Send one batch of each partition that may send; return whether there was one."""
+        """Send one batch of each partition that may send; return whether a batch was sent."""
         by_leader: dict[BrokerAddress, list[_Partition]] = {}
         for partition in self._busy.values():
             if partition.trouble is not None or (self._transactional_id is not None and partition.key not in self.admitted):
@@ -254,7 +257,7 @@ class ProducePipeline:
         return self._requests > requests
 
     def wait(self) -> None:
-        """Process one response. If none is expected, wait a little, and resume paused partitions."""
+        """Process one response. If no request is in flight, wait a little, and resume paused partitions."""
         waiting = [(lane.in_flight[0][0], address) for address, lane in self._lanes.items() if lane.in_flight]
         if waiting:
             self._receive(min(waiting)[1])
@@ -273,7 +276,7 @@ class ProducePipeline:
     # --- Requests ---
 
     def _request(self, lane: _Lane, partitions: list[_Partition]) -> list[_Partition]:
-        """Send one batch of each, as far as they fit into a request; return the rest."""
+        """Send a request with one batch of each partition until it is full; return the partitions that did not fit."""
         batches: list[Batch] = []
         size = 0
         for partition in partitions:
@@ -308,11 +311,11 @@ class ProducePipeline:
         return partitions[len(batches) :]
 
     def _is_plain(self, partition: _Partition) -> bool:
-        """Whether a partition's batches are sent without a producer."""
+        """Whether a partition's batches are sent without a producer id."""
         return partition.is_plain or self.producer is NO_PRODUCER
 
     def _records(self, partition: _Partition, batch: Batch, version: int) -> bytearray:
-        """Return a batch in the form of this version of Produce. A v2 batch gets its sequence, once."""
+        """Return a batch in the message format of this version of Produce. A v2 batch gets its sequence when it is first sent."""
         batch.magic = min(2, max(0, version - 1))
         if batch.magic < 2:
             assert batch.older is not None
@@ -355,7 +358,7 @@ class ProducePipeline:
             self._note(self._partitions[batch.key], batch, found, address)
 
     def _note(self, partition: _Partition, batch: Batch, answer: PartitionProduceResponse, place: BrokerAddress) -> None:
-        """Process the result of one batch: the oldest pending one of its partition."""
+        """Process the result of the oldest pending batch of a partition."""
         assert partition.in_flight[0] is batch
         code = answer.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
@@ -389,7 +392,7 @@ class ProducePipeline:
     def _is_format_too_old(self, code: int, topic: str) -> bool:
         """Whether a produce error is due to a topic in message format v0 or v1.
 
-        Kafka before 3.0 just fails on a transactional batch there, with an unspecific error.
+        Kafka before 3.0 fails with an unspecific error on a transactional batch in such a topic.
         """
         if code == ErrorCode.UNKNOWN_SERVER_ERROR and self._transactional_id is not None:
             return is_without_transactions(self._cluster, topic)
@@ -420,7 +423,7 @@ class ProducePipeline:
             self._back(partition, error)
 
     def _may_repeat(self, partition: _Partition) -> bool:
-        """Whether a batch that may have been stored is resent."""
+        """Whether a batch is resent even though it may have been stored."""
         return self._repeats_plain or not self._is_plain(partition)
 
     # --- Connections ---

@@ -87,7 +87,9 @@ def new_producer_id(cluster: Cluster) -> Producer:
 
 
 class TransactionCoordinator:
-    """The coordinator of one transactional id; see the module's docstring. For one thread, as the cluster."""
+    """Sends requests to the coordinator of one transactional id; see the module's docstring. Use it on the cluster's thread
+    only.
+    """
 
     def __init__(self, cluster: Cluster, transactional_id: str) -> None:
         self._cluster = cluster
@@ -95,10 +97,10 @@ class TransactionCoordinator:
         self._known: Known = {}
 
     def init(self, timeout_ms: int, current: Producer | None = None) -> Producer:
-        """Return the id and epoch to continue with. An open transaction is aborted; a decided one is completed first.
+        """Return the producer id and epoch to continue with. An open transaction is aborted; a decided one is completed first.
 
-        With `current`, whose transaction has ended, only if no other producer has begun since; brokers before Kafka 2.5 cannot
-        tell.
+        With `current`, an id and epoch whose transaction has ended, raises ProducerFencedError if another producer has begun
+        since. Brokers before Kafka 2.5 do not detect that.
         """
         request = InitProducerIdRequest(transactional_id=self._id, transaction_timeout_ms=timeout_ms)
         oldest = 0
@@ -111,7 +113,7 @@ class TransactionCoordinator:
         return Producer(answer.producer_id, answer.producer_epoch, 0)
 
     def add_partitions(self, producer: Producer, keys: Iterable[TopicPartition]) -> None:
-        """Add partitions to the transaction, all or none; the first one begins it."""
+        """Add partitions to the transaction, all or none; the first ones begin it."""
         topics: dict[str, list[int]] = {}
         for key in keys:
             topics.setdefault(key.topic, []).append(key.partition)
@@ -181,8 +183,8 @@ class TransactionCoordinator:
                     raise self._refusal(committed.error_code, f"{what} for {topic.name}-{committed.partition_index}")
 
     def end(self, producer: Producer, *, is_commit: bool) -> None:
-        """Commit or abort. Raises ProducerFencedError if another producer has begun since, or the timeout has passed: then it is
-        aborted.
+        """Commit or abort. Raises ProducerFencedError if another producer has begun since, or if the transaction timed out and
+        was aborted.
         """
         request = EndTxnRequest(
             transactional_id=self._id,

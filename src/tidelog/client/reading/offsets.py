@@ -8,7 +8,7 @@
 | 4 | 2.1 (KIP-320) | leader epochs |
 | 7 | 3.0 (KIP-734) | the record with the largest timestamp |
 
-"None" has two meanings, neither of which is an error: see `NotFound`. Brokers answer up to the high watermark, with
+A missing offset has two reasons, neither of which is an error: see `NotFound`. Brokers answer up to the high watermark, with
 read_committed up to the last stable offset.
 """
 
@@ -40,7 +40,7 @@ CONSUMER = -1
 
 
 class NotFound(enum.Enum):
-    """Why there is no offset for a time. Falsy, while every found offset is truthy."""
+    """The reason why there is no offset for a time. It is falsy, and every found offset is truthy."""
 
     NOTHING_THAT_LATE = "no record is at or after that time"
     NO_TIMESTAMPS = "the topic's message format has no timestamps"

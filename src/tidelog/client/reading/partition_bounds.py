@@ -13,7 +13,7 @@ read.
 | its message format has no timestamps | the log start: older segments may have some |
 | an error: it is older than 0.10.1 and cannot search | the log start |
 
-The end is requested first, so records that are appended meanwhile are all outside.
+The end is requested first, so records that are appended meanwhile are never included.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from tidelog.reader.time_search import FoundOffset
 
 
 class PartitionBounds(NamedTuple):
-    """A partition's bounds when it was asked: `[log_start_offset, end_offset)`, with the requested records from `start_offset`
-    on.
+    """A partition's bounds at the time of the request: `[log_start_offset, end_offset)`. Read the requested records from
+    `start_offset` on.
     """
 
     log_start_offset: int
@@ -41,7 +41,9 @@ class PartitionBounds(NamedTuple):
 def bounds_for_times(
     cluster: Cluster, keys: Iterable[TopicPartition], start_ms: int | None, isolation: Isolation
 ) -> dict[TopicPartition, PartitionBounds]:
-    """Return where to read for all records with `start_ms <= timestamp` (None: all records). Raises as `list_offsets`."""
+    """Return the bounds of the offsets to read for all records with `start_ms <= timestamp` (None: all records). Raises as
+    `list_offsets`.
+    """
     wanted = list(keys)
     ends = list_offsets(cluster, dict.fromkeys(wanted, LATEST), isolation)
     firsts = list_offsets(cluster, dict.fromkeys(wanted, EARLIEST))
@@ -55,8 +57,8 @@ def bounds_for_times(
 
 
 def _starts(cluster: Cluster, keys: list[TopicPartition], start_ms: int) -> dict[TopicPartition, int | None]:
-    """Return the first offset to read, None if nothing is at or after that time; partitions to be read from the log start are
-    left out.
+    """Return the first offset to read of each partition, None if no record is at or after that time. Partitions that must be read
+    from the log start are left out.
     """
     try:
         answers = list_offsets(cluster, dict.fromkeys(keys, start_ms))

@@ -1,4 +1,4 @@
-"""Fetches the batches of one partition from its leader: whole, as stored, one response ahead of the caller.
+"""Fetches the batches of one partition from its leader, complete and as stored, one response ahead of the caller.
 
 | version | since | adds |
 |---|---|---|
@@ -51,7 +51,7 @@ parsed and copied there.
 """
 
 MAX_FETCH_BYTES = 8 * 1024 * 1024
-"""If batches are so large that a good part of each response is a cut-off batch, more is requested, up to this."""
+"""The most bytes requested at once: more is requested if a good part of each response is a truncated batch."""
 
 MAX_BATCH_BYTES = 1 << 30
 """A batch with a larger size is damaged."""
@@ -66,9 +66,9 @@ FetchedBatch = tuple[BatchHeader, memoryview, int]
 
 
 class PartitionFetcher:
-    """Fetches a partition's batches with offsets in `[start_offset, end_offset)`; None: without end.
+    """Fetches a partition's batches with offsets in `[start_offset, end_offset)`. If `end_offset` is None, it never ends.
 
-    A batch at either end may contain offsets outside. Counters describe what was read so far.
+    The first and the last batch may contain offsets outside this range. Counters describe what was read so far.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class PartitionFetcher:
     ) -> None:
         self.key = key
         self.position = start_offset
-        """Everything below it has been fetched."""
+        """All batches below this offset have been fetched."""
         self.batches = 0
         self.aborted_batches = 0
         self.bytes_read = 0
@@ -165,7 +165,7 @@ class PartitionFetcher:
         )
 
     def _partition(self, response: FetchResponse, connection: Connection) -> PartitionData:
-        """Return the partition's part of a response, or raise its error."""
+        """Return the partition's result in a response, or raise the error for its code."""
         place = connection.address
         what = f"fetch of {self.key.topic}-{self.key.partition} from offset {self.position}"
         if response.error_code:
@@ -213,7 +213,7 @@ class PartitionFetcher:
                 self._fetch_bytes *= 2
             return headers, records
         if len(records) >= 12:
-            # Cut off, in an old version: request the whole batch.
+            # An old version truncates a batch over the limit: request the whole batch.
             (length,) = _LENGTH.unpack_from(records, 8)
             if not 0 < length < MAX_BATCH_BYTES:
                 raise CorruptBatchError("length of a batch", path=place, found=length)
@@ -224,7 +224,7 @@ class PartitionFetcher:
         return headers, records
 
     def _data(self, headers: list[BatchHeader], records: memoryview, found: PartitionData) -> Iterator[FetchedBatch]:
-        """Yield the batches that a reader gets."""
+        """Yield the batches that a reader gets, without control batches and aborted ones."""
         aborted = found.aborted_transactions if self._is_committed else None
         transactions = [(txn.first_offset, txn.producer_id) for txn in aborted or ()]
         for header, is_aborted in data_batches(headers, records, transactions, f"{self.key.topic}-{self.key.partition}"):

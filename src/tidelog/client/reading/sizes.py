@@ -1,6 +1,6 @@
 """The size of partitions on their leaders' disks (DescribeLogDirs, KIP-113: Kafka 1.0 and later).
 
-It is only used for estimates, so any failure means unknown.
+Sizes are only used for estimates, so after any failure they are unknown.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ NAMES = ("cleanup.policy", "retention.ms", "retention.bytes")
 
 
 def retention_configs(cluster: Cluster, topics: Iterable[str]) -> dict[str, LogConfig]:
-    """Return, for each topic whose configuration brokers report, a configuration with its retention; all other properties have
-    defaults.
+    """Return a configuration for each topic whose properties brokers report: retention as reported, all other properties with
+    their defaults.
     """
     resources = [
         DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=list(NAMES))

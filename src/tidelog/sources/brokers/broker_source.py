@@ -90,7 +90,7 @@ class BrokerSource(OffsetSource):
     def bounds(
         self, keys: Collection[TopicPartition], start_ms: int | None, isolation: Isolation, until: str = HIGH_WATERMARK
     ) -> dict[TopicPartition, Bounds]:
-        # A broker's "none" is not always true, see there.
+        # A broker's "none" is not always true, see `partition_bounds`.
         return {key: Bounds(*held) for key, held in bounds_for_times(self.cluster, keys, start_ms, isolation).items()}
 
     def reach(
@@ -121,7 +121,7 @@ class BrokerSource(OffsetSource):
         return log_sizes(self.cluster, keys)
 
     def bytes_each(self, keys: Collection[TopicPartition]) -> Mapping[TopicPartition, float]:
-        # Needed before each batch of a stream, only for the size of its tasks.
+        # A stream needs this before each batch, only for the size of its tasks.
         now_ms = self._clock.now_ms()
         if self._sized_ms is None or now_ms - self._sized_ms >= SIZES_MS or not self._bytes_each.keys() >= set(keys):
             self._bytes_each, self._sized_ms = super().bytes_each(keys), now_ms

@@ -29,7 +29,7 @@ def scan_cluster(brokers: str) -> Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSplit(Split):
-    """Offsets `[start_offset, end_offset)` of a partition, and what to return of them. Small, and can be pickled."""
+    """Offsets `[start_offset, end_offset)` of a partition, and which of their records to return. Small, and can be pickled."""
 
     brokers: str
     """Some of the cluster's brokers, `host:port` separated by commas."""

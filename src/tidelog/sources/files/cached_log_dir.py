@@ -26,7 +26,7 @@ class _Look(NamedTuple):
 
 
 class CachedLogDir(LogDir):
-    """A data folder that caches its opened logs. `look` updates it; until then it stays as last seen."""
+    """A data folder that caches its opened logs. It shows the state of the last call of `look`."""
 
     def __init__(self, path: str | os.PathLike[str], *, skip_damaged: bool = False) -> None:
         self._known: set[str] = set()
@@ -35,7 +35,7 @@ class CachedLogDir(LogDir):
         super().__init__(path, skip_damaged=skip_damaged)
 
     def look(self) -> None:
-        """Read the present state."""
+        """Update to the folder's current state."""
         for cached in ("_names", "_partitions", "log_start_offsets", "high_watermarks", "recovery_points", "cleaner_offsets"):
             self.__dict__.pop(cached, None)
         self._known &= set(self._names)

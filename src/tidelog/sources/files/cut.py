@@ -17,7 +17,7 @@ from tidelog.records.batch import BatchHeader
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The batches from `first` to `last`, both included, of one segment."""
+    """A run of batches of one segment, from `first` to `last`, both included."""
 
     first: BatchHeader
     last: BatchHeader
@@ -65,7 +65,7 @@ def around_damage(segment: SalvagedSegment, runs: Sequence[Extent]) -> tuple[Ext
 
 
 def cut(segment: Segment, run: Extent, target_bytes: int) -> Iterator[Extent]:
-    """Yield pieces of about `target_bytes` that together are the run; each has at least one batch."""
+    """Split a run into pieces of about `target_bytes`, each with at least one batch."""
     pieces = max(1, round(run.size_bytes / target_bytes))
     first = run.first
     while True:
@@ -87,7 +87,7 @@ def cut(segment: Segment, run: Extent, target_bytes: int) -> Iterator[Extent]:
 
 
 def cut_runs(segment: Segment, runs: Sequence[Extent], target_bytes: int | None) -> Iterator[Sequence[Extent]]:
-    """Yield groups of about `target_bytes` that together are `runs`, in order; long runs are cut. None: one group.
+    """Split `runs` into groups of about `target_bytes`, in order; long runs are cut. If `target_bytes` is None, yield one group.
 
     Raises CorruptBatchError, SegmentChangedError.
     """
@@ -124,7 +124,7 @@ def _floor(segment: Segment, position: int) -> int:
 
 
 def _last_before(segment: Segment, end_offset: int) -> BatchHeader | None:
-    """Return the last batch that may have an offset below `end_offset`."""
+    """Return the last batch that may contain an offset below `end_offset`."""
     last = None
     headers = segment.headers(segment.floor_position(end_offset - 1))
     for header in headers:
@@ -138,7 +138,7 @@ def _last_before(segment: Segment, end_offset: int) -> BatchHeader | None:
 
 
 def _begins_at_or_behind(header: BatchHeader, offset: int) -> bool:
-    """Whether no record of the batch is below `offset`, as far as the header shows."""
+    """Whether the header shows that all of the batch's records are at or after `offset`."""
     if header.magic < 2 and header.is_compressed:
         # The header of a compressed v0 or v1 message shows only its last offset.
         return False

@@ -27,7 +27,7 @@ LARGE_BATCH_BYTES = 64 * 1024 * 1024
 def folder_batches(
     file: ReadOnlyFile, path: str, runs: Sequence[Run], aborted: Sequence[AbortedRange], report: ScanReport, chunks: Chunks
 ) -> Iterator[LocatedBatch]:
-    """Yield the batches of a split's runs as in the log, without those of aborted transactions. `path` is for errors.
+    """Yield the batches of a split's runs in log order, without batches of aborted transactions. `path` is for errors.
 
     Control batches are included, and so are records outside the split's bounds at either end. Only the checksums of left-out
     batches have been checked.
@@ -89,9 +89,9 @@ def _check_mark(header: BatchHeader | None, mark: BatchMark, path: str) -> None:
 
 
 def _bytes_to_read(file: ReadOnlyFile, chunk: memoryview, index: int, position: int, end: int) -> int:
-    """Return how much to read next, from `position`, where the whole batches of `chunk` end, at `index`.
-
-    A chunk; but if the next batch is so large that much of a chunk would be read twice, that batch and one more header.
+    """Return how many bytes to read next from `position`. The complete batches in `chunk` end at `index`, which is `position` in
+    the file. Usually the result is the size of a chunk. If the next batch is so large that much of a chunk would be read twice,
+    it is the size of that batch and one more header.
     """
     if index > 0 and len(chunk) - index < HEADER_BYTES:
         return CHUNK_BYTES

@@ -1,7 +1,7 @@
 """The groups in a data folder without a broker: their state and lag, from the files alone.
 
-The numbers are those of `tidelog.groups.lag`, as brokers report them for the same logs. One is better: the time when retention
-deletes unread records is exact, because the segments are accessible.
+The numbers are those of `tidelog.groups.lag`, as brokers report them for the same logs. One number is better: the time when
+retention deletes unread records is exact, because the segments are accessible.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ READ_BYTES = 1 << 20
 
 
 class FolderGroups(Groups):
-    """The groups of one data folder, open already or not.
+    """The groups of one data folder, given as a path or as an open `LogDir`.
 
     Raises DataDirNotFoundError if it is not a data folder, CorruptDataError, ProtocolError.
     """
@@ -74,11 +74,13 @@ class FolderGroups(Groups):
         return self._unknown_configs
 
     def stored(self, only: str | None = None, observe: Observer | None = None) -> dict[str, StoredGroup]:
-        """Return all groups, or one, as a coordinator that starts on the folder would load them; `observe` as in `GroupTable`."""
+        """Return all groups, or one group, as a coordinator that starts on the folder would load them; `observe` as in
+        `GroupTable`.
+        """
         groups: dict[str, StoredGroup] = {}
         for partition in self.offsets_partitions():
             for name, one in self._read(partition, only, observe).items():
-                # If a group is in two partitions, because partitions were added, the one that it maps to counts.
+                # If a group is in two partitions, because partitions were added, the partition that its name maps to counts.
                 if name not in groups or partition_of(name, self._offsets_count) == partition:
                     groups[name] = one
         return groups
@@ -87,7 +89,7 @@ class FolderGroups(Groups):
         return list_stored(self.stored())
 
     def describe(self, group: str, clock: Clock, isolation: Isolation, window_ms: int) -> GroupLag:
-        """Return a group's lag; `missing` also has the missing commits."""
+        """Return a group's lag. Its `missing` includes commits that are missing from the folder."""
         now_ms = clock.now_ms()
         history = CommitHistory(now_ms - window_ms)
         stored = self.stored(group, history.read).get(group)
@@ -104,7 +106,9 @@ class FolderGroups(Groups):
 
     @cached_property
     def _offsets_count(self) -> int:
-        """The number of partitions of ``__consumer_offsets``, by those that exist or are named in a checkpoint."""
+        """The number of partitions of ``__consumer_offsets``, derived from the partitions that exist or that a checkpoint
+        names.
+        """
         lost = (one.partition for one in self._log_dir.missing_partitions(OFFSETS_TOPIC))
         return 1 + max((*self.offsets_partitions(), *lost), default=0)
 
@@ -118,7 +122,7 @@ class FolderGroups(Groups):
         return {name: {key: one.offset for key, one in offsets.items()} for name, offsets in found.items() if offsets}
 
     def bundles(self, wanted: tuple[str, ...] | None) -> Sequence[GroupBundle]:
-        """Return a bundle for each partition of ``__consumer_offsets``, which is read once."""
+        """Return one bundle for each partition of ``__consumer_offsets``, so that each partition is read once."""
         return [GroupBundle(partition, wanted) for partition in self.offsets_partitions()]
 
     def lags(self, bundle: GroupBundle, clock: Clock, isolation: Isolation, window_ms: int) -> Iterator[GroupLag]:
@@ -166,7 +170,7 @@ class FolderGroups(Groups):
         return groups
 
     def _note_unread(self, unread: Counter[str]) -> None:
-        """Say what is not read of groups, once in all: other partitions will have the same."""
+        """Log what cannot be read about groups, only once, because other partitions will have the same problem."""
         if unread and not self._has_noted:
             self._has_noted = True
             shown = ", ".join(f"{what} ({count})" for what, count in sorted(unread.items()))
@@ -260,7 +264,7 @@ def _piece(segment: Segment, headers: Sequence[BatchHeader]) -> Iterator[StateBa
 
 
 def _given_batches(log: Log, start_offset: int, end_offset: int, isolation: Isolation) -> Iterable[tuple[Segment, BatchHeader]]:
-    """Yield the batches with data for consumers, among those with offsets in between."""
+    """Yield the batches in the range that have data for consumers."""
     for segment, header in log.segment_headers(start_offset, end_offset):
         is_aborted = isolation == "read_committed" and header.is_transactional and _is_aborted(log, header)
         if header.is_control or is_aborted:

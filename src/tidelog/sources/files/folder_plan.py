@@ -118,7 +118,9 @@ class _Part:
 def _plan_partition(
     log: Log, request: ScanRequest, maps: TimeMaps, notes: list[str], known: ScanReport
 ) -> tuple[PartitionRange, list[_Part]]:
-    """Return what is delivered of one partition, and what must be read for it; `notes` and `known` are added to."""
+    """Return the offsets of one partition that the scan delivers, and the ranges to read for them. Adds to `notes` and
+    `known`.
+    """
     time, isolation, wanted = request.time, request.isolation, request.offsets_of(log.partition)
     log.check_names()
     end_offset = log.log_end_offset
@@ -179,10 +181,10 @@ def _plan_partition(
 
 
 def _missing(log: Log, isolation: Isolation, wanted: tuple[int | None, int | None]) -> list[MissingOffsets]:
-    """Return missing records that could change what is delivered of a partition."""
+    """Return missing records that could change which records of a partition are delivered."""
     first, end = wanted
     if isolation == READ_COMMITTED:
-        first = None  # They may include a transaction's beginning or its marker.
+        first = None  # Missing records may include a transaction's beginning or its marker.
     return log.missing(first or 0, end)
 
 
@@ -195,7 +197,7 @@ def _is_outside(segment: Segment, start_offset: int, end_offset: int) -> bool:
 def _extents_in_time(
     segment: Segment, time: TimeRange, start_offset: int, end_offset: int, position: int = 0
 ) -> tuple[Extent, ...]:
-    """Return the batches from `position` on that must be read, at most one run, by the table in the module's docstring."""
+    """Return the batches from `position` on that must be read by the module's table: at most one run."""
     if position > 0 and position >= segment.end_position:
         return ()
     if time.start_ms is not None and _has_timestamps_first(segment):
@@ -212,7 +214,7 @@ def _has_timestamps_first(segment: Segment) -> bool:
 
 
 def _target_bytes(size_bytes: int, split_bytes: int | None, min_splits: int | None) -> int | None:
-    """Return how large a split may be, None for no limit."""
+    """Return the largest size of a split in bytes, None for no limit."""
     if min_splits is None:
         return split_bytes
     even = max(1, -(-size_bytes // min_splits))

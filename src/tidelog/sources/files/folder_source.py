@@ -1,10 +1,10 @@
-"""A Kafka data folder as a source: its files are read as they are, whether a broker serves them or not.
+"""A Kafka data folder as a source. Its files are read directly, even while a broker serves them.
 
 | end of the readable part | if |
 |---|---|
-| the log's end | until `log_end`; also without a checkpoint: a backup, a folder written by a tool |
-| the high-watermark checkpoint | until `high_watermark`: records after it may be truncated when the leader changes |
-| the last stable offset | with read_committed as well, if it is smaller |
+| the log's end | `until` is `log_end`, or the folder has no checkpoint (a backup, a folder written by a tool) |
+| the high-watermark checkpoint | `until` is `high_watermark`: records after it may be truncated when the leader changes |
+| the last stable offset | isolation is read_committed, and the last stable offset is smaller than the above |
 
 Kafka writes the checkpoint every five seconds and when it stops. The source shows the folder as first seen until `refresh`.
 """

@@ -2,14 +2,14 @@
 
 A block of the map is read if its times and offsets may match. Skipped blocks have no matching record, because the map was made
 from the same batches. For a map that is bound to its log (`reader.time_map_file`) the file's timestamps prove that. For any other
-map, as in a copied folder or for a segment that has grown, the blocks are compared with the log, as far as a scan without a map
-would read it: that costs about as much as copying these bytes in memory, without decoding a record.
+map, as in a copied folder or for a segment that has grown, the blocks are compared with the log, in the part that a scan without
+a map would read. That costs about as much as copying these bytes in memory; no record is decoded.
 
 The batches at the ends of each run are checked again here.
 
 Records without a timestamp are outside every bounded range, and a scan counts those that it leaves out. The map has their count
-for skipped blocks. But if only a part of such a block counts (because of an offset bound in it, or aborted transactions), it is
-read after all. Only `folder_plan` uses this.
+for skipped blocks. A block is read after all if it has such records, and an offset bound or aborted transactions exclude a part
+of it. Only `folder_plan` uses this.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tidelog.sources.scan_report import ScanReport
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """The parts of a segment to read by its time map, which covers `covered_bytes`."""
+    """The parts of a segment to read, according to its time map, which covers its first `covered_bytes`."""
 
     extents: tuple[Extent, ...]
     covered_bytes: int
@@ -51,7 +51,7 @@ def prune(
     aborted: tuple[AbortedRange, ...],
     extents_without_map: Callable[[], tuple[Extent, ...]],
 ) -> Pruned | None:
-    """Return what must be read of a segment for a bounded range; None without a time map that agrees with it and helps.
+    """Return the parts of a segment to read for a bounded range; None if no time map fits the segment and rules out anything.
 
     Raises CorruptBatchError, SegmentChangedError from reading the segment.
     """
@@ -75,9 +75,10 @@ def _prune_unbound(
     aborted: tuple[AbortedRange, ...],
     extents: tuple[Extent, ...],
 ) -> Pruned | None:
-    """The same for a map that must be compared with the log, only where a scan without it would read, and if that is worthwhile.
+    """Return the same for a map that must first be compared with the log, in the part that a scan without it would read. Returns
+    None if the map would rule out nothing.
 
-    Raises CorruptIndexError if it differs.
+    Raises CorruptIndexError if the map differs from the log.
     """
     if not extents:
         return None
@@ -106,7 +107,9 @@ def _prune(
     end_offset: int,
     aborted: tuple[AbortedRange, ...],
 ) -> Pruned:
-    """Choose among `blocks`, which are correct; `head` is read before them. Raises CorruptIndexError."""
+    """Select the blocks to read among `blocks`, which agree with the log; `head` is read before them. Raises
+    CorruptIndexError.
+    """
     time_map = found.time_map
     read = set(time_map.blocks_in_time(blocks, time.start_ms, time.end_ms))
     without_timestamp = 0
@@ -122,7 +125,7 @@ def _prune(
 
 
 def _is_whole(time_map: TimeMap, block: int, start_offset: int, end_offset: int, aborted: tuple[AbortedRange, ...]) -> bool:
-    """Whether all of a block's records count, or may be left out and counted."""
+    """Whether a block is entirely within the offset bounds and has no records of aborted transactions."""
     first, end = time_map.first_offsets[block], time_map.end_offset(block)
     if first < start_offset or end > end_offset:
         return False
@@ -130,7 +133,7 @@ def _is_whole(time_map: TimeMap, block: int, start_offset: int, end_offset: int,
 
 
 def _extents(segment: Segment, found: FoundMap, blocks: list[int]) -> Iterator[Extent]:
-    """Yield the runs of adjacent blocks. Raises CorruptIndexError if the log has other batches at their ends."""
+    """Yield the runs of adjacent blocks. Raises CorruptIndexError if the first or last batch of a run is not as in the map."""
     time_map, path, _ = found
     for _, run in groupby(enumerate(blocks), key=lambda pair: pair[1] - pair[0]):
         numbers = [block for _, block in run]

@@ -1,4 +1,4 @@
-"""The names of topics by their ids, in a data folder: from the partitions that are there, and from the cluster's metadata."""
+"""The names of topics by their ids, in a data folder: from its partitions, and from the cluster's metadata."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TopicNames:
         self._log_dir = log_dir
 
     def of(self, topic_id: uuid.UUID) -> str:
-        """Return the name of a topic; of one that is unknown, the id as Kafka writes it."""
+        """Return the name of the topic with an id; if it is unknown, the id as Kafka writes it."""
         return self._here.get(topic_id) or self._in_metadata.get(topic_id) or format_topic_id(topic_id)
 
     @cached_property
@@ -38,6 +38,6 @@ class TopicNames:
 
     @cached_property
     def _in_metadata(self) -> dict[uuid.UUID, str]:
-        """Topics of which no partition is here: they have their replicas on other brokers."""
+        """Topics without a partition in this folder: their replicas are on other brokers."""
         image = self._log_dir.image
         return {} if image is None else {topic_id: topic.name for topic_id, topic in image.topics_by_id.items()}

@@ -35,17 +35,18 @@ COLUMNS = ("topic", "partition", "from_offset", "cut_offset", "offsets")
 def cut_at(
     source: str, topics: Sequence[str], start: Time | None, path: str | os.PathLike[str], *, clock: Clock | None = None
 ) -> tuple[Cut, bool]:
-    """Return the cut in a file, or a new one, which is saved there; and whether it is new.
+    """Return the cut stored in a file; if the file does not exist, take a cut and save it there. Also return whether the cut is
+    new.
 
-    Raises InvalidArgumentError if the file has a cut of other topics or another source; and as `take_cut`, `Cut.load`.
+    Raises InvalidArgumentError if the file has a cut of other topics or another source, and what `take_cut` and `Cut.load` raise.
     """
     if not Path(path).exists():
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", IncompleteLogWarning)  # The job reports it.
+            warnings.simplefilter("ignore", IncompleteLogWarning)  # The job reports missing records itself.
             cut = take_cut(source, topics, start, clock=clock)
         if cut.save_new(path):
             return cut, True
-        # Another job has taken one meanwhile, which counts: otherwise its history would not end where the stream begins.
+        # Another job has saved a cut meanwhile. Use that one; otherwise that job's history would not end where the stream begins.
     cut = Cut.load(path)
     place = settled(source)
     if set(cut.topics) != set(topics) or cut.source != place:
@@ -54,7 +55,8 @@ def cut_at(
 
 
 def bootstrap(spark: SparkSession, cut: Cut, *, source: str | None = None) -> JobResult:
-    """Return a cut's history; `source` is another place with the same offsets. Nothing is read until the rows are.
+    """Return a cut's history as a job result; `source` is another source with the same offsets. Records are read only when the
+    rows are.
 
     Raises as `Cut.history`.
     """

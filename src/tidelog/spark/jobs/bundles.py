@@ -12,14 +12,14 @@ from typing import TypeVar
 Piece = TypeVar("Piece")
 
 TASK_BYTES = 64 * 1024 * 1024
-"""The most bytes in a task of several pieces."""
+"""The most bytes in a task that has several pieces."""
 TASK_PIECES = 256
 TASKS_AT_ONCE = 4
 """At least this many tasks for each parallel slot."""
 
 
 def bundle(pieces: Sequence[Piece], size_bytes: Callable[[Piece], int], parallelism: int) -> list[list[Piece]]:
-    """Return tasks with all pieces, each task's and all tasks' in descending order of size."""
+    """Distribute all pieces over tasks. Tasks are in descending order of size, and so are the pieces of each task."""
     ordered = sorted(pieces, key=size_bytes, reverse=True)
     limit = min(TASK_BYTES, sum(map(size_bytes, ordered)) // (TASKS_AT_ONCE * max(1, parallelism)))
     most_pieces = max(1, min(TASK_PIECES, -(-len(ordered) // (TASKS_AT_ONCE * max(1, parallelism)))))

@@ -36,7 +36,7 @@ CANCEL_SECONDS = 5.0
 
 
 class Progress(Protocol):
-    """Called with the number of completed tasks from time to time, on its own thread."""
+    """Called from time to time with the number of completed tasks, on a separate thread."""
 
     def __call__(self, done: int, total: int, /) -> object: ...
 
@@ -76,7 +76,7 @@ def run_tasks(
 
 
 class _Outcome(NamedTuple):
-    """A task's result."""
+    """The rows or the error of one task, and its log records."""
 
     error: TidelogError | None
     rows: list[Row]
@@ -84,7 +84,7 @@ class _Outcome(NamedTuple):
 
 
 class _Listener(logging.Handler):
-    """Collects the warnings of one task, on a worker."""
+    """Collects the log records of one task, on a worker."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -153,14 +153,14 @@ def run_arrow_tasks(
 
 @contextmanager
 def watch(spark: SparkSession, what: str, progress: Progress | None = None) -> Iterator[None]:
-    """Name the Spark jobs started within the context, and report their tasks to `progress`, as far as stages are known."""
+    """Name the Spark jobs that are started within the context, and report to `progress` the tasks of the stages known so far."""
     with _Watch(spark.sparkContext, what, None, progress):
         yield
 
 
 class _Watch:
-    """Names the Spark job, and polls how many of its tasks are complete. Without a `total`, it is what Spark has
-    planned so far.
+    """Names the Spark job, and polls how many of its tasks are complete. Without a `total`, the total is the number of tasks that
+    Spark has planned so far.
     """
 
     def __init__(self, context: SparkContext, what: str, total: int | None, progress: Progress | None) -> None:
@@ -205,7 +205,8 @@ class _Watch:
     def _end(self, number: int, frame: FrameType | None) -> None:
         """Cancel the tasks before the previous handler raises, as PySpark does for Ctrl-C.
 
-        This thread waits for the job's result, and any further call to Java would wait as well, so another thread does it.
+        This thread waits for the job's result, and any further call to Java on it would wait as well, so another thread cancels
+        the tasks.
         """
         self._termination = number, frame
         canceller = threading.Thread(target=self._context.cancelJobGroup, args=(self._group,), daemon=True)

@@ -1,6 +1,6 @@
 """The job `failover`: where a group continues in a mirror after the source has failed, and how much it reads twice.
 
-`tidelog.copying.failover` does the work without Spark; this makes a job's rows of it.
+`tidelog.copying.failover` does the work without Spark; this module returns its result as a job's rows.
 
 | rows | |
 |---|---|
@@ -13,7 +13,7 @@
 | read_again, read_again_is_exact | how many records it reads twice; exact, or an upper bound |
 | note | |
 
-The summary has the same. Missing commits in a source folder are reported, because the group may have read more.
+The summary has the same columns. Missing commits in a source folder are reported, because the group may have read more.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@
 | | `fault` | path, position, what, found, expected: a fault of a log |
 
 `entry` is the number of an index entry, `position` a byte in the file. If `old_bytes` is null the file was missing, if
-`new_bytes` is null it was removed. `is_right`: it was correct before. `is_left`: it was not, and stays, because only missing
-files were requested.
+`new_bytes` is null it was removed. `is_right`: the file was correct before. `is_left`: it was wrong and is not replaced, because
+only missing files were requested.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NO_FINDING = (None,) * 5
 
 
 def verified_result(spark: SparkSession, results: Sequence[VerifiedPartition]) -> JobResult:
-    """Return what a verification found."""
+    """Return the result of a verification."""
     rows = [row for one in results for row in _verified_rows(one)]
     columns = ("topic", "partitions", "segments", "bytes", "aborted_transactions", "time_maps", "faults")
     lines = []
@@ -50,7 +50,7 @@ def verified_result(spark: SparkSession, results: Sequence[VerifiedPartition]) -
 
 
 def rebuilt_result(spark: SparkSession, results: Sequence[RebuiltPartition]) -> JobResult:
-    """Return what a rebuild did."""
+    """Return the result of a rebuild."""
     rows = [row for one in results for row in _rebuilt_rows(one)]
     columns = ("topic", "partitions", "segments", "bytes", "files", "right", "changed", "new", "left", "faults")
     lines = []

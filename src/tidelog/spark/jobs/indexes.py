@@ -3,15 +3,15 @@
     verify_indexes(spark, "/backup/kafka").rows.where("kind = 'fault'").show()
     rebuild_indexes(spark, "/backup/kafka", out_dir="/indexes", missing_only=True)
 
-The unit of work is a segment, so that one partition can keep all workers busy. The functions (`check`) are those of `tidelog
-index verify` and `tidelog index rebuild`, and so the files are the same, byte for byte.
+The unit of work is a segment, so that one partition can keep all workers busy. The job uses the same functions (`check`) as
+`tidelog index verify` and `tidelog index rebuild`, so the files are the same, byte for byte.
 
 | where | what |
 |---|---|
 | here | partitions are listed, the folder is locked |
 | workers | segments are walked; indexes and time maps compared or written |
 | here | aborted transactions are followed from segment to segment, `.txnindex` compared or written |
-| workers | verify: the rules of older releases are found, and entries compared by them |
+| workers | verify: the older releases' rules are determined, and entries are compared by them |
 
 Folders must have the same path on every machine, and workers must be able to write the indexes.
 """
@@ -86,12 +86,12 @@ def rebuild_indexes(
     """Write the offset, time and transaction indexes and the time maps from the logs, which are not changed.
 
     Args:
-        spark: the session whose workers do it.
+        spark: the session whose workers run the tasks.
         directory: the data folder; in place, no process may be appending: the folder's lock is taken.
-        topic: only this one; None stands for all.
-        partitions: only these of the topic; none stands for all.
-        interval_bytes: index.interval.bytes; None is found from the indexes that exist.
-        out_dir: where the files go, below `<topic>-<partition>/`; the data folder is then only read. None: their own places.
+        topic: the only topic to rebuild; None for all.
+        partitions: the only partitions of the topic to rebuild; an empty value for all.
+        interval_bytes: index.interval.bytes; None: derived from the existing indexes.
+        out_dir: where the files go, below `<topic>-<partition>/`; the data folder is then only read. None: in the data folder.
         time_maps: whether time maps are built as well.
         missing_only: existing files stay unchanged, correct or not.
         progress: called with the number of completed tasks.
@@ -153,7 +153,7 @@ def verify_indexes(
 
 
 class _ToSurvey(NamedTuple):
-    """A partition whose index rules are to be found."""
+    """A partition for which the rules of its indexes must be determined."""
 
     number: int
     seed: SurveySeed
@@ -162,7 +162,7 @@ class _ToSurvey(NamedTuple):
 
 
 def _check_unclear(spark: SparkSession, what: str, opened: list[PartitionVerification], progress: Progress | None) -> None:
-    """Check the segments whose indexes are not as expected, by the rules with which they were written."""
+    """Check segments with unexpected indexes again, by the rules with which the indexes were written."""
     to_survey = [
         _ToSurvey(number, one.survey_seed, one.unclear[:SURVEYED_SEGMENTS], one.usual)
         for number, one in enumerate(opened)
@@ -212,13 +212,13 @@ def _sorted(
 
 
 def _check_no_speculation(spark: SparkSession) -> None:
-    """Refuse a session that may run a task twice at the same time: both would write the same files."""
+    """Refuse a session that may run a task twice at the same time: both attempts would write the same files."""
     if spark.sparkContext.getConf().get("spark.speculation", "false").lower() == "true":
         raise InvalidArgumentError("each file must be written by one worker: turn spark.speculation off", found="true")
 
 
 def _check_shared(gone: Sequence[Segment]) -> None:
-    """Raise StorageError if a segment that a worker did not find exists: then the worker has another folder."""
+    """Raise StorageError if a segment exists here although a worker did not find it: the worker sees another folder."""
     for segment in gone:
         try:
             is_there = segment.file.locate() is not None
@@ -231,5 +231,5 @@ def _check_shared(gone: Sequence[Segment]) -> None:
 
 
 def _absolute(path: PathLike) -> str:
-    # A worker has another current folder.
+    # A worker has another working directory.
     return os.path.abspath(path)  # noqa: PTH100  # links stay as they were given

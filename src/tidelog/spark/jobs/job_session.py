@@ -29,16 +29,16 @@ QUIET: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.ui.enabled": "false",
 }
-"""For every session that a job starts here; `config` takes precedence."""
+"""Settings of every session that a job starts here; `config` takes precedence."""
 
 LOCAL_CONFIG: dict[str, str] = {
     # Not reachable from outside, and no name resolution.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Java only distributes tasks: this makes it start faster, and leaves the processors to them.
+    # Java only distributes tasks: these options make it start faster, and leave the processors to the tasks.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData",
 }
-"""The same, if the workers run on this machine."""
+"""More settings, if the workers run on this machine."""
 
 _IN_MAIN = 'Exception in thread "main" '
 _PYTHON_ERROR = re.compile(r"^(?:\w+\.)*([A-Z]\w*(?:Error|Exception|Interrupt|Warning|Exit))(?:: (.*))?$", re.MULTILINE)
@@ -69,9 +69,7 @@ def job_session(name: str, master: str | None = None, config: dict[str, str] | N
 
 @contextmanager
 def _silent_bridge() -> Iterator[None]:
-    """Keep the log of the bridge to Java (a trace for each call that Ctrl-C ends) from stderr, where a bare root
-    logger writes.
-    """
+    """Keep Py4J's log, which has a trace for each call that Ctrl-C ends, off stderr, where a bare root logger writes."""
     nowhere = logging.NullHandler()
     logging.getLogger().addHandler(nowhere)
     try:
@@ -84,7 +82,7 @@ def _active() -> SparkSession | None:
     try:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError:
-        return None  # `session` reports what to install.
+        return None  # `session` raises an error that says what to install.
     active = SparkSession.getActiveSession()
     if active is not None:
         register(active)
@@ -104,7 +102,9 @@ def _start(name: str, master: str | None, config: dict[str, str], java_log: IO[b
 
 
 def _wake(spark: SparkSession) -> None:
-    """Start in parallel what a local session would start later: Python workers, and DataFrames."""
+    """Start Python workers and DataFrames now, in parallel; otherwise a local session would start them when they are first
+    needed.
+    """
     context = spark.sparkContext
     tasks = context.parallelize(range(context.defaultParallelism), context.defaultParallelism)
 
@@ -119,7 +119,7 @@ def _wake(spark: SparkSession) -> None:
 
 
 def _import_logs(task: int) -> None:
-    """Import on a worker what most jobs need there."""
+    """Import on a worker the modules that most jobs need."""
     for module in ("tidelog.reader.log_dir", "tidelog.check.segments"):
         import_module(module)
 

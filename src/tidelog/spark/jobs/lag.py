@@ -2,21 +2,21 @@
 
 | column of the rows | |
 |---|---|
-| now | when the log ends were read, to which all numbers refer |
+| now | the time at which the log ends were read; all numbers refer to it |
 | group, state, members | the group; members is null if unknown |
 | topic, partition, member_id | a partition with a committed offset or an assigned member, and that member |
 | committed_offset, metadata | the commit; null if there is none |
-| log_start_offset, end_offset, high_watermark | the log, and the end of what the group can read |
+| log_start_offset, end_offset, high_watermark | the bounds of the log; `end_offset` is the end of what the group can read |
 | lag, lag_ms | offsets, and the age of the next record |
 | lost | offsets that were deleted before they were read |
-| next_offset, next_time | the next record that it would get; null: it is at the end |
+| next_offset, next_time | the next record that the group would get; null if it is at the end |
 | group_per_second, topic_per_second | rates |
-| catches_up, time_to_end_ms | whether, and in what time, it reaches the end at these rates |
-| retention, retention_at | when retention deletes the next record, and how exact that is |
+| catches_up, time_to_end_ms | whether the group reaches the end at these rates, and how long that takes |
+| retention, retention_at | how exact `retention_at` is; the time at which retention deletes the next record |
 | note | why numbers are missing (a deleted partition, no leader) or meaningless |
 
 `tidelog.groups.lag` explains each number; `tidelog groups describe` shows them for one group, `tidelog groups lag` for all groups
-without Spark. Tasks are those of `sources.group_lags`. Executors connect to the brokers themselves, or open the folder under the
+without Spark. `sources.group_lags` defines the tasks. Executors connect to the brokers themselves, or open the folder under the
 same path.
 """
 
@@ -77,9 +77,10 @@ def lag(
 ) -> JobResult:
     """Measure the lag of all or the named groups; the module's docstring has the rows.
 
-    `place` is `host:port` of brokers, separated by commas, or a data folder. `isolation` is that of the groups' consumers; rates
-    are those of the last `window_ms`. A group whose lag exceeds `max_lag_ms` in a partition, or that has lost offsets there, is
-    a fault. Without `max_lag_ms` there are no faults; groups with positions of Tidelog's writers are never faults.
+    `place` is `host:port` of brokers, separated by commas, or a data folder. `isolation` is the isolation level of the groups'
+    consumers; rates are those of the last `window_ms`. A group whose lag exceeds `max_lag_ms` in a partition, or that has lost
+    offsets there, is a fault. Without `max_lag_ms` there are no faults; groups with positions of Tidelog's writers are never
+    faults.
 
     Raises NotFoundError for a group or folder that does not exist, BrokerUnreachableError, BrokerError, CorruptDataError.
     """
@@ -95,7 +96,7 @@ def lag(
 
 
 def _measure(task: LagTask) -> Iterator[tuple[GroupLag]]:
-    """On a worker."""
+    """Measure a task's groups, on a worker."""
     return ((one,) for one in measure(task))
 
 
@@ -121,5 +122,5 @@ def _rows(found: GroupLag) -> Iterator[tuple[Any, ...]]:
 
 
 def _instant(time_ms: int | None) -> datetime | None:
-    """Return it in Spark's form, to the millisecond; None for none. Times beyond the calendar become its end."""
+    """Return a time as Spark's timestamp, to the millisecond; None if there is none. Times after the year 9999 become its end."""
     return None if time_ms is None or time_ms < 0 else _EPOCH + timedelta(milliseconds=min(time_ms, _LAST_MS))

@@ -4,15 +4,15 @@
 |---|---|
 | topic, partition | |
 | kind | `latency`, `lateness` or `unknown`: see `tidelog.sources.latency` |
-| minute | start of the append's minute; lateness: of CreateTime's. Null without a timestamp; at most the year 9999's last |
+| minute | the minute of the append (lateness: of CreateTime); null without a timestamp; at most the last of the year 9999 |
 | records | how many |
-| p50_ms, p90_ms, p99_ms | percentiles of the delay: exact, between two records interpolated, to the millisecond |
+| p50_ms, p90_ms, p99_ms | exact percentiles of the delay, interpolated between two records, to the millisecond |
 | min_ms, max_ms | the extremes |
 | ahead | latency: records whose CreateTime is later than their append |
 | out_of_order | lateness: records with a CreateTime below an earlier record's |
 
-A topic whose timestamp type has changed has rows of both kinds. The summary has the same for each partition as a whole; its
-`max_ms` of lateness is the longest step back in time.
+A topic whose timestamp type has changed has rows of both kinds. The summary has the same figures for each partition as a whole;
+there, `max_ms` of lateness is the longest step back in time.
 
 Each segment is a task (small ones share one), which counts equal delays as columns; Spark adds them and computes percentiles.
 Lateness depends on all earlier records, so the largest CreateTime of each segment is read first, from batch headers.
@@ -81,11 +81,11 @@ def latency(
 
 
 def _with_largest_before(spark: SparkSession, splits: list[FolderSplit]) -> list[_Task]:
-    """Return the splits, each with the largest CreateTime of its partition before it."""
+    """Return the splits, each with the largest CreateTime that precedes it in its partition."""
     from tidelog.model import NO_TIMESTAMP
     from tidelog.sources.latency import largest_create_time
 
-    # Nothing after a partition's last split needs it.
+    # No split follows a partition's last split, so its own CreateTime is not needed.
     asked = [_Task(split, NO_TIMESTAMP) for split, next_one in pairwise(splits) if _place(split) == _place(next_one)]
 
     def largest_of(pack: list[_Task]) -> list[tuple[tuple[str, int, int], int]]:
@@ -124,7 +124,7 @@ def _count(pack: list[_Task]) -> Iterator[pa.RecordBatch]:
 
 
 def _figures(counts: DataFrame, *by: str) -> DataFrame:
-    """Add the counts by partition and kind, and by the columns `by`."""
+    """Sum the counts by partition, kind and the columns `by`."""
     from pyspark.sql import functions as f
 
     figures = counts.groupBy("topic", "partition", "kind", *by).agg(

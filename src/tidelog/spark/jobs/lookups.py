@@ -3,8 +3,8 @@
 | column of the rows | |
 |---|---|
 | topic, partition, timestamp and all others | as in the questions; one row per question, in any order |
-| offset | where to begin to read, as answered by Kafka's ListOffsets; null if no record is at or after that time |
-| found_timestamp | that record's: epoch ms if the question is a number, otherwise Spark's type timestamp; null as above |
+| offset | the first offset at or after the time, as answered by Kafka's ListOffsets; null if there is none |
+| found_timestamp | that record's timestamp: epoch ms if the question is a number, otherwise Spark's timestamp; null as above |
 
 A question's timestamp is a number (epoch ms), a timestamp, a date, or a text as for `tidelog find --at`, except "now" and
 relative times. Fractions of a millisecond are floored. A number or text without a zone is UTC, whatever the session's zone is.
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 __all__ = ["look_up"]
 
 QUESTIONS_PER_TASK = 250_000
-"""The approximate maximum for one task: they are in its worker's memory together."""
+"""About the most questions of one task, because all of them are in the worker's memory at once."""
 
 SUMMARY_COLUMNS = ("topic", "partition", "questions", "found", "none", "seconds", "per_second")
 
 _OFFSET, _FOUND = "offset", "found_timestamp"
-# Internal columns: the time in ms, the duration of the partition's walk, a worker's error.
+# Internal columns: the time in ms, the duration of the walk through the partition, a worker's error.
 _MS, _SECONDS, _FAULT = "_tidelog_ms", "_tidelog_seconds", "_tidelog_fault"
 
 _Place = tuple[str, int]
@@ -55,7 +55,7 @@ def look_up(
 ) -> JobResult:
     """Answer `questions` from the data folder `directory`; the module's docstring has the columns.
 
-    The summary has a line for each partition, with the workers' seconds, and a last one without a topic for the whole, with
+    The summary has a line for each partition, with the workers' seconds, and a last line without a topic for the total, with the
     elapsed seconds.
 
     Raises InvalidArgumentError for columns that are missing, have a wrong type or a reserved name, and for questions without a
@@ -95,7 +95,7 @@ def look_up(
 
 
 def _missing(directory: Path, ends: dict[_Place, int | None]) -> Iterator[MissingOffsets]:
-    """Yield the missing records of partitions up to an offset; None: up to where the log should end."""
+    """Yield the missing records of partitions up to an offset; None: up to the end that the log should have."""
     from tidelog.reader.log_dir import LogDir
 
     log_dir = LogDir(directory)
@@ -206,7 +206,7 @@ def _answer(batches: list[pa.RecordBatch], directory: Path, starts: dict[_Place,
 
 
 def _answers(table: pa.Table, directory: Path, starts: dict[_Place, int]) -> list[pa.Array]:
-    """Return this job's columns for a task's questions."""
+    """Return the answers to a task's questions in this job's columns."""
     import numpy as np
     import pyarrow as pa
 

@@ -3,11 +3,11 @@
 | column of the rows | |
 |---|---|
 | topic, partition, base_offset | the old segment |
-| batches, records | in the new one; including records of control batches |
+| batches, records | their numbers in the new segment, including records of control batches |
 | converted_batches | how many of the batches were changed |
-| old_bytes, new_bytes | of the ``.log`` |
-| old_format, new_format | of its batches: "v0", "v0, v2", ...; empty for an empty segment |
-| new_segments | 1; more if the segment had to be split |
+| old_bytes, new_bytes | sizes of the ``.log`` files |
+| old_format, new_format | the formats of the batches: "v0", "v0, v2", ...; empty for an empty segment |
+| new_segments | 1, or more if the segment had to be split |
 | torn_bytes | bytes after the last whole batch, torn by a crash and left out; only in a last segment |
 
 Segments are the unit of work, with several small ones per task; `tidelog.check.migration` documents what is kept. The old folder
@@ -95,7 +95,7 @@ def _index_transactions(task: TransactionsToIndex) -> list[Row]:
 
 
 def _summary(done: list[MigratedSegment]) -> Summary:
-    """Return a line for each partition; `done` is in order."""
+    """Return a summary line for each partition; `done` is in order of partitions."""
     partitions: dict[tuple[str, int], list[MigratedSegment]] = {}
     for one in done:
         partitions.setdefault((one.topic, one.partition), []).append(one)

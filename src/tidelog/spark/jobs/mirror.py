@@ -6,12 +6,12 @@ A round lists the source's topics, creates missing ones in the target, and copie
 
 | rows | |
 |---|---|
-| topic, partition | the source's |
+| topic, partition | names in the source |
 | target_topic | |
 | from_offset, next_offset | source offsets: where this run began, and what it has reached |
-| log_start_offset, end_offset | the source's in the last round; `end_offset` is the last stable offset |
+| log_start_offset, end_offset | the source's log in the last round; `end_offset` is the last stable offset |
 | lost | offsets that retention deleted from the source before they were copied |
-| records, batches, rebuilt_batches, size_bytes | what was copied; rebuilt batches are not the source's bytes |
+| records, batches, rebuilt_batches, size_bytes | what was copied; the bytes of rebuilt batches differ from the source's |
 | is_exact | false: the target has no transactions, and after a kill there may be duplicates |
 
 The summary has a line for each topic. docs/mirror.md lists what a mirror preserves of records and what it loses.
@@ -69,26 +69,30 @@ class MirrorOptions:
     target: str
     """`host:port`, or several separated by commas."""
     map_dir: str
-    """Where the mirror stores its maps; accessible to workers and driver."""
+    """The folder of the mirror's maps; workers and driver must have access to it."""
     topics: Sequence[str] | None = None
-    """Only these; None for all but internal ones."""
+    """The only topics to mirror; None for all but internal topics."""
     pattern: str | None = None
-    """Only topics whose whole name matches this regular expression."""
+    """Mirror only topics whose whole name matches this regular expression."""
     prefix: str = ""
     """Prepended to topic names in the target."""
     job_id: str | None = None
-    """The base of the positions' group and the transactional ids; by default `mirror-` and the source's cluster id or name."""
+    """The name of the group that stores positions, and the prefix of transactional ids; by default `mirror-` and the source's
+    cluster id or name.
+    """
     replication_factor: int | None = None
-    """Of created topics; None for the target's default."""
+    """The replication factor of created topics; None for the target's default."""
     groups: Sequence[str] | None = ()
-    """Groups whose offsets are mirrored, to the target and to the folder for a failover; None for all; none by default."""
+    """Groups whose offsets are mirrored to the target, and to the folder for a failover. None means all groups; by default no
+    group.
+    """
     skip_lost: bool = False
-    """Continue after records that retention deleted before they were copied; otherwise that is an error."""
+    """Continue if retention deleted records before they were copied; otherwise that is an error."""
 
 
 @dataclass(slots=True)
 class _Row:
-    """A partition's figures of a run."""
+    """The figures of a partition in this run."""
 
     source: TopicPartition
     target: TopicPartition
@@ -122,7 +126,7 @@ def mirror(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> JobResult:
-    """Mirror existing records; with `follow` also later ones, polling every `pause_ms`, until `is_done`.
+    """Mirror existing records; with `follow`, also poll for later records every `pause_ms` until `is_done`.
 
     Raises InvalidArgumentError for another mirror's folder or an invalid pattern, OffsetOutOfRangeError if retention deleted
     records before they were copied, UnknownTopicOrPartitionError, and what `copy_partition`, `ensure_topics` and `plan_copy`
@@ -138,13 +142,13 @@ def mirror(
 
 
 class _Mirror:
-    """One run."""
+    """The state of one run."""
 
     def __init__(
         self, spark: SparkSession, options: MirrorOptions, clock: Clock, progress: Progress | None, opened: ExitStack
     ) -> None:
         self._spark = spark
-        # Workers may have another current folder.
+        # Workers may have another working directory.
         options = replace(options, map_dir=os.path.abspath(options.map_dir))  # noqa: PTH100  # links stay as they are
         options = replace(options, source=settled(options.source))
         self._options = options
@@ -168,7 +172,7 @@ class _Mirror:
         claim_folder(options.map_dir, MirrorIdentity(self._job_id, source_id, target_id, options.prefix))
 
     def round(self) -> None:
-        """Copy new records."""
+        """Copy the records that are new since the last round."""
         self._source.refresh()
         there = self._source_topics()
         topics = self._wanted(there)
@@ -192,7 +196,7 @@ class _Mirror:
         return JobResult(self._spark.createDataFrame(values, SCHEMA), _summary(rows), missing=tuple(self._missing()))
 
     def _missing(self) -> Iterator[MissingOffsets]:
-        """Yield the source folder's missing records among those mirrored; they were logged before."""
+        """Yield the missing records of a source folder in mirrored topics; they were logged before."""
         yield from self._reported
         log_dir = self._source.log_dir
         if log_dir is not None:
@@ -224,7 +228,7 @@ class _Mirror:
         if options.topics is not None:
             missing = sorted(set(options.topics) - there.keys())
             if missing:
-                self._source.partitions(missing[0])  # Raises, and says why it is not among them.
+                self._source.partitions(missing[0])  # This raises an error that says why the topic is not in the list.
                 raise UnknownTopicOrPartitionError(f"topic {missing[0]!r} is not mirrored: it is internal", path=options.source)
             return sorted(set(options.topics))
         if options.pattern is None:
@@ -253,7 +257,7 @@ class _Mirror:
             _log.info("%s: topic %s has %s", options.target, change.topic, what)
 
     def _plan(self, topic: str, numbers: list[int]) -> Iterator[CopyTask]:
-        """Yield what must be copied of a topic now."""
+        """Yield a copy task for each partition of a topic that has records to copy."""
         options = self._options
         targets = {TopicPartition(topic, number): TopicPartition(options.prefix + topic, number) for number in numbers}
         positions = committed_positions(self._target, self._job_id, targets, require_stable=False)
@@ -262,13 +266,13 @@ class _Mirror:
             with contextlib.suppress(NotFoundError):
                 known = maps.partition(source)
                 if known.runs or known.next_source_offset > known.start_offset:
-                    positions[source] = known.next_source_offset  # The target has expired it.
+                    positions[source] = known.next_source_offset  # The target has expired the committed position.
         offsets = {source.partition: (positions.get(source), None) for source in targets}
         ends = self._source.ends(targets)
         for planned in plan_copy(self._source, topic, offsets=offsets):
             source, position = planned.source, positions.get(planned.source)
             if position is not None and position < planned.start_offset:
-                # Deleted in the source. An open transaction of a killed run may have the records in between.
+                # Retention has deleted records in the source. An open transaction of a killed run may have copied them.
                 position = max(position, settled_position(self._target, self._job_id, source, targets[source]) or 0)
             self._note(planned, targets[source], position, ends[source].log_start_offset, ends[source].log_end_offset)
             if position is None:
@@ -288,7 +292,9 @@ class _Mirror:
     def _note(
         self, planned: PlannedPartition, target: TopicPartition, position: int | None, log_start_offset: int, log_end_offset: int
     ) -> None:
-        """Record a partition's state in this round; raise for what must not be skipped."""
+        """Record a partition's state in this round; raise OffsetOutOfRangeError if uncopied records are lost and must not
+        be skipped.
+        """
         source = planned.source
         name = f"{source.topic}-{source.partition}"
         lost = 0
@@ -329,12 +335,12 @@ class _Mirror:
 
 
 def _copy(task: CopyTask) -> Iterator[tuple[CopyResult]]:
-    """On a worker."""
+    """Copy a partition, on a worker."""
     yield (copy_partition(task),)
 
 
 def _folder_id(path: str) -> str:
-    """Return an id for a folder: two folders of the same name have different ones."""
+    """Return an id for a folder; two folders of the same name have different ids."""
     return f"{Path(path).name}-{zlib.crc32(os.fsencode(path)):08x}"
 
 

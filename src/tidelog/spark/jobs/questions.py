@@ -5,7 +5,7 @@
 | `.csv` | named by the header; all are text, except partition |
 | `.json`, `.jsonl` | one object per line; numbers are numbers |
 | `.parquet` | with their types |
-| a folder | all of its files, in the format of the first recognized one |
+| a folder | all of its files, in the format of the first file with a known ending |
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def read_questions(spark: SparkSession, path: str) -> DataFrame:
         read = spark.read.csv(given, header=True)
         for name in read.columns:
             if name.lower() == "partition":
-                # Anything but a number becomes null, which the look-ups refuse.
+                # A text that is not a number becomes null, which the look-ups refuse.
                 read = read.withColumn(name, read[name].try_cast("int"))
         return read
     return spark.read.json(given) if kind == "json" else spark.read.parquet(given)
@@ -76,7 +76,7 @@ def epoch_ms(column: Column, kind: DataType) -> Column:
             )
             .otherwise(f.concat(clock, f.lit("Z")))
         )
-        # Spark would take a time alone as today's.
+        # Spark would read a time without a date as a time of today.
         is_dated = text.rlike("^[+]?[0-9]{4,9}-[0-9]{2}-[0-9]{2}")
         return f.when(text.rlike("^-?[0-9]+$"), text.try_cast("bigint")).when(
             is_dated, f.unix_millis(zoned.try_cast("timestamp"))

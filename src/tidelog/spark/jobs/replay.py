@@ -2,17 +2,17 @@
 
 | column of the rows | the offset map: a row for each run of records that are consecutive in both topics |
 |---|---|
-| topic, partition | the source's |
+| topic, partition | names in the source |
 | first_offset, last_offset | in the source |
 | target_topic, target_partition | |
-| target_offset | of the first record |
+| target_offset | the target offset of the first record |
 | records | how many; null if the target offsets of a run were not recorded |
 | max_timestamp | epoch ms, in the target; null for none |
 
-The summary has a line for each partition: everything copied since the replay began, and by this run.
+The summary has a line for each partition: what was copied since the replay began, and what this run copied.
 
-Each partition is a task (`tidelog.copying.copier`), and each chunk of a few MiB a transaction: after a kill it continues exactly
-where it was when it is started again with the same folder (`tidelog.copying.replay`).
+Each partition is a task (`tidelog.copying.copier`), and each chunk of a few MiB a transaction: if it is killed and started again
+with the same folder, it continues exactly where it was (`tidelog.copying.replay`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _WAY_OUT = (
 def replay(
     spark: SparkSession, request: ReplayRequest, map_dir: str | os.PathLike[str], *, progress: Progress | None = None
 ) -> JobResult:
-    """Copy the rest of a window; the module's docstring has the rows.
+    """Copy what is left of a window; the module's docstring has the rows.
 
     On a cluster `map_dir`, and a source folder, must have the same path on every machine. Raises what
     `tidelog.copying.replay.prepare` and `tidelog.copying.copier.copy_partition` raise.
@@ -96,7 +96,7 @@ def _copy(task: CopyTask) -> Iterable[Row]:
 
 
 def _look_back(begun: Replay, folder: Path, done: dict[int, CopyResult]) -> tuple[list[Row], list[tuple[Any, ...]]]:
-    """Return the rows and the summary's lines, from the map and from this run."""
+    """Return the rows and the summary, computed from the offset map and this run's results."""
     from tidelog.copying.offset_map import OffsetMap
 
     offsets = OffsetMap.open(folder)

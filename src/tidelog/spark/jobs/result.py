@@ -35,7 +35,7 @@ class JobResult:
     """A job's result."""
 
     rows: DataFrame
-    """All results, a row each; the job's docstring has the columns."""
+    """All results, one per row; the job's docstring has the columns."""
     summary: Summary
     faults: int = 0
     """The number of faults found; above 0 the command exits with 1."""

@@ -5,23 +5,23 @@
 | `largest timestamp` | the largest timestamp of its records, of either type (KIP-33 as accepted, Kafka) |
 | `file time` | its file's modification time (before KIP-33) |
 | `last message` | the timestamp of its last record (KIP-32) |
-| `LogAppendTime` | the append time of its last batch; unknown if that has CreateTime |
-| `CreateTime` | the largest CreateTime of its records; unknown if none is stored |
+| `LogAppendTime` | the append time of its last batch; unknown if that batch has CreateTime |
+| `CreateTime` | the largest CreateTime of its records; unknown if no CreateTime is stored |
 
-Under every rule a segment is deleted when its own time, and that of all earlier segments, is older than retention.ms. Size, log
-start and high watermark count as usual (`tidelog.storage.partition.retention`). If a time is unknown, so is the result from there
-on.
+Under every rule a segment is deleted when its own time, and the times of all earlier segments, are older than retention.ms. Size,
+log start and high watermark have their usual effect (`tidelog.storage.partition.retention`). If a segment's time is unknown, the
+results for it and all later segments are unknown.
 
 | column of the rows | |
 |---|---|
 | topic, partition, base_offset, next_offset, size_bytes | the segment |
 | rule | as above; a row for each |
 | own_offset, own_timestamp_ms | the segment's record that counts under the rule; offset null for a file's time |
-| keeper_base_offset, keeper_offset, keeper_timestamp_ms | what keeps it: that record, or one of an earlier segment |
-| goes_ms | when it is deleted; now if it is due; null: not by retention, or unknown |
-| reason | why it is deleted, or why not |
-| pins_segments, pins_bytes | the later segments that its record keeps beyond their own time, and their bytes |
-| pinned_ms | how much longer an earlier segment's record keeps it than its own time |
+| keeper_base_offset, keeper_offset, keeper_timestamp_ms | what keeps the segment: its own record, or an earlier one's |
+| goes_ms | when the segment is deleted; now if it is due; null if retention does not delete it, or unknown |
+| reason | why the segment is deleted, or why not |
+| pins_segments, pins_bytes | number and bytes of later segments that this segment's record keeps beyond their own time |
+| pinned_ms | how much longer an earlier segment's record keeps this segment than its own time does |
 
 Each partition is a task. Only the rule `CreateTime` reads records, and only of segments with LogAppendTime.
 """
@@ -208,7 +208,7 @@ _TIMES: dict[str, Callable[[Segment, SegmentFacts, LogDir, Log], Keeper | None]]
 def _forecast(
     log: Log, facts: Sequence[SegmentFacts], own: Sequence[Keeper | None], config: LogConfig, now_ms: int
 ) -> list[Forecast]:
-    """Return the forecast, without results that depend on an unknown time."""
+    """Return the forecast for each segment; results that depend on an unknown time are null."""
     known = [
         Keeper(one.base_offset, None, now_ms) if keeper is None and one.size_bytes else keeper
         for one, keeper in zip(facts, own, strict=True)
@@ -238,7 +238,7 @@ def _rows(task: _Task, rule: str, found: list[Forecast]) -> Iterator[tuple[Any, 
 
 
 def _pinned_ms(one: Forecast) -> int:
-    """Return how much longer an earlier segment's record keeps a segment than its own time."""
+    """Return how much longer (ms) an earlier segment's record keeps a segment than the segment's own time does."""
     return 0 if one.own is None or one.keeper is None else one.keeper.timestamp - one.own.timestamp
 
 

@@ -48,18 +48,18 @@ from tidelog.spark.sink.spool import SpooledBatches
 from tidelog.wire.error_codes import ErrorCode
 
 GROUP_PREFIX = "tidelog-sink-"
-"""Of the groups that store epochs: a transactional id may equal the name of a consumer group."""
+"""The prefix of groups that store epochs, because a transactional id may equal the name of a consumer group."""
 
 CLIENT_ID = "tidelog-spark"
 
 SLOW_BYTES_PER_S = 1 << 20
-"""The slowest rate at which a commit is not aborted, unless the user sets a timeout."""
+"""The timeout allows for this rate: a slower commit is aborted, unless the user sets a longer timeout."""
 
 USUAL_BYTES_PER_S = 16 << 20
 """A user's timeout that is too short at this rate causes a warning."""
 
 _SHORTER_MS = (900_000, 300_000)
-"""The next timeout to try if brokers refuse one: their transaction.max.timeout.ms is 15 minutes by default."""
+"""The timeout to try next if brokers refuse one: their transaction.max.timeout.ms is 15 minutes by default."""
 
 _HINT = "deliveryGuarantee at-least-once works there, but may write rows twice"
 
@@ -69,7 +69,7 @@ _log = logging.getLogger("tidelog.spark")
 
 @contextmanager
 def partition_counts(options: SinkOptions) -> Iterator[Callable[[str], int]]:
-    """In a task: return the number of partitions of a topic. A missing one is created by the broker's rules.
+    """In a task: return the number of partitions of a topic. The broker creates a missing topic if it is configured to.
 
     Raises UnknownTopicOrPartitionError if the broker does not create it.
     """
@@ -92,8 +92,8 @@ def commit_to_broker(
     """On the driver, exactly-once: write everything in one transaction.
 
     `options.transactional_id` is set. For a stream, `options.query_id` and `batch_id` are set: the transaction commits
-    `epochs.Epoch(query_id, batch_id).to_json()`, and `epochs.is_replay` decides what to skip; a batch write has neither. Raises
-    ProducerFencedError if another driver writes with the same transactional id, or the timeout was too short;
+    `epochs.Epoch(query_id, batch_id).to_json()`, and `epochs.is_replay` decides what to skip; a batch write has neither id.
+    Raises ProducerFencedError if another driver writes with the same transactional id, or the timeout was too short;
     UnsupportedVersionError or UnsupportedForMessageFormatError if transactions are not supported. Then nothing was committed.
     """
     name = options.transactional_id
@@ -131,7 +131,7 @@ def commit_to_broker(
 
 
 def _timeouts_ms(options: SinkOptions, size_bytes: int) -> list[int]:
-    """Return the timeouts to request, each if the brokers refuse the previous one."""
+    """Return the timeouts to request, in order: each one is requested if the brokers refuse the previous one."""
     least, wanted = options.transaction_timeout_ms, min(size_bytes * 1000 // SLOW_BYTES_PER_S, 2**31 - 1)
     if options.is_timeout_given or wanted <= least:
         return [least]
@@ -168,7 +168,7 @@ def _explained(timeout_ms: int, size_bytes: int, clock: Clock) -> Iterator[None]
 
 
 def last_epoch(cluster: Cluster, group: str, query_id: str) -> Epoch | None:
-    """Return the last micro-batch that a query has committed under any topic; None if there is none."""
+    """Return the last micro-batch of a query that was committed under any topic; None if there is none."""
     kept = (parse_epoch(metadata) for _, metadata in committed_offsets(cluster, group, None).values())
     return max((epoch for epoch in kept if epoch is not None and epoch.query_id == query_id), default=None)
 

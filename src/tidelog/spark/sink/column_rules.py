@@ -1,7 +1,7 @@
-"""Which columns can be written: the rules of `row_batches`' table, for names and types in Spark's notation.
+"""Checks which columns can be written, by the table in `row_batches`. Names and types are in Spark's notation.
 
-This is separate from the writer, because the driver's process of a commit, which is restarted for each micro-batch, would load
-Arrow only for this.
+This is separate from the writer. Otherwise the driver's process for a commit, which is restarted for each micro-batch, would load
+Arrow only for this check.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def check_columns(columns: Iterable[tuple[str, str]], options: SinkOptions) -> N
     for name, expected in _TYPES.items():
         if (name == "topic" and options.topic is not None) or (name == "headers" and not options.include_headers):
             continue
-        # A collation follows the type.
+        # The type may be followed by a collation.
         found = types.get(name, _NULL).split(" collate ")[0]
         if found != _NULL and found not in expected:
             raise InvalidArgumentError(

@@ -5,7 +5,7 @@ repeats only the last micro-batch:
 
 | the target has | the new one is | result |
 |---|---|---|
-| nothing, or another query's | any | new: a new checkpoint is another query |
+| nothing, or an epoch of another query | any | new; a query with a new checkpoint is another query |
 | (q, n) | (q, n) | a replay: already committed, skipped |
 | (q, n) | (q, more than n) | new |
 | (q, n) | (q, less than n) | an error: the checkpoint is older than the target, and rows would be lost or duplicated |
@@ -26,7 +26,7 @@ class Epoch(NamedTuple):
     batch_id: int
 
     def to_json(self) -> str:
-        """Return it as the metadata of a committed offset."""
+        """Return the epoch as text, for the metadata of a committed offset."""
         return json.dumps({"query": self.query_id, "epoch": self.batch_id}, separators=(",", ":"))
 
 
@@ -45,7 +45,7 @@ def parse_epoch(text: str) -> Epoch | None:
 
 
 def is_replay(committed: Epoch | None, epoch: Epoch, place: str) -> bool:
-    """Whether the target has this epoch. Raises InvalidArgumentError if it has a later one of the same query."""
+    """Whether the target already has this epoch. Raises InvalidArgumentError if it has a later epoch of the same query."""
     if committed is None or committed.query_id != epoch.query_id or committed.batch_id < epoch.batch_id:
         return False
     if committed.batch_id == epoch.batch_id:

@@ -5,7 +5,7 @@
 | tasks | build batches; they only read the number of a topic's partitions |
 | the driver | creates missing topics, as `tidelog import` does; stages, commits |
 | a replay | recognized by the last commit's note under the query's transactional id |
-| a running broker | holds the folder's lock, which is an error |
+| a running broker | holds the folder's lock, so the write fails |
 
 A created topic stays if the write fails. Tasks and driver must see the folder under the same path.
 """
@@ -28,7 +28,9 @@ from tidelog.storage.topics.new_topic import NewTopic
 
 @contextmanager
 def partition_counts(options: SinkOptions) -> Iterator[Callable[[str], int]]:
-    """In a task: return the present or future number of partitions of a topic. Raises StorageError."""
+    """In a task: return a topic's number of partitions; for a missing topic, the number with which it will be created. Raises
+    StorageError.
+    """
     counts = _partition_counts(_directory(options))
     yield lambda topic: counts.get(topic, options.partitions)
 

@@ -39,7 +39,7 @@ from tidelog.spark.sink.header_columns import header_column
 from tidelog.spark.sink.sink_options import SinkOptions
 
 CHUNK_BYTES = 8 << 20
-"""About so many bytes are collected before they are cut into batches: the remainder is copied once per chunk."""
+"""About this many bytes are collected before they are cut into batches. The remaining rows are copied once per chunk."""
 
 _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
@@ -47,7 +47,7 @@ _NO_PARTITION = -1
 
 
 def spark_type(kind: pa.DataType) -> str:
-    """Return Spark's name of an Arrow type that such columns may have; otherwise its Arrow name."""
+    """Return Spark's name of an Arrow type if such a column may be written; otherwise the Arrow name."""
     if any(is_text(kind) for is_text in _TEXT):
         return "string"
     if any(is_bytes(kind) for is_bytes in _BYTES):
@@ -68,7 +68,7 @@ class _Columns(NamedTuple):
     keys: pa.Array
     values: pa.Array
     headers: pa.Array
-    """Encoded."""
+    """Headers in the encoding of v2 records."""
     lanes: pa.Array
 
 
@@ -76,7 +76,7 @@ class _Topic(NamedTuple):
     name: str
     partitions: int
     first_lane: int
-    """The lane of partition 0; the one before is for rows without a key."""
+    """The lane of partition 0; the lane before it is for rows without a key."""
 
 
 class RowBatches:
@@ -105,14 +105,14 @@ class RowBatches:
         self._chunk_bytes = chunk_bytes
         self._topics: dict[str, _Topic] = {}
         self._lanes: list[tuple[_Topic, int]] = []
-        """Topic and partition of each lane, -1 for the rows without a key."""
+        """Topic and partition of each lane; partition -1 for the rows without a key."""
         self._turns: dict[str, int] = {}
         self._collected: list[pa.RecordBatch] = []
         self._collected_bytes = 0
         self._waiting: _Columns | None = None
 
     def add(self, rows: pa.RecordBatch) -> Iterator[tuple[TopicPartition, bytearray]]:
-        """Yield the full batches; the generator must be run to its end."""
+        """Yield the full batches; the caller must exhaust the generator."""
         pieces = min(max(1, rows.nbytes // self._chunk_bytes), rows.num_rows)
         for piece in range(pieces):
             first = rows.num_rows * piece // pieces
@@ -123,7 +123,7 @@ class RowBatches:
                 yield from self._write(is_last=False)
 
     def finish(self) -> Iterator[tuple[TopicPartition, bytearray]]:
-        """Yield the rest."""
+        """Yield batches of the remaining rows."""
         yield from self._write(is_last=True)
 
     def _write(self, *, is_last: bool) -> Iterator[tuple[TopicPartition, bytearray]]:
@@ -157,7 +157,7 @@ class RowBatches:
             self._waiting = _Columns(*(column.take(rows_left) for column in columns))
 
     def _take(self) -> _Columns | None:
-        """Return the waiting and the collected rows."""
+        """Return the rows that wait for a full batch, followed by the collected rows."""
         waiting, collected = self._waiting, self._collected
         self._waiting, self._collected, self._collected_bytes = None, [], 0
         if not collected:
@@ -242,7 +242,7 @@ class RowBatches:
         return topic
 
     def _next_turn(self, topic: _Topic) -> int:
-        # Tasks begin at different partitions, because small ones have only one batch.
+        # Tasks begin at different partitions; otherwise small tasks, with only one batch, would all write to the same one.
         before = self._turns.get(topic.name)
         turn = random.randrange(topic.partitions) if before is None else (before + 1) % topic.partitions
         self._turns[topic.name] = turn

@@ -10,8 +10,8 @@ the other format name. Option names are case-insensitive.
 | a batch write's | at-least-once by default | atomic |
 | a missing topic | as the broker creates it | `partitions`, `topic.<property>` |
 
-Invariant: a `SinkOptions` is complete and consistent. Only the tasks know the query (`query_id`) and its default
-`transactional_id`: `for_query` adds them. Nothing here imports PySpark.
+Invariant: a `SinkOptions` is complete and consistent. The query (`query_id`) and its default `transactional_id` are known only in
+the tasks: `for_query` adds them. Nothing here imports PySpark.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tidelog.spark.option_values import BROKERS, CLIENT, broker_addresses, check
 from tidelog.times import parse_duration
 
 DEFAULT_BATCH_BYTES = 65_536
-"""Of a batch before compression. Four times a producer's `batch.size`, because rows arrive in bulk here."""
+"""The size of a batch before compression. Four times a producer's `batch.size`, because rows arrive in bulk here."""
 
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 """A producer's `transaction.timeout.ms`, after which a broker aborts a dead driver's transaction. Large commits request more."""
@@ -52,7 +52,7 @@ SINK_OPTIONS: dict[str, str] = {
 """All supported options, each with a one-line description."""
 
 SPARKS_OWN = ("checkpointLocation", "queryName")
-"""Options that Spark adds to a stream's."""
+"""Options that Spark adds to those of a stream."""
 
 ALIASES = {
     "compression": "kafka.compression.type",
@@ -60,10 +60,10 @@ ALIASES = {
     "transactionalId": "kafka.transactional.id",
     "transactionTimeout": "kafka.transaction.timeout.ms",
 }
-"""Options that have another name in a producer."""
+"""Options that have another name in Kafka's producer."""
 
 REFUSED_OF_PRODUCERS = ("kafka.key.serializer", "kafka.value.serializer")
-"""Refused as in the connector: keys and values are bytes or text."""
+"""Options that are refused, as in the connector: keys and values are bytes or text."""
 
 Delivery = Literal["exactly-once", "at-least-once"]
 
@@ -85,12 +85,12 @@ class SinkOptions:
     batch_bytes: int = DEFAULT_BATCH_BYTES
     delivery: Delivery = "exactly-once"
     transactional_id: str | None = None
-    """The writer's name in the target; None until the query is known."""
+    """The writer's transactional id in the target; None until the query is known."""
     query_id: str | None = None
     """The streaming query's id, which is in its checkpoint; None for a batch write, and until the query is known."""
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
     is_timeout_given: bool = False
-    """Whether the user set it; otherwise a large commit requests more."""
+    """Whether the user set the timeout; if not, a large commit requests a longer one."""
     spool_dir: str | None = None
     partitions: int = 1
     """The number of partitions of a new topic in a folder."""
@@ -188,7 +188,7 @@ def _delivery(given: Mapping[str, str], path: str | None, streaming: bool) -> De
     if "deliveryguarantee" not in given:
         return "exactly-once" if streaming or path is not None else "at-least-once"
     chosen = cast("Delivery", _choice(given, "deliveryGuarantee", ("exactly-once", "at-least-once")))
-    # A folder's commit is a rename either way.
+    # A commit to a folder is always a rename, so its writes are exactly-once.
     return "exactly-once" if path is not None else chosen
 
 

@@ -5,10 +5,10 @@ A task writes nothing to the target, so it may fail, be retried or run twice: on
     file: the batches, one after the other, in their wire format, and nothing else: the index is in the commit message.
     name: tidelog-spool-<writer>-<epoch>-<random>.batches, or `batch` for the epoch of a batch write
 
-The folder is `spoolDir`, which tasks and driver must both see; by default it is the machine's folder for temporary files, which
-is enough on a single machine. A file is removed after its commit or abort; files of a killed task or driver are removed by the
-query's next commit (`sweep`). Each batch is checked when it is read (size and checksum), so a lost or damaged file is an error.
-Nothing is synced, because a restarted driver runs its tasks again.
+The folder is `spoolDir`, to which tasks and driver must both have access. The default is the machine's folder for temporary
+files, which is enough on a single machine. A file is removed after its commit or abort; files of a killed task or driver are
+removed by the query's next commit (`sweep`). Each batch is checked when it is read (size and checksum), so a lost or damaged file
+is an error. Nothing is synced, because a restarted driver runs its tasks again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tidelog.model import TopicPartition
 from tidelog.records.batch import check_crc, read_header
 
 INLINE_BYTES = 1 << 20
-"""The most bytes in a commit message: the size of a task result that does not go through the block manager."""
+"""The most bytes in a commit message: larger task results would go through Spark's block manager."""
 
 _BUFFER_BYTES = 1 << 20
 _SUFFIX = ".batches"
@@ -40,14 +40,14 @@ _SUFFIX = ".batches"
 
 @dataclass(frozen=True, slots=True)
 class SpooledBatches:
-    """One task's batches, in order. Picklable. Either `data` or `path` has them."""
+    """One task's batches, in order. Picklable. They are either in `data` or in the file `path`."""
 
     keys: tuple[TopicPartition, ...]
     """The partitions, without duplicates."""
     key_numbers: array[int]
-    """int32, for each batch: the number of its partition in `keys`."""
+    """int32, for each batch: the index of its partition in `keys`."""
     sizes: array[int]
-    """int32, for each batch: its bytes."""
+    """int32, for each batch: its size in bytes."""
     record_count: int
     data: bytes | None
     path: str | None
@@ -59,7 +59,7 @@ class SpooledBatches:
     def batches(self) -> Iterator[tuple[TopicPartition, bytearray]]:
         """Yield each batch with its partition, in the order of the rows; base offset 0.
 
-        Raises StorageError if the file is gone, CorruptDataError if it is not what the task wrote.
+        Raises StorageError if the file is gone, CorruptDataError if its content is not what the task wrote.
         """
         if self.path is None:
             data, at = memoryview(self.data or b""), 0
@@ -148,7 +148,7 @@ class Spool:
             raise StorageError(f"cannot write a spool file: {error.strerror}", path=self.path) from error
 
     def finish(self) -> SpooledBatches:
-        """Return what was added."""
+        """Return the batches that were added; the file is complete."""
         path = None
         if self._file is not None:
             try:

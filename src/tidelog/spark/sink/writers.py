@@ -6,8 +6,8 @@
 | exactly-once, a batch write | the same | the same, without an epoch |
 | at-least-once | send batches themselves, as the connector does | nothing |
 
-Tasks get the query's id from Spark's local properties, which do not depend on the checkpoint's location, and report it to the
-driver. Every object is pickled; Spark makes a writer for each micro-batch, and another one for its commit.
+Tasks get the query's id from Spark's local properties, which do not depend on the checkpoint's location, and report the id to the
+driver. Every object is pickled; Spark makes a writer for each micro-batch, and another writer for its commit.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) 
 
 @short_errors
 def stream_writer(given: Mapping[str, str], schema: StructType) -> TidelogStreamWriter:
-    """Return the writer of a stream's micro-batch; output mode complete writes each whole result again, as the connector does.
+    """Return the writer of a stream's micro-batch. In output mode complete, each batch writes the whole result again, as in the
+    connector.
 
     Raises InvalidArgumentError for invalid options or columns.
     """
@@ -169,7 +170,9 @@ def _partition_counts(options: SinkOptions) -> AbstractContextManager[Callable[[
 
 
 def _commit(options: SinkOptions, spooled: Sequence[SpooledBatches], batch_id: int | None) -> None:
-    """Commit what was written, and remove the spool files. Without rows nothing needs to be recognized later."""
+    """Commit what was written, and remove the spool files. A batch without rows need not be recognized as a replay later, so
+    nothing is committed for it.
+    """
     try:
         if not any(one.record_count for one in spooled):
             return

@@ -1,13 +1,14 @@
-"""How many of the available records a batch takes. Pure: numbers and times, no logs.
+"""Decides how many of the available records a batch takes. Pure functions of numbers and times, without access to logs.
 
 | limit | a batch ends |
 |---|---|
-| maxOffsetsPerTrigger | after so many offsets, shared in proportion to the partitions' backlogs; none is skipped forever |
-| maxBytesPerTrigger | after about so many uncompressed bytes; see `within_bytes` |
-| maxTimePerTrigger | in each partition before its first record that reaches the batch's end time, see `TimeLimit` |
+| maxOffsetsPerTrigger | after this many offsets, in proportion to the partitions' backlogs; no partition is skipped forever |
+| maxBytesPerTrigger | after about this many uncompressed bytes; see `within_bytes` |
+| maxTimePerTrigger | in each partition, before the first record that reaches the batch's end time; see `TimeLimit` |
 | minOffsetsPerTrigger | (a smaller batch waits, up to maxTriggerDelay after the last one) |
 
-With several limits, the smallest applies. Every batch takes something if there is something, so a stream always progresses.
+With several limits, the smallest applies. Every batch takes at least one offset if any is available, so a stream always
+progresses.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ def share(available: Mapping[K, int], limit: int, turn: int = 0) -> dict[K, int]
     fewer.
 
     The shares are proportional to the backlogs, rounded down. The remainder goes first to partitions that would get nothing,
-    from number `turn` on (so that each turn prefers others), then to those that lost most by rounding. The sum is exactly
-    `limit`.
+    starting with partition number `turn` (so that each turn prefers other partitions), then to partitions that lost most by
+    rounding. The sum is exactly `limit`.
     """
     total = sum(available.values())
     if total <= limit:
@@ -45,8 +46,8 @@ def share(available: Mapping[K, int], limit: int, turn: int = 0) -> dict[K, int]
 def within_bytes(available: Mapping[K, int], bytes_each: Mapping[K, float], limit_bytes: int) -> int | None:
     """Return how many of the `available` offsets make about `limit_bytes`, at least one; None if all of them are smaller.
 
-    `bytes_each` is the approximate size of an offset in each partition. If `share` distributes that number of offsets, they have
-    about that many bytes, as far as the estimates are right.
+    `bytes_each` is the approximate size of an offset in each partition. If `share` distributes that number of offsets and the
+    estimates are right, the batch has about that many bytes.
     """
     total_bytes = sum(count * bytes_each.get(key, 0.0) for key, count in available.items())
     if total_bytes <= limit_bytes:
@@ -70,10 +71,10 @@ class TimeLimit:
     batches of a replay resemble those of the original days. The "next records" of a partition are its next `WINDOW_OFFSETS`.
     Three rules handle times that are out of order:
 
-    | a record among them that is | |
+    | a record among the next records that is | |
     |---|---|
-    | older than the previous batch's end (late), or without a timestamp | is included, and does not set the batch's time back |
-    | newer than later ones of its partition | is included with them, and does not advance the batch's time |
+    | older than the previous batch's end (late), or without a timestamp | is included, and does not move the end time back |
+    | newer than later ones of its partition | is included with these, and does not move the end time ahead |
     | in the future | counts as now, so that no partition waits for it |
 
     The last `span_ms` before now have no limit: a stream that has caught up reads everything.
@@ -86,7 +87,8 @@ class TimeLimit:
     def ends(self, windows: Mapping[K, Window], now_ms: int) -> tuple[int, dict[K, int]] | None:
         """Return the next batch's end time (epoch ms), and for each of its partitions a minimum end offset.
 
-        From that offset on the first record that reaches the end time ends the batch. None: everything may be read.
+        A partition's part of the batch ends at the first record, at or after its minimum end offset, that reaches the end time.
+        None means that everything may be read.
         """
         heads = {key: self._head(window, now_ms) for key, window in windows.items()}
         ahead = [time_ms for time_ms, _ in heads.values() if time_ms is not None]
@@ -102,11 +104,13 @@ class TimeLimit:
         return end_ms, {key: least for key, (time_ms, least) in heads.items() if time_ms is None or time_ms < end_ms}
 
     def cut(self) -> None:
-        """Record that the batch did not reach its end time: its rest is not late."""
+        """Record that the batch did not reach its end time, so that the records it left are not treated as late."""
         self._end_ms = self._before_ms
 
     def _head(self, window: Window, now_ms: int) -> tuple[int | None, int]:
-        """Return a window's time, None if all records are late, and the offset after the record that sets it."""
+        """Return the time of a partition's next records, and the offset after the record that sets it. The time is None
+        if all are late.
+        """
         ahead = [
             (timestamp, offset)
             for offset, timestamp in zip(window.offsets, window.timestamps, strict=True)
@@ -127,7 +131,9 @@ class TriggerDelay:
         self._last_ms: int | None = None
 
     def waits(self, available: int, now_ms: int) -> bool:
-        """Whether to wait, with so many offsets. If not, a batch begins now. The first one of a query never waits."""
+        """Whether to wait for more than the available number of offsets. If not, a batch begins now. A query's first
+        batch never waits.
+        """
         is_enough = self._min_offsets is None or available >= self._min_offsets
         if not is_enough and self._last_ms is not None and now_ms - self._last_ms < self._max_delay_ms:
             return True

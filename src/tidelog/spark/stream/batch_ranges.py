@@ -1,8 +1,8 @@
-"""Which offsets a batch reads, and which are lost. Pure: works on positions and the present bounds of the logs.
+"""Decides which offsets a batch reads, and which are lost. Pure functions of positions and the logs' current bounds.
 
 | partition | reads from | lost |
 |---|---|---|
-| continues | its position | offsets below the log start, or after the log's end: truncated, or another topic of the same name |
+| continues | its position | offsets below the log start, or after the log's end (truncated, or another topic of the same name) |
 | new since the last batch | 0 | offsets below the log start |
 | gone | nothing | its unread offsets |
 | restarted (deleted and recreated) | its log start | the old one's unread offsets |
@@ -27,8 +27,8 @@ MAX_NAMED = 5
 
 
 class Reach(NamedTuple):
-    """The offsets `[start_offset, end_offset)` that a batch may read of a partition. `position` is the stream's, None in a new
-    one.
+    """The offsets `[start_offset, end_offset)` that a batch may read of a partition. `position` is the stream's position, None in
+    a new partition.
     """
 
     position: int | None
@@ -43,9 +43,9 @@ class Reach(NamedTuple):
 def reaches(
     positions: Positions, spans: Mapping[TopicPartition, Ends], recreated: Set[TopicPartition]
 ) -> tuple[dict[TopicPartition, Reach], list[str]]:
-    """Return what the next batch may read, and the losses, a sentence each.
+    """Return the offsets that the next batch may read, and the losses, one sentence each.
 
-    `recreated` are the partitions known to have been deleted and recreated, however many records they have by now.
+    `recreated` are the partitions known to have been deleted and recreated, even if they have many records by now.
     """
     found: dict[TopicPartition, Reach] = {}
     losses = [_gone(key, positions[key]) for key in sorted(positions.keys() - spans.keys())]
@@ -63,7 +63,7 @@ def reaches(
                     else ": it was truncated, or deleted and created again"
                 )
             )
-            # Below the position, see the module's docstring; the rest comes with the next batch.
+            # This end is below the position, see the module's docstring. The next batch reads the rest.
             start, most = span.log_start_offset, position - 1
             if start >= most:
                 start, most = position, MAX_OFFSET
@@ -76,7 +76,7 @@ def reaches(
 
 
 def ends(reached: Mapping[TopicPartition, Reach], taken: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Return the position after a batch that takes so many offsets of each partition."""
+    """Return the position after a batch that takes the given number of offsets of each partition."""
     found: dict[TopicPartition, int] = {}
     for key, reach in reached.items():
         count = taken.get(key, 0)
@@ -90,7 +90,7 @@ def ends(reached: Mapping[TopicPartition, Reach], taken: Mapping[TopicPartition,
 def batch_ranges(
     start: Positions, end: Positions, spans: Mapping[TopicPartition, Ends], *, is_first: bool = False
 ) -> tuple[dict[TopicPartition, tuple[int, int]], list[str]]:
-    """Return the offsets `[first, after)` that the batch between two positions reads, and the losses, a sentence each.
+    """Return the offsets `[first, after)` that the batch between two positions reads, and the losses, one sentence each.
 
     `is_first`: the very first batch is planned again after a crash; its start was looked up again and may be after its end, which
     means that it read nothing.

@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"\d{1,10}", re.ASCII)
 
 
 def to_json(positions: Positions) -> Document:
-    """Return a position in the form for JSON."""
+    """Return a position as a dict that can be written as JSON."""
     document: Document = {}
     for key in sorted(positions):
         document.setdefault(key.topic, {})[str(key.partition)] = positions[key]

@@ -1,4 +1,6 @@
-"""A reader for unsupported streams, which raises the reason. It needs nothing that older Spark versions lack."""
+"""A reader for unsupported streams, which raises the reason. It works with older Spark versions, because it uses only what they
+have.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,8 @@ def too_old() -> TidelogError | None:
 
 
 class _Refusing:
-    """Raises an error at any use. If the error were raised before there is a reader, PySpark would follow it with an
-    UnboundLocalError, which users would see last.
+    """Raises an error at any use. If the error were raised before a reader exists, PySpark would raise an UnboundLocalError after
+    it, which users would see last.
     """
 
     def __init__(self, error: TidelogError) -> None:

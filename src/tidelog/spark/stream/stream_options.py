@@ -3,7 +3,7 @@
 | option | |
 |---|---|
 | maxOffsetsPerTrigger | the most offsets of a batch, counted as in the connector: gaps of a compacted log count too |
-| minOffsetsPerTrigger, maxTriggerDelay | a batch waits for so many offsets, or so much time since the last one |
+| minOffsetsPerTrigger, maxTriggerDelay | a batch waits for this many offsets, or until this time after the last batch |
 | maxBytesPerTrigger | the most uncompressed bytes of a batch, by an estimate (`admission.within_bytes`) |
 | maxTimePerTrigger | the longest span of log time in a batch (`admission.TimeLimit` has the rule) |
 | maxRecordsPerPartition | the most offsets of a task |
@@ -41,14 +41,14 @@ class StreamOptions:
     """A stream, with defaults filled in."""
 
     read: ReadOptions
-    """The range to read. Its `starting` is a Bound named startTime if only that option sets the start."""
+    """The range to read. If only the option startTime sets the start, `starting` is a bound of that name."""
     max_offsets: int | None
     min_offsets: int | None
     max_delay_ms: int
     max_time_ms: int | None
     max_task_offsets: int | None
     max_bytes: int | None = BATCH_BYTES
-    """None for no limit."""
+    """The most bytes of a batch; None for no limit."""
 
 
 def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:

@@ -10,11 +10,11 @@
 | `read` | one task | a worker |
 
 The process keeps connections or opened logs (the `Source`), the log time reached (`admission.TimeLimit`), and the known topics.
-All of that may be lost: after a restart the checkpoint's offsets are enough.
+It can restart without them: the checkpoint's offsets are enough.
 
 If a query starts at the latest records, its first batch is empty on purpose: it only writes the start to the checkpoint.
-Otherwise, after a crash in the first batch, the start would be unknown, and a restart would begin later. With `availableNow` it
-is also the last batch; but then there is nothing after the latest records.
+Otherwise, after a crash in the first batch, the start would be unknown, and a restart would begin later. With `availableNow` this
+batch is also the last one, which is right because nothing follows the latest records.
 """
 
 from __future__ import annotations
@@ -51,16 +51,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NO_LIMIT = 2**62
-"""Returned to Spark if there is no limit in offsets: `once` reads "all available" with no limit of any kind."""
+"""The limit that is returned to Spark if none is set in offsets. Not "all available", with which `once` would ignore all limits.
+"""
 
 SAMPLED_SHARE = 128
-"""If a backlog is smaller in the log than this share of maxBytesPerTrigger, its uncompressed size is not estimated."""
+"""The uncompressed size of a backlog is not estimated if its size in the log is below this share of maxBytesPerTrigger."""
 
 _log = logging.getLogger("tidelog.spark")
 
 
 class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One query's reader. It is pickled to the workers before anything is opened, and `read` needs nothing that is open."""
+    """One query's reader. It is pickled to the workers before anything is opened, and `read` does not use open logs or
+    connections.
+    """
 
     def __init__(self, options: StreamOptions, default_parallelism: int | None) -> None:
         self.options = options
@@ -103,7 +106,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @short_errors
     def initialOffset(self) -> Document:  # noqa: N802
-        """Return where a new query starts.
+        """Return the position at which a new query starts.
 
         Raises what `select_partitions` and `resolve_ranges` raise.
         """
@@ -116,7 +119,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @short_errors
     def latestOffset(self, start: Document, limit: ReadLimit) -> Document:  # noqa: N802
-        """Return where the batch from `start` on ends; `start` itself if there is nothing, or too little, to read.
+        """Return the end of the batch that begins at `start`; `start` itself if there is nothing, or too little, to read.
 
         Raises OffsetOutOfRangeError for lost records, unless failOnDataLoss is false.
         """
@@ -133,7 +136,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @short_errors
     def partitions(self, start: Document, end: Document) -> Sequence[InputPartition]:
-        """Return the tasks of the batch between two positions; none if it is empty."""
+        """Return the tasks of the batch between two positions; an empty list if the batch is empty."""
         options = self.options.read
         if start == end:
             return []
@@ -165,11 +168,13 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return spark_rows(rows, columns, report, partition.value.splits[0])
 
     def reportLatestOffset(self) -> Document | None:  # noqa: N802
-        """Return the end of the log from which the last batch was planned; with the batch's end it gives the lag."""
+        """Return the log ends that were known when the last batch was planned. Spark computes the lag from them and the
+        batch's end.
+        """
         return to_json({key: span.end_offset for key, span in self._seen.items()}) if self._seen else None
 
     def commit(self, end: Document) -> None:
-        """Do nothing: only the checkpoint counts."""
+        """Do nothing: the position is stored only in the checkpoint."""
 
     def stop(self) -> None:
         if self._source is not None:
@@ -189,12 +194,12 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return existing_topics(self.options.read, source)
 
     def _look(self, before: Collection[TopicPartition] = ()) -> dict[TopicPartition, Ends]:
-        """Return the present bounds of the partitions to read; `before` are those that the query has read."""
+        """Return the current bounds of the partitions to read; `before` are the partitions that the query has read so far."""
         source, options, existing = self._opened(), self.options.read, self._topics()
         try:
             keys = select_partitions(options, source, existing, warns=not self._has_looked)
         except UnknownTopicOrPartitionError:
-            # If losses are allowed, a query may outlive its topics.
+            # If losses are allowed, the query continues when its topics are deleted.
             if options.fail_on_data_loss or not before:
                 raise
             keys = [key for key in self._named(existing) if key[1] in existing.get(key[0], ())]
@@ -241,7 +246,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.starting.option == "startTime":
             assert options.start_ms is not None
             bounds = source.bounds(spans, options.start_ms, options.isolation)
-            # Records that read_committed does not yet return may also be found; a stream starts within its readable part.
+            # The search may find records that read_committed does not return yet: limit the start to the readable end.
             starts = {key: min(one.start_offset, one.end_offset) for key, one in bounds.items()}
         else:
             resolved = resolve_ranges(options, source, list(spans), HIGH_WATERMARK)
@@ -249,13 +254,13 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 key: first if (first := resolved[key][0]) is not None else span.log_start_offset for key, span in spans.items()
             }
         bound = options.starting
-        # The result is always the same; records skipped by startTime are filtered out anyway.
+        # A later search would give the same result; records before startTime are filtered out anyway.
         self._is_anchored = bound.option == "startTime" or (not bound.by_time and all(bound.of(key) != LATEST for key in spans))
         # Records missing before a start offset are not a loss; for times the look-up has reported them.
         asked = {key for key in spans if bound.option == "startTime" or (not bound.by_time and bound.of(key) == EARLIEST)}
         self._report_missing(source.missing_in({key: (0, starts[key]) for key in asked}))
         if self._target is not None:
-            # Later records must not be read, and the start of a query is not a loss.
+            # This is the start of a query: nothing is read now, and nothing is lost.
             starts = {key: min(start, self._target[key].end_offset) for key, start in starts.items()}
         return starts
 
@@ -280,7 +285,9 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return available
 
     def _offsets_within_bytes(self, reached: dict[TopicPartition, Reach], available: dict[TopicPartition, int]) -> int | None:
-        """Return how many offsets have the most uncompressed bytes allowed in a batch; None if all are smaller."""
+        """Return how many offsets make up the most uncompressed bytes allowed in a batch; None if all available offsets
+        have fewer bytes.
+        """
         limit_bytes = self.options.max_bytes
         if limit_bytes is None:
             return None

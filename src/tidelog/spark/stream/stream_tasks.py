@@ -30,12 +30,12 @@ from tidelog.spark.options import ReadOptions
 from tidelog.spark.tasks import TASK_BYTES, pack
 
 LEAST_TASK_BYTES = 1024 * 1024
-"""Smaller tasks are not worthwhile: a batch is cut further only on request."""
+"""The smallest size of a task: a batch is cut into smaller tasks only if an option requests it."""
 
 _log = logging.getLogger("tidelog.spark")
 
 _connections: dict[Hashable, Closable] = {}
-"""Connections of a worker, which runs one task after the other; they outlive the tasks."""
+"""The connections of a worker process, which runs one task after the other; they stay open between tasks."""
 
 
 @atexit.register
@@ -45,7 +45,7 @@ def _close_connections() -> None:
 
 
 class SplitsOf(Protocol):
-    """Returns the splits that read ranges of offsets, `min_splits` of them if there is enough to cut."""
+    """Returns splits that read ranges of offsets: at least `min_splits` if there are enough offsets."""
 
     def __call__(self, ranges: Mapping[TopicPartition, tuple[int, int]], *, min_splits: int = 1) -> Sequence[Split]: ...
 

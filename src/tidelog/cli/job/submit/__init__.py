@@ -1,1 +1,1 @@
-"""The program for spark-submit. It has its own folder, because a script's folder is searched first for every import."""
+"""The program for spark-submit. It is in a separate folder, because Python searches a script's folder first for every import."""
