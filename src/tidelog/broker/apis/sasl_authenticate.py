@@ -1,5 +1,6 @@
-"""SaslAuthenticate (36), if the listener does not use SASL or the client has already authenticated: an error. `server.secured`
-handles all other SaslAuthenticate requests.
+"""SaslAuthenticate (36): an error if the listener does not use SASL or the client has already authenticated.
+
+`server.secured` handles all other SaslAuthenticate requests.
 """
 
 from __future__ import annotations

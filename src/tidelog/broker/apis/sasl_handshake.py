@@ -1,5 +1,6 @@
-"""SaslHandshake (17), if the listener does not use SASL or the client has already authenticated: an error. `server.secured`
-handles all other SaslHandshake requests.
+"""SaslHandshake (17): an error if the listener does not use SASL or the client has already authenticated.
+
+`server.secured` handles all other SaslHandshake requests.
 """
 
 from __future__ import annotations
