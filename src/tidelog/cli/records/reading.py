@@ -92,9 +92,9 @@ class Reading:
                 new = {key.partition: (reached.get(key, 0), one.end_offset) for key, one in ends.items()}
                 new = {number: (first, end) for number, (first, end) in new.items() if end > first}
                 if new:
-                    for scan_plan in [self.source.plan(replace(self.request, topic=topic, offsets=new, partitions=None))]:
-                        yield from filtered(self._read(scan_plan.splits, bar), self.filters)
-                        reached.update({TopicPartition(topic, part.partition): part.end_offset for part in scan_plan.partitions})
+                    scan_plan = self.source.plan(replace(self.request, topic=topic, offsets=new, partitions=None))
+                    yield from filtered(self._read(scan_plan.splits, bar), self.filters)
+                    reached.update({TopicPartition(topic, part.partition): part.end_offset for part in scan_plan.partitions})
             yield None
             time.sleep(POLL_S)
 
