@@ -77,7 +77,7 @@ def check_isolation(isolation: str) -> Isolation:
     for level in get_args(Isolation):
         if level == isolation:
             return level  # type: ignore[no-any-return]
-    raise InvalidArgumentError("an isolation level", found=repr(isolation), expected=" or ".join(get_args(Isolation)))
+    raise InvalidArgumentError("unknown isolation level", found=repr(isolation), expected=" or ".join(get_args(Isolation)))
 
 
 # --- topics

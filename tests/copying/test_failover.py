@@ -163,7 +163,7 @@ def test_apply(brokers: tuple[RunningBroker, RunningBroker], tmp_path: Path, mon
         assert committed_offsets(client.cluster, "shop")[key].offset == 0
         apply_failover(client.cluster, "shop", planned)
         assert committed_offsets(client.cluster, "shop")[key].offset == 7
-        with connect(source.bootstrap_servers) as wrong, pytest.raises(InvalidArgumentError, match="mirror in another cluster"):
+        with connect(source.bootstrap_servers) as wrong, pytest.raises(InvalidArgumentError, match="mirror into another cluster"):
             plan_failover(wrong.cluster, FailoverOptions(group="shop", map_dir=tmp_path))
         until = FailoverOptions(
             group="other", topics=("orders",), prefix="west.", read_until_ms=NOW + 20, max_latency_ms=5, by="time"
@@ -174,7 +174,7 @@ def test_apply(brokers: tuple[RunningBroker, RunningBroker], tmp_path: Path, mon
 
 def test_what_is_refused(brokers: tuple[RunningBroker, RunningBroker], tmp_path: Path) -> None:
     source, target = brokers
-    with pytest.raises(InvalidArgumentError, match="it is unknown what the group has read"):
+    with pytest.raises(InvalidArgumentError, match="what the group has read is unknown"):
         plan(target, group="nobody")
     with pytest.raises(NotFoundError, match="group 'nobody'"):
         plan(target, group="nobody", source=source.bootstrap_servers)

@@ -272,7 +272,7 @@ def test_damage_is_said(tmp_path: Path) -> None:
     with pytest.raises(CorruptDataError):
         OffsetMap.open(tmp_path).target_of("flights", 3, 0)
     path.write_bytes(chunk(3, 5))
-    with pytest.raises(CorruptDataError, match="without a head"):
+    with pytest.raises(CorruptDataError, match="has no header"):
         read_state(path)
     with pytest.raises(NotFoundError, match="no offset map of other-0"):
         OffsetMap.open(tmp_path).target_of("other", 0, 0)
@@ -289,7 +289,9 @@ def test_a_map_under_another_ones_name_is_refused(tmp_path: Path) -> None:
         lambda: OffsetMap.open(tmp_path).partition(other),
         lambda: OffsetMapWriter(tmp_path, other, "copy"),
     ):
-        with pytest.raises(InvalidArgumentError, match=r"an offset map of another partition: found flights-3 .*flights-4"):
+        with pytest.raises(
+            InvalidArgumentError, match=r"the offset map belongs to another partition: found flights-3 .*flights-4"
+        ):
             attempt()
 
 

@@ -210,7 +210,7 @@ def test_a_brokers_own_folder_is_no_other_topic(tmp_path: Path) -> None:
         with tidelog.connect(address) as client:
             client.produce_many("orders", [tidelog.NewRecord(b"%d" % at, timestamp=NOON + at) for at in range(5)])
             asked = ReplayRequest(str(tmp_path / "data"), "orders", address, "orders")
-            with pytest.raises(InvalidArgumentError, match="into the topic that it reads: found orders"):
+            with pytest.raises(InvalidArgumentError, match="to the topic that it reads: found orders"):
                 prepare(asked, tmp_path / "map")
             assert not (tmp_path / "map").exists()
             prepare(replace(asked, target_topic="again"), tmp_path / "again")
@@ -228,13 +228,13 @@ def delete_topic(client: Client, name: str) -> None:
 
 def test_what_makes_no_sense(target: tidelog.Broker, client: Client, tmp_path: Path) -> None:
     build(tmp_path / "data")
-    with pytest.raises(InvalidArgumentError, match="the target of a replay is brokers"):
+    with pytest.raises(InvalidArgumentError, match="a replay can only write to brokers"):
         ReplayRequest("a:1", TOPIC, "folder", TOPIC)
     with pytest.raises(InvalidArgumentError, match=r"the window ends at .* before its start"):
         ReplayRequest("a:1", TOPIC, "b:1", TOPIC, HIGH, LOW)
     client.cluster.topic("itself", create=True)
     address = target.bootstrap_servers
-    with pytest.raises(InvalidArgumentError, match="into the topic that it reads"):
+    with pytest.raises(InvalidArgumentError, match="to the topic that it reads"):
         prepare(ReplayRequest(address, "itself", address, "itself"), tmp_path / "map")
     client.cluster.topic("narrow", create=True)
     with pytest.raises(InvalidArgumentError, match="topic narrow of the target lacks partitions: found 1, expected at least 2"):

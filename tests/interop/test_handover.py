@@ -119,7 +119,7 @@ def test_run_again_and_refusals(kafka: Kafka391, tmp_path: Path) -> None:
     assert [consume(kafka.bootstrap, "again", number)[0].value for number in range(2)] == [b"v0", b"v1"]
     ran = tidelog(*arguments, "--timeout", "0s")
     assert ran.returncode == 1
-    assert "Kafka has a topic 'again' with records of its own" in ran.stderr
+    assert "Kafka has a topic 'again' that already has records" in ran.stderr
     other = tmp_path / "other"
     with LogManager(other, SystemClock()) as manager:
         manager.create_topic("again", 3, BASE)

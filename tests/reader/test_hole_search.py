@@ -54,4 +54,4 @@ def test_a_segment_whose_name_does_not_fit(tmp_path: Path, caplog: pytest.LogCap
     search = HoleSearch(tmp_path)
     search.start()
     search._thread.join(PATIENCE_S)
-    assert any("who goes by that name misses records" in record.getMessage() for record in caplog.records)
+    assert any("a reader that trusts this file name misses records" in record.getMessage() for record in caplog.records)

@@ -98,7 +98,7 @@ class TestLog:
         log = three_segments(tmp_path).open(log_start_offset=500)
         assert (log.log_start_offset, log.log_end_offset, offsets(log)) == (500, 500, [])
         assert [record.getMessage() for record in caplog.records] == [
-            f"{log.directory}: the log start offset checkpoint says 500, after the log's end at 30: no record is left to be read"
+            f"{log.directory}: the log start offset checkpoint says 500, after the log's end at 30: no record is left to read"
         ]
 
     def test_high_watermark_is_kept_within_the_log(self, tmp_path: Path) -> None:

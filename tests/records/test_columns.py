@@ -252,7 +252,7 @@ def test_selected_columns_keep_no_buffers() -> None:
     assert columns.source_bytes == 0
     assert longs(columns.offsets()) == [0, 1, 2, 3, 4]
     for refused in (columns.keys, columns.values, columns.key_views, columns.value_views, columns.headers):
-        with pytest.raises(InvalidArgumentError, match="was not asked for"):
+        with pytest.raises(InvalidArgumentError, match="was not requested"):
             refused()
     with pytest.raises(InvalidArgumentError, match=r"unknown column: found colour"):
         Columns(names=("colour",))

@@ -126,7 +126,7 @@ def test_partitions_that_are_new_and_topics_that_are_others(broker: tidelog.Brok
     ensure_topics(client.cluster, {"grows": TopicShape(3)})
     assert stream_starts(cut) == {"grows": {"0": 0, "1": -2, "2": -2}}
     other = Cut(cut.source, None, 0, cut.starts, cut.cuts, {"grows": "11111111-0000-0000-0000-000000000000"})
-    with pytest.raises(InvalidArgumentError, match="topic grows was deleted and made again since the cut"):
+    with pytest.raises(InvalidArgumentError, match="topic grows was deleted and recreated since the cut"):
         other.stream_options()
 
 

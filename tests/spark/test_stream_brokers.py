@@ -126,7 +126,7 @@ def test_retention_between_two_batches_and_between_plan_and_read(tmp_path: Path)
             stream.run(crashes="planned")
         planned = [stream.reader.partitions({TOPIC: {"0": 5}}, {TOPIC: {"0": 40}}) for stream in (strict, easy)]
         delete_records(broker.bootstrap_servers, 17)
-        with pytest.raises(OffsetOutOfRangeError, match="the broker does not have it"):
+        with pytest.raises(OffsetOutOfRangeError, match="the broker does not have this offset"):
             read(strict, planned[0])
         assert read(easy, planned[1]) == list(range(17, 40))
         with pytest.raises(OffsetOutOfRangeError, match=r"orders-0 offsets \[5, 10\), 5 of them: the log starts at 17"):

@@ -340,7 +340,7 @@ class TestTimeMaps:
                 writer.add(log, segment)
             writer.finish([log], max_bytes=3 << 20)
             assert len(maps(log)) == 3
-            assert f"{len(log.segments) - 3} segments have no time map for now" in caplog.text
+            assert f"{len(log.segments) - 3} segments have no time map yet" in caplog.text
             assert manager.tick() == len(log.segments) - 1, "only the flushes of the rolls"
 
     def test_they_go_with_their_segments(self, tmp_path: Path) -> None:

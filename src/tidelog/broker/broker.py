@@ -94,7 +94,7 @@ class Broker:
         self._security: QuickSecurity | None = None
         if tls or users is not None:
             if "listeners" in given or "listener.security.protocol.map" in given:
-                raise InvalidArgumentError("listeners are given with their security protocols: leave out tls and users")
+                raise InvalidArgumentError("the listeners already name their security protocols: leave out tls and users")
             self._security = QuickSecurity(tls=tls, users=users, is_read_only=read_only)
             given = {**self._security.properties(port), **given}
         self._properties = sort_properties({"group.initial.rebalance.delay.ms": 0, **given}, topic_names=True)

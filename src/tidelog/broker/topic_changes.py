@@ -148,7 +148,7 @@ class TopicChanges:
             run.close()
         others, self._others = self._others, []
         for done in others:
-            done(StorageError("the broker has ended", path=self._core.manager.directory))
+            done(StorageError("the broker has stopped", path=self._core.manager.directory))
 
     # --- called by runs
 

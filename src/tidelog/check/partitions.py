@@ -73,7 +73,7 @@ def select_partitions(log_dir: LogDir, topic: str | None = None, partitions: Seq
     """
     if topic is None:
         if partitions:
-            raise InvalidArgumentError("partitions of which topic", found=", ".join(map(str, partitions)))
+            raise InvalidArgumentError("partitions need a topic", found=", ".join(map(str, partitions)))
         return [(name, partition) for name, numbers in sorted(log_dir.topics().items()) for partition in numbers]
     return [(topic, partition) for partition in sorted(set(partitions)) or log_dir.partitions(topic)]
 

@@ -146,7 +146,7 @@ def state_at(log_path: Path) -> ProducerState:
     except SegmentChangedError:
         pass  # Without a snapshot: there were no producers, or the log begins here.
     except CorruptSnapshotError as error:
-        logger.warning("%s: transactions that were open at %d count as begun later", error, base_offset)
+        logger.warning("%s: transactions open at offset %d are taken to have begun later", error, base_offset)
     return ProducerState(map_end_offset=base_offset)
 
 
@@ -170,7 +170,7 @@ def transaction_batches(file: ReadOnlyFile, scanned: ScannedLog) -> list[Produce
             try:
                 marker = end_txn_marker(header, batch, file.path)
             except CorruptDataError as error:
-                logger.warning("%s: it ends no transaction", error)
+                logger.warning("%s: this marker ends no transaction", error)
         if header.is_control or header.is_transactional:
             found.append(ProducerBatch(header, marker))
     return found

@@ -130,7 +130,9 @@ class Client:
         for key, answer in list_offsets(self.cluster, {TopicPartition(*key): target for key in partitions}, isolation).items():
             if isinstance(answer, NotFound):
                 raise ProtocolError(
-                    "the broker reports no end of a log", path=str(self.cluster), found=f"{key.topic}-{key.partition}"
+                    "the broker returned no end offset for a partition",
+                    path=str(self.cluster),
+                    found=f"{key.topic}-{key.partition}",
                 )
             found[key] = answer.offset
         return found
@@ -186,7 +188,7 @@ class Client:
         if partition is None:
             partition = self._appender.partition_for(topic, record.key)
         elif partition < 0:
-            raise InvalidArgumentError("a partition's number", found=partition)
+            raise InvalidArgumentError("an invalid partition number", found=partition)
         else:
             self.cluster.topic(topic, create=True)
         made = Record(0, timestamp, CREATE_TIME, record.key, record.value, tuple(record.headers))

@@ -142,7 +142,10 @@ class _Planner:
         if self._target.cluster_id is not None and identity.target != self._target.cluster_id:
             # The target may be the source itself, whose own offsets would be overwritten.
             raise InvalidArgumentError(
-                "the folder of a mirror in another cluster", path=folder, found=self._target.cluster_id, expected=identity.target
+                "the folder belongs to a mirror into another cluster",
+                path=folder,
+                found=self._target.cluster_id,
+                expected=identity.target,
             )
         self._prefix = identity.prefix
         sources = OffsetMap.open(folder).partitions()
@@ -187,7 +190,7 @@ class _Planner:
             found = None if seen is None else seen.groups.get(group)
         else:
             raise InvalidArgumentError(
-                "it is unknown what the group has read", expected="the source, a mirror's folder, or a time until which it has"
+                "what the group has read is unknown", expected="the source, a mirror's folder, or a time until which it has"
             )
         if options.topics:
             found = {key: offset for key, offset in (found or {}).items() if key.topic in options.topics}

@@ -61,7 +61,10 @@ def claim_folder(folder: str | os.PathLike[str], identity: MirrorIdentity) -> No
     for name, value in asdict(known).items():
         if value != getattr(identity, name):
             raise InvalidArgumentError(
-                f"the folder of another mirror: {name}", path=path / MIRROR_FILE, found=getattr(identity, name), expected=value
+                f"the folder belongs to another mirror: {name}",
+                path=path / MIRROR_FILE,
+                found=getattr(identity, name),
+                expected=value,
             )
 
 

@@ -261,14 +261,17 @@ class OffsetMapWriter:
         for run in runs:
             if run.source_offset < position or run.last_source_offset < run.source_offset:
                 raise InvalidArgumentError(
-                    "a run that does not follow", path=self._path, found=run, expected=f"source offset {position} or later"
+                    "a run does not follow the one before it",
+                    path=self._path,
+                    found=run,
+                    expected=f"source offset {position} or later",
                 )
             position = run.last_source_offset + 1
             add_run(noted, run)
         if next_source_offset is not None:
             if next_source_offset < position:
                 raise InvalidArgumentError(
-                    "a position before the end of its runs", path=self._path, found=next_source_offset, expected=position
+                    "the position is before the end of its runs", path=self._path, found=next_source_offset, expected=position
                 )
             position = next_source_offset
         if not self._is_settled or self._staged is not None:
@@ -322,7 +325,7 @@ def _check_source(head: MapHead, source: TopicPartition, path: Path) -> None:
     """Raise InvalidArgumentError for a map of another partition under this name: its offsets would be used for this one."""
     if head.source != source:
         raise InvalidArgumentError(
-            "an offset map of another partition", path=path, found=f"{head.source.topic}-{head.source.partition}"
+            "the offset map belongs to another partition", path=path, found=f"{head.source.topic}-{head.source.partition}"
         )
 
 

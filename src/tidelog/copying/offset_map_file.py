@@ -144,7 +144,7 @@ def read_state(path: Path) -> MapState | None:
     chunks = iter(_chunks(data, path))
     first = next(chunks, None)
     if first is None or first[1] != HEAD:
-        raise CorruptDataError("an offset map without a head", path=path, position=0)
+        raise CorruptDataError("the offset map has no header", path=path, position=0)
     end, head = first[0], _read_head(first[3], path)
     runs: list[MapRun] = []
     next_source_offset = head.start_offset
@@ -242,5 +242,5 @@ def _read_head(content: bytes, path: Path) -> MapHead:
             source = TopicPartition(head["source_topic"], head["source_partition"])
             return MapHead(source, head["target_topic"], head["start_offset"])
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptDataError("the head of an offset map", path=path, position=0) from error
+        raise CorruptDataError("the header of an offset map", path=path, position=0) from error
     raise CorruptDataError("version of an offset map", path=path, position=0, found=version, expected=VERSION)

@@ -61,7 +61,7 @@ class ReplayRequest:
         # Workers have their own working folders.
         object.__setattr__(self, "source", settled(self.source))
         if not kind_of(self.target).is_cluster:
-            raise InvalidArgumentError("the target of a replay is brokers", found=self.target, expected="host:port")
+            raise InvalidArgumentError("a replay can only write to brokers", found=self.target, expected="host:port")
         if self.start_ms is not None and self.end_ms is not None and self.end_ms < self.start_ms:
             raise InvalidArgumentError(
                 f"the window ends at {format_time(self.end_ms)}, before its start {format_time(self.start_ms)}"
@@ -160,7 +160,7 @@ def _begin(request: ReplayRequest, target: Cluster, folder: Path) -> Replay:
     with open_source(request.source) as source:
         shape = shapes_of(source, [request.topic])[request.topic]
         if _is_of(source, target) and request.topic == request.target_topic and _is_same_topic(source, request.topic, target):
-            raise InvalidArgumentError("a replay into the topic that it reads", found=request.topic)
+            raise InvalidArgumentError("a replay cannot write to the topic that it reads", found=request.topic)
         planned = plan_copy(
             source, request.topic, start_ms=request.start_ms, end_ms=request.end_ms, partitions=request.partitions
         )

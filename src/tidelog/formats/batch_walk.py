@@ -122,7 +122,7 @@ def iter_times(file: Readable, position: int, end_position: int, min_offset: int
             header = next(walk(file, position, end_position, min_offset=min_offset))
             min_offset, position, timestamp = header.next_offset, header.end_position, header.max_timestamp
         if position > end_position:
-            raise CorruptBatchError("a batch reaches beyond its place", path=file.path, position=position)
+            raise CorruptBatchError("a batch extends beyond its segment", path=file.path, position=position)
         yield position, min_offset, timestamp
 
 

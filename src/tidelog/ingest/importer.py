@@ -67,7 +67,7 @@ class ImportOptions:
 
     def __post_init__(self) -> None:
         if self.batch_bytes < 1:
-            raise InvalidArgumentError("a batch has at least one byte", found=self.batch_bytes)
+            raise InvalidArgumentError("batch_bytes must be positive", found=self.batch_bytes)
 
     def topic_properties(self) -> dict[str, str]:
         """Return the properties with which the topic is registered."""

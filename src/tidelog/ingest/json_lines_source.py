@@ -106,7 +106,7 @@ class JsonLinesSource:
                 break
             return kind
         raise InvalidArgumentError(
-            f"column {name!r} holds values of several kinds, or of none that can be used here",
+            f"column {name!r} holds values of mixed or unsupported types",
             path=self._path,
             expected="all text, all integers of 64 bits or all true/false",
         )

@@ -52,7 +52,7 @@ def encode_rows(batch: pa.RecordBatch) -> pa.StringArray:
     names = batch.schema.names
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise InvalidArgumentError(f"two columns are called {twice[0]!r}; a JSON object can hold one")
+        raise InvalidArgumentError(f"two columns are named {twice[0]!r}, but a JSON object can hold only one")
     return _objects(names, [encode_column(batch.column(i), names[i]) for i in range(len(names))], batch.num_rows)
 
 

@@ -70,7 +70,7 @@ class Log(LogSegments):
         Raises NotFoundError, InvalidArgumentError, SegmentChangedError if the folder keeps changing, StorageError.
         """
         if message_format not in (None, 0, 1, 2):
-            raise InvalidArgumentError("a message format", found=message_format, expected="0, 1 or 2")
+            raise InvalidArgumentError("unknown message format", found=message_format, expected="0, 1 or 2")
         path = Path(directory)
         topic, partition = names.parse_topic_partition_name(path.name or path.resolve().name)
         notices = Notices()

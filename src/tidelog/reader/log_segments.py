@@ -63,7 +63,7 @@ class LogSegments:
         end = self.segments[-1].next_offset if self.segments else 0
         if self.segments and end < self.log_start_offset:
             behind = f"the log start offset checkpoint says {self.log_start_offset}, after the log's end at {end}"
-            self.notices.note(self.directory, f"{behind}: no record is left to be read")
+            self.notices.note(self.directory, f"{behind}: no record is left to read")
         return max(end, self.log_start_offset)
 
     @cached_property

@@ -327,7 +327,7 @@ class Columns:
 
     def _require(self, name: str) -> None:
         if name not in self.names:
-            raise InvalidArgumentError(f"column {name} was not asked for", found=", ".join(sorted(self.names)))
+            raise InvalidArgumentError(f"column {name} was not requested", found=", ".join(sorted(self.names)))
 
 
 def _is_text(headers: HeaderBuffers) -> bool:

@@ -188,7 +188,7 @@ class Cut:
             known = self.topic_ids.get(topic, NO_ID)
             if NO_ID not in (known, topic_id) and known != topic_id:
                 raise InvalidArgumentError(
-                    f"topic {topic} was deleted and made again since the cut", path=self.source, found=topic_id, expected=known
+                    f"topic {topic} was deleted and recreated since the cut", path=self.source, found=topic_id, expected=known
                 )
 
 
@@ -216,7 +216,7 @@ def take_cut(
     """
     names = [topics] if isinstance(topics, str) else list(dict.fromkeys(topics))
     if not names:
-        raise InvalidArgumentError("a cut of no topic")
+        raise InvalidArgumentError("a cut needs at least one topic")
     clock = SystemClock() if clock is None else clock
     taken_ms = clock.now_ms()
     start_ms = None if start is None else parse_time(start, clock)

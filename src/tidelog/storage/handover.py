@@ -249,7 +249,7 @@ def _is_placed(source: Path, target: Path, key: TopicPartition, topic_id: uuid.U
         return not any(path.stat().st_size for path in ours.glob(f"*{names.LOG_SUFFIX}")) and set(logs) >= _log_names(ours)
     if all(_begins_with(folder / path.name, path) for path in ours.glob(f"*{names.LOG_SUFFIX}")):
         return True
-    raise InvalidArgumentError("Kafka's folder holds records of its own", path=folder)
+    raise InvalidArgumentError("Kafka's folder already holds records", path=folder)
 
 
 def _begins_with(theirs: Path, ours: Path) -> bool:

@@ -163,7 +163,7 @@ class OfflinePartitions:
         if not isinstance(error, (TidelogError, OSError)):
             logger.error("%s-%d: cannot be brought online again", *key, exc_info=error)
         wait_ms = self._waits[key] = min(max(2 * self._waits.get(key, 0), FIRST_WAIT_MS), LONGEST_WAIT_MS)
-        logger.debug("%s-%d: still offline, next trial in %d ms: %s", *key, wait_ms, error)
+        logger.debug("%s-%d: still offline, next attempt in %d ms: %s", *key, wait_ms, error)
         self._next()
 
     def _do(self, name: str, work: Callable[[], T], done: Callable[[T | Exception], None]) -> None:
@@ -194,7 +194,7 @@ def probe(directory: Path) -> None:
         try:
             written = os.pwrite(fd, bytes(PROBE_BYTES), 0)
             if written < PROBE_BYTES:
-                raise StorageError("a disk that is full", path=path)
+                raise StorageError("the disk is full", path=path)
             os.fsync(fd)
             os.ftruncate(fd, 0)
         finally:

@@ -140,7 +140,7 @@ class TimeMapWriter:
                 self._map(one, one.segment.size_bytes)
         self._waiting.clear()
         if left_out:
-            logger.info("%d segments have no time map for now", left_out)
+            logger.info("%d segments have no time map yet", left_out)
 
     def _tick(self) -> None:
         self._task = None

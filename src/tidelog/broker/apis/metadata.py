@@ -173,7 +173,7 @@ def _create(node: Node, name: str) -> Steps[None]:
     try:
         if node.config.default_replication_factor != 1:
             raise InvalidArgumentError(
-                "one broker cannot replicate",
+                "a single broker cannot keep more than one replica",
                 found=f"default.replication.factor={node.config.default_replication_factor}",
                 expected=1,
             )

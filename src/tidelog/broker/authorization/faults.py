@@ -79,7 +79,7 @@ class Faults:
             able = _some(name for name, is_able in self._with_topics.items() if is_able)
             raise InvalidArgumentError(f"{api} can only fail as a whole, not for one topic", found=topic, expected=able)
         if times is not None and times < 1:
-            raise InvalidArgumentError("how often it fails", found=times, expected="1 or more, or None: until it is stopped")
+            raise InvalidArgumentError("the number of failures", found=times, expected="1 or more, or None to fail until stopped")
         fault = Fault(api, None if error is None else _code(error), topic, times, self._changed)
         self._by_api[api] = (*self.of(api), fault)
         self._changed()
@@ -90,7 +90,9 @@ def _code(error: str | int) -> ErrorCode:
     try:
         code = ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
     except (KeyError, ValueError):
-        raise InvalidArgumentError("not a Kafka error", found=error, expected="NOT_LEADER_OR_FOLLOWER, or another") from None
+        raise InvalidArgumentError(
+            "not a Kafka error", found=error, expected="the name of an error, such as NOT_LEADER_OR_FOLLOWER"
+        ) from None
     if code == ErrorCode.NONE:
         raise InvalidArgumentError("not a Kafka error", found=code.name)
     return code

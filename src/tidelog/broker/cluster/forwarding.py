@@ -89,7 +89,7 @@ class Forwarding:
         try:
             answer = await self.forward(frame, client)
             if bytes(answer[:4]) != bytes(frame[4:8]):
-                raise ProtocolError("the controller's answer is to another request")
+                raise ProtocolError("the controller answered a different request")
             self._log.works("a controller answers requests again")
             return [len(answer).to_bytes(4, "big") + answer]
         except UnsupportedVersionError as error:

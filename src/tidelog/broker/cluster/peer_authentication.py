@@ -40,7 +40,7 @@ async def authenticate(connection: PeerConnection, client: SaslClient, offered: 
     if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
         raise SecurityProtocolError("the port does not use SASL", path=place, found="PLAINTEXT or SSL", expected="SASL")
     if answer.error_code:
-        raise AuthenticationError("the node refuses to authenticate", path=place, found=code_name(answer.error_code))
+        raise AuthenticationError("the node refused authentication", path=place, found=code_name(answer.error_code))
     version = min(newest, 2)
     message: bytes | None = await asyncio.to_thread(client.first)
     for _ in range(MOST_MESSAGES):
@@ -54,4 +54,4 @@ async def authenticate(connection: PeerConnection, client: SaslClient, offered: 
         message = await asyncio.to_thread(client.respond, bytes(said.auth_bytes))
         if message is None:
             return said.session_lifetime_ms
-    raise ProtocolError(f"{client.mechanism} does not complete", path=place)
+    raise ProtocolError(f"the {client.mechanism} exchange did not complete", path=place)

@@ -213,7 +213,7 @@ class FetchReader:
         end = self._leadership.end_offset_for_epoch(log, wanted.last_fetched_epoch)
         if end is None or wanted.fetch_offset < log.log_start_offset:
             raise OffsetOutOfRangeError(
-                "an offset that was removed, or whose epoch is unknown", path=log.directory, found=wanted.fetch_offset
+                "the offset was removed, or its epoch is unknown", path=log.directory, found=wanted.fetch_offset
             )
         epoch, end_offset = end
         if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:

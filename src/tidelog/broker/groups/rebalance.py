@@ -120,7 +120,7 @@ class Rebalance:
         for member in missing:
             remove(group, member.member_id)
         if missing:
-            logger.info("group %r: %d members have not joined again, and are removed", group.group_id, len(missing))
+            logger.info("group %r: %d members did not rejoin and are removed", group.group_id, len(missing))
         if not elect_leader(group) and group.members:
             self._await_joins(group)
             return

@@ -220,7 +220,7 @@ class BrokerServer:
         for _ in range(ACCEPTS_A_TURN):
             if not self._limits.has_room(listener):
                 self.limited_log.warning(
-                    "listener %s: the limit of connections is reached, there are %d: others wait",
+                    "listener %s: the connection limit is reached (%d connections): new ones wait",
                     listener.name,
                     len(self.connections),
                 )
@@ -241,7 +241,8 @@ class BrokerServer:
                 return
             if (len(self.connections) >= self._max_by_files or sock.fileno() >= self._last_fd) and not self._make_room():
                 self.limited_log.warning(
-                    "%d connections: the other file descriptors are for the logs, one more was closed", len(self.connections)
+                    "%d connections: a new one was closed, because the remaining file descriptors are reserved for logs",
+                    len(self.connections),
                 )
                 self._counters.connections_refused += 1
                 sock.close()
@@ -273,7 +274,7 @@ class BrokerServer:
         if oldest is None:
             return False
         self.limited_log.warning(
-            "%d connections: file descriptors are short, %s was idle longest and is closed", len(self.connections), oldest
+            "%d connections: file descriptors run short, so %s, which was idle longest, is closed", len(self.connections), oldest
         )
         self._counters.connections_idle_closed += 1
         oldest.close()
@@ -307,7 +308,7 @@ class BrokerServer:
         count = self._hosts.get(host, 0)
         limit = dict(config.max_connections_per_ip_overrides).get(host, config.max_connections_per_ip)
         if count >= limit:
-            self.limited_log.warning("%s has %d connections already, its limit: one more was closed", host, count)
+            self.limited_log.warning("%s already has %d connections, which is its limit: a new one was closed", host, count)
             self._counters.connections_refused += 1
             sock.close()
             return
@@ -358,7 +359,7 @@ class BrokerServer:
             return
         stalled = [one for one in self.connections.values() if one.held_bytes and one.active_at <= since]
         for connection in sorted(stalled, key=lambda one: -one.held_bytes):
-            self.limited_log.warning("%s was closed: it does not read its answers, %d bytes", connection, connection.held_bytes)
+            self.limited_log.warning("%s was closed: it did not read its responses (%d bytes)", connection, connection.held_bytes)
             self._counters.connections_stalled_closed += 1
             connection.close()
             if unsent.used_bytes < unsent.max_bytes // 2:

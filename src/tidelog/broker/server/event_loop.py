@@ -98,7 +98,7 @@ class LoopThreads:
             _, left = wait(left, min(max(until - monotonic(), 0), PROGRESS_S))
             names = ", ".join(sorted({self._under_way.get(future, "") for future in left}))
             if left and monotonic() >= until:
-                logger.error("no longer waited for after %.0f s: %s", at_most_s, names)
+                logger.error("gave up waiting after %.0f s: %s", at_most_s, names)
                 return False
             if left:
                 logger.info("waiting for %s", names)

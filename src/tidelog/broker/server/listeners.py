@@ -100,7 +100,7 @@ def parse_address(text: str, default_host: str = LOOPBACK) -> tuple[str, int]:
         host = default_host
     host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
     if not (port.isascii() and port.isdigit()) or int(port) > _MAX_PORT:
-        raise InvalidArgumentError("not an address", found=repr(text), expected="host:port, a port up to 65535")
+        raise InvalidArgumentError("not an address", found=repr(text), expected="host:port, with a port of at most 65535")
     return host, int(port)
 
 
@@ -192,7 +192,7 @@ def _protocol(name: str, protocols: Mapping[str, str]) -> str:
     protocol = protocols.get(name, name)
     if protocol not in SECURITY_PROTOCOLS:
         raise InvalidArgumentError(
-            f"listener {name} has no protocol", expected=f"one for it in listener.security.protocol.map, like {name}:PLAINTEXT"
+            f"listener {name} has no protocol", expected=f"an entry in listener.security.protocol.map, such as {name}:PLAINTEXT"
         )
     return protocol
 

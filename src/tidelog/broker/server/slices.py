@@ -124,7 +124,7 @@ def awaited(coroutine: Coroutine[Any, Any, T]) -> Generator[Until, Any, T]:
 
     task: asyncio.Task[T] = yield Until(begin)
     if task.cancelled():
-        raise BrokerUnreachableError("the broker ends")
+        raise BrokerUnreachableError("the broker is stopping")
     return task.result()
 
 

@@ -52,7 +52,7 @@ def peer_config(properties: Mapping[str, PropertyValue], name: str, protocol: st
         mechanism = str(properties.get(mechanism_property) or "").strip().upper()
         if mechanism not in MECHANISMS:
             raise InvalidArgumentError(
-                f"{mechanism_property}: how this broker authenticates at listener {name}",
+                f"{mechanism_property}: this broker cannot authenticate with it at listener {name}",
                 found=mechanism or "nothing, so Kafka's default GSSAPI",
                 expected=f"one of {', '.join(MECHANISMS)}",
             )

@@ -166,7 +166,7 @@ def finish(migration: Migration, done: Sequence[MigratedSegment], clock: Clock, 
 def _make_work_dir(directory: Path, out_dir: Path) -> Path:
     source, target = directory.resolve(), out_dir.resolve()
     if target.is_relative_to(source) or source.is_relative_to(target):
-        raise InvalidArgumentError("the new folder lies inside the old one, or around it", path=out_dir)
+        raise InvalidArgumentError("the old and the new folder must not contain each other", path=out_dir)
     work_dir = target.with_name(f"{target.name}{UNFINISHED_SUFFIX}")
     try:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):

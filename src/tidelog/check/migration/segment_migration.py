@@ -141,7 +141,9 @@ class _Writer:
         """Append a batch. Raises StorageError, and CorruptBatchError for a batch that fits in no segment."""
         if self._part_bytes + len(data) > self.task.max_segment_bytes or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             if last_offset - base_offset > MAX_RELATIVE_OFFSET or len(data) > MAX_SEGMENT_BYTES:
-                raise CorruptBatchError("a batch that no segment can hold", path=self.task.log_path, found=f"{len(data)} bytes")
+                raise CorruptBatchError(
+                    "a batch does not fit into any segment", path=self.task.log_path, found=f"{len(data)} bytes"
+                )
             if self._part_bytes:
                 self._sync()
                 self._file.close()

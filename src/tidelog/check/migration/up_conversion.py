@@ -96,7 +96,7 @@ def _converted(segment: Segment, group: list[BatchHeader], columns: Columns) -> 
     for row, offset in enumerate(offsets):
         if not previous < offset <= base_offset + MAX_OFFSET_DELTA:
             raise CorruptBatchError(
-                "offsets that one batch cannot have",
+                "a record's offset is out of its batch's range",
                 path=segment.log_path,
                 position=first.position,
                 found=offset,

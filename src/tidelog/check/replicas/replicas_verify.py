@@ -88,7 +88,9 @@ def verify_replicas(
 
 def _check_directories(directories: Sequence[Path]) -> None:
     if len(directories) < 2:
-        raise InvalidArgumentError("replicas to compare", found=f"{len(directories)} folder", expected="two data folders or more")
+        raise InvalidArgumentError(
+            "too few replicas to compare", found=f"{len(directories)} folder", expected="two data folders or more"
+        )
     real = [directory.resolve() for directory in directories]
     for number, one in enumerate(real):
         if one in real[:number]:

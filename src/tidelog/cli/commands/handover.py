@@ -54,7 +54,7 @@ _SHOWN_NAMES = 5
 @click.option(
     "--carry-settings",
     is_flag=True,
-    help="Change settings of topics already in Kafka that would delete more than those of DIR.",
+    help="Change the settings of topics already in Kafka if they would delete more than DIR's settings.",
 )
 @click.option("--allow-deletion", is_flag=True, help="Continue even if Kafka will delete records that DIR keeps.")
 @click.option("--timeout", metavar="TIME", default="10m", show_default=True, help="How long to wait until Kafka has stopped.")
@@ -240,7 +240,7 @@ def _check_fits(admin: KafkaAdmin, one: TopicToHand, replicas: list[int], *, is_
         # The other replicas are empty. If one of them became the leader, all others would truncate their logs to its empty log.
         raise InvalidArgumentError(f"Kafka has a topic {one.name!r} with more than one replica", found=max(replicas), expected=1)
     if not is_ours and any(admin.end_offsets(one.name, one.partitions)):
-        raise InvalidArgumentError(f"Kafka has a topic {one.name!r} with records of its own")
+        raise InvalidArgumentError(f"Kafka has a topic {one.name!r} that already has records")
 
 
 def _is_in_use(data_dir: Path) -> bool:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     "--history-source",
     callback=reached_by("history-source"),
     metavar="DIR|HOST:PORT",
-    help="Read the history from here: the same log, the same offsets.",
+    help="Read the history from here: a copy of the same log, with the same offsets.",
 )
 @job_options
 def command(

@@ -57,7 +57,7 @@ def authenticate(connection: Connection, client: SaslClient) -> int:
     if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
         raise SecurityProtocolError("the port does not use SASL", path=place, found="PLAINTEXT or SSL", expected="SASL")
     if answer.error_code:
-        raise AuthenticationError("the broker refuses to authenticate", path=place, found=code_name(answer.error_code))
+        raise AuthenticationError("the broker refused authentication", path=place, found=code_name(answer.error_code))
     return _framed(connection, client) if version else _bare(connection, client)
 
 
@@ -75,7 +75,7 @@ def _framed(connection: Connection, client: SaslClient) -> int:
         message = _respond(connection, client, answer.auth_bytes)
         if message is None:
             return answer.session_lifetime_ms
-    raise ProtocolError(f"{client.mechanism} does not complete", path=str(connection.address))
+    raise ProtocolError(f"the {client.mechanism} exchange did not complete", path=str(connection.address))
 
 
 def _bare(connection: Connection, client: SaslClient) -> int:
@@ -92,7 +92,7 @@ def _bare(connection: Connection, client: SaslClient) -> int:
         message = _respond(connection, client, challenge)
         if message is None:
             return 0
-    raise ProtocolError(f"{client.mechanism} does not complete", path=str(connection.address))
+    raise ProtocolError(f"the {client.mechanism} exchange did not complete", path=str(connection.address))
 
 
 def _respond(connection: Connection, client: SaslClient, challenge: bytes) -> bytes | None:

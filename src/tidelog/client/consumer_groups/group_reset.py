@@ -202,7 +202,7 @@ def _new_offsets(
     notes: dict[TopicPartition, str] = {}
     if isinstance(target, ToOffset):
         if target.offset < 0:
-            raise InvalidArgumentError("an offset to reset to", found=target.offset, expected="0 or more")
+            raise InvalidArgumentError("an invalid offset to reset to", found=target.offset, expected="0 or more")
         offsets = {}
         for key, end in ends.items():
             offsets[key] = min(max(target.offset, end.log_start_offset), end.end_offset)

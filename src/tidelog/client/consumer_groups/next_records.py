@@ -163,7 +163,7 @@ class _Search:
             # An old version truncates a batch over the limit: fetch the whole batch.
             (length,) = _LENGTH.unpack_from(records, 8)
             if not 0 < length < MAX_BATCH_BYTES or length + 12 <= self._bytes[key]:
-                raise CorruptBatchError("length of a batch", path=str(place), found=length)
+                raise CorruptBatchError("an invalid batch length", path=str(place), found=length)
             self._bytes[key] = length + 12
             return False
         self._bytes[key] = min(2 * self._bytes[key], MOST_BYTES)

@@ -106,13 +106,13 @@ class BatchAppender:
         if header.magic != 2 or header.size != len(batch) or header.is_control:
             kind = "control " if header.is_control else ""
             raise InvalidArgumentError(
-                f"to be appended to {key.topic}-{key.partition}",
+                f"cannot append to {key.topic}-{key.partition}",
                 found=f"{len(batch)} bytes, a {kind}batch of v{header.magic}, {header.size} bytes",
                 expected="one batch of v2 with data",
             )
         if header.record_count != header.last_offset - header.base_offset + 1:
             raise InvalidArgumentError(
-                f"to be appended to {key.topic}-{key.partition}: a batch with gaps between its offsets",
+                f"cannot append to {key.topic}-{key.partition}: a batch with gaps between its offsets",
                 found=f"{header.record_count} records in {header.last_offset - header.base_offset + 1} offsets",
             )
         oldest = _ZSTD_VERSION if header.codec is Codec.ZSTD else _OLDEST_VERSION
@@ -210,7 +210,7 @@ class BatchAppender:
         if self._failure is not None:
             raise self._failure.with_traceback(None)
         if self.producer is NO_PRODUCER:
-            raise InvalidArgumentError("an appender without a producer id: call init() first")
+            raise InvalidArgumentError("the appender has no producer id: call init() first")
         if is_begun is not None and is_begun != self._is_begun:
             raise InvalidArgumentError(
                 f"{'no' if is_begun else 'a'} transaction of {self._transactional_id!r} is open",

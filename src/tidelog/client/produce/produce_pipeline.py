@@ -147,7 +147,7 @@ class ProducePipeline:
     def __init__(self, cluster: Cluster, transactional_id: str | None, max_in_flight: int, *, repeats_plain: bool = True) -> None:
         if not 1 <= max_in_flight <= MAX_IN_FLIGHT:
             raise InvalidArgumentError(
-                "requests in flight per broker",
+                "requests in flight per broker are out of range",
                 found=max_in_flight,
                 expected=f"1 to {MAX_IN_FLIGHT}: brokers deduplicate at most that many",
             )

@@ -81,5 +81,7 @@ def _starts(cluster: Cluster, keys: list[TopicPartition], start_ms: int) -> dict
 
 def _offset(answer: OffsetAnswer, cluster: Cluster, key: TopicPartition) -> int:
     if isinstance(answer, NotFound):
-        raise ProtocolError("the broker reports no end of a log", path=str(cluster), found=f"{key.topic}-{key.partition}")
+        raise ProtocolError(
+            "the broker returned no end offset for a partition", path=str(cluster), found=f"{key.topic}-{key.partition}"
+        )
     return answer.offset

@@ -177,7 +177,7 @@ class PartitionFetcher:
                 code = partition.error_code
                 if code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise OffsetOutOfRangeError(
-                        f"{what}: the broker does not have it",
+                        f"{what}: the broker does not have this offset",
                         path=str(place),
                         found=ErrorCode.OFFSET_OUT_OF_RANGE.name,
                     )
@@ -216,7 +216,7 @@ class PartitionFetcher:
             # An old version truncates a batch over the limit: request the whole batch.
             (length,) = _LENGTH.unpack_from(records, 8)
             if not 0 < length < MAX_BATCH_BYTES:
-                raise CorruptBatchError("length of a batch", path=place, found=length)
+                raise CorruptBatchError("an invalid batch length", path=place, found=length)
             self._fetch_bytes = max(2 * self._fetch_bytes, length + 12)
         elif not self._is_endless:
             # The records are known to exist: they may come late, but must come.
@@ -239,7 +239,7 @@ class PartitionFetcher:
 
 def _late(key: TopicPartition, position: int, end: int, connection: Connection) -> BrokerError:
     return BrokerError(
-        f"offsets [{position}, {end}) of {key.topic}-{key.partition} are not returned",
+        f"the broker does not return offsets [{position}, {end}) of {key.topic}-{key.partition}",
         error_code=ErrorCode.REQUEST_TIMED_OUT,
         path=str(connection.address),
     )

@@ -77,10 +77,10 @@ class HoleSearch:
                     log.check_names()
                 except CorruptBatchError as error:
                     if not self._stopping.is_set():
-                        logger.error("%s: who goes by that name misses records", error)
+                        logger.error("%s: a reader that trusts this file name misses records", error)
                 # The checkpoints describe the log's end before startup; the broker continues from the actual end.
                 found = [one for one in log.missing() if one.kind in ("segment", "head")]
         except (TidelogError, OSError):
             return  # Deleted since, or damaged: loading has reported that, or reading will.
         for one in found:
-            logger.warning("%s; consumers go on after them without an error", one)
+            logger.warning("%s; consumers skip them without an error", one)

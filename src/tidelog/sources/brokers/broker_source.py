@@ -74,7 +74,9 @@ class BrokerSource(OffsetSource):
 
     def _offset(self, answer: OffsetAnswer, key: TopicPartition) -> int:
         if isinstance(answer, NotFound):
-            raise ProtocolError("the broker reports no end of a log", path=self.address, found=f"{key.topic}-{key.partition}")
+            raise ProtocolError(
+                "the broker returned no end offset for a partition", path=self.address, found=f"{key.topic}-{key.partition}"
+            )
         return answer.offset
 
     def find(

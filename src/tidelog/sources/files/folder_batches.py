@@ -98,7 +98,7 @@ def _bytes_to_read(file: ReadOnlyFile, chunk: memoryview, index: int, position: 
     header = read_header(chunk, index, position, file.path)
     if header.end_position > end:
         raise CorruptBatchError(
-            "batch reaches beyond its place",
+            "batch extends beyond its segment",
             path=file.path,
             position=position,
             found=f"{header.size} bytes",

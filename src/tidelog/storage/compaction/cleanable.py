@@ -100,7 +100,7 @@ def _first_dirty_offset(log: PartitionLog, last_clean_offset: int | None) -> tup
         return start, True
     if last_clean_offset > log.log_end_offset:
         logger.warning(
-            "%s: the cleaner's checkpoint %d lies after the log end, %d: all of the log counts as dirty",
+            "%s: the cleaner's checkpoint %d lies after the log end, %d: the whole log counts as dirty",
             log.directory,
             last_clean_offset,
             log.log_end_offset,

@@ -281,7 +281,7 @@ class CleanerManager:
         try:
             return read_offset_checkpoint(self._path)
         except (CorruptCheckpointError, StorageError) as error:
-            logger.warning("%s: all of every log counts as dirty: %s", self._path, error)
+            logger.warning("%s: every log counts as wholly dirty: %s", self._path, error)
             return {}
 
     def _checkpoints_changed(self) -> None:

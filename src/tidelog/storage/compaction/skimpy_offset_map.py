@@ -28,7 +28,7 @@ class SkimpyOffsetMap:
         self.max_entries = int(self.slots * load_factor)
         if self.max_entries < 1:
             raise InvalidArgumentError(
-                "log.cleaner.dedupe.buffer.size holds no key: compaction would never progress",
+                "log.cleaner.dedupe.buffer.size is too small for one key: compaction could never progress",
                 found=f"{memory_bytes} bytes, load factor {load_factor}",
             )
         self._table: OffsetTable | None = None

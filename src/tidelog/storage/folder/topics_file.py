@@ -43,7 +43,7 @@ def read_topics_file(directory: Path) -> dict[str, TopicInFile] | None:
         return None
     topics = content.get("topics")
     if not isinstance(topics, dict):
-        raise CorruptCheckpointError("the topics' file has no object of topics", path=path)
+        raise CorruptCheckpointError("the file has no object named topics", path=path)
     return {name: _parse(name, entry, path) for name, entry in topics.items()}
 
 

@@ -197,7 +197,7 @@ def _make_fit(folder: Path, restage: Restage) -> None:
         end_offset = _log_end_offset(folder)
         if not logs or names.offset_from_file_name(logs[0].name) == end_offset:
             return
-        logger.warning("%s: the log has grown since, what was written to it goes after offset %d", folder, end_offset)
+        logger.warning("%s: the log has grown since; the staged records are appended after offset %d", folder, end_offset)
         if (folder / RESTAGING).exists():
             shutil.rmtree(folder / RESTAGING)
         restage(folder, staged, end_offset)

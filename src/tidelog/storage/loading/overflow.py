@@ -54,12 +54,12 @@ def split_overflowed_segment(
     snapshots of `removed`.
 
     Raises InvalidArgumentError if the segment cannot be split (not in place, or without such an offset), OffsetOverflowError for
-    a batch that no segment can hold, StorageError; after an error only ``.cleaned`` files are left.
+    a batch does not fit into any segment, StorageError; after an error only ``.cleaned`` files are left.
     """
     path = segment.log.path
     if path.name != names.file_name(segment.base_offset, names.LOG_SUFFIX):
         raise InvalidArgumentError("only a segment in its log can be split", path=path)
-    logger.warning("%s: has offsets that its base cannot express, it is split", path)
+    logger.warning("%s: has offsets too far from its base offset: it is split", path)
     new: list[LogSegment] = []
     try:
         _copy(segment, new, directory, config, clock)
@@ -98,7 +98,7 @@ def _copy(segment: LogSegment, new: list[LogSegment], directory: Path, config: L
         if header is not None:
             header = _first_batch(log, position)
     if not new or (len(new) == 1 and new[0].base_offset == segment.base_offset):
-        raise InvalidArgumentError("a segment without an offset that its base cannot express", path=log.path)
+        raise InvalidArgumentError("no offset of the segment is too far from its base", path=log.path)
     if position < log.size_bytes:
         new[-1].log.append(log.read(position, log.size_bytes - position))
 

@@ -164,7 +164,7 @@ class ProducerStateManager:
         """
         txn = self._ongoing.pop(completed.first_offset)
         if txn is None:
-            raise InvalidArgumentError("a transaction that was not open ends", found=completed)
+            raise InvalidArgumentError("a marker ends a transaction that was not open", found=completed)
         self._unreplicated.put(txn._replace(last_offset=completed.last_offset))
 
     def replay(self, header: BatchHeader, marker: EndTxnMarker | None = None) -> tuple[CompletedTxn, int] | None:

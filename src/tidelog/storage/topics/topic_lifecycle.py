@@ -305,7 +305,9 @@ class TopicLifecycle:
         """Give a configuration to a topic that was found without one. Raises InvalidArgumentError, StorageError."""
         keys = self._partitions.keys_of(name)
         if not keys or self.is_known(name):
-            raise InvalidArgumentError("no topic without a configuration", found=repr(name), path=self._directory)
+            raise InvalidArgumentError(
+                "the topic does not exist, or already has a configuration", found=repr(name), path=self._directory
+            )
         texts = self._checked(properties)
         logs = self._logs_of(name)
         ids = {log.topic_id for log in logs if log.topic_id is not None}

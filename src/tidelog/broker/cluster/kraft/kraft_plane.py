@@ -289,11 +289,7 @@ class KraftPlane:
                 self.lifecycle.register_again()
             return
         if broker.broker_epoch > self.broker_epoch:
-            self._fail(
-                InvalidArgumentError(
-                    "another broker of the cluster has been started with this node.id: this one ends", found=self.node_id
-                )
-            )
+            self._fail(InvalidArgumentError("another broker was started with this node.id: this one stops", found=self.node_id))
 
     def _moved(self) -> None:
         self.lifecycle.hurry()

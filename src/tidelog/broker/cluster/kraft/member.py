@@ -51,7 +51,7 @@ async def joined(
     manager.open()
     cluster_id, directory_id = manager.owner.cluster_id, manager.owner.directory_uuid
     if cluster_id is None or directory_id is None:
-        raise CorruptCheckpointError("the folder has no ids", path=manager.directory / META_PROPERTIES)
+        raise CorruptCheckpointError("the folder has no cluster id or no directory id", path=manager.directory / META_PROPERTIES)
     bound = bind(config)
     plane = KraftPlane(
         config.cluster,

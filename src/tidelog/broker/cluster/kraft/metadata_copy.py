@@ -83,7 +83,7 @@ class MetadataCopy:
         try:
             await asyncio.to_thread(_write, self._folder, snapshot, batches)
         except OSError as error:
-            logger.warning("%s: no copy of the metadata: %s", self._folder, error.strerror or error)
+            logger.warning("%s: the metadata was not copied here: %s", self._folder, error.strerror or error)
             return
         self._kept_changes = changes
 

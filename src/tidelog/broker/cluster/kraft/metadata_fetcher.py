@@ -205,10 +205,13 @@ class MetadataFetcher:
             raise InvalidArgumentError(message, path=str(address), expected=self._cluster_id)
         if response.error_code:
             raise BrokerError(
-                "no metadata", error_code=response.error_code, path=str(address), found=code_name(response.error_code)
+                "the controller returned no metadata",
+                error_code=response.error_code,
+                path=str(address),
+                found=code_name(response.error_code),
             )
         if len(response.responses) != 1 or len(response.responses[0].partitions) != 1:
-            raise ProtocolError("an answer about other partitions than asked for", path=str(address))
+            raise ProtocolError("the answer names other partitions than the request", path=str(address))
         (data,) = response.responses[0].partitions
         leader = data.current_leader
         nodes = {one.node_id: (one.host, one.port) for one in response.node_endpoints}
@@ -224,7 +227,12 @@ class MetadataFetcher:
                 leader.leader_epoch >= 0 and self._quorum.leader == address and data.error_code == ErrorCode.FENCED_LEADER_EPOCH
             )
         if data.error_code:
-            raise BrokerError("no metadata", error_code=data.error_code, path=str(address), found=code_name(data.error_code))
+            raise BrokerError(
+                "the controller returned no metadata",
+                error_code=data.error_code,
+                path=str(address),
+                found=code_name(data.error_code),
+            )
         self._log.works("the controllers answer again")
         await self._take(channel, data)
         return True
@@ -286,7 +294,7 @@ class MetadataFetcher:
             if header.base_offset > self._next_offset or header.magic != 2:
                 found = f"offset {header.base_offset}"
                 raise ProtocolError(
-                    "metadata with a gap", path=channel.place, found=found, expected=f"offset {self._next_offset}"
+                    "the metadata has a gap", path=channel.place, found=found, expected=f"offset {self._next_offset}"
                 )
             batch = data.records[header.position : header.position + header.size]
             try:

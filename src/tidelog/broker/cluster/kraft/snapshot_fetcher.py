@@ -66,10 +66,14 @@ class SnapshotFetcher:
                 piece = await self._piece(channel, leader_epoch, snapshot, position)
                 if piece.position != position or (size >= 0 and piece.size != size) or not piece.size > position:
                     found = f"{piece.position} of {piece.size} bytes"
-                    raise ProtocolError("a piece of a snapshot", path=channel.place, found=found, expected=f"from {position} on")
+                    raise ProtocolError(
+                        "a wrong chunk of a snapshot", path=channel.place, found=found, expected=f"from {position} on"
+                    )
                 size, data = piece.size, piece.unaligned_records
                 if not data or position + len(data) > size:
-                    raise ProtocolError("a piece of a snapshot", path=channel.place, found=f"{len(data or b'')} bytes")
+                    raise ProtocolError(
+                        "a chunk of a snapshot has the wrong size", path=channel.place, found=f"{len(data or b'')} bytes"
+                    )
                 await _on_disk(part, lambda: _write(fd, data))  # noqa: B023  # awaited here
                 position += len(data)
             await _on_disk(part, lambda: _finish(fd, part, path))

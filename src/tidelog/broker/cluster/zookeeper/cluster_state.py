@@ -141,7 +141,9 @@ def take_metadata(image: MetadataImage, request: UpdateMetadataRequest, listener
             )
         )
     if skipped:
-        logger.warning("%d partitions that cannot be are skipped; the first is %r-%d with topic id %s", len(skipped), *skipped[0])
+        logger.warning(
+            "%d partitions are invalid and are skipped; the first is %r-%d with topic id %s", len(skipped), *skipped[0]
+        )
     return delta
 
 

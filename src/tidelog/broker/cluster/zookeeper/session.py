@@ -183,7 +183,7 @@ class Session:
         except (NoNodeError, BadVersionError, NodeExistsError):
             raise
         except KazooException as error:
-            raise ZookeeperError(f"ZooKeeper refuses: {type(error).__name__} {error}", path=self.servers) from None
+            raise ZookeeperError(f"ZooKeeper refused: {type(error).__name__} {error}", path=self.servers) from None
 
     def _changed(self, state: str) -> None:
         self._post(lambda: self._moved(state))

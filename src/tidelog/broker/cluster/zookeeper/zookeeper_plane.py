@@ -347,7 +347,7 @@ class ZookeeperPlane:
 
     def _where_controller(self) -> tuple[str, int] | None:
         if self._named_controller == self.node_id:
-            raise InvalidArgumentError("this broker is named as the controller, which it cannot be", found=self.node_id)
+            raise InvalidArgumentError("this broker is named as the controller, but cannot be one", found=self.node_id)
         return self.endpoint(self._named_controller)
 
     def _wait(self, reason: str) -> None:

@@ -132,7 +132,7 @@ class LeaderAnswers:
         if action.truncate_to is not None:
             yield from self._cut(one, Truncation(action.truncate_to, True), why)
         elif action.start_over_at is not None:
-            logger.warning("%s: ends at %d, %s: it starts over there", log.directory, own_end, why)
+            logger.warning("%s: ends at %d, but %s: restarting at the leader's log start", log.directory, own_end, why)
             log.truncate_fully_and_start_at(action.start_over_at)
             self._moved(one.key)
         elif log.leader_epochs.latest is not None and log.leader_epochs.latest.epoch > one.leader_epoch:
@@ -148,7 +148,9 @@ class LeaderAnswers:
         Such an epoch comes from a damaged checkpoint or batch, or from another cluster. Kafka would ask forever.
         """
         why = f"it has leader epoch {epoch}, and its leader's is {one.leader_epoch}"
-        self._log.error("%s: %s: newer epochs are dropped, the log is truncated to its high watermark", one.log.directory, why)
+        self._log.error(
+            "%s: %s: newer epochs are dropped, and the log is truncated to its high watermark", one.log.directory, why
+        )
         yield from self._cut(one, Truncation(one.log.high_watermark, True), why)
         if one.state is FollowerState.OUT_OF_RANGE:
             with one.log.writing("store a leader epoch"):

@@ -115,4 +115,4 @@ class _Server(ThreadingMixIn, HTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore a peer that leaves or is too slow."""
-        logger.debug("metrics: %s has not taken its answer", client_address, exc_info=True)
+        logger.debug("metrics: %s did not read its response", client_address, exc_info=True)

@@ -64,7 +64,7 @@ class QuickSecurity:
         has_sasl = users is not None
         self.protocol = (SASL_SSL if has_sasl else SSL) if tls else (SASL_PLAINTEXT if has_sasl else PLAINTEXT)
         if has_sasl and not self._users:
-            raise InvalidArgumentError("users of a broker", found="none", expected='{"name": "password", …}')
+            raise InvalidArgumentError("invalid users", found="none", expected='{"name": "password", …}')
         for name, password in self._users.items():
             if not name or not password:
                 raise InvalidArgumentError("a user needs a name and a password", found=repr(name))
@@ -117,7 +117,7 @@ class QuickSecurity:
     def client_config(self, client: str, bootstrap_servers: str, user: str | None, mechanism: str | None) -> dict[str, Any]:
         """Return a client's settings under its own names. Raise InvalidArgumentError for an unknown client or user."""
         if client not in CLIENTS:
-            raise InvalidArgumentError("not a client with known settings", found=client, expected=", ".join(CLIENTS))
+            raise InvalidArgumentError("no settings are known for this client", found=client, expected=", ".join(CLIENTS))
         mechanism = mechanism or (DEFAULT_MECHANISM if DEFAULT_MECHANISM in self._mechanisms else PLAIN)
         name = user or next(iter(self._users), None)
         if (user is not None or self._users) and name not in self._users:

@@ -127,7 +127,7 @@ class TlsSocket:
             if not count:
                 self._in.write_eof()
             elif self._records > HANDSHAKE_RECORDS:
-                raise ProtocolError("a handshake of TLS", found="too many records", expected=f"{HANDSHAKE_RECORDS} at most")
+                raise ProtocolError("the TLS handshake", found="too many records", expected=f"{HANDSHAKE_RECORDS} at most")
 
     def _refuse_large_hello(self) -> None:
         """Raise ProtocolError if the first message announces too large a size."""
@@ -139,10 +139,10 @@ class TlsSocket:
         if len(start) < _HELLO_HEADER or start[0] != 22:
             return
         if int.from_bytes(start[3:5]) < _HELLO_HEADER - _HEADER:
-            raise ProtocolError("a first record of TLS is too short for a message's length")
+            raise ProtocolError("the first TLS record is too short to hold a message length")
         size = int.from_bytes(start[6:9])
         if size > MAX_HELLO_BYTES:
-            raise ProtocolError("a TLS client hello", found=f"{size} bytes", expected=f"{MAX_HELLO_BYTES} at most")
+            raise ProtocolError("the TLS client hello is too large", found=f"{size} bytes", expected=f"{MAX_HELLO_BYTES} at most")
 
     def stepped(self) -> bool:
         """End a step; return whether the socket is still wanted."""
@@ -182,7 +182,7 @@ class TlsSocket:
                     count = cast("int", tls.read(size - filled, buffer[filled:]))
                 except ssl.SSLWantReadError:
                     if self._idle_records > IDLE_RECORDS:
-                        raise ConnectionError("only records of TLS without data") from None
+                        raise ConnectionError("only TLS records without data") from None
                     if not left:
                         break
                     count = self._feed(min(RECORDS_AT_ONCE, left), size - filled)
@@ -202,7 +202,7 @@ class TlsSocket:
                 self._flush_quietly()  # Possibly an alert.
                 raise
         if self._out.pending and not self._flush() and len(self._unsent or b"") + self._out.pending > WRITTEN_BYTES:
-            raise ConnectionError("answers to new keys are not taken")
+            raise ConnectionError("the peer does not read responses to its key updates")
         if not filled:
             raise BlockingIOError
         return filled

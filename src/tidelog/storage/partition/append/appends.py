@@ -266,7 +266,7 @@ class Appends:
             )
         if last.last_offset - lowest > INT32_MAX or last.last_offset == INT64_MAX:
             raise InvalidOffsetError(
-                "a follower's append that no segment can hold",
+                "a follower's append does not fit into a segment",
                 path=local.directory,
                 found=last.last_offset,
                 expected=f"at most {min(lowest + INT32_MAX, INT64_MAX - 1)}",
