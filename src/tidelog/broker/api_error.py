@@ -39,7 +39,7 @@ MAX_CHANGED = 10_000
 
 
 def too_many_changes() -> ApiError:
-    """Return the error for a request that would write more than that. None of its changes are made."""
+    """Return the error for a request that would write more than `MAX_CHANGED` records. None of its changes are made."""
     return ApiError(ErrorCode.POLICY_VIOLATION, f"too many changes in one request: at most {MAX_CHANGED}")
 
 

@@ -141,7 +141,7 @@ class Transaction(NamedTuple):
         return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
     def to(self, state: TransactionState | None) -> TransactionState:
-        """Return `state`, to be the next state. Raises IllegalStateError if `TRANSITIONS` does not allow it."""
+        """Check the transition to `state` and return it. Raises IllegalStateError if `TRANSITIONS` does not allow it."""
         return checked(TRANSITIONS, self.state, state, f"transactional id {self.transactional_id!r}")  # type: ignore[return-value]
 
     def refusal(self, producer_id: int, producer_epoch: int) -> ErrorCode:

@@ -260,7 +260,7 @@ def close(log: PartitionLog) -> None:
 
 @contextmanager
 def writers_turn(directory: Path) -> Iterator[None]:
-    """Wait for the turn to write into an existing folder, and hold it; it ends with the process. Raises StorageError."""
+    """Wait until no other process writes into the folder, then lock it. The lock ends with the process. Raises StorageError."""
     path = directory / TURN_FILE
     fd = -1
     try:
