@@ -80,7 +80,7 @@ class NewFolders:
     def _make(
         self, folders: Iterable[PartitionFolder], made: list[PartitionLog], refused: dict[TopicPartition, str] | None
     ) -> None:
-        """Create the folders and add their logs to `made`, which keeps those created before an error. Any thread may call this."""
+        """Create the folders and add their logs to `made`, which has those made before an error. Any thread may call this."""
         for folder in folders:
             try:
                 made.append(self._partitions.loader.made(folder))
