@@ -173,7 +173,7 @@ def test_what_can_never_happen_is_refused() -> None:
             (("Produce", "NETWORK_EXEPTION"), {}, "not a Kafka error"),
             (("Produce", 4000), {}, "not a Kafka error"),
             (("Produce", "NONE"), {}, "not a Kafka error"),
-            (("Produce", 7), {"times": 0}, "how often it fails"),
+            (("Produce", 7), {"times": 0}, "the number of failures"),
             (("Heartbeat", 7), {"topic": "t"}, "Heartbeat can only fail as a whole, not for one topic"),
             (("OffsetFetch", 7), {"topic": "t"}, "OffsetFetch can only fail as a whole"),
         ]:

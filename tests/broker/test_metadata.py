@@ -123,7 +123,7 @@ def test_what_cannot_be_created_is_told_on_the_log(start_broker: StartBroker, ca
     with broker.client() as client:
         assert names_and_codes(client.ask(named("new", create=True), LATEST)) == {"new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert broker.on_loop(broker.node.manager.topics) == {}
-    assert any("could not create topic new" in message and "replicate" in message for message in caplog.messages)
+    assert any("could not create topic new" in message and "more than one replica" in message for message in caplog.messages)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "a/b", "../etc", "x" * 250, "a\x00b", "a\n"])
