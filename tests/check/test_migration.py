@@ -267,7 +267,11 @@ def test_what_is_refused(tmp_path: Path) -> None:
     LogBuilder(source / "t-0").append(batch(0, [1000], magic=1)).close()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
-    for out_dir, text in ((source / "new", "must not contain each other"), (tmp_path, "must not contain each other"), (tmp_path / "full", "not empty")):
+    for out_dir, text in (
+        (source / "new", "must not contain each other"),
+        (tmp_path, "must not contain each other"),
+        (tmp_path / "full", "not empty"),
+    ):
         with pytest.raises(InvalidArgumentError, match=text):
             begin(source, out_dir)
     with pytest.raises(UnknownTopicOrPartitionError):

@@ -188,7 +188,9 @@ class TestRanges:
             lambda: client.latest_offsets([(topic, 0)], isolation=level),
             lambda: client.reset_group("group", "earliest", partitions=[topic], isolation=level, dry_run=True),
         ):
-            with pytest.raises(InvalidArgumentError, match=r"unknown isolation level.* expected read_uncommitted or read_committed"):
+            with pytest.raises(
+                InvalidArgumentError, match=r"unknown isolation level.* expected read_uncommitted or read_committed"
+            ):
                 ask()
 
     def test_a_reader_may_stop_in_the_middle(self, broker: tidelog.Broker, client: Client) -> None:
