@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.command("bootstrap")
 @source_argument
-@click.option("--subscribe", metavar="TOPIC[,TOPIC]", required=True, help="The topics.")
+@click.option("--topic", "--subscribe", "names", metavar="TOPIC", required=True, multiple=True, help="A topic; may be repeated.")
 @time_zone_option
 @click.option("--from", "start", type=TimeType(), help="Start of the history. [default: the log's start]")
 @click.option("--cut", "cut_path", metavar="FILE", required=True, type=LocalPath(), help="The file of the cut.")
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 )
 @job_options
 def command(
-    source: str, subscribe: str, start: Moment | None, cut_path: str, history_source: str | None, options: JobOptions
+    source: str, names: tuple[str, ...], start: Moment | None, cut_path: str, history_source: str | None, options: JobOptions
 ) -> None:
     """Read each partition's last stable offset once, store that cut in FILE, and read the history before it (--rows).
 
@@ -46,7 +46,7 @@ def command(
     """
     from tidelog.spark.jobs.bootstrap import cut_at
 
-    topics = list(dict.fromkeys(name.strip() for name in subscribe.split(",") if name.strip()))
+    topics = list(dict.fromkeys(name.strip() for text in names for name in text.split(",") if name.strip()))
     clock = run_clock(click.get_current_context())
     cut, is_new = cut_at(source, topics, None if start is None else start.time_ms, cut_path, clock=clock)
     if is_new:
