@@ -96,11 +96,11 @@ def test_rows_of_tables_are_closed(page: Path) -> None:
 def test_the_readme_lists_every_page() -> None:
     listed = set(LINK.findall((ROOT / "README.md").read_text(encoding="utf-8")))
     missing = [name_of(page) for page in DOCS if page.parent.name == "docs" and name_of(page) not in listed]
-    missing += [folder for folder in ("docs/spec", "docs/decisions") if f"{folder}/README.md" not in listed]
+    missing += [folder for folder in ("docs/spec", "docs/decisions", "docs/tutorials") if f"{folder}/README.md" not in listed]
     assert not missing, f"README.md does not list {missing}"
 
 
-@pytest.mark.parametrize("folder", ["spec", "decisions"])
+@pytest.mark.parametrize("folder", ["spec", "decisions", "tutorials"])
 def test_a_folder_of_pages_lists_them(folder: str) -> None:
     pages = (ROOT / "docs" / folder).glob("*.md")
     listed = set(LINK.findall((ROOT / "docs" / folder / "README.md").read_text(encoding="utf-8")))

@@ -31,7 +31,7 @@ from tests import spark_classes
 
 AT_MOST = 3
 WORKERS = "8"
-FOLDERS = ("tests/interop", "tests/spark")
+FOLDERS = ("tests/interop", "tests/spark", "tests/tutorials")
 ALL = "--all"
 GATE = "interop and not thorough"
 EVERYTHING = "interop"
