@@ -1,9 +1,8 @@
 """A tutorial as a program: its blocks run from top to bottom in one folder, and print what the page shows.
 
-- Each `$ command` of a block ```` ```console ```` runs in a shell. The lines after it must be among those that it printed, in that
-  order. `...` stands for any lines, or for the rest of a line.
-- The blocks ```` ```python ```` are one program, which runs in the same folder. A block ```` ```text ```` shows what the one before it
-  printed.
+- `console` blocks: each `$ command` runs in a shell. The lines after it must be among those that it printed, in that order; `...`
+  stands for any lines, or for the rest of a line.
+- `python` blocks are one program, which runs in the same folder. A `text` block shows what the one before it printed.
 
 Widths of columns are not compared, nor are spans of time that depend on today, nor ports.
 """
